@@ -1,0 +1,131 @@
+"""``klear run | plan | report | doctor | status``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from klearlib import __version__
+from klearlib.errors import KlearError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; a user's mistake is one line on stderr.
+
+    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 130 Ctrl-C, 138 a kernel died, 143
+    terminated.
+    """
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as stop:  # argparse: 2 for wrong usage, 0 after --help and --version
+        return stop.code
+    try:
+        return arguments.command(arguments)
+    except KlearError as error:
+        print(f"klear: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        from klearlib.run.files import write_failure
+
+        print(f"klear: {write_failure(error, error.filename)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("klear: stopped", file=sys.stderr)
+        return 130
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from klearlib.run.notebooks import run
+
+    if arguments.plan:
+        return _plan(arguments)
+    return run(
+        arguments.profile,
+        arguments.only,
+        force=arguments.force,
+        keep_going=arguments.keep_going,
+        workers=arguments.workers,
+    )
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from klearlib.run.notebooks import describe, plan
+
+    print(describe(plan(arguments.profile, arguments.only, force=arguments.force)))
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from klearlib.params import require_profile
+    from klearlib.report.page import build_report
+    from klearlib.run.notebooks import results_dir
+
+    print(build_report(results_dir(require_profile(arguments.profile))))
+    return 0
+
+
+def _doctor(_: argparse.Namespace) -> int:
+    from klearlib.run.doctor import can_run_smoke, diagnose
+
+    findings = diagnose()
+    print("\n".join(map(str, findings)))
+    ready = can_run_smoke(findings)
+    print("klear run --profile smoke can run" if ready else "mend what is MISSING, then run again")
+    return 0 if ready else 1
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from klearlib.run.status import describe_status
+
+    print(describe_status(arguments.profile))
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: give 0 or more, 0 is one per core")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="klear", description="The Klear-Reasoner paper, rerun.")
+    parser.add_argument("--version", action="version", version=f"klear {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    run = commands.add_parser("run", help="run the notebooks of a profile that are not cached")
+    plan = commands.add_parser("plan", help="say what run would do, and do nothing")
+    for command, action in ((run, _run), (plan, _plan)):
+        command.set_defaults(command=action)
+        _add_profile(command)
+        command.add_argument(
+            "--only", nargs="+", default=[], metavar="NN", help="numbers or names of notebooks"
+        )
+        command.add_argument("--force", action="store_true", help="run cached notebooks as well")
+    run.add_argument("--plan", action="store_true", help="the same as klear plan")
+    run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
+    run.add_argument(
+        "--workers", type=_count, metavar="N", help="processes at once, 0 is one per core or GPU"
+    )
+
+    report = commands.add_parser("report", help="build results/<profile>/report.html anew")
+    report.set_defaults(command=_report)
+    _add_profile(report)
+
+    doctor = commands.add_parser("doctor", help="what this machine has and lacks")
+    doctor.set_defaults(command=_doctor)
+
+    status = commands.add_parser("status", help="what is done, running, partial or absent")
+    status.set_defaults(command=_status)
+    status.add_argument("--profile", default="", help="one profile; all where not given")
+    return parser
+
+
+def _add_profile(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--profile", default="smoke", help="folder in params/ (default: smoke)")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

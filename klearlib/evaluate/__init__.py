@@ -1,0 +1,1 @@
+"""Evaluation: sample, verify, and turn bool [problems, n] into scores with intervals."""

@@ -1,0 +1,332 @@
+"""Tables, figures, verdicts and the published section of notebook 05."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.experiments import curves
+from klearlib.experiments.clipping import NOTEBOOK, arms, finished_runs, rule_title
+from klearlib.experiments.mechanism import corner_table, gradient_check
+from klearlib.experiments.publish import publish_section, results_dir
+from klearlib.paper import claim, figure
+from klearlib.params import ClippingParams
+from klearlib.report.bands import seed_bands
+from klearlib.report.claims import (
+    decide_mechanism,
+    decide_ordering,
+    decide_stability,
+    holm_in_notebook,
+    is_paper_scale,
+    measure,
+    not_run,
+)
+from klearlib.report.figures import (
+    Panel,
+    coefficient_curves,
+    corner_shares,
+    learning_curves,
+    paper_beside_ours,
+    save_figure,
+)
+from klearlib.report.tables import write_table
+from klearlib.rl.coefficients import CORNERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    Runs = dict[tuple[str, int], Path]
+
+# Claim -> the benchmark that decides it here.
+_DECIDED_ON = {"C1": "math_a", "C2": "math_b"}
+_BENCHMARK_TITLES = {"math_a": "maths A", "math_b": "maths B", "validation": "validation"}
+_PAPER_FIGURES = {"math_a": "2a", "math_b": "2b"}
+_STAND_IN = (
+    "The miniature's second maths benchmark stands in for LiveCodeBench V5 here: the paper trains on "
+    "mathematics in this experiment and code is its second benchmark."
+)
+_EQUATIONS = (
+    {
+        "number": "7",
+        "latex": r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
+        r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
+        r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
+        "says": "Clip-Higher with the token-level mean: a clipped token loses its gradient.",
+    },
+    {
+        "number": "11",
+        "latex": r"\min\left(r_t\tilde{A},\mathrm{clip}\left(r_t,"
+        r"\frac{1-\epsilon_l}{\mathrm{sg}(r_t)}r_t,"
+        r"\frac{1+\epsilon_h}{\mathrm{sg}(r_t)}r_t\right)\tilde{A}\right)",
+        "says": "GPPO: the same value, and a clipped token keeps a constant gradient.",
+    },
+    {
+        "number": "16",
+        "latex": r"F=\mathrm{clip}(r_t,1-\epsilon_l,1+\epsilon_h)",
+        "says": "CISPO: the coefficient is clamped whatever the sign of the advantage.",
+    },
+)
+
+
+def method_check(params: ClippingParams) -> pd.DataFrame:
+    """Autograd of every printed objective against F * A; see `mechanism.gradient_check`."""
+    return gradient_check(eps_low=params.eps_low, eps_high=params.eps_high)
+
+
+def method_table(params: ClippingParams) -> pd.DataFrame:
+    """The four-corner table, measured by autograd."""
+    return corner_table(method_check(params), eps_low=params.eps_low, eps_high=params.eps_high)
+
+
+def method_figure(params: ClippingParams) -> Figure:
+    """F against the ratio for A > 0 and A < 0, one line a rule."""
+    check = method_check(params)
+    frame = check[check["advantage"].abs() == 2.0].copy()
+    frame["sign"] = np.where(frame["advantage"] > 0, "positive", "negative")
+    return coefficient_curves(frame, eps_low=params.eps_low, eps_high=params.eps_high)
+
+
+def curves_figure(params: ClippingParams) -> Figure:
+    """The paper's Fig. 2 a, b, c on top, ours below."""
+    runs = finished_runs(params)
+    n = params.eval_responses
+    panels = [
+        Panel(
+            figure(_PAPER_FIGURES[name]).attrs["metric"],
+            f"{_BENCHMARK_TITLES[name]}, avg@{n}",
+            figure(_PAPER_FIGURES[name]),
+            curves.score_curves(runs, name),
+            y_label="score",
+        )
+        for name in _PAPER_FIGURES
+    ]
+    norm = curves.metric_curves(runs, "train/grad_norm")
+    panels.append(Panel("gradient norm", "gradient norm", figure("2c"), norm, "norm", log_y=True))
+    return paper_beside_ours(panels)
+
+
+def corners_figure(params: ClippingParams) -> Figure:
+    """Share of tokens and of gradient mass in each corner over the steps."""
+    import pandas as pd
+
+    runs = finished_runs(params)
+    parts = []
+    for quantity, stem in (("tokens", "token_share"), ("gradient", "gradient_share")):
+        for corner in CORNERS:
+            part = curves.metric_curves(runs, f"train/{stem}_{corner}")
+            parts.append(part.assign(corner=corner, quantity=quantity))
+    return corner_shares(pd.concat(parts, ignore_index=True))
+
+
+def learning_figure(params: ClippingParams) -> Figure:
+    """What else the runs do: rate correct of the rollouts, entropy, response length."""
+    import pandas as pd
+
+    runs = finished_runs(params)
+    panels = {
+        "rollouts correct, temperature 1": "rollout/correct_rate",
+        "entropy, nats per token": "train/entropy",
+        "response length, tokens": "rollout/response_tokens_mean",
+    }
+    parts = [curves.metric_curves(runs, metric).assign(panel=t) for t, metric in panels.items()]
+    return learning_curves(pd.concat(parts, ignore_index=True))
+
+
+def score_table(params: ClippingParams) -> pd.DataFrame:
+    """Scores at the first and the last step: mean over seeds with its 95 % t interval.
+
+    One row for each benchmark and rule: start, end, gain = end - start (paired by seed), the interval
+    of end and of gain, and the paper's last plotted value. All in fractions.
+    """
+    import pandas as pd
+
+    runs = finished_runs(params)
+    columns = ["benchmark", "rule", "seeds", "start", "end", "end_low", "end_high"]
+    columns += ["gain", "gain_low", "gain_high", "paper_last"]
+    rows = []
+    for name, title in _BENCHMARK_TITLES.items():
+        scores = curves.score_curves(runs, name)
+        for rule in params.rules:
+            mine = scores[scores["series"] == rule]
+            if mine.empty:
+                continue
+            wide = mine.pivot(index="seed", columns="step", values="value")
+            first, last = wide[wide.columns.min()], wide[wide.columns.max()]
+            end, gain = _interval(last), _interval(last - first)
+            values = [title, rule_title(rule), len(wide), first.mean(), *end, *gain]
+            rows.append([*values, _paper_last(name, rule)])
+    return pd.DataFrame(rows, columns=columns)
+
+
+def clipped_table(params: ClippingParams) -> pd.DataFrame:
+    """How many tokens the comparison acts on: the share in each corner, mean over steps and seeds, the
+    gradient norm's median and largest value, and updates skipped."""
+    import pandas as pd
+
+    runs = finished_runs(params)
+    rows = []
+    for rule in params.rules:
+        mine = {arm: folder for arm, folder in runs.items() if arm[0] == rule}
+        if not mine:
+            continue
+        row: dict = {"rule": rule_title(rule), "seeds": len(mine)}
+        for corner in CORNERS:
+            row[corner] = curves.metric_curves(mine, f"train/token_share_{corner}")["value"].mean()
+        norms = curves.metric_curves(mine, "train/grad_norm")["value"]
+        row |= {"grad_norm_median": norms.median(), "grad_norm_max": norms.max()}
+        skipped = curves.metric_curves(mine, "train/skipped_updates")["value"]
+        row["skipped_updates"] = int(skipped.sum())
+        rows.append(row)
+    columns = ["rule", "seeds", *CORNERS, "grad_norm_median", "grad_norm_max", "skipped_updates"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def verdicts(params: ClippingParams) -> list[dict]:
+    """The verdicts on C14, C1, C2 and C3 by the rules of claims.yaml, from the runs that are done."""
+    runs, paper_scale = finished_runs(params), is_paper_scale(params.profile)
+    check = method_check(params)
+    gppo = check[check["rule"] == "gppo"]
+    mechanism = claim("C14")
+    found = [
+        decide_mechanism(
+            mechanism, float(gppo["error"].max()), mechanism.rule.numbers["tolerance"]
+        )
+    ]
+    found += _ordering_verdicts(params, runs, paper_scale)
+    norms: dict[str, list[list[float]]] = {}
+    frame = curves.metric_curves(runs, "train/grad_norm")
+    for (rule, _), part in frame.groupby(["series", "seed"], sort=False):
+        norms.setdefault(rule, []).append(part["value"].tolist())
+    if norms:
+        found.append(decide_stability(claim("C3"), norms, paper_scale=paper_scale))
+    else:
+        found.append(not_run(claim("C3"), "no run has finished yet"))
+    return found
+
+
+def verdict_table(params: ClippingParams) -> pd.DataFrame:
+    """The verdicts as a table for the notebook."""
+    import pandas as pd
+
+    columns = ["claim", "verdict", "measured", "reason", "settle"]
+    return pd.DataFrame(verdicts(params))[columns]
+
+
+def publish(params: ClippingParams) -> Path:
+    """Write tables, figures and section.json for what is done so far."""
+    folder = results_dir(params.profile, NOTEBOOK)
+    tables = {
+        "rules": (method_table(params), "Each rule's coefficient in the four corners, by autograd."),
+        "scores": (
+            score_table(params),
+            f"Scores at the first and last step: avg@{params.eval_responses} at temperature 0.6 for the "
+            "benchmarks, rate correct at temperature 1 for the validation set; mean over seeds, 95 % t "
+            "interval over seeds.",
+        ),
+        "clipped": (
+            clipped_table(params),
+            "Share of tokens in each corner (r low or high, sign of A), and gradient norms.",
+        ),
+    }
+    figures = {
+        "fig2": (curves_figure(params), "The paper's Fig. 2 and ours.", _ALT_CURVES),
+        "rules": (method_figure(params), "The coefficient F of every rule.", _ALT_RULES),
+        "corners": (corners_figure(params), "Where tokens leave the clip range.", _ALT_CORNERS),
+        "learning": (learning_figure(params), "What the runs do beside scores.", _ALT_LEARNING),
+    }
+    for name, (table, _) in tables.items():
+        write_table(table, folder, name)
+    for name, (drawing, _, _) in figures.items():
+        save_figure(drawing, folder, name)
+    return publish_section(
+        NOTEBOOK,
+        params,
+        stages=list(arms(params).values()),
+        title="GPPO against Clip-Higher and CISPO",
+        section="5.2.1",
+        question="Does keeping bounded gradients from clipped tokens train better than dropping them "
+        "(Clip-Higher) or clamping all of them (CISPO)?",
+        equations=_EQUATIONS,
+        figures=[
+            {"name": name, "caption": caption, "alt": alt}
+            for name, (_, caption, alt) in figures.items()
+        ],
+        tables=[{"name": name, "caption": caption} for name, (_, caption) in tables.items()],
+        verdicts=verdicts(params),
+        notes=_notes(params),
+    )
+
+
+_ALT_CURVES = (
+    "Six panels. Top: the paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, dashed. "
+    "Bottom: ours for two maths benchmarks and the gradient norm, mean over seeds with a 95 % band."
+)
+_ALT_RULES = "Two panels, A above and below zero: the coefficient F against the ratio, one line a rule."
+_ALT_CORNERS = "Share of tokens and of gradient mass in each of the four corners over the RL steps."
+_ALT_LEARNING = "Three panels over the RL steps: rollouts correct, entropy, response length."
+
+
+def _ordering_verdicts(params: ClippingParams, runs: Runs, paper_scale: bool) -> list[dict]:
+    needed = claim("C1").arms
+    absent = [rule for rule in needed if rule not in params.rules]
+    seeds = curves.common_seeds(runs, list(needed))
+    if absent or not seeds:
+        why = f"no run of {', '.join(absent)}" if absent else "no seed of all three rules is done yet"
+        return [not_run(claim(name), why) for name in _DECIDED_ON]
+    measured = {}
+    for name, benchmark in _DECIDED_ON.items():
+        scores = {rule: curves.last_scores(runs, rule, seeds, benchmark) for rule in needed}
+        measured[name] = [
+            measure(c.name, scores[c.a[0]], scores[c.b[0]]) for c in claim(name).comparisons
+        ]
+    found = []
+    for name, comparisons in holm_in_notebook(measured).items():
+        power = {c.name: _power(runs, claim(name), c) for c in claim(name).comparisons}
+        verdict = decide_ordering(claim(name), comparisons, power=power, paper_scale=paper_scale)
+        if name == "C2" and not paper_scale:
+            verdict["reason"] = f"{verdict['reason']}. {_STAND_IN}"
+        found.append(verdict)
+    return found
+
+
+def _power(runs: Runs, about, comparison) -> float:
+    """Mean share of tokens, over steps, seeds and both arms, in the corners where the rules differ."""
+    pair = (*comparison.a, *comparison.b)
+    mine = {arm: folder for arm, folder in runs.items() if arm[0] in pair}
+    return sum(
+        float(curves.metric_curves(mine, f"train/token_share_{corner}")["value"].mean())
+        for corner in about.power.corners[comparison.name]
+    )
+
+
+def _interval(values: pd.Series) -> tuple[float, float, float]:
+    """Mean over seeds with its 95 % t interval."""
+    band = seed_bands(
+        values.rename("value").reset_index().assign(series="all", step=0)
+    ).iloc[0]
+    return band["mean"], band["low"], band["high"]
+
+
+def _paper_last(benchmark: str, rule: str) -> float:
+    if benchmark not in _PAPER_FIGURES:
+        return float("nan")
+    printed = figure(_PAPER_FIGURES[benchmark])
+    keys = printed.attrs["keys"]
+    mine = printed[printed["series"].map(keys) == rule]
+    return float(mine.loc[mine["step"].idxmax(), "value"])
+
+
+def _notes(params: ClippingParams) -> list[str]:
+    notes = [
+        f"One learning rate for all rules ({params.learning_rate:g}). An order of rules measured at one "
+        "learning rate is an order at that learning rate: far above the paper's, GPPO never cuts off "
+        "tokens that it pushes down, and rests on small steps more than Clip-Higher does "
+        "(docs/miniature.md has the runs).",
+        "The last step counts, never the best one. Seeds share the SFT checkpoint and, across rules, "
+        "the order of problems.",
+        _STAND_IN,
+    ]
+    return notes

@@ -1,0 +1,68 @@
+"""Finished RL runs as long tables: metrics by step, scores by step, per-problem scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.evaluate.harness import load_record
+from klearlib.evaluate.scores import avg_at_n
+from klearlib.run.entry import read_metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Runs = Mapping[tuple[str, int], Path]
+
+
+def metric_curves(runs: Runs, metric: str) -> pd.DataFrame:
+    """Columns series, seed, step, value of one metric of metrics.jsonl; steps without it are left out.
+
+    Args:
+        runs: (series, seed) -> folder of a finished run.
+    """
+    import pandas as pd
+
+    rows = [
+        (series, seed, line["step"], line[metric])
+        for (series, seed), folder in runs.items()
+        for line in read_metrics(folder)
+        if line[metric] is not None
+    ]
+    return pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
+
+
+def score_curves(runs: Runs, benchmark: str) -> pd.DataFrame:
+    """Columns series, seed, step, value: avg@n of every evaluation on `benchmark`."""
+    import pandas as pd
+
+    rows = [
+        (series, seed, step, avg_at_n(load_record(path).correct))
+        for (series, seed), folder in runs.items()
+        for step, path in evaluations(folder, benchmark).items()
+    ]
+    return pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
+
+
+def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
+    """The evaluations of one run on `benchmark`, by step, in order."""
+    found = sorted((folder / "evaluations").glob(f"{benchmark}-*.npz"))
+    return {int(path.stem.rpartition("-")[2]): path for path in found}
+
+
+def last_scores(runs: Runs, series: str, seeds: list[int], benchmark: str) -> np.ndarray:
+    """float [seeds, problems]: each problem's mean over its responses at the last step, never the best."""
+    rows = []
+    for seed in seeds:
+        steps = evaluations(runs[series, seed], benchmark)
+        rows.append(load_record(steps[max(steps)]).correct.mean(axis=1))
+    return np.array(rows)
+
+
+def common_seeds(runs: Runs, series: list[str]) -> list[int]:
+    """The seeds that every one of `series` has finished: only these can be paired."""
+    finished = [{seed for name, seed in runs if name == wanted} for wanted in series]
+    return sorted(set.intersection(*finished)) if finished else []

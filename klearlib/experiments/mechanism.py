@@ -1,0 +1,134 @@
+"""The printed objectives, differentiated by autograd, against F * A: true or false at any scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from klearlib.rl.coefficients import Rule, cispo, coefficient, gppo, ppo_clip, unclipped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Off the ties r = 1 - eps_low, 1 + eps_high, where the derivative of min and clamp is arbitrary.
+RATIOS = tuple(10 ** (exponent / 20) for exponent in range(-40, 41) if exponent != 0)
+ADVANTAGES = (-2.0, -0.5, 0.5, 2.0)
+
+
+def printed_objective(
+    rule: str, logp: torch.Tensor, logp_old: torch.Tensor, advantage: torch.Tensor, **numbers: float
+) -> torch.Tensor:
+    """The per-token objective as the paper prints it; its gradient is left to autograd.
+
+    ``unclipped``: r A. ``clip_higher`` (Eqs. 3, 7): min(r A, clip(r) A). ``gppo`` (Eq. 11): min(r A,
+    clip(r, (1 - el) r / sg(r), (1 + eh) r / sg(r)) A). ``gppo_general`` (Eq. 17): the same two
+    clipped branches times beta. ``cispo``: sg(clip(r)) A log pi. ``gppo_released``: gppo in the dual
+    clip of the released code, max(objective, c A) for A < 0.
+
+    Args:
+        logp, logp_old, advantage: tensors of one shape.
+        numbers: eps_low, eps_high and, where the rule has them, beta_low, beta_high, dual_clip.
+    """
+    ratio = torch.exp(logp - logp_old)
+    low, high = 1 - numbers["eps_low"], 1 + numbers["eps_high"]
+    if rule == "unclipped":
+        return ratio * advantage
+    if rule == "clip_higher":
+        return torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+    if rule == "cispo":
+        return ratio.clamp(low, high).detach() * advantage * logp
+    if rule == "gppo_general":
+        below = numbers["beta_low"] * low * ratio / ratio.detach() * advantage
+        above = numbers["beta_high"] * high * ratio / ratio.detach() * advantage
+        kept = torch.where((ratio > high) & (advantage > 0), above, ratio * advantage)
+        return torch.where((ratio < low) & (advantage < 0), below, kept)
+    unit = ratio / ratio.detach()
+    clipped = torch.maximum(torch.minimum(ratio, high * unit), low * unit)
+    objective = torch.minimum(ratio * advantage, clipped * advantage)
+    if rule == "gppo_released":
+        bounded = torch.maximum(objective, numbers["dual_clip"] * advantage)
+        return torch.where(advantage < 0, bounded, objective)
+    return objective
+
+
+def rules(eps_low: float, eps_high: float) -> dict[str, tuple[Rule, dict[str, float]]]:
+    """Every rule that the paper prints, and the released GPPO, with the numbers of its objective."""
+    clip = {"eps_low": eps_low, "eps_high": eps_high}
+    general = clip | {"beta_low": 0.5, "beta_high": 2.0}
+    released = clip | {"dual_clip": 10.0}
+    return {
+        "unclipped": (unclipped(), clip),
+        "clip_higher": (ppo_clip(**clip), clip),
+        "gppo": (gppo(**clip), clip),
+        "gppo_general": (gppo(**general), general),
+        "cispo": (cispo(**clip), clip),
+        "gppo_released": (gppo(**released), released),
+    }
+
+
+def gradient_check(*, eps_low: float, eps_high: float) -> pd.DataFrame:
+    """Autograd of each printed objective against F * A, in float64 on a grid of ratios and advantages.
+
+    Returns:
+        One row for each rule, ratio and advantage: rule, ratio, advantage, autograd, coefficient (F),
+        error = |autograd - F * A|.
+    """
+    import pandas as pd
+
+    ratio = torch.tensor(RATIOS, dtype=torch.float64).repeat(len(ADVANTAGES))
+    advantage = torch.tensor(ADVANTAGES, dtype=torch.float64).repeat_interleave(len(RATIOS))
+    parts = []
+    for name, (rule, numbers) in rules(eps_low, eps_high).items():
+        logp = ratio.log().requires_grad_()
+        value = printed_objective(name, logp, torch.zeros_like(logp), advantage, **numbers)
+        (autograd,) = torch.autograd.grad(value.sum(), logp)
+        factor = coefficient(ratio, advantage, rule)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "rule": name,
+                    "ratio": ratio.numpy(),
+                    "advantage": advantage.numpy(),
+                    "autograd": autograd.numpy(),
+                    "coefficient": factor.numpy(),
+                    "error": (autograd - factor * advantage).abs().numpy(),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def corner_table(check: pd.DataFrame, *, eps_low: float, eps_high: float) -> pd.DataFrame:
+    """The four-corner table as measured by autograd, one row a rule.
+
+    A cell is the range of autograd / A over the corner: one number where the rule puts a constant
+    there. `largest_error` is that of `gradient_check`; `never_zero` says whether every token of the
+    grid keeps a gradient.
+    """
+    import pandas as pd
+
+    low, high = check["ratio"] < 1 - eps_low, check["ratio"] > 1 + eps_high
+    negative = check["advantage"] < 0
+    corners = {
+        "r low, A < 0": low & negative,
+        "r high, A > 0": high & ~negative,
+        "r low, A > 0": low & ~negative,
+        "r high, A < 0": high & negative,
+    }
+    factor = check["autograd"] / check["advantage"]
+    rows = []
+    for rule in check["rule"].unique():
+        mine = check["rule"] == rule
+        row: dict = {"rule": rule}
+        for name, corner in corners.items():
+            row[name] = _range(factor[mine & corner])
+        row["never_zero"] = "yes" if bool((check.loc[mine, "autograd"] != 0).all()) else "no"
+        row["largest_error"] = check.loc[mine, "error"].max()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _range(values: pd.Series) -> str:
+    first, last = float(values.min()), float(values.max())
+    return f"{first:.3g}" if last - first < 1e-9 else f"{first:.3g} to {last:.3g}"

@@ -1,0 +1,1 @@
+"""The embedded world: problems, benchmarks, chains of thought and models, all made from a seed."""

@@ -1,0 +1,87 @@
+"""The miniature's base model: a small Qwen3, pretrained on the world's own text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from klearlib.miniature.tokenizer import train_tokenizer
+from klearlib.run.seeding import derive_seed
+from klearlib.sft.batches import Example
+from klearlib.sft.train import fit
+
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+
+def pretrain(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    seed: int,
+    vocab_size: int,
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    intermediate_size: int,
+    max_positions: int,
+    num_steps: int,
+    batch_size: int,
+    learning_rate: float,
+) -> None:
+    """Stage ``base``: learns the tokenizer and pretrains the model on ``inputs["world"]/corpus.jsonl``.
+
+    The tokenizer also sees the chains of thought in their chat format (sft.jsonl), so that its words
+    hold what every turn repeats; the model does not.
+
+    Writes ``model/`` in the Hugging Face format: architecture Qwen3 with tied embeddings.
+
+    Args:
+        max_positions: the longest sequence, prompt and response together, in tokens.
+        learning_rate: the peak; cosine to a tenth of it.
+    """
+    texts = [json.loads(line)["text"] for line in (inputs["world"] / "corpus.jsonl").open()]
+    chats = [json.loads(line) for line in (inputs["world"] / "sft.jsonl").open()]
+    turns = [f"user\n{row['prompt']}\nassistant\n{row['response']}" for row in chats]
+    tokenizer = train_tokenizer(texts + turns, vocab_size=vocab_size)
+    torch.manual_seed(derive_seed(seed, "base", "weights") % 2**32)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=hidden_size,
+            num_hidden_layers=num_layers,
+            num_attention_heads=num_heads,
+            num_key_value_heads=num_kv_heads,
+            head_dim=head_dim,
+            intermediate_size=intermediate_size,
+            max_position_embeddings=max_positions,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    examples = []
+    for text in texts:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"] + [end]
+        examples.append(Example(ids=tuple(ids), num_prompt=1))
+    fit(
+        folder,
+        model,
+        tokenizer,
+        examples,
+        seed=derive_seed(seed, "base", "order"),
+        num_steps=num_steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        final_learning_rate=learning_rate / 10,
+        warmup_steps=num_steps // 20,
+        normalizer="token",
+    )

@@ -1,0 +1,200 @@
+"""Strict checks of plain values against a frozen record whose fields carry help, range and source.
+
+Papermill checks neither names nor types: an unknown parameter is logged and the run goes on, and
+YAML turns ``1e-4`` into text. Every value therefore passes through here before it is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import math
+import os
+import types
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+
+from klearlib.errors import ParameterError
+
+_WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+_PLURALS = {int: "integers", float: "numbers", str: "texts", bool: "truth values"}
+
+
+def parameter(default=dataclasses.MISSING, *, help: str, **limits):
+    """A field with its meaning and limits; without `default` a value must be given.
+
+    Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
+    list too), `unique` (a list's elements differ), `record` (a dict is checked against this
+    record), `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value
+    cannot change a result, so it is no part of a cache key), `asset` ("model" or "dataset": the
+    value names one, "" names none).
+    """
+    metadata = {"help": help, **limits}
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The part of a message that helps after an unknown name.
+
+    >>> did_you_mean("num_step", ["num_steps", "seeds"])
+    "did you mean 'num_steps'?"
+    """
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there are: {', '.join(known)}" if known else "there are none"
+
+
+def check_values(record: type, values: dict, where: str):
+    """`record` built from `values` after every name, type and range is checked.
+
+    `where` opens each message. An integer is accepted for a number and becomes a float; a bool is
+    no integer.
+
+    Raises:
+        ParameterError: one line that names the parameter and the fix.
+    """
+    fields = {field.name: field for field in dataclasses.fields(record)}
+    for name in values:
+        if name not in fields:
+            raise ParameterError(
+                f"{where}: unknown parameter {name!r}; {did_you_mean(str(name), fields)}"
+            )
+    kinds = typing.get_type_hints(record)
+    checked = {}
+    for name, field in fields.items():
+        if name in values:
+            checked[name] = _checked(values[name], kinds[name], f"{where}: {name}", field.metadata)
+        elif default_of(field) is dataclasses.MISSING:
+            raise ParameterError(f"{where}: {name} is missing; it means: {field.metadata['help']}")
+    try:
+        return record(**checked)
+    except ParameterError as error:
+        raise ParameterError(f"{where}: {error}") from None
+
+
+def default_of(field: dataclasses.Field):
+    """A field's default, made anew for lists and dicts; ``dataclasses.MISSING`` where required."""
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def parameters_cell(record: type) -> str:
+    """The source of the cell tagged ``parameters``: one typed literal per line, help as comment.
+
+    Papermill's ``--help-notebook`` reads this form and no other.
+    """
+    lines = []
+    for field in dataclasses.fields(record):
+        default = default_of(field)
+        text = _quoted(default) if isinstance(default, (str, list)) else repr(default)
+        lines.append(f"{field.name}: {field.type} = {text}  # {field.metadata['help']}")
+    return "\n".join(lines)
+
+
+def missing_assets(params) -> list[str]:
+    """Models and data sets that `params` names and that are neither a path nor in the hub's cache.
+
+    One line each, with the command that fetches it; empty for parameters that need none.
+    """
+    cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    hub = Path(os.environ.get("HF_HUB_CACHE", cache / "hub"))
+    lines = []
+    for field in dataclasses.fields(params):
+        kind, name = field.metadata.get("asset"), getattr(params, field.name)
+        if not kind or not name or Path(name).exists():
+            continue
+        if not (hub / f"{kind}s--{name.replace('/', '--')}" / "snapshots").is_dir():
+            flag = " --repo-type dataset" if kind == "dataset" else ""
+            lines.append(f"{kind} {name} is not on this machine: hf download {name}{flag}")
+    return lines
+
+
+def _quoted(value) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_quoted(item) for item in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _checked(value, kind, where: str, limits):
+    """`value` as `kind`, or ParameterError; a list's limits hold for each of its elements."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        (kind,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
+    if kind is dict:
+        return _checked_dict(value, where, limits)
+    if typing.get_origin(kind) is list:
+        (item,) = typing.get_args(kind)
+        if not isinstance(value, (list, tuple)):
+            raise ParameterError(
+                f"{where} must be a list of {_PLURALS[item]}, got {value!r}: write [{value}]"
+            )
+        if not value:
+            raise ParameterError(f"{where} is empty: give at least one")
+        checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
+        if limits.get("unique") and len(set(checked)) < len(checked):
+            raise ParameterError(f"{where} names a value twice: {checked}")
+        return checked
+    return _in_range(_of_kind(value, kind, where, limits), where, limits)
+
+
+def _checked_dict(value, where: str, limits) -> dict:
+    if not isinstance(value, dict):
+        raise ParameterError(f"{where} must be a mapping of names to values, got {value!r}")
+    if "record" not in limits:
+        return dict(value)
+    complete = check_values(limits["record"], value, where)
+    return {name: getattr(complete, name) for name in value}
+
+
+def _of_kind(value, kind: type, where: str, limits):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        if kind is float and not math.isfinite(value):
+            raise ParameterError(f"{where} must be a finite number, got {value}")
+        return value
+    raise ParameterError(
+        f"{where} must be {_WORDS[kind]}, got {value!r}{_hint(value, kind, limits)}"
+    )
+
+
+def _hint(value, kind: type, limits) -> str:
+    """What most likely went wrong on the way through YAML or a command line."""
+    if kind is str and value is False and "off" in limits.get("choices", ()):
+        return ': YAML reads off as false, write "off"'
+    if not isinstance(value, str):
+        return ""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    mantissa, mark, exponent = value.strip().lower().partition("e")
+    if kind is float and mark:
+        mantissa += "" if "." in mantissa else ".0"
+        exponent = exponent if exponent[0] in "+-" else f"+{exponent}"
+        return f": YAML reads it as text, write {mantissa}e{exponent}"
+    if kind is float or (kind is int and number.is_integer()):
+        return ": write it without quotes"
+    return ""
+
+
+def _in_range(value, where: str, limits):
+    choices = limits.get("choices")
+    if choices and value not in choices:
+        raise ParameterError(f"{where} is {value!r}; {did_you_mean(str(value), choices)}")
+    for name, holds, words in (
+        ("minimum", lambda limit: value >= limit, "at least"),
+        ("maximum", lambda limit: value <= limit, "at most"),
+        ("above", lambda limit: value > limit, "above"),
+    ):
+        if name in limits and not holds(limits[name]):
+            raise ParameterError(f"{where} must be {words} {limits[name]}, got {value!r}")
+    return value

@@ -1,0 +1,225 @@
+"""The parameters of each notebook, with the paper's value and the place that states it.
+
+The defaults are those of the smoke profile, and the parameters cell of a notebook repeats them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from klearlib.errors import ParameterError
+from klearlib.params.checking import parameter
+
+NOT_STATED = "not stated"
+
+
+@dataclass(frozen=True)
+class RLOptions:
+    """How one step of RL is done where paper, released code and peers differ; defaults: the paper.
+
+    ``D1``..``D14`` are the rows of ``docs/deviations.md``.
+    """
+
+    dual_clip: float | None = parameter(
+        None, above=1.0, help="ratio above which A < 0 gets no gradient (released: 10); D1"
+    )
+    beta_low: float = parameter(1.0, minimum=0.0, help="GPPO's factor below 1 - eps_low; Eq. 18")
+    beta_high: float = parameter(1.0, minimum=0.0, help="GPPO's factor above 1 + eps_high; Eq. 18")
+    normalizer: str = parameter(
+        "token", choices=("token", "sequence"), help="mean over tokens (Eq. 7) or sequences (Eq. 3)"
+    )
+    group_std: str = parameter(
+        "population", choices=("population", "unbiased"), help="deviation in Eq. 4; D6"
+    )
+    group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
+    lm_normalizer: str = parameter(
+        "mini_batch", choices=("mini_batch", "micro_batch"), help="positive tokens of Eq. 13; D5"
+    )
+    loss_denominator: str = parameter(
+        "mini_batch", choices=("mini_batch", "micro_batch"), help="tokens of Eq. 7's mean; D7"
+    )
+    zero_advantage_filter: str = parameter(
+        "advantage", choices=("off", "advantage", "accuracy"), help="groups that are dropped; D8"
+    )
+    positives: str = parameter(
+        "verdict", choices=("verdict", "reward_is_one"), help="which samples feed the LM loss; D4"
+    )
+    drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
+    format_penalty: float = parameter(0.0, minimum=0.0, help="subtracted for missing tags; D9")
+    format_scores: str = parameter(
+        "penalty", choices=("penalty", "released"), help="how missing think tags are scored; D9"
+    )
+    temperature: float = parameter(1.0, above=0.0, help="of the sampling of rollouts")
+    warmup_steps: int = parameter(0, minimum=0, help="steps of linear learning-rate warm-up")
+    weight_decay: float = parameter(0.0, minimum=0.0, help="AdamW's decay")
+    max_grad_norm: float = parameter(1.0, above=0.0, help="gradient norm that is clipped to")
+    micro_batch_tokens: int = parameter(16384, minimum=1, help="padded tokens per backward pass")
+    checkpoint_every: int = parameter(5, minimum=1, help="steps between checkpoints")
+    log_ratio_clamp: float | None = parameter(
+        None, above=0.0, help="clamp of logp - logp_old (verl: 20); D2"
+    )
+    logp_old: str = parameter(
+        "sampler", choices=("sampler", "trainer"), help="whose old log-probabilities; D14"
+    )
+
+    def __post_init__(self) -> None:
+        if self.format_penalty and self.format_scores == "released":
+            raise ParameterError(
+                "format_penalty must be 0 where format_scores is released, "
+                "whose penalties are fixed"
+            )
+
+
+@dataclass(frozen=True)
+class OverviewParams:
+    """Notebook 00: which profile's results are gathered; it runs after all others."""
+
+    gathers: ClassVar[bool] = True
+
+    profile: str = parameter("smoke", help="folder in params/ and results/")
+
+
+@dataclass(frozen=True)
+class ClippingParams:
+    """Notebook 05: GPPO, Clip-Higher and CISPO from the same start (Section 5.2.1, Fig. 2)."""
+
+    profile: str = parameter("smoke", help="folder in params/ and results/")
+    rules: list[str] = parameter(
+        ["clip_higher", "gppo", "cispo"],
+        choices=("clip_higher", "gppo", "cispo"),
+        unique=True,
+        help="clipping rules, one arm each",
+        paper="GRPO w/ Clip-Higher, GPPO, CISPO",
+        place="Fig. 2",
+    )
+    seeds: list[int] = parameter(
+        [0, 1],
+        minimum=0,
+        unique=True,
+        help="one run per rule and seed",
+        paper="1 run per rule",
+        place="Fig. 2: one line per rule, no error bars",
+    )
+    num_steps: int = parameter(
+        4, minimum=1, help="RL steps", paper=240, place="Fig. 2: last plotted step"
+    )
+    num_problems: int = parameter(
+        8,
+        minimum=1,
+        help="problems per rollout batch",
+        paper=128,
+        place="batch size; that it counts problems is from the released script",
+    )
+    group_size: int = parameter(
+        4, minimum=2, help="responses per problem", paper=8, place="RL settings"
+    )
+    mini_batch_problems: int = parameter(
+        2, minimum=1, help="problems per update", paper=16, place="RL settings, maths"
+    )
+    learning_rate: float = parameter(
+        1.0e-4, above=0.0, help="of the policy", paper=1.0e-6, place="RL settings, maths"
+    )
+    eps_low: float = parameter(
+        0.2,
+        minimum=0.0,
+        maximum=1.0,
+        help="clip range below 1",
+        paper=NOT_STATED,
+        place='"e.g. 0.2" where Eq. 3 is explained',
+    )
+    eps_high: float = parameter(
+        0.28, minimum=0.0, help="clip range above 1", paper=0.28, place="RL settings"
+    )
+    alpha: float = parameter(
+        0.0,
+        minimum=0.0,
+        help="weight of the LM loss on positives",
+        paper=NOT_STATED,
+        place="Fig. 2 does not say; 0.1 for the final model (Table 6)",
+    )
+    eval_every: int = parameter(
+        2,
+        minimum=1,
+        help="steps between validations",
+        paper=10,
+        place="Fig. 2a, 2b: distance of the points",
+    )
+    eval_responses: int = parameter(
+        4,
+        minimum=1,
+        help="responses per validation problem",
+        paper=32,
+        place="Fig. 2a: avg@32 (2b: avg@4)",
+    )
+    workers: int = parameter(
+        0, minimum=0, keyed=False, help="processes at once, 0 is one per core or GPU"
+    )
+    options: dict = parameter({}, record=RLOptions, help="fields of RLOptions that differ")
+
+    def __post_init__(self) -> None:
+        if self.mini_batch_problems > self.num_problems:
+            raise ParameterError(
+                f"mini_batch_problems {self.mini_batch_problems} exceeds "
+                f"num_problems {self.num_problems}: give at most that"
+            )
+        if self.mini_batch_problems == self.num_problems and len(self.rules) > 1:
+            raise ParameterError(
+                f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
+                "where every ratio is 1 and all clipping rules are equal: "
+                f"give less than num_problems {self.num_problems}"
+            )
+
+    @property
+    def rl_options(self) -> RLOptions:
+        """`options` completed with the paper's way for all that is not named."""
+        return RLOptions(**self.options)
+
+
+@dataclass(frozen=True)
+class MiniatureParams:
+    """The embedded world of a profile: its problems, base model, SFT start and benchmarks."""
+
+    seed: int = parameter(minimum=0, help="all of the world follows from it")
+    modulus: int = parameter(minimum=3, help="chains are computed modulo this")
+    max_difficulty: int = parameter(minimum=2, help="steps of the longest chain")
+    slip_share: float = parameter(
+        minimum=0.0, maximum=0.9, help="share of single steps with a habit of going wrong"
+    )
+    slip_rate: float = parameter(
+        minimum=0.0, maximum=0.9, help="how often such a step is wrong in the SFT chains"
+    )
+    step_noise: float = parameter(
+        minimum=0.0, maximum=0.9, help="how often any other step is wrong in the SFT chains"
+    )
+    hidden_size: int = parameter(minimum=1, help="width of the model")
+    num_layers: int = parameter(minimum=1, help="transformer layers")
+    num_heads: int = parameter(minimum=1, help="attention heads")
+    num_kv_heads: int = parameter(minimum=1, help="key-value heads; divides num_heads")
+    head_dim: int = parameter(minimum=2, help="width of a head; even, for rotary positions")
+    intermediate_size: int = parameter(minimum=1, help="width of the feed-forward layers")
+    vocab_size: int = parameter(minimum=261, help="rows of the embedding; 256 are the bytes")
+    max_positions: int = parameter(minimum=64, help="longest sequence, prompt and response")
+    base_examples: int = parameter(minimum=1, help="texts of the pretraining")
+    base_steps: int = parameter(minimum=1, help="updates of the pretraining")
+    base_batch: int = parameter(minimum=1, help="texts per update of the pretraining")
+    base_learning_rate: float = parameter(above=0.0, help="of the pretraining")
+    sft_examples: int = parameter(minimum=1, help="chains of the SFT")
+    sft_steps: int = parameter(minimum=1, help="updates of the SFT")
+    sft_batch: int = parameter(minimum=1, help="chains per update of the SFT")
+    sft_learning_rate: float = parameter(above=0.0, help="of the SFT")
+    num_train_problems: int = parameter(minimum=1, help="problems that RL draws from")
+    num_validation: int = parameter(minimum=1, help="held-out problems of the curves")
+    max_new_tokens: int = parameter(minimum=1, help="token budget of a response")
+    validation_responses: int = parameter(minimum=1, help="responses per held-out problem")
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ParameterError(
+                f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}"
+            )
+        if self.head_dim % 2:
+            raise ParameterError(f"head_dim must be even, got {self.head_dim}")
+
+
+NOTEBOOKS: dict[str, type] = {"00_overview": OverviewParams, "05_clipping": ClippingParams}

@@ -1,0 +1,124 @@
+"""Where the project is and what its profiles say: ``params/<profile>/<notebook>.yaml``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from klearlib.errors import ParameterError
+from klearlib.params.checking import did_you_mean
+
+WORLD_FILE = "miniature.yaml"
+
+
+def root() -> Path:
+    """The project's folder: ``KLEAR_ROOT``, or the nearest parent that has params/ and notebooks/.
+
+    Parents of the working directory are asked first (a kernel starts in notebooks/ under
+    JupyterLab, in the caller's folder under papermill), then those of this package.
+
+    Raises:
+        ParameterError: there is none.
+    """
+    named = os.environ.get("KLEAR_ROOT")
+    if named:
+        if not (Path(named) / "params").is_dir():
+            raise ParameterError(f"KLEAR_ROOT={named} has no params/: set it to the clone")
+        return Path(named).resolve()
+    for folder in _parents():
+        if (folder / "params").is_dir() and (folder / "notebooks").is_dir():
+            return folder
+    raise ParameterError("no folder above here has params/ and notebooks/: run inside the clone")
+
+
+def _parents() -> Iterator[Path]:
+    here = Path.cwd()
+    package = Path(__file__).resolve().parent
+    yield from (here, *here.parents, *package.parents)
+
+
+def profiles() -> list[str]:
+    """The names of the profiles, which are the folders in params/."""
+    return sorted(entry.name for entry in (root() / "params").iterdir() if entry.is_dir())
+
+
+def require_profile(profile: str) -> str:
+    """`profile`, or ParameterError with the names of those that there are."""
+    known = profiles()
+    if profile not in known:
+        raise ParameterError(f"unknown profile {profile!r}; there are: {', '.join(known)}")
+    return profile
+
+
+def notebooks_of(profile: str) -> list[str]:
+    """The notebooks that `profile` has parameters for, in the order in which they run: by number,
+    and 00_overview, which gathers what the others published, last."""
+    folder = root() / "params" / require_profile(profile)
+    names = (path.stem for path in folder.glob("*.yaml") if path.name != WORLD_FILE)
+    return sorted(names, key=lambda name: (name.startswith("00"), name))
+
+
+def load_profile(profile: str, notebook: str) -> dict:
+    """The values of one parameter file, unchecked but with `profile` filled in.
+
+    Raises:
+        ParameterError: no such profile or file, no valid YAML, or a `profile` that differs.
+    """
+    names = notebooks_of(profile)
+    if notebook not in names:
+        raise ParameterError(
+            f"profile {profile!r} has no {notebook}.yaml; {did_you_mean(notebook, names)}"
+        )
+    values = _read(root() / "params" / profile / f"{notebook}.yaml")
+    if values.setdefault("profile", profile) != profile:
+        raise ParameterError(
+            f"params/{profile}/{notebook}.yaml says profile: {values['profile']}; "
+            f"write profile: {profile}"
+        )
+    return values
+
+
+def miniature_values(profile: str) -> dict:
+    """The values of the profile's ``miniature.yaml``, unchecked.
+
+    Raises:
+        ParameterError: no such profile or file, or no valid YAML.
+    """
+    path = root() / "params" / require_profile(profile) / WORLD_FILE
+    if not path.is_file():
+        raise ParameterError(f"profile {profile!r} has no {WORLD_FILE}: copy params/smoke/'s")
+    return _read(path)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML that refuses a key written twice, of which plain YAML silently takes the last."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                problem = f"{key.value} is written twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _read(path: Path) -> dict:
+    name = f"params/{path.parent.name}/{path.name}"
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ParameterError(f"{name}, line {line}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ParameterError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ParameterError(f"{name} must hold lines of the form name: value")
+    return values

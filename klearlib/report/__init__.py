@@ -1,0 +1,1 @@
+"""The report: tables, figures, and verdicts on the claims of the paper."""

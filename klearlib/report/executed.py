@@ -1,0 +1,162 @@
+"""An executed notebook as one HTML file that needs no network: formulas are MathML, nothing is a script."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from klearlib.errors import KlearError
+from klearlib.report.files import write_atomic
+from klearlib.report.markup import Markup, element
+from klearlib.report.mathml import to_mathml
+
+_KINDS = (
+    "text/html",
+    "text/markdown",
+    "image/svg+xml",
+    "text/latex",
+    "image/png",
+    "image/jpeg",
+    "text/plain",
+)
+_ACTIVE = ("script", "iframe", "object", "embed", "link", "base")
+_LOADED = ("src", "srcset", "poster", "background", "data", "xlink:href")
+_REMOTE = re.compile(r"^\s*(?:[a-z]+:)?//", re.IGNORECASE)
+_REMOTE_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*(?:https?:)?//""", re.IGNORECASE)
+
+
+def render_notebook(ipynb: Path, html: Path) -> Path:
+    """Write the notebook with its outputs as one page.
+
+    nbconvert renders the cells; its page frames load scripts from the network, so the frame is ours.
+    Formulas in markdown become MathML; outputs that are scripts or widgets are shown as their text.
+
+    Args:
+        ipynb: an executed notebook.
+        html: the file to write; replaced whole, equal notebooks give equal bytes.
+
+    Returns:
+        `html`.
+
+    Raises:
+        KlearError: the notebook cannot be read, a formula cannot be drawn, or an output refers to
+            something outside the file.
+    """
+    import nbformat
+    from pygments.formatters import HtmlFormatter
+
+    try:
+        notebook = nbformat.read(Path(ipynb), as_version=4)
+    except (OSError, ValueError, AttributeError, nbformat.ValidationError) as error:
+        raise KlearError(f"{ipynb} cannot be read as a notebook: run it again") from error
+    body, _ = _exporter().from_notebook_node(_passive(notebook))
+    needs = _Needs()
+    needs.feed(body)
+    if needs.found:
+        raise KlearError(
+            f"{ipynb} holds {needs.found[0]}, which needs a script or the network: show text, a table "
+            "or an image instead"
+        )
+    folder = Path(__file__).parent
+    light = HtmlFormatter(style="default").get_style_defs(".highlight")
+    dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
+    styles = [(folder / name).read_text(encoding="utf-8") for name in ("page.css", "executed.css")]
+    styles += [light, f"@media (prefers-color-scheme: dark) {{ {dark} }}"]
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", Path(ipynb).stem),
+        element("style", Markup("\n".join(styles))),
+    )
+    main = element("main", Markup(body), class_="notebook")
+    document = element("html", head, element("body", main), lang="en")
+    return write_atomic(html, f"<!DOCTYPE html>\n{document}\n")
+
+
+class _Needs(HTMLParser):
+    """Collects what a page would run or load from elsewhere; links that a reader follows are fine."""
+
+    def __init__(self):
+        super().__init__()
+        self.found: list[str] = []
+        self._in_style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in_style = tag == "style"
+        if tag in _ACTIVE:
+            self.found.append(f"<{tag}>")
+        for name, value in attrs:
+            loads = name in _LOADED and _REMOTE.match(value or "")
+            if (
+                loads
+                or name.startswith("on")
+                or (name == "style" and _REMOTE_STYLE.search(value or ""))
+            ):
+                self.found.append(f"{name}={value!r}")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_style and _REMOTE_STYLE.search(data):
+            self.found.append("a style sheet from elsewhere")
+
+
+def _passive(notebook):
+    """A copy whose outputs keep only what a page can show by itself, formulas as MathML."""
+    import copy
+
+    notebook = copy.deepcopy(notebook)
+    notebook.metadata.pop("widgets", None)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            shown = output.get("data")
+            if shown is None:
+                continue
+            output["data"] = type(shown)({kind: shown[kind] for kind in _KINDS if kind in shown})
+            if "text/latex" in shown and "text/html" not in shown:
+                latex = shown["text/latex"].strip().strip("$").strip()
+                output["data"]["text/html"] = to_mathml(latex)
+    return notebook
+
+
+def _exporter():
+    """nbconvert's HTML exporter with formulas by `to_mathml`."""
+    from jinja2 import pass_context
+    from nbconvert import HTMLExporter
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+    class MathMLRenderer(IPythonRenderer):
+        """Markdown whose formulas are drawn now and not by a script of the page."""
+
+        def block_math(self, body: str) -> str:
+            return to_mathml(body)
+
+        def inline_math(self, body: str) -> str:
+            return to_mathml(body, display=False)
+
+        def latex_environment(self, name: str, body: str) -> str:
+            return to_mathml(rf"\begin{{{name}}}{body}\end{{{name}}}")
+
+    class OfflineExporter(HTMLExporter):
+        """The cells of a notebook without a page around them."""
+
+        @pass_context
+        def markdown2html(self, context, source: str) -> str:
+            cell = context.get("cell", {})
+            renderer = MathMLRenderer(
+                escape=False,
+                attachments=cell.get("attachments", {}),
+                embed_images=False,
+                path="",
+                anchor_link_text="",
+                exclude_anchor_links=True,
+            )
+            return MarkdownWithMath(renderer=renderer).render(source)
+
+    exporter = OfflineExporter(template_name="basic")
+    exporter.config.NbConvertBase.display_data_priority = list(_KINDS)
+    return exporter

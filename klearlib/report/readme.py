@@ -1,0 +1,78 @@
+"""results/<profile>/README.md: the report for a code host, which shows markdown and png files."""
+
+from __future__ import annotations
+
+from klearlib.report.claims_view import VERDICT_SHAPES, place_text, verdict_counts
+from klearlib.report.sections import Section
+from klearlib.report.tables import MISSING, markdown_rows
+from klearlib.report.verdicts import is_paper_scale
+
+_SPECIAL = "\\`*_[]<>#"
+
+
+def readme(
+    profile: str, sections: list[Section], entries: list[dict], facts: dict[str, str]
+) -> str:
+    """The markdown text: facts, verdict counts, claims table, then each section with its figures."""
+    blocks = [f"# Results of profile {_plain(profile)}"]
+    blocks.append("The same with formulas and intervals drawn: `report.html` beside this file.")
+    if not is_paper_scale(profile):
+        blocks.append("> **Below paper scale**: only directions are tested here.")
+    if facts:
+        blocks.append("\n".join(f"- {name}: {_plain(text)}" for name, text in facts.items()))
+    if not sections:
+        blocks.append(
+            f"Nothing has been run at this profile yet. Start with `klear run --profile {profile}`."
+        )
+    counts = verdict_counts(entries).items()
+    blocks += ["## Claims", ", ".join(f"{count} {word}" for word, count in counts)]
+    blocks.append(_claims(entries).rstrip())
+    for section in sections:
+        blocks += _section(section)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _claims(entries: list[dict]) -> str:
+    rows = [["Claim", "Place", "Paper", "Measured here", "Verdict", "Why"]]
+    for entry in entries:
+        word = entry["verdict"]
+        verdict = f"{VERDICT_SHAPES[word]} {word}"
+        cells = (entry["title"], place_text(entry), entry["paper"], entry["measured"] or MISSING)
+        texts = [_plain(cell) for cell in cells]
+        rows.append([f"{entry['claim']} {texts[0]}", *texts[1:], verdict, _plain(entry["reason"])])
+    return markdown_rows(rows, [False] * len(rows[0]), escaped=True)
+
+
+def _section(section: Section) -> list[str]:
+    content, notebook = section.content, section.notebook
+    blocks = [f"## {_plain(content['title'])}", _plain(content["question"])]
+    if content["status"] != "complete":
+        missing = ", ".join(content["missing"]) or "some runs"
+        blocks.append(f"> **Not complete yet**, missing: {_plain(missing)}")
+    for item in content["equations"]:
+        blocks.append(f"Eq. {_plain(item['number'])}: {_plain(item['says'])}")
+        blocks.append(f"```math\n{item['latex'].strip()}\n```")
+    for item in content["figures"]:
+        links = _links(section, item["name"], ("svg", "pdf"))
+        blocks.append(f"![{_plain(item['alt'])}]({notebook}/{item['name']}.png)")
+        blocks.append(f"{_plain(item['caption'])} {links}")
+    for item in content["tables"]:
+        text = section.path(item["name"], "md").read_text(encoding="utf-8").rstrip()
+        blocks += [f"{_plain(item['caption'])} {_links(section, item['name'], ('csv',))}", text]
+    if content["notes"]:
+        blocks.append("\n".join(f"- {_plain(note)}" for note in content["notes"]))
+    executed = [f"[{path.name}]({path.name})" for path in section.executed()]
+    if executed:
+        blocks.append("Executed notebook: " + ", ".join(executed))
+    return blocks
+
+
+def _links(section: Section, name: str, kinds: tuple[str, ...]) -> str:
+    there = [kind for kind in kinds if section.path(name, kind).is_file()]
+    return " ".join(f"[{kind}]({section.notebook}/{name}.{kind})" for kind in there)
+
+
+def _plain(text: str) -> str:
+    """Text that markdown shows as it is, on one line and inside a table cell too."""
+    escaped = "".join("\\" + letter if letter in _SPECIAL else letter for letter in text)
+    return escaped.replace("|", "\\|").replace("\n", " ")

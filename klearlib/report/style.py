@@ -1,0 +1,174 @@
+"""One visual language for every figure: a series has the same colour, marker and name everywhere.
+
+The paper's curves are dashed, ours are solid with a band over seeds. Colours are the eight of Okabe
+and Ito, which stay apart for colour-blind readers; a marker repeats each colour's meaning, so that
+a figure can be read in grey.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from matplotlib.figure import Figure
+
+PAPER_DASH = (0, (4, 1.6))
+"""matplotlib's dash pattern of every curve that the paper printed."""
+
+_BLUE, _VERMILION, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#4D4D4D"
+_SKY, _PURPLE, _ORANGE = "#56B4E9", "#CC79A7", "#E69F00"
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """How one series is drawn and what readers call it."""
+
+    key: str
+    label: str
+    color: str
+    marker: str
+
+
+def _table(*rows: tuple[str, str, str, str]) -> dict[str, SeriesStyle]:
+    return {key: SeriesStyle(key, label, color, marker) for key, label, color, marker in rows}
+
+
+SERIES = _table(
+    ("clip_higher", "GRPO w/ Clip-Higher", _BLUE, "o"),
+    ("gppo", "GPPO", _VERMILION, "s"),
+    ("cispo", "CISPO", _GREEN, "^"),
+    ("unclipped", "unclipped", _GREY, "D"),
+    ("ppo_clip", "PPO clip", _SKY, "v"),
+    ("gppo_released", "GPPO, released code", _PURPLE, "P"),
+    ("gppo_general", "GPPO, general betas", _ORANGE, "X"),
+    ("soft", "soft reward", _VERMILION, "s"),
+    ("hard", "hard reward", _BLUE, "o"),
+    ("filter", "with filter", _VERMILION, "s"),
+    ("no_filter", "without filter", _BLUE, "o"),
+)
+"""Every series with a fixed look, by key."""
+
+_PAPER_NAMES = {
+    "GRPO w/ Clip Higher": "clip_higher",
+    "GRPO w/ Clip-Higher": "clip_higher",
+    "GPPO": "gppo",
+    "CISPO": "cispo",
+    "Soft Reward": "soft",
+    "Hard Reward": "hard",
+    "Filter": "filter",
+    "w/o Filter": "no_filter",
+    "adv=0 Filter": "filter",
+    "w/o adv=0 Filter": "no_filter",
+}
+
+_SPARE = ((_ORANGE, "X"), (_PURPLE, "P"), (_SKY, "v"), (_GREY, "D"))
+
+_RC_PARAMS = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.8,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "legend.fontsize": 10,
+    "legend.frameon": False,
+    "lines.linewidth": 1.9,
+    "lines.markersize": 4.5,
+    "figure.facecolor": "white",
+    "figure.dpi": 110,
+    "savefig.facecolor": "white",
+    "savefig.dpi": 150,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "klear",
+    "pdf.fonttype": 42,
+}
+
+
+def series_style(name: str) -> SeriesStyle:
+    """The look of a series, by key or by the name that the paper's figures print.
+
+    A series that has no fixed look keeps its name and gets one of four spare colours, chosen by the
+    name alone, so that it is the same in every figure too.
+
+    >>> series_style("GRPO w/ Clip Higher").key
+    'clip_higher'
+    """
+    key = _PAPER_NAMES.get(name, name)
+    if key in SERIES:
+        return SERIES[key]
+    color, marker = _SPARE[zlib.crc32(key.encode()) % len(_SPARE)]
+    return SeriesStyle(key, key.replace("_", " "), color, marker)
+
+
+def series_order(names) -> list[str]:
+    """The distinct names in drawing order: the order of `SERIES`, then the others by first appearance.
+
+    >>> series_order(["cispo", "mine", "clip_higher", "cispo"])
+    ['clip_higher', 'cispo', 'mine']
+    """
+    known = list(SERIES)
+    distinct = list(dict.fromkeys(names))
+
+    def position(name: str) -> int:
+        key = series_style(name).key
+        return known.index(key) if key in SERIES else len(known)
+
+    return sorted(distinct, key=position)
+
+
+def figure_style() -> AbstractContextManager:
+    """matplotlib's settings of the suite, for a ``with`` block; the user's own are restored after it."""
+    import matplotlib
+
+    return matplotlib.rc_context(_RC_PARAMS)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, `width` x `height` inches, that knows nothing of pyplot or of a display.
+
+    In a notebook it shows itself once, as the value of a cell; no window or figure list keeps it.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            return figure_bytes(self, "png", dpi=110)
+
+    with figure_style():
+        figure = NotebookFigure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.get_layout_engine().set(h_pad=0.09, w_pad=0.06)
+    return figure
+
+
+def figure_bytes(figure: Figure, kind: str, *, dpi: int = 150) -> bytes:
+    """The figure as a file of `kind` (svg, png, pdf); equal figures give equal bytes.
+
+    The dates and program versions that matplotlib writes into files are left out.
+    """
+    import io
+
+    no_metadata = {
+        "svg": {"Date": None, "Creator": None},
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+    buffer = io.BytesIO()
+    with figure_style():
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=no_metadata[kind])
+    return buffer.getvalue()

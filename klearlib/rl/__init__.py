@@ -1,0 +1,1 @@
+"""Reinforcement learning with verifiable rewards: rollouts, advantages, clipping rules, objective, loop."""

@@ -1,0 +1,91 @@
+"""Group advantages (Eq. 4) and the zero-advantage filter (5.2.5)."""
+
+from __future__ import annotations
+
+import torch
+
+# Rewards of a group closer together than this, relative to their size, are one reward: the same pass
+# rate computed twice in float32 differs by some units in the last place.
+_RELATIVE_TOLERANCE = 1e-6
+
+
+def group_advantages(
+    rewards: torch.Tensor,
+    *,
+    std: str = "population",
+    epsilon: float = 0.0,
+    keep: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """A = (reward - mean of the group) / std of the group (Eq. 4).
+
+    Args:
+        rewards: float [P, G], any scale.
+        std: ``"population"`` divides by G (Eq. 4); ``"unbiased"`` by G - 1 as the released code and
+            TRL do, which shrinks advantages by 0.935 at G = 8.
+        epsilon: added to the std; 0 in Eq. 4, 1e-6 in the released code, 1e-4 in TRL.
+        keep: bool [P, G]; rollouts that are False are left out of mean and std and get 0 (option
+            ``drop_truncated``). A group with fewer than two kept rollouts gets 0.
+
+    Returns:
+        [P, G] in the dtype of `rewards`. Groups of one reward are exactly 0, whatever rounding did.
+
+    Raises:
+        ValueError: not [P, G] with G >= 2, not finite, integer dtype or an unknown `std`.
+
+    >>> group_advantages(torch.tensor([[1.0, -1.0], [1.0, 1.0]]))
+    tensor([[ 1., -1.],
+            [ 0.,  0.]])
+    """
+    if rewards.ndim != 2:
+        raise ValueError(f"rewards must be [P, G], got shape {tuple(rewards.shape)}")
+    if rewards.shape[1] < 2:
+        raise ValueError(
+            f"a group needs at least 2 responses (Eq. 4 divides by their std), got G = {rewards.shape[1]}"
+        )
+    if not rewards.is_floating_point():
+        raise ValueError(f"rewards must be floating point, got {rewards.dtype}: use rewards.float()")
+    if not torch.isfinite(rewards).all():
+        raise ValueError("rewards must be finite: a reward is NaN or infinite")
+    if std not in ("population", "unbiased"):
+        raise ValueError(f"std must be 'population' or 'unbiased', got {std!r}")
+    kept = torch.ones_like(rewards, dtype=torch.bool) if keep is None else keep
+    if kept.shape != rewards.shape or kept.dtype != torch.bool:
+        raise ValueError(f"keep must be bool {tuple(rewards.shape)}, got {kept.dtype} {tuple(kept.shape)}")
+    values = rewards.double()
+    count = kept.sum(dim=1, keepdim=True)
+    mean = (values * kept).sum(dim=1, keepdim=True) / count.clamp(min=1)
+    centred = torch.where(kept, values - mean, 0.0)
+    divisor = count if std == "population" else count - 1
+    deviation = (centred.square().sum(dim=1, keepdim=True) / divisor.clamp(min=1)).sqrt()
+    spread = centred.amax(dim=1, keepdim=True) - centred.amin(dim=1, keepdim=True)
+    size = torch.where(kept, values.abs(), 0.0).amax(dim=1, keepdim=True)
+    constant = (count < 2) | (spread <= _RELATIVE_TOLERANCE * size)
+    safe = torch.where(constant, torch.ones_like(deviation), deviation + epsilon)
+    return torch.where(constant, torch.zeros_like(centred), centred / safe).to(rewards.dtype)
+
+
+def nonzero_groups(advantages: torch.Tensor) -> torch.Tensor:
+    """The groups that teach anything: bool [P], True where any advantage of the group is not zero.
+
+    The filter of 5.2.5. It does not refill the batch: dropped groups are not replaced.
+
+    Args:
+        advantages: [P, G] of `group_advantages`, whose constant groups are exactly 0.
+
+    >>> nonzero_groups(torch.tensor([[1.0, -1.0], [0.0, 0.0]]))
+    tensor([ True, False])
+    """
+    if advantages.ndim != 2:
+        raise ValueError(f"advantages must be [P, G], got shape {tuple(advantages.shape)}")
+    return (advantages != 0).any(dim=1)
+
+
+def mixed_accuracy_groups(is_correct: torch.Tensor) -> torch.Tensor:
+    """The released code's filter: bool [P], True where some but not all responses are fully correct.
+
+    It differs from `nonzero_groups` on soft rewards: it also drops groups whose partial credit differs.
+
+    Args:
+        is_correct: bool [P, G].
+    """
+    return is_correct.any(dim=1) & ~is_correct.all(dim=1)

@@ -1,0 +1,206 @@
+"""The clipping rules as one idea: the coefficient F in d(objective)/d(logp) = F * A (Eqs. 9-18).
+
+F is the ratio r = pi / pi_old inside the clip range [1 - eps_low, 1 + eps_high]. Outside it there are
+four corners, and a rule is nothing but what it puts there:
+
+| rule            | r low, A < 0  | r high, A > 0  | r low, A > 0 | r high, A < 0 | Eq. |
+|-----------------|---------------|----------------|--------------|---------------|-----|
+| unclipped       | r             | r              | r            | r             | 9   |
+| ppo_clip        | 0             | 0              | r            | r             | 10  |
+| gppo            | b1 (1 - el)   | b2 (1 + eh)    | r            | r             | 12, 18 |
+| cispo           | 1 - el        | 1 + eh         | 1 - el       | 1 + eh        | 16  |
+
+`dual_clip` c is what the paper's released code adds and the paper does not have: F = 0 where A < 0 and
+r > c. A rule has no other state, so two arms of an experiment differ in one value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What F is in each corner: a number, or None where it stays the ratio."""
+
+    name: str
+    eps_low: float
+    eps_high: float
+    low_negative: float | None = None
+    high_positive: float | None = None
+    low_positive: float | None = None
+    high_negative: float | None = None
+    dual_clip: float | None = None
+
+
+def unclipped() -> Rule:
+    """Eq. 9: F = r everywhere. The clip range is infinite, so no token is in a corner."""
+    return Rule("unclipped", eps_low=1.0, eps_high=math.inf)
+
+
+def ppo_clip(*, eps_low: float, eps_high: float, dual_clip: float | None = None) -> Rule:
+    """Eq. 10: PPO and GRPO; Clip-Higher where eps_high > eps_low. Clipped tokens lose their gradient.
+
+    Args:
+        eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf).
+        dual_clip: F = 0 for A < 0 and r > dual_clip (peers' default 3, released code 10, paper none).
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> ppo_clip(eps_low=0.2, eps_high=0.28).high_positive
+    0.0
+    """
+    _check(eps_low=eps_low, eps_high=eps_high, dual_clip=dual_clip)
+    return Rule(
+        "ppo_clip", eps_low, eps_high, low_negative=0.0, high_positive=0.0, dual_clip=dual_clip
+    )
+
+
+def gppo(
+    *,
+    eps_low: float,
+    eps_high: float,
+    beta_low: float = 1.0,
+    beta_high: float = 1.0,
+    dual_clip: float | None = None,
+) -> Rule:
+    """Eq. 12 (beta = 1) and Eq. 18: clipped tokens keep a bounded, constant gradient.
+
+    Args:
+        eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf).
+        beta_low, beta_high: b1 and b2 of Eq. 18, >= 0; both 0 is `ppo_clip`.
+        dual_clip: None as in the paper; 10 as in the released scripts, which breaks the paper's
+            "never zero" for A < 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> gppo(eps_low=0.2, eps_high=0.28).high_positive
+    1.28
+    """
+    _check(eps_low=eps_low, eps_high=eps_high, dual_clip=dual_clip)
+    for name, beta in (("beta_low", beta_low), ("beta_high", beta_high)):
+        if not (math.isfinite(beta) and beta >= 0):
+            raise ValueError(f"{name} must be a finite number >= 0, got {beta}")
+    return Rule(
+        "gppo",
+        eps_low,
+        eps_high,
+        low_negative=beta_low * (1 - eps_low),
+        high_positive=beta_high * (1 + eps_high),
+        dual_clip=dual_clip,
+    )
+
+
+def cispo(*, eps_low: float, eps_high: float) -> Rule:
+    """Eq. 16: F is the ratio clamped into the clip range, whatever the sign of A.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> cispo(eps_low=0.2, eps_high=0.28).low_positive
+    0.8
+    """
+    _check(eps_low=eps_low, eps_high=eps_high, dual_clip=None)
+    low, high = 1 - eps_low, 1 + eps_high
+    return Rule("cispo", eps_low, eps_high, low, high, low, high)
+
+
+def corner_masks(
+    ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule
+) -> dict[str, torch.Tensor]:
+    """Which tokens stand in which corner of `rule`'s clip range; a token with A = 0 is in none.
+
+    Args:
+        ratio, advantage: tensors that broadcast to [N, T].
+
+    Returns:
+        One bool tensor [N, T] for each name of `CORNERS`. Ties r = 1 - eps_low, 1 + eps_high are inside.
+    """
+    low, high = ratio < 1 - rule.eps_low, ratio > 1 + rule.eps_high
+    negative, positive = advantage < 0, advantage > 0
+    return {
+        "low_negative": low & negative,
+        "high_positive": high & positive,
+        "low_positive": low & positive,
+        "high_negative": high & negative,
+    }
+
+
+def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> torch.Tensor:
+    """F of `rule` for each token (table above).
+
+    Args:
+        ratio: pi / pi_old >= 0, and advantage: tensors that broadcast to [N, T].
+        rule: what `unclipped`, `ppo_clip`, `gppo` or `cispo` returned.
+
+    Returns:
+        F [N, T] in the dtype of `ratio`. Where F is the ratio it is capped at `largest_ratio`, so
+        that it stays finite; no cap ever turns it into zero.
+
+    >>> coefficient(torch.tensor([0.5, 1.1, 2.0]), torch.tensor(1.0), gppo(eps_low=0.2, eps_high=0.28))
+    tensor([0.5000, 1.1000, 1.2800])
+    """
+    if not ratio.is_floating_point():
+        raise ValueError(f"ratio must be a floating point tensor, got {ratio.dtype}")
+    ratio, advantage = torch.broadcast_tensors(ratio, advantage)
+    result = ratio.clamp(max=largest_ratio(ratio.dtype))
+    for corner, mask in corner_masks(ratio, advantage, rule).items():
+        constant = getattr(rule, corner)
+        if constant is not None:
+            result = torch.where(mask, torch.full_like(result, constant), result)
+    if rule.dual_clip is not None:
+        beyond = (advantage < 0) & (ratio > rule.dual_clip)
+        result = torch.where(beyond, torch.zeros_like(result), result)
+    return result
+
+
+def largest_ratio(dtype: torch.dtype) -> float:
+    """The cap on a ratio: the square root of the dtype's range, so that F * A and its sum over tokens
+    cannot overflow either. 1.8e19 for float32; no trained policy comes near."""
+    return math.sqrt(torch.finfo(dtype).max)
+
+
+def _check(*, eps_low: float, eps_high: float, dual_clip: float | None) -> None:
+    if not 0 <= eps_low <= 1:
+        raise ValueError(f"eps_low is an offset below 1 and must be in [0, 1], got {eps_low}")
+    if not (math.isfinite(eps_high) and eps_high >= 0):
+        raise ValueError(f"eps_high is an offset above 1 and must be >= 0, got {eps_high}")
+    if dual_clip is not None and not dual_clip > 1 + eps_high:
+        raise ValueError(
+            f"dual_clip must be above 1 + eps_high = {1 + eps_high}, got {dual_clip}; None for none"
+        )
+
+
+def rule_from(spec: dict) -> Rule:
+    """The rule of a JSON description ``{"name": ..., **arguments of its function}``.
+
+    Names: ``unclipped``, ``clip_higher`` (and ``ppo_clip``, the same function), ``gppo``, ``cispo``.
+
+    Raises:
+        ValueError: an unknown name, or arguments that the rule does not take.
+
+    >>> rule_from({"name": "clip_higher", "eps_low": 0.2, "eps_high": 0.28}).name
+    'ppo_clip'
+    """
+    makers = {
+        "unclipped": unclipped,
+        "ppo_clip": ppo_clip,
+        "clip_higher": ppo_clip,
+        "gppo": gppo,
+        "cispo": cispo,
+    }
+    arguments = dict(spec)
+    name = arguments.pop("name", None)
+    if name not in makers:
+        raise ValueError(f"unknown clipping rule {name!r}; there are {', '.join(makers)}")
+    try:
+        return makers[name](**arguments)
+    except TypeError as error:
+        raise ValueError(f"clipping rule {name!r}: {error}") from error

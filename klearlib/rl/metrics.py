@@ -1,0 +1,111 @@
+"""The metrics of one RL step: every key defined once, with formula and reduction."""
+
+from __future__ import annotations
+
+from klearlib.rl.coefficients import CORNERS
+from klearlib.rl.rollouts import RolloutBatch
+from klearlib.rl.update import UpdateSums
+
+METRICS = {
+    "rollout/reward_mean": "mean reward over all rollouts of the step, before any filter",
+    "rollout/correct_rate": "share of rollouts judged correct, before any filter",
+    "rollout/groups_all_correct": "share of groups in which every response is correct",
+    "rollout/groups_all_wrong": "share of groups in which no response is correct",
+    "rollout/groups_mixed": "share of groups with correct and wrong responses",
+    "rollout/advantage_abs_mean": "mean |A| over all rollouts of the step (Eq. 4)",
+    "rollout/groups_trained": "number of groups left by the filter",
+    "rollout/response_tokens_mean": "mean number of generated tokens, the end token included",
+    "rollout/response_tokens_max": "largest number of generated tokens",
+    "rollout/truncated_rate": "share of rollouts that the token budget ended",
+    "rollout/bad_format_rate": "share of rollouts without both think tags",
+    "rollout/no_answer_rate": "share of rollouts in which no answer was found",
+    "rollout/judge_failures": "number of rollouts with verdict timeout or judge_error",
+    "train/num_updates": "optimiser updates made",
+    "train/skipped_updates": "updates skipped because the gradient was not finite",
+    "train/num_tokens": "response tokens trained on",
+    "train/positive_tokens": "tokens of correct responses among them (what Eq. 13 averages over)",
+    "train/learning_rate": "learning rate of the last update",
+    "train/policy_loss": "policy loss, mean over updates; its value is F * A, not comparable across rules",
+    "train/lm_loss": "LM loss on correct responses (Eq. 13), mean over updates, before alpha",
+    "train/entropy": "entropy of the policy in nats, mean over trained tokens",
+    "train/grad_norm": "gradient norm before clipping, mean over updates (Fig. 2c)",
+    "train/grad_norm_max": "largest gradient norm before clipping",
+    "train/ratio_min": "smallest ratio pi / pi_old over trained tokens",
+    "train/ratio_max": "largest ratio pi / pi_old over trained tokens",
+    "train/mismatch_mean": "mean |logp - logp_sampler| over the tokens of the step's first update",
+    "train/mismatch_max": "largest |logp - logp_sampler| over the tokens of the step's first update",
+}
+METRICS |= {
+    f"train/token_share_{corner}": f"share of trained tokens in the corner {corner.replace('_', ', ')}"
+    for corner in CORNERS
+}
+METRICS |= {
+    f"train/gradient_share_{corner}": (
+        f"share of the sum of |F A| that comes from tokens in the corner {corner.replace('_', ', ')}"
+    )
+    for corner in CORNERS
+}
+
+TIMINGS = {
+    "seconds/sampling": "wall clock of drawing the rollouts",
+    "seconds/verifying": "wall clock of judging them",
+    "seconds/training": "wall clock of all updates of the step",
+    "seconds/evaluating": "wall clock of the step's evaluations, 0 where there is none",
+    "tokens_per_second/sampling": "generated tokens / seconds/sampling",
+    "tokens_per_second/training": "trained response tokens / seconds/training",
+}
+
+
+def step_metrics(
+    batch: RolloutBatch, sums: UpdateSums, *, step: int, learning_rate: float
+) -> dict[str, float | int | None]:
+    """The line of metrics.jsonl for one step; None where nothing was there to be averaged."""
+    responses = [r for group in batch.groups for r in group.responses]
+    verdicts = [v for group in batch.groups for v in group.verdicts]
+    rewards = [r for group in batch.groups for r in group.rewards]
+    rates = [sum(v.correct for v in g.verdicts) / len(g.verdicts) for g in batch.groups]
+    reasons = [v.reason for v in verdicts]
+    lengths = [len(r.token_ids) for r in responses]
+    num_updates = len(sums.grad_norms) + sums.skipped_updates
+    line = {
+        "step": step,
+        "rollout/reward_mean": _mean(rewards),
+        "rollout/correct_rate": _mean([v.correct for v in verdicts]),
+        "rollout/groups_all_correct": _mean([rate == 1 for rate in rates]),
+        "rollout/groups_all_wrong": _mean([rate == 0 for rate in rates]),
+        "rollout/groups_mixed": _mean([0 < rate < 1 for rate in rates]),
+        "rollout/advantage_abs_mean": float(batch.advantages.abs().mean()),
+        "rollout/groups_trained": int(batch.kept_groups.sum()),
+        "rollout/response_tokens_mean": _mean(lengths),
+        "rollout/response_tokens_max": max(lengths),
+        "rollout/truncated_rate": _mean([r.truncated for r in responses]),
+        "rollout/bad_format_rate": _mean([not (v.has_think_open and v.has_think_close) for v in verdicts]),
+        "rollout/no_answer_rate": _mean([reason == "no_answer" for reason in reasons]),
+        "rollout/judge_failures": reasons.count("timeout") + reasons.count("judge_error"),
+        "train/num_updates": len(sums.grad_norms),
+        "train/skipped_updates": sums.skipped_updates,
+        "train/num_tokens": sums.num_tokens,
+        "train/positive_tokens": sums.num_positive_tokens,
+        "train/learning_rate": learning_rate,
+        "train/policy_loss": _ratio(sums.policy_loss, num_updates),
+        "train/lm_loss": _ratio(sums.lm_loss, num_updates),
+        "train/entropy": _ratio(sums.entropy, sums.num_tokens),
+        "train/grad_norm": _mean(sums.grad_norms),
+        "train/grad_norm_max": max(sums.grad_norms, default=None),
+        "train/ratio_min": sums.ratio_min if sums.num_tokens else None,
+        "train/ratio_max": sums.ratio_max if sums.num_tokens else None,
+        "train/mismatch_mean": _ratio(sums.abs_mismatch, sums.mismatch_tokens),
+        "train/mismatch_max": sums.max_mismatch if sums.mismatch_tokens else None,
+    }
+    for corner in CORNERS:
+        line[f"train/token_share_{corner}"] = _ratio(sums.corner_tokens[corner], sums.num_tokens)
+        line[f"train/gradient_share_{corner}"] = _ratio(sums.corner_gradient[corner], sums.gradient)
+    return line
+
+
+def _mean(values: list) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _ratio(total: float, count: float) -> float | None:
+    return total / count if count else None

@@ -1,0 +1,88 @@
+"""Every setting of one RL run; the values of the paper and of the peers are in docs/deviations.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RLSettings:
+    """What a run of `klearlib.rl.train.train_rl` needs beside its rule and its seed.
+
+    Schedule: `num_steps` rollout batches of `num_problems` problems x `group_size` responses, each
+    followed by one optimiser update for every `mini_batch_problems` problems that survive the filter.
+    `benchmarks` maps the name of each benchmark to the number of problems that it must have.
+    """
+
+    num_steps: int
+    num_problems: int
+    group_size: int
+    mini_batch_problems: int
+    learning_rate: float
+    alpha: float
+    max_new_tokens: int
+    eval_every: int
+    eval_responses: int
+    validation_responses: int
+    benchmarks: dict[str, int]
+    temperature: float
+    normalizer: str
+    loss_denominator: str
+    lm_normalizer: str
+    group_std: str
+    group_epsilon: float
+    zero_advantage_filter: str
+    positives: str
+    drop_truncated: bool
+    format_scores: str
+    format_penalty: float
+    logp_old: str
+    log_ratio_clamp: float | None
+    warmup_steps: int
+    weight_decay: float
+    max_grad_norm: float
+    micro_batch_tokens: int
+    checkpoint_every: int
+
+    def __post_init__(self) -> None:
+        for name in (
+            "num_steps",
+            "num_problems",
+            "mini_batch_problems",
+            "max_new_tokens",
+            "eval_every",
+            "eval_responses",
+            "validation_responses",
+            "micro_batch_tokens",
+            "checkpoint_every",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.group_size < 2:
+            raise ValueError(f"group_size must be at least 2 (Eq. 4), got {self.group_size}")
+        if self.mini_batch_problems > self.num_problems:
+            raise ValueError(
+                f"mini_batch_problems ({self.mini_batch_problems}) must not exceed num_problems "
+                f"({self.num_problems})"
+            )
+        for name in ("learning_rate", "temperature", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in words:
+                raise ValueError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+
+
+_WORDS = {
+    "normalizer": ("token", "sequence"),
+    "loss_denominator": ("mini_batch", "micro_batch"),
+    "lm_normalizer": ("mini_batch", "micro_batch"),
+    "group_std": ("population", "unbiased"),
+    "zero_advantage_filter": ("off", "advantage", "accuracy"),
+    "positives": ("verdict", "reward_is_one"),
+    "format_scores": ("penalty", "released"),
+    "logp_old": ("sampler", "trainer"),
+}

@@ -1,0 +1,161 @@
+"""What this machine has and lacks, each lack with one line that mends it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from klearlib.errors import KlearError
+from klearlib.params import profiles, root
+from klearlib.run.notebooks import plan
+
+SMOKE = "smoke"
+OLDEST_PYTHON = (3, 11)
+# Distribution -> module, for all that the smoke profile imports.
+NEEDED = {
+    "torch": "torch",
+    "transformers": "transformers",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "matplotlib": "matplotlib",
+    "papermill": "papermill",
+    "ipykernel": "ipykernel",
+    "nbformat": "nbformat",
+    "PyYAML": "yaml",
+}
+NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `found` says what there is, `fix` how to mend a lack ("" where none).
+
+    required: without it the smoke profile cannot run.
+    """
+
+    name: str
+    found: str
+    fix: str = ""
+    required: bool = False
+
+    def __str__(self) -> str:
+        mark = "ok" if not self.fix else "MISSING" if self.required else "lacks"
+        return f"{mark:<8} {self.name:<18} {self.found}" + (f"; {self.fix}" if self.fix else "")
+
+
+def diagnose() -> list[Finding]:
+    """All findings, those about this machine first and then those about the profiles."""
+    return [_python(), *_packages(), *_accelerator(), *_room(), *_profiles()]
+
+
+def can_run_smoke(findings: list[Finding]) -> bool:
+    """Whether nothing that the smoke profile needs is missing."""
+    return not any(finding.fix and finding.required for finding in findings)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    fix = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
+    return Finding("Python", version, fix, required=True)
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for package, module in NEEDED.items():
+        found = importlib.util.find_spec(module) is not None
+        findings.append(
+            Finding(
+                package,
+                _version(package) if found else "not installed",
+                "" if found else f"pip install {package}, or pip install -e . for all",
+                required=True,
+            )
+        )
+    return findings
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "version unknown"
+
+
+def _accelerator() -> list[Finding]:
+    """CUDA, GPU memory and vLLM: the gpu and paper profiles need them, smoke and mini do not."""
+    if importlib.util.find_spec("torch") is None:
+        return []
+    import torch
+
+    if torch.cuda.is_available():
+        findings = [Finding("CUDA", str(torch.version.cuda))]
+        for index in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(index)
+            name = torch.cuda.get_device_name(index)
+            memory = f"{name}, {free / 1e9:.0f} of {total / 1e9:.0f} GB free"
+            findings.append(Finding(f"GPU {index}", memory))
+    else:
+        reason = "this torch is built without CUDA" if not torch.version.cuda else "no GPU answers"
+        fix = "only needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
+        findings = [Finding("CUDA", reason, fix)]
+    if importlib.util.find_spec("vllm") is None:
+        fix = "only needed for fast sampling on a GPU: pip install vllm"
+        findings.append(Finding("vLLM", "not installed", fix))
+    else:
+        findings.append(Finding("vLLM", _version("vllm")))
+    return findings
+
+
+def _room() -> list[Finding]:
+    """Memory and disk, and whether the results folder takes files."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    few = "" if memory >= NEEDED_MEMORY_GB else f"smoke needs {NEEDED_MEMORY_GB:g} GB of memory"
+    findings = [Finding("memory", f"{memory:.1f} GB", few, required=True)]
+    try:
+        project = root()
+    except KlearError as error:
+        return [*findings, Finding("project", "not found", str(error), required=True)]
+    free = shutil.disk_usage(project).free / 1e9
+    full = "" if free >= NEEDED_DISK_GB else f"free at least {NEEDED_DISK_GB:g} GB"
+    findings.append(Finding("disk", f"{free:.1f} GB free", full, required=True))
+    results = project / "results"
+    with contextlib.suppress(OSError):
+        results.mkdir(exist_ok=True)
+    denied = "" if _takes_files(results) else "make results/ writable for you"
+    findings.append(Finding("results/", "writable" if not denied else "denied", denied, True))
+    return findings
+
+
+def _takes_files(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _profiles() -> list[Finding]:
+    """Per profile: valid parameters, notebooks, and the models and data sets that it names."""
+    try:
+        names = profiles()
+    except KlearError:  # already said by _room
+        return []
+    findings = []
+    for profile in names:
+        try:
+            lacks = [lack for planned in plan(profile) for lack in planned.missing]
+        except KlearError as error:
+            lacks = [str(error)]
+        label, required = f"profile {profile}", profile == SMOKE
+        findings += [Finding(label, "not ready", lack, required) for lack in lacks]
+        if not lacks:
+            findings.append(Finding(label, "ready"))
+    return findings

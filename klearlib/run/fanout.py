@@ -1,0 +1,148 @@
+"""Runs stages and all that they need, several at a time, each in a process of its own.
+
+No process outlives the call, however it ends: they are asked to stop (and save their state) when it
+is interrupted or a stage fails, and die with this process when it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from klearlib.errors import ParameterError
+from klearlib.run.entry import DONE, read_progress, verify_entry
+from klearlib.run.job import Job, end, start, stop
+from klearlib.run.progress import Progress, StageRow
+from klearlib.run.provenance import gpu_names, num_cores
+from klearlib.run.stage import Stage
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    *,
+    runs_dir: Path | str,
+    workers: int = 0,
+    on_done: Callable[[Stage], None] | None = None,
+    progress: Progress | None = None,
+    poll_s: float = 0.2,
+) -> None:
+    """Run those of `stages` that are not done, and before them the upstream stages they need.
+
+    stages: in the order in which they should start; equal ones run once. runs_dir: where the
+    results are kept. workers: stages at a time; 0 for one per GPU, or per core without GPUs.
+    With GPUs each worker sees one of them, in turn. on_done: called with each stage that this call
+    ran, when it is done. progress: where to show progress (default: notebook or standard error).
+    poll_s: seconds between two looks at the workers.
+
+    A stage that another process runs at this moment is waited for, not run again. Calling again
+    after a failure, an interrupt or a kill goes on from the last checkpoints.
+
+    Raises ParameterError for a bad `workers`, DamagedEntry for a damaged result, StageFailed with
+    the stage, its log and its last lines. KeyboardInterrupt: the workers save their state (a second
+    one kills them), then it goes on.
+    """
+    if type(workers) is not int or workers < 0:
+        raise ParameterError(f"workers is {workers!r}: give a whole number, 0 for one per core")
+    jobs = _plan(stages, Path(runs_dir).absolute())
+    progress = progress or Progress()
+    waiting = [job for job in jobs.values() if not job.finished]
+    running: list[Job] = []
+    gpus = _gpus() if waiting else []
+    num_workers = workers or len(gpus) or num_cores()
+    try:
+        while waiting or running:
+            ready = [j for j in waiting if all(jobs[need].finished for need in j.needs)]
+            for job in ready[: num_workers - len(running)]:
+                slots = set(range(num_workers)) - {other.slot for other in running}
+                with _interrupt_later():
+                    start(job, slot=min(slots), gpus=gpus)
+                    running.append(job)
+                waiting.remove(job)
+            progress.show(_rows(jobs), num_workers)
+            time.sleep(poll_s)
+            for job in [job for job in running if job.process.poll() is not None]:
+                end(job)
+                running.remove(job)
+                if on_done is not None:
+                    on_done(job.stage)
+    finally:
+        stop(running)
+        progress.show(_rows(jobs), num_workers, last=True)
+
+
+def _plan(stages: Sequence[Stage], runs_dir: Path) -> dict[str, Job]:
+    """The jobs by key, upstream first; what only done stages would need is left out."""
+    jobs: dict[str, Job] = {}
+
+    def add(stage: Stage) -> str:
+        key = stage.key
+        if key in jobs:
+            return key
+        folder = runs_dir / stage.name / key
+        cached = (folder / DONE).exists()
+        if cached:
+            verify_entry(folder)
+        needs = () if cached else tuple(add(upstream) for upstream in stage.inputs.values())
+        jobs[key] = Job(stage, key, folder, stage.code, needs, cached)
+        return key
+
+    for stage in stages:
+        add(stage)
+    upstream = {need for job in jobs.values() for need in job.needs}
+    return dict(sorted(jobs.items(), key=lambda item: item[0] not in upstream))  # stable
+
+
+def _gpus() -> list[str]:
+    """Names of the GPUs to share out, as CUDA_VISIBLE_DEVICES takes them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return [str(index) for index in range(len(gpu_names()))]
+
+
+@contextlib.contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Hold back Ctrl-C in the block: a worker must be known before anything may end the call."""
+    known = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(known):
+        yield
+        return
+    caught: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, known)
+    if caught:
+        known(signal.SIGINT, None)
+
+
+def _rows(jobs: dict[str, Job]) -> list[StageRow]:
+    position = {key: index for index, key in enumerate(jobs)}
+    return [_row(job, tuple(position[need] for need in job.needs)) for job in jobs.values()]
+
+
+def _row(job: Job, needs: tuple[int, ...]) -> StageRow:
+    stage, elapsed_s = job.stage, job.seconds
+    state = "done" if job.finished else "running" if job.slot >= 0 else "waiting"
+    row = StageRow(stage.name, stage.title, state, stage.estimate_s, elapsed_s, needs=needs)
+    if state != "running":
+        return row
+    now = time.time()
+    row = replace(row, elapsed_s=now - job.began)
+    told = read_progress(job.folder)
+    if told is None or told["updated"] < job.began:  # of an earlier session
+        return row
+    row = replace(row, done=told["done"], total=told["total"], note=told["note"])
+    steps = told["done"] - told["began_done"]
+    if steps <= 0:
+        return row
+    step_s = (told["updated"] - told["began"]) / steps
+    left = (told["total"] - told["done"]) * step_s - (now - told["updated"])
+    return replace(row, remaining_s=max(left, 0.0))

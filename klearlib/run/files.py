@@ -1,0 +1,103 @@
+"""Files that are whole or absent: atomic writes, digests, and one line for a write that failed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from klearlib.errors import KlearError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
+
+
+def write_failure(error: OSError, path: Path | str) -> KlearError:
+    """The one line that says why `path` could not be written or read, and what to do.
+
+    >>> str(write_failure(OSError(errno.ENOSPC, "No space left on device"), "runs/log.txt"))
+    'no space left for runs/log.txt: free some disk space, then run again (it resumes)'
+    """
+    if error.errno in _FULL:
+        line = f"no space left for {path}: free some disk space, then run again (it resumes)"
+    elif error.errno in _FORBIDDEN:
+        line = f"no permission for {path}: make it accessible to you, then run again"
+    else:
+        line = f"cannot write {path} ({error.strerror or error}): mend this, then run again"
+    return KlearError(line)
+
+
+@contextlib.contextmanager
+def one_line_failures(path: Path | str) -> Iterator[None]:
+    """Turn an OSError of the block (full disk, missing permission) into a one-line KlearError."""
+    try:
+        yield
+    except OSError as error:
+        raise write_failure(error, error.filename or path) from error
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write `text` to `path` so that a reader, or a kill at any moment, sees all of it or none.
+
+    durable: also survive a power cut (fsync), which takes milliseconds.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    with one_line_failures(path):
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if durable:
+            sync_folder(path.parent)
+
+
+def write_json(path: Path, value: object, *, durable: bool = True) -> None:
+    """`write_text` of sorted, indented JSON."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n", durable=durable)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames done in `folder` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256_file(path: Path) -> str:
+    """The hexadecimal sha256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class HashingFile:
+    """Writes through to `file`; keeps the sha256 of the bytes and the OSError that ended it."""
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+        self.sha256 = hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, content: bytes) -> int:
+        """Write all of `content` and hash it."""
+        try:
+            self.file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
+        self.sha256.update(content)
+        return len(content)
+
+    def flush(self) -> None:
+        """Flush the file below."""
+        self.file.flush()

@@ -1,0 +1,240 @@
+"""The folder of one stage: its log, metrics, checkpoints and the manifest that says it is done.
+
+A kill at any moment leaves the folder so that the next run goes on from the last checkpoint and
+ends with the same bytes. Two small files are the commit points, renamed into place when all that
+they speak of is on disk: `CHECKPOINT` (which state, and how long the metrics were then) and `DONE`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from klearlib.run.entry import (
+    CHECKPOINT,
+    DONE,
+    LOCK,
+    LOG,
+    METRICS,
+    PROGRESS,
+    SPEC,
+    TIMINGS,
+    damaged,
+    read_metrics,
+    read_own_json,
+    verify_entry,
+)
+from klearlib.run.files import (
+    HashingFile,
+    one_line_failures,
+    sha256_file,
+    write_json,
+)
+from klearlib.run.provenance import provenance
+
+__all__ = ["RunFolder", "read_metrics", "verify_entry"]
+
+PROGRESS_EVERY_S = 0.1
+
+_STATES, _HALF_WRITTEN = "checkpoint-*.pt", ".*.tmp"
+_NOT_PART_OF_RESULT = {CHECKPOINT, DONE, PROGRESS, SPEC, LOG, LOCK}
+
+
+class RunFolder:
+    """What a training loop writes through.
+
+    A loop calls `load_checkpoint` once before its first step (the start, where it returns None);
+    in each step `append_metrics`, `progress`, now and then `save_checkpoint`; and where
+    `stop_requested` is true it saves a checkpoint and raises `klearlib.errors.Stopped`. Its results
+    are files under `path`, under the same names each time. The worker calls `finish`.
+
+    path: the folder, made where it does not exist. stop_requested: asked at each step; the worker
+    hands in its signal flag.
+    """
+
+    def __init__(self, path: Path | str, *, stop_requested: Callable[[], bool] = lambda: False):
+        self.path = Path(path)
+        self._stop_requested = stop_requested
+        self._opened = False
+        self._began = time.time()
+        self._seconds_before = 0.0
+        self._progress_began: tuple[float, int] | None = None
+        self._progress_written = -math.inf
+        with one_line_failures(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether to save a checkpoint and raise `Stopped` now (after SIGTERM or Ctrl-C)."""
+        return self._stop_requested()
+
+    def log(self, text: str) -> None:
+        """Add a line to log.txt, with the time in UTC."""
+        self._append(LOG, f"{time.strftime('%H:%M:%S', time.gmtime())} {text}\n")
+
+    def progress(self, done: int, total: int, note: str = "") -> None:
+        """Say that `done` of `total` steps are done; call it with the first value before the first
+        step, so that the time of a step, and the ETA, are of this session.
+        """
+        now = time.time()
+        if self._progress_began is None:
+            self._progress_began = (now, done)
+        elif now - self._progress_written < PROGRESS_EVERY_S and done < total:
+            return
+        self._progress_written = now
+        began, began_done = self._progress_began
+        value = {"done": done, "total": total, "note": note, "updated": now}
+        value |= {"began": began, "began_done": began_done}
+        write_json(self.path / PROGRESS, value, durable=False)
+
+    def append_metrics(self, values: dict[str, Any]) -> None:
+        """Add one line to metrics.jsonl: what must be bit-identical after a kill and a resume.
+
+        values: must hold "step"; numbers may be NumPy scalars or tensors of one element; NaN and
+        infinity are written as Python's JSON reads them. Raises ValueError without "step".
+        """
+        self._append_line(METRICS, values)
+
+    def append_timings(self, values: dict[str, Any]) -> None:
+        """Add one line to timings.jsonl: seconds, memory and whatever else differs between runs.
+
+        values: as for `append_metrics`.
+        """
+        self._append_line(TIMINGS, values)
+
+    def save_checkpoint(self, state: dict[str, Any], step: int) -> None:
+        """Save all that the next step depends on; a kill during it leaves the previous checkpoint.
+
+        state: anything that ``torch.save`` takes (weights, optimiser, random states, rollout
+        buffer). step: number of steps done. Raises KlearError where the disk is full.
+        """
+        import torch
+
+        self._open()
+        temporary = self.path / f".state.{os.getpid()}.tmp"
+        try:
+            with one_line_failures(temporary), open(temporary, "wb") as file:
+                sink = HashingFile(file)
+                try:
+                    torch.save(state, sink)
+                except (OSError, RuntimeError) as error:  # torch may hide its sink's OSError
+                    raise (sink.error or error) from error
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        digest = sink.sha256.hexdigest()
+        # The name differs with the content: a committed state is never written over.
+        name = f"checkpoint-{step}-{digest[:8]}.pt"
+        os.replace(temporary, self.path / name)
+        commit = {
+            "step": step,
+            "state": name,
+            "bytes": (self.path / name).stat().st_size,
+            "sha256": digest,
+            "lengths": {lines: self._synced_length(lines) for lines in (METRICS, TIMINGS)},
+            "seconds": self._seconds(),
+        }
+        write_json(self.path / CHECKPOINT, commit)
+        self._sweep(keep=name)
+
+    def load_checkpoint(self) -> tuple[dict[str, Any], int] | None:
+        """The last saved (state, step), or None at the start; tensors are on the CPU.
+
+        metrics.jsonl and timings.jsonl are cut to what they held when the checkpoint was saved.
+        Raises DamagedEntry where a file is not what was written.
+        """
+        self._opened = True
+        commit = self._commit()
+        self._sweep(keep=commit["state"] if commit else "")
+        for name in (METRICS, TIMINGS):
+            self._cut(name, commit["lengths"][name] if commit else 0)
+        if commit is None:
+            return None
+        import torch
+
+        file = self.path / commit["state"]
+        if not file.exists() or sha256_file(file) != commit["sha256"]:
+            raise damaged(self.path, file, "is not the state that was saved")
+        self._seconds_before = commit["seconds"]
+        # weights_only=False: the file was just verified to be the one that we wrote.
+        return torch.load(file, map_location="cpu", weights_only=False), commit["step"]
+
+    def finish(self) -> None:
+        """Declare the stage done: done.json holds the size and sha256 of every file of the result,
+        the provenance and the seconds of all sessions, and is renamed into place when all of them
+        are on disk; then the checkpoint goes.
+        """
+        self._open()
+        files = {}
+        with one_line_failures(self.path):
+            for file in _result_files(self.path):
+                with open(file, "rb") as handle:
+                    os.fsync(handle.fileno())
+                entry = {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
+                files[file.relative_to(self.path).as_posix()] = entry
+        value = {"files": files, "provenance": provenance(), "seconds": self._seconds()}
+        write_json(self.path / DONE, value)
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
+        self._sweep(keep="")
+
+    def _seconds(self) -> float:
+        return round(self._seconds_before + time.time() - self._began, 3)
+
+    def _open(self) -> None:
+        """Start the files anew where there is no checkpoint and the loop did not ask for one."""
+        if not self._opened:
+            assert not (self.path / CHECKPOINT).exists(), "call load_checkpoint() before writing"
+            self.load_checkpoint()
+
+    def _append_line(self, name: str, values: dict[str, Any]) -> None:
+        if "step" not in values:
+            raise ValueError(f"a line of {name} needs 'step', got {sorted(values)}")
+        self._open()
+        self._append(name, json.dumps(values, default=lambda number: number.item()) + "\n")
+
+    def _append(self, name: str, text: str) -> None:
+        with one_line_failures(self.path / name), open(self.path / name, "ab", 0) as file:
+            file.write(text.encode())
+
+    def _synced_length(self, name: str) -> int:
+        if not (self.path / name).exists():
+            return 0
+        with open(self.path / name, "rb") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
+
+    def _cut(self, name: str, length: int) -> None:
+        file = self.path / name
+        found = file.stat().st_size if file.exists() else 0
+        if found < length:
+            raise damaged(
+                self.path, file, f"has {found} bytes, at the last checkpoint it had {length}"
+            )
+        if found and not length:
+            file.unlink()
+        elif found > length:
+            os.truncate(file, length)
+
+    def _commit(self) -> dict[str, Any] | None:
+        file = self.path / CHECKPOINT
+        return read_own_json(file, "sha256") if file.exists() else None
+
+    def _sweep(self, keep: str) -> None:
+        """Remove states that no checkpoint names and what a kill left half written."""
+        for file in [*self.path.glob(_STATES), *self.path.glob(_HALF_WRITTEN)]:
+            # the spec is written by the parent, maybe at this moment
+            if file.name != keep and not file.name.startswith(f".{SPEC}"):
+                file.unlink(missing_ok=True)
+
+
+def _result_files(path: Path) -> list[Path]:
+    not_part = {path / name for name in _NOT_PART_OF_RESULT}
+    not_part.update(path.glob(_STATES), path.glob(_HALF_WRITTEN))
+    return [file for file in sorted(path.rglob("*")) if file.is_file() and file not in not_part]

@@ -1,0 +1,157 @@
+"""One stage of a fan-out and the worker process that runs it: start it, judge its end, stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from klearlib.errors import StageFailed
+from klearlib.run import worker
+from klearlib.run.entry import CHECKPOINT, DONE, LOG, SPEC
+from klearlib.run.files import one_line_failures, write_json
+from klearlib.run.stage import Stage
+
+STOP_GRACE_S = 60.0
+NUM_LAST_LINES = 15
+MAX_LOG_BYTES = 100_000
+
+
+@dataclass
+class Job:
+    """A stage with its place in one call of `run_stages`.
+
+    key, code: the stage's, as they were when the run was planned. needs: keys of the upstream
+    stages. slot: -1 while no worker runs it. log_start: where this session's lines begin in the
+    log. began: seconds since the epoch; seconds: of this session.
+    """
+
+    stage: Stage
+    key: str
+    folder: Path
+    code: str
+    needs: tuple[str, ...]
+    cached: bool
+    process: subprocess.Popen | None = None
+    slot: int = -1
+    log_start: int = 0
+    began: float = 0.0
+    seconds: float = 0.0
+    finished: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.finished = self.cached
+
+
+def start(job: Job, *, slot: int, gpus: Sequence[str]) -> None:
+    """Start the job's worker; `slot` counts the places of the fan-out and chooses among `gpus`."""
+    stage = job.stage
+    with one_line_failures(job.folder):
+        job.folder.mkdir(parents=True, exist_ok=True)
+        spec = {
+            "name": stage.name,
+            "key": job.key,
+            "label": stage.label,
+            "target": stage.target,
+            "params": stage.params,
+            "inputs": {
+                name: f"{upstream.name}/{key}"
+                for (name, upstream), key in zip(stage.inputs.items(), job.needs, strict=True)
+            },
+            "code": job.code,
+        }
+        write_json(job.folder / SPEC, spec)
+        environment = _environment()
+        if gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+        with open(job.folder / LOG, "ab") as log:
+            job.log_start = log.tell()
+            job.began, job.slot = time.time(), slot
+            job.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", worker.__name__, str(job.folder / SPEC)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # a terminal's Ctrl-C is for us to pass on
+            )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with the same places to import from, one thread and a fixed order of sets."""
+    fixed = {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONHASHSEED": "0",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        worker.PARENT: str(os.getpid()),
+    }
+    return {**os.environ, **fixed}
+
+
+def end(job: Job) -> None:
+    """Account for a worker that ended; raises StageFailed unless it did what it should."""
+    _kill_group(job)
+    job.seconds, job.slot = time.time() - job.began, -1
+    code = job.process.returncode
+    if code == 0 and (job.folder / DONE).exists():
+        job.finished = True
+        return
+    log = job.folder / LOG
+    who = f"{job.stage.title} ({job.stage.name}/{job.key})"
+    has_state = (job.folder / CHECKPOINT).exists()
+    again = "resumes from its checkpoint" if has_state else "starts it anew"
+    lines = _last_lines(log, job.log_start)
+    if code < 0:
+        number = signal.Signals(-code).name
+        reason = " (often: out of memory)" if -code == signal.SIGKILL else ""
+        raise StageFailed(
+            f"{who} was killed by {number}{reason}: running again {again}; log: {log}"
+        )
+    if code == worker.STOPPED:
+        raise StageFailed(f"{who} was stopped from outside: running again {again}; log: {log}")
+    if told := [line for line in lines if line.startswith(worker.ERROR_PREFIX)]:
+        line = told[-1].removeprefix(worker.ERROR_PREFIX)
+        raise StageFailed(f"{who} failed: {line} (log: {log})")
+    tail = "".join(f"\n  {line}" for line in lines[-NUM_LAST_LINES:])
+    raise StageFailed(f"{who} failed with exit code {code}; log: {log}; its last lines:{tail}")
+
+
+def _last_lines(log: Path, start: int) -> list[str]:
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(start, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return [f"(no log: {error})"]
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def stop(running: list[Job]) -> None:
+    """Ask the workers to save their state and end; kill those that do not, and all they started."""
+    for job in running:
+        job.process.terminate()
+    deadline = time.monotonic() + STOP_GRACE_S
+    try:
+        for job in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.process.wait(max(deadline - time.monotonic(), 0.0))
+    finally:  # also on a second Ctrl-C
+        for job in running:
+            _kill_group(job)
+            job.process.wait()
+            job.slot = -1
+
+
+def _kill_group(job: Job) -> None:
+    # The worker leads a group of its own; its guard keeps the number from being given away.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(job.process.pid, signal.SIGKILL)

@@ -1,0 +1,155 @@
+"""Whether a notebook's published results still are what its cells, parameters and code would give.
+
+``results/<profile>/<notebook>/cache.json`` holds a digest of each of these and of every artefact.
+Nothing heavy is imported: a run in which all is cached takes well under two seconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import klearlib
+from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.params import miniature, root
+from klearlib.params.files import WORLD_FILE
+from klearlib.run.files import sha256_file, write_json
+from klearlib.run.fingerprint import library_fingerprint
+
+LOG, CACHE, SECTION = "run.log", "cache.json", "section.json"
+
+
+def digests(notebook: dict, params) -> dict[str, str]:
+    """sha256 of everything that the results of a notebook follow from, by what it is.
+
+    notebook: the .ipynb as read from JSON; params: its checked record. Fields that cannot change a
+    result (``keyed=False``) do not count, comments and docstrings of the library neither.
+
+    Raises:
+        ParameterError: a cell imports a module of klearlib that there is not.
+    """
+    values = {
+        field.name: getattr(params, field.name)
+        for field in dataclasses.fields(params)
+        if field.metadata.get("keyed", True)
+    }
+    has_world = (root() / "params" / params.profile / WORLD_FILE).is_file()
+    world = dataclasses.asdict(miniature(params.profile)) if has_world else None
+    gathered = {}
+    if getattr(params, "gathers", False):
+        sections = sorted((root() / "results" / params.profile).glob(f"*/{SECTION}"))
+        others = [path for path in sections if path.parent.name[:2] != "00"]
+        gathered["gathered results"] = _digest([sha256_file(path) for path in others])
+    return gathered | {
+        "cells": _digest([[cell["cell_type"], _source(cell)] for cell in notebook["cells"]]),
+        "parameters": _digest(values),
+        WORLD_FILE: _digest(world),
+        "library": library_fingerprint(imported_modules(notebook)),
+    }
+
+
+def imported_modules(notebook: dict) -> list[str]:
+    """The modules of klearlib that a notebook's cells import."""
+    names: set[str] = set()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        try:
+            tree = ast.parse(_source(cell))
+        except SyntaxError as error:
+            raise ParameterError(f"a cell is no Python ({error.msg}): {error.text}") from None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module)
+                inside = (f"{node.module}.{alias.name}" for alias in node.names)
+                names.update(name for name in inside if _is_module(name))
+    return sorted(name for name in names if name.split(".")[0] == "klearlib")
+
+
+def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
+    """Why the results in `folder` cannot be used as they are; "" where they can.
+
+    wanted: what `digests` returns now.
+    """
+    try:
+        entry = json.loads((folder / CACHE).read_text(encoding="utf-8"))
+        known, artefacts = entry["digests"], entry["artefacts"]
+    except FileNotFoundError:
+        return "not run here yet"
+    except (ValueError, KeyError, TypeError):
+        return f"{CACHE} is damaged"
+    changed = [name for name, digest in wanted.items() if known.get(name) != digest]
+    if changed:
+        return f"{' and '.join(changed)} changed"
+    for name, digest in artefacts.items():
+        path = folder.parent / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if sha256_file(path) != digest:
+            return f"{name} was changed"
+    return ""
+
+
+def remember(folder: Path, of: dict[str, str], *, executed: Path, seconds: float) -> None:
+    """Write down that the results in `folder` and the `executed` notebook follow from `of`.
+
+    A section that calls itself partial is not remembered: the next run has to complete it.
+    """
+    (folder / CACHE).unlink(missing_ok=True)
+    if section(folder).get("status") == "partial":
+        return
+    published = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    artefacts = {
+        str(path.relative_to(folder.parent)): sha256_file(path)
+        for path in [executed, executed.with_suffix(".html"), *published]
+        if path.name not in (LOG, CACHE)
+    }
+    entry = {"digests": of, "artefacts": artefacts, "seconds": round(seconds, 1)}
+    write_json(folder / CACHE, entry, durable=False)
+
+
+def seconds_last_time(folder: Path) -> float | None:
+    """How long the run took whose results are in `folder`; None where that is not known."""
+    try:
+        return float(json.loads((folder / CACHE).read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def section(folder: Path) -> dict:
+    """What a notebook published about itself in ``section.json``; empty where there is none.
+
+    Raises:
+        DamagedEntry: the file is no JSON object.
+    """
+    path = folder / SECTION
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DamagedEntry(f"{path} is damaged ({error}): run again with --force") from None
+    if not isinstance(content, dict):
+        raise DamagedEntry(f"{path} is damaged (no object): run again with --force")
+    return content
+
+
+def _is_module(name: str) -> bool:
+    """Whether `name` is a module and no attribute, without importing its package."""
+    path = Path(klearlib.__file__).parent.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def _source(cell: dict) -> str:
+    source = cell["source"]
+    return source if isinstance(source, str) else "".join(source)
+
+
+def _digest(value) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

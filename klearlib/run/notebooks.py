@@ -1,0 +1,265 @@
+"""Run the notebooks of a profile: check all, say what will be done, run what changed, report.
+
+``klear run`` and ``klear plan`` call `run` and `plan`. Exit codes: 0, 1 a notebook failed, 2 wrong
+parameters, 130 Ctrl-C, 138 a kernel died, 143 terminated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.params import (
+    check,
+    load_profile,
+    missing_assets,
+    notebooks_of,
+    record_of,
+    require_profile,
+    root,
+)
+from klearlib.params.checking import did_you_mean
+from klearlib.report.executed import render_notebook
+from klearlib.run.kernel import NotebookError, StopSignals, execute, streamed
+from klearlib.run.notebook_cache import (
+    LOG,
+    digests,
+    remember,
+    seconds_last_time,
+    why_not_cached,
+)
+from klearlib.run.reporting import rebuild, report_follows
+
+CACHED, WILL_RUN = "cached", "will run"
+
+
+@dataclass(frozen=True)
+class PlannedNotebook:
+    """One notebook of a profile, checked, with what a run would do to it.
+
+    state: "cached" or "will run"; why: the reason to run, "" where cached; estimate_s: seconds by
+    the notebook's own word for this profile or else by the last run, None where unknown; missing:
+    one line per absent model or data set; values: what papermill injects; digests: what the results
+    follow from.
+    """
+
+    notebook: str
+    state: str
+    why: str
+    estimate_s: float | None
+    missing: tuple[str, ...]
+    values: dict
+    digests: dict[str, str]
+
+    @property
+    def number(self) -> str:
+        """The number in the notebook's name ("05")."""
+        return self.notebook.partition("_")[0]
+
+
+def results_dir(profile: str) -> Path:
+    """Where the notebooks of `profile` publish."""
+    return root() / "results" / profile
+
+
+def plan(
+    profile: str, only: Sequence[str] = (), *, force: bool = False, workers: int | None = None
+) -> list[PlannedNotebook]:
+    """What `run` would do, in its order, after every parameter of every notebook is checked.
+
+    only: numbers or names of notebooks, all where empty; workers: replaces the parameter of this
+    name in the notebooks that have one.
+
+    Raises:
+        ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
+            its notebook.
+    """
+    planned = [_planned(profile, name, force, workers) for name in _chosen(profile, only)]
+    changes = any(each.state == WILL_RUN for each in planned)
+    return [
+        dataclasses.replace(each, state=WILL_RUN, why="gathers results that change")
+        if changes and each.state == CACHED and _gathers(each.notebook)
+        else each
+        for each in planned
+    ]
+
+
+def describe(planned: Sequence[PlannedNotebook]) -> str:
+    """The plan as a table for the terminal; a missing asset has a line of its own.
+
+    >>> print(describe([PlannedNotebook("05_clipping", "will run", "forced", 90.0, (), {}, {})]))
+    05_clipping  will run  about 2 min  forced
+    """
+    width = max((len(each.notebook) for each in planned), default=0)
+    lines = []
+    for each in planned:
+        cost = "" if each.state == CACHED else duration(each.estimate_s)
+        line = f"{each.notebook:<{width}}  {each.state:<8}  {cost:<11}  {each.why}"
+        lines += [line.rstrip(), *(f"{'':<{width}}  missing: {line}" for line in each.missing)]
+    return "\n".join(lines)
+
+
+def duration(seconds: float | None) -> str:
+    """A rough time for people.
+
+    >>> duration(90.0), duration(None)
+    ('about 2 min', 'unknown')
+    """
+    if seconds is None:
+        return "unknown"
+    if seconds < 60:
+        return f"about {max(1, round(seconds))} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+
+
+def run(
+    profile: str,
+    only: Sequence[str] = (),
+    *,
+    force: bool = False,
+    keep_going: bool = False,
+    workers: int | None = None,
+) -> int:
+    """Run what is not cached and return the exit code, that of the first notebook that failed.
+
+    Nothing starts before all parameters are checked. The report is rebuilt at the start, while
+    results come in and at the end. After a failure the rest is left, unless `keep_going`.
+
+    Raises:
+        ParameterError: as `plan`.
+        MissingAsset: a notebook that has to run lacks a model or data set.
+        KlearError: another run works on this profile.
+    """
+    planned = plan(profile, only, force=force, workers=workers)
+    print(describe(planned), flush=True)
+    todo = [each for each in planned if each.state == WILL_RUN]
+    missing = [line for each in todo for line in each.missing]
+    if missing:
+        raise MissingAsset("; ".join(missing))
+    if not todo:
+        return rebuild(results_dir(profile))
+    resume = _command(profile, only, keep_going, workers)
+    with _locked(profile), StopSignals() as signals:
+        code = 0
+        try:
+            rebuild(results_dir(profile))
+            with report_follows(results_dir(profile)):
+                for each in todo:
+                    if _gathers(each.notebook):  # what it gathers has just changed
+                        each = _planned(profile, each.notebook, force, workers)
+                    result = _run_one(profile, each, signals, resume)
+                    code = code or result
+                    if code and not keep_going:
+                        break
+        except KeyboardInterrupt:
+            code = signals.exit_code
+            print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
+        report_code = rebuild(results_dir(profile))
+        return code or report_code
+
+
+def _run_one(profile: str, each: PlannedNotebook, signals: StopSignals, resume: str) -> int:
+    prefix = f"[{each.number}]"
+    folder = results_dir(profile) / each.notebook
+    folder.mkdir(parents=True, exist_ok=True)
+    log, executed = folder / LOG, folder.with_suffix(".ipynb")
+    log.write_text("", encoding="utf-8")
+    cost = f", {duration(each.estimate_s)}" if each.estimate_s is not None else ""
+    print(f"{prefix} started{cost}", flush=True)
+    begun = time.monotonic()
+    source = root() / "notebooks" / f"{each.notebook}.ipynb"
+    try:
+        with streamed(log, prefix):
+            execute(source, executed, each.values, root=root(), log=log, signals=signals)
+    except NotebookError as error:
+        lines = [*error.lines, f"log: {_relative(log)}", f"go on with: {resume}"]
+        print("\n".join(f"{prefix} {line}" for line in lines), flush=True)
+        return error.exit_code
+    seconds = time.monotonic() - begun
+    render_notebook(executed, executed.with_suffix(".html"))
+    remember(folder, each.digests, executed=executed, seconds=seconds)
+    print(f"{prefix} done in {seconds:.0f} s: {_relative(executed)}", flush=True)
+    return 0
+
+
+def _planned(profile: str, name: str, force: bool, workers: int | None) -> PlannedNotebook:
+    values = load_profile(profile, name)
+    if workers is not None and "workers" in {each.name for each in _fields(name)}:
+        values["workers"] = workers
+    params = check(name, values)
+    path = root() / "notebooks" / f"{name}.ipynb"
+    if not path.is_file():
+        raise ParameterError(f"params/{profile}/{name}.yaml has no notebook {_relative(path)}")
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    of = digests(notebook, params)
+    folder = results_dir(profile) / name
+    why = "forced" if force else why_not_cached(folder, of)
+    stated = notebook["metadata"].get("klear", {}).get("estimate_s", {})
+    return PlannedNotebook(
+        notebook=name,
+        state=WILL_RUN if why else CACHED,
+        why=why,
+        estimate_s=stated.get(profile, seconds_last_time(folder)),
+        missing=tuple(missing_assets(params)),
+        values=values,
+        digests=of,
+    )
+
+
+def _gathers(name: str) -> bool:
+    return getattr(record_of(name), "gathers", False)
+
+
+def _fields(name: str) -> tuple[dataclasses.Field, ...]:
+    return dataclasses.fields(record_of(name))
+
+
+def _chosen(profile: str, only: Sequence[str]) -> list[str]:
+    names = notebooks_of(require_profile(profile))
+    if not only:
+        return names
+    by_word = {name: name for name in names}
+    for name in names:
+        number = name.partition("_")[0]
+        by_word |= {number: name, number.lstrip("0") or "0": name}
+    unknown = [word for word in only if word not in by_word]
+    if unknown:
+        hint = did_you_mean(unknown[0], names)
+        raise ParameterError(f"profile {profile!r} has no notebook {unknown[0]!r}; {hint}")
+    chosen = {by_word[word] for word in only}
+    return [name for name in names if name in chosen]
+
+
+def _command(profile: str, only: Sequence[str], keep_going: bool, workers: int | None) -> str:
+    """The command that goes on where this run stops; never --force, which would start over."""
+    words = ["klear run --profile", profile]
+    words += ["--only", *only] if only else []
+    words += ["--keep-going"] if keep_going else []
+    words += ["--workers", str(workers)] if workers is not None else []
+    return " ".join(words)
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(root()))
+
+
+@contextlib.contextmanager
+def _locked(profile: str) -> Iterator[None]:
+    """Hold the profile: two runs would write the same artefacts."""
+    folder = results_dir(profile)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise KlearError(
+                f"another klear run works on profile {profile!r}: wait for it or stop it"
+            ) from None
+        yield

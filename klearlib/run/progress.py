@@ -1,0 +1,160 @@
+"""What a run of many stages shows while it goes on: one block of text, kept up to date."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+PROGRESS_LOG = "KLEAR_PROGRESS_LOG"
+SHOW_EVERY_S = 1.0
+LINE_EVERY_S = 5.0
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage at one moment.
+
+    state: "done", "running" or "waiting". elapsed_s: in this session (running) or in all (done, 0
+    where it was cached). remaining_s: of a running stage whose speed is known, else None.
+    needs: positions of its upstream stages among the rows, all before its own.
+    """
+
+    name: str
+    title: str
+    state: str
+    estimate_s: float = 0.0
+    elapsed_s: float = 0.0
+    remaining_s: float | None = None
+    done: int = 0
+    total: int = 0
+    note: str = ""
+    needs: tuple[int, ...] = ()
+
+
+def eta_s(rows: Sequence[StageRow], num_workers: int) -> float | None:
+    """Seconds until the last stage ends; None where a stage gives nothing to tell it from.
+
+    The larger of the work left divided by the workers and of the longest chain of stages. A
+    waiting stage takes the mean time of the stages of its name that ran or whose speed is known,
+    or else its own estimate.
+
+    >>> eta_s([StageRow("rl", "a", "done", elapsed_s=4.0), StageRow("rl", "b", "waiting")], 2)
+    4.0
+    """
+    lengths: dict[str, list[float]] = {}
+    for row in rows:
+        if row.state == "done" and row.elapsed_s:
+            lengths.setdefault(row.name, []).append(row.elapsed_s)
+        elif row.remaining_s is not None:
+            lengths.setdefault(row.name, []).append(row.elapsed_s + row.remaining_s)
+    work, ends = 0.0, []
+    for row in rows:
+        left = _remaining_s(row, lengths.get(row.name))
+        if left is None:
+            return None
+        work += left
+        ends.append(left + max((ends[i] for i in row.needs), default=0.0))
+    return max([work / num_workers, *ends])
+
+
+def _remaining_s(row: StageRow, lengths: list[float] | None) -> float | None:
+    if row.state == "done":
+        return 0.0
+    if row.remaining_s is not None:
+        return row.remaining_s
+    expected = sum(lengths) / len(lengths) if lengths else row.estimate_s
+    return max(expected - row.elapsed_s, 0.0) if expected > 0 else None
+
+
+class Progress:
+    """Shows the rows of a run: in a notebook one output that is updated in place (so that the saved
+    notebook holds the last state), elsewhere lines on `stream` (default: standard error).
+
+    A line goes to the stream, and to the file named by the environment variable
+    KLEAR_PROGRESS_LOG, when a stage ended and else at most each `LINE_EVERY_S` seconds.
+    """
+
+    def __init__(self, stream: TextIO | None = None):
+        self._in_notebook = stream is None and _in_notebook()
+        self._stream = None if self._in_notebook else stream or sys.stderr
+        self._handle = None
+        self._began = time.monotonic()
+        self._shown = self._lined = float("-inf")
+        self._num_done: int | None = None
+        self._text = ""
+
+    def show(self, rows: Sequence[StageRow], num_workers: int, *, last: bool = False) -> None:
+        """Show `rows` if it is time to; `last` shows them in any case."""
+        now = time.monotonic()
+        num_done = sum(row.state == "done" for row in rows)
+        ended = num_done != self._num_done
+        self._num_done = num_done
+        head = self._head(rows, num_workers, now - self._began)
+        running = [_describe(row) for row in rows if row.state == "running"]
+        if self._in_notebook and (ended or last or now - self._shown >= SHOW_EVERY_S):
+            self._shown = now
+            self._display("\n".join([head, *(f"  {line}" for line in running)]))
+        if ended or now - self._lined >= LINE_EVERY_S:
+            self._lined = now
+            self._line("; ".join([head, *running]))
+
+    def _head(self, rows: Sequence[StageRow], num_workers: int, elapsed_s: float) -> str:
+        head = f"{self._num_done} of {len(rows)} stages done"
+        if all(row.state == "done" and not row.elapsed_s for row in rows):
+            return f"{head} (kept from before)"  # without times: the same text in each re-run
+        head = f"{head}, {_clock(elapsed_s)} elapsed"
+        left = eta_s(rows, num_workers)
+        if self._num_done == len(rows):
+            return head
+        return (
+            f"{head}, time left unknown" if left is None else f"{head}, about {_clock(left)} left"
+        )
+
+    def _display(self, text: str) -> None:
+        if text == self._text:
+            return
+        self._text = text
+        content = {"text/plain": text}
+        if self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+    def _line(self, line: str) -> None:
+        if self._stream is not None:
+            print(line, file=self._stream, flush=True)
+        if log := os.environ.get(PROGRESS_LOG):
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+
+def _describe(row: StageRow) -> str:
+    parts = [row.title]
+    if row.total:
+        parts.append(f"{row.done}/{row.total}")
+    parts.append(f"{_clock(row.elapsed_s)} elapsed")
+    if row.remaining_s is not None:
+        parts.append(f"about {_clock(row.remaining_s)} left")
+    return ", ".join([*parts, *([row.note] if row.note else [])])
+
+
+def _clock(seconds: float) -> str:
+    """
+    >>> _clock(75), _clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return hasattr(shell, "kernel")

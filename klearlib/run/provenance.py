@@ -1,0 +1,102 @@
+"""Where a number comes from: the code, the libraries and the machine that made it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import klearlib
+
+LIBRARIES = ("torch", "transformers", "numpy")
+
+
+def provenance() -> dict:
+    """What made a result; JSON values, None for what this machine cannot tell.
+
+    klear, python, torch, transformers, numpy: versions (from the packages' metadata, nothing is
+    imported). commit: of the clone, with "+" where klearlib differs from it. platform, cpu, cores,
+    memory_gb, gpu: of the machine; never its name or a path. utc: time, to the second.
+    """
+    return {
+        "klear": klearlib.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in LIBRARIES},
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": _cpu(),
+        "cores": num_cores(),
+        "memory_gb": _memory_gb(),
+        "gpu": ", ".join(gpu_names()) or None,
+        "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def num_cores() -> int:
+    """Cores that this process may use (Linux counts its affinity mask), at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@functools.cache
+def gpu_names() -> tuple[str, ...]:
+    """Names of this machine's NVIDIA GPUs in the order of their index; empty without nvidia-smi."""
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    answer = _run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
+    return tuple(line.strip() for line in (answer or "").splitlines() if line.strip())
+
+
+def _run(command: list[str]) -> str | None:
+    """The command's output, None where it fails, hangs or does not exist."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            stdin=subprocess.DEVNULL,
+            # git status would take a lock that a person's own git command may want
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _commit() -> str | None:
+    package = str(Path(klearlib.__file__).parent)
+    commit = _run(["git", "-C", package, "rev-parse", "HEAD"])
+    if commit is None:
+        return None
+    changes = _run(["git", "-C", package, "status", "--porcelain", "--", package])
+    return commit.strip() + ("+" if changes else "")
+
+
+def _version(library: str) -> str | None:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or None)
+
+
+def _memory_gb() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (ValueError, OSError):
+        return None

@@ -1,0 +1,147 @@
+"""A stage: one cached computation, named by everything that its result depends on."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from klearlib.errors import ParameterError
+from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
+from klearlib.run.fingerprint import code_fingerprint
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What to compute: ``target(folder, inputs, **params)``, run once in a process of its own.
+
+    name: kind of stage and name of its folder ("base", "sft", "rl").
+    target: "package.module:function", imported in the worker. It gets `folder`, a `RunFolder`, and
+        `inputs`, a dict of the finished folders (Path) of the upstream stages.
+    params: its keyword arguments, JSON values only (lists, not tuples; no NaN); copied.
+    inputs: upstream stages by the name under which the target knows them.
+    label: for people ("GPPO, seed 0"); estimate_s: rough seconds for the first ETA. Neither is
+        part of the key.
+
+    Raises ParameterError for a bad name or target and for a value that JSON cannot hold.
+
+    >>> base = Stage("base", "klearlib.errors:KlearError", {"seed": 0})
+    >>> Stage("rl", "klearlib.errors:KlearError", {"rule": "gppo"}, {"base": base}).key == base.key
+    False
+    """
+
+    name: str
+    target: str
+    params: dict
+    inputs: dict[str, Stage] = field(default_factory=dict)
+    label: str = ""
+    estimate_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ParameterError(f"stage name {self.name!r}: use letters, digits, _ and -")
+        if not _TARGET.fullmatch(self.target):
+            raise ParameterError(f"target {self.target!r}: write it as 'package.module:function'")
+        _check_json(self.params, f"stage {self.name!r}: params")
+        object.__setattr__(self, "params", json.loads(json.dumps(self.params)))
+        object.__setattr__(self, "inputs", dict(self.inputs))
+
+    @property
+    def key(self) -> str:
+        """16 hexadecimal digits: the sha256 of name, target, params, upstream keys and code.
+
+        Equal across processes and orders of the dicts; computed anew each time, as code may change.
+        """
+        content = {
+            "name": self.name,
+            "target": self.target,
+            "params": self.params,
+            "inputs": {name: stage.key for name, stage in self.inputs.items()},
+            "code": self.code,
+        }
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def code(self) -> str:
+        """The fingerprint of the target's module and of all that it imports."""
+        return code_fingerprint(self.target.partition(":")[0])
+
+    @property
+    def title(self) -> str:
+        """The label, or the name where there is no label."""
+        return self.label or self.name
+
+    def folder(self, runs_dir: Path | str) -> Path:
+        """Where the stage's files are: ``runs_dir / name / key``."""
+        return Path(runs_dir) / self.name / self.key
+
+
+def is_done(stage: Stage, runs_dir: Path | str) -> bool:
+    """Whether the stage's result is there and its files have the sizes they were written with.
+
+    Raises DamagedEntry where a file is missing or has another size.
+    """
+    folder = stage.folder(runs_dir)
+    if not (folder / DONE).exists():
+        return False
+    verify_entry(folder, contents=False)
+    return True
+
+
+def state(stage: Stage, runs_dir: Path | str) -> str:
+    """`folder_state` of the stage's folder."""
+    return folder_state(stage.folder(runs_dir))
+
+
+def folder_state(folder: Path) -> str:
+    """One word for a stage's folder, from its files alone.
+
+    "done": finished; "running": a worker holds its lock; "partial": a checkpoint to go on from;
+    "absent": nothing of use.
+    """
+    if (folder / DONE).exists():
+        return "done"
+    if _is_locked(folder / LOCK):
+        return "running"
+    return "partial" if (folder / CHECKPOINT).exists() else "absent"
+
+
+def _is_locked(lock: Path) -> bool:
+    try:
+        with open(lock, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no lock, or not ours to read: nobody's run that we could wait for
+        return False
+    return False
+
+
+def _check_json(value: object, place: str) -> None:
+    if value is None or type(value) in (bool, int, str):
+        return
+    if type(value) is float:
+        if math.isfinite(value):
+            return
+        raise ParameterError(f"{place} is {value}: give a finite number, or None for none")
+    if type(value) is list:
+        for index, item in enumerate(value):
+            _check_json(item, f"{place}[{index}]")
+    elif type(value) is dict:
+        for name, item in value.items():
+            if type(name) is not str:
+                raise ParameterError(f"{place} has the key {name!r}: use text for keys")
+            _check_json(item, f"{place}[{name!r}]")
+    else:
+        kind = type(value).__name__
+        raise ParameterError(
+            f"{place} is of type {kind}: give None, bool, int, float, str, list or dict of these"
+        )

@@ -1,0 +1,82 @@
+"""What is done, running, partial or absent: per profile its notebooks, then the runs they share."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from klearlib.errors import KlearError, ParameterError
+from klearlib.params import notebooks_of, profiles, root
+from klearlib.run.entry import SPEC, read_progress
+from klearlib.run.notebook_cache import CACHE, section
+from klearlib.run.notebooks import CACHED, plan, results_dir
+from klearlib.run.stage import folder_state
+
+
+def describe_status(only_profile: str = "") -> str:
+    """The status of `only_profile`, of all profiles where empty, as text for the terminal.
+
+    A notebook is "done" (its results are what its cells, parameters and code give), "outdated" (one
+    of these changed since), "partial" (published with some runs missing) or "absent".
+
+    Raises:
+        ParameterError: unknown profile.
+    """
+    if only_profile and only_profile not in profiles():
+        raise ParameterError(
+            f"unknown profile {only_profile!r}; there are: {', '.join(profiles())}"
+        )
+    lines: list[str] = []
+    for profile in [only_profile] if only_profile else profiles():
+        lines.append(profile)
+        for name in notebooks_of(profile):
+            word, why = notebook_state(profile, name)
+            lines.append(f"  {name:<16} {word:<9} {why}".rstrip())
+    return "\n".join(lines + _describe_runs(root() / "results" / "runs"))
+
+
+def notebook_state(profile: str, notebook: str) -> tuple[str, str]:
+    """One word and its reason for a notebook; a wrong parameter or damaged file is "broken"."""
+    folder = results_dir(profile) / notebook
+    try:
+        (planned,) = plan(profile, [notebook])
+        published = section(folder)
+    except KlearError as error:
+        return "broken", str(error)
+    if planned.state == CACHED:
+        return "done", ""
+    if published.get("status") == "partial":
+        return "partial", "missing: " + ", ".join(published.get("missing", []))
+    return ("outdated" if (folder / CACHE).is_file() else "absent"), planned.why
+
+
+def _describe_runs(runs_dir: Path) -> list[str]:
+    """One line per kind of stage with counts, and one per run that is under way."""
+    lines = []
+    for kind in sorted(path for path in runs_dir.glob("*") if path.is_dir()):
+        folders = sorted(path for path in kind.iterdir() if path.is_dir())
+        states = {folder: folder_state(folder) for folder in folders}
+        counts = Counter(states.values())
+        order = ("done", "running", "partial", "absent")
+        words = [f"{counts[word]} {word}" for word in order if counts[word]]
+        lines.append(f"  {kind.name:<16} {', '.join(words)}")
+        for folder, word in states.items():
+            if word in ("running", "partial"):
+                lines.append(f"    {folder.name} {word}{_progress(folder)}")
+    return ["runs", *lines] if lines else []
+
+
+def _progress(folder: Path) -> str:
+    """Steps and label (" 12/30 GPPO, seed 0"), as far as the folder's files say them."""
+    progress = read_progress(folder)
+    steps = f" {progress['done']}/{progress['total']}" if progress else ""
+    label = _label(folder)
+    return f"{steps} {label}" if label else steps
+
+
+def _label(folder: Path) -> str:
+    try:
+        return json.loads((folder / SPEC).read_text(encoding="utf-8"))["label"]
+    except (OSError, ValueError, KeyError):  # a run that only begins has no spec yet
+        return ""

@@ -1,0 +1,133 @@
+"""The process of one stage: ``python -m klearlib.run.worker SPEC.json``.
+
+It computes with one thread, so that a sum has the same order on every machine with the same
+kernels; holds the folder's lock, so that a stage never runs twice at a time; saves its state when
+asked to stop; and dies, with all that it started, when its parent does. Exit codes: 0 done,
+`STOPPED` stopped with the state saved, 1 an error, whose text is the end of log.txt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from klearlib.errors import KlearError, Stopped
+from klearlib.run.entry import DONE, LOCK
+from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
+from klearlib.run.fingerprint import code_fingerprint
+from klearlib.run.folder import RunFolder
+
+STOPPED = 3
+PARENT = "KLEAR_PARENT_PID"
+ERROR_PREFIX = "klear: "
+LOCK_POLL_S = 0.2
+GUARD_POLL_S = 0.3
+_PR_SET_PDEATHSIG = 1
+
+
+def main(argv: list[str]) -> int:
+    """Run the stage that the file ``argv[0]`` describes (written by `fanout`); the exit code."""
+    _die_with_parent()
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda caught, frame: stopping.append(caught))
+    try:
+        _run(Path(argv[0]), lambda: bool(stopping))
+    except Stopped as error:
+        print(f"stopped: {error}", flush=True)
+        return STOPPED
+    except KlearError as error:
+        print(f"{ERROR_PREFIX}{error}", flush=True)
+        return 1
+    except OSError as error:
+        if error.errno not in EXPLAINED:
+            raise  # a bug wants its traceback
+        where = error.filename or Path(argv[0]).parent
+        print(f"{ERROR_PREFIX}{write_failure(error, where)}", flush=True)
+        return 1
+    return 0
+
+
+def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
+    folder = RunFolder(spec_file.parent, stop_requested=stop_requested)
+    runs_dir = spec_file.parent.parent.parent
+    with _locked(folder.path / LOCK, stop_requested):
+        if (folder.path / DONE).exists():
+            return  # another notebook ran it while this one waited
+        spec = json.loads(spec_file.read_text(encoding="utf-8"))
+        module, _, function = spec["target"].partition(":")
+        if code_fingerprint(module) != spec["code"]:
+            raise KlearError(f"the code of {module} changed since this run was planned: run again")
+        target = getattr(importlib.import_module(module), function, None)
+        if target is None:
+            raise KlearError(f"{module} has no function {function!r}: correct the stage's target")
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
+        if stop_requested():
+            raise Stopped("a stop was asked for before the first step")
+        inputs = {name: runs_dir / place for name, place in spec["inputs"].items()}
+        target(folder, inputs, **spec["params"])
+        folder.finish()
+
+
+@contextlib.contextmanager
+def _locked(lock: Path, stop_requested: Callable[[], bool]) -> Iterator[None]:
+    """Hold the lock, which the system frees however this process ends; wait for another holder."""
+    with one_line_failures(lock):
+        file = open(lock, "wb")  # noqa: SIM115 - the next block closes it
+    with file:
+        # A forked child would keep the lock for as long as it outlives us.
+        os.register_at_fork(after_in_child=file.close)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stop_requested():
+                    raise Stopped("while another process ran this stage") from None
+                time.sleep(LOCK_POLL_S)
+        yield
+
+
+def _die_with_parent() -> None:
+    """Leave nothing behind: the parent's end kills this process, and its end all that it started.
+
+    The first is the kernel's on Linux; the second is a forked guard's, which outlives this process
+    by a moment and kills its process group. Elsewhere the guard does both.
+    """
+    parent, worker = int(os.environ.get(PARENT, os.getppid())), os.getpid()
+    if os.getpgrp() != worker:
+        os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)  # it died before the line above
+    if os.fork() == 0:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        while os.getppid() == worker and _exists(parent):
+            time.sleep(GUARD_POLL_S)
+        os.killpg(0, signal.SIGKILL)
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

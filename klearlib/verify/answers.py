@@ -1,0 +1,235 @@
+"""Judging maths answers: extraction, the exact fast path, and math-verify for the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from klearlib.records import Verdict
+from klearlib.verify.extract import (
+    MAX_ANSWER_CHARS,
+    Reading,
+    last_boxed,
+    read_response,
+    trim,
+    unboxed,
+)
+from klearlib.verify.plain import read_number, same_number
+from klearlib.verify.pool import close_pool, shared_pool
+
+__all__ = ["REASONS", "close_pool", "count_reasons", "verify_answer", "verify_answers"]
+
+REASONS = ("correct", "wrong", "no_answer", "bad_format", "timeout", "judge_error")
+MAX_DEFAULT_WORKERS = 8
+
+# math-verify finds answers only where there is a digit, a dollar or a LaTeX bracket or command.
+_CAN_HOLD_ANSWER = re.compile(r"[\d$\\\[]")
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One answer that the fast path could not decide."""
+
+    answer: str
+    is_boxed: bool
+    golds: tuple[str, ...]
+
+
+def verify_answer(
+    response: str,
+    gold: str | Sequence[str],
+    *,
+    prompt: str = "",
+    require_think: bool = True,
+    timeout_s: float = 5.0,
+) -> Verdict:
+    r"""Judge one response; see `verify_answers`, which is faster for many.
+
+    >>> verify_answer(r"<think>70 + 3</think> It is \boxed{073}.", "73").reason
+    'correct'
+    """
+    return verify_answers(
+        [response], [gold], prompts=[prompt], require_think=require_think, timeout_s=timeout_s
+    )[0]
+
+
+def verify_answers(
+    responses: Sequence[str],
+    golds: Sequence[str | Sequence[str]],
+    *,
+    prompts: Sequence[str] | None = None,
+    require_think: bool = True,
+    workers: int | None = None,
+    timeout_s: float = 5.0,
+) -> list[Verdict]:
+    r"""Judge the final answers of N responses, in order, under the paper's rule for RL.
+
+    The answer is what stands after the last ``</think>``, the last ``\boxed{}`` first. Without a
+    box the last `MAX_ANSWER_CHARS` characters go to math-verify, which looks for "final answer
+    is", LaTeX and numbers in them; where it finds none the reason is ``no_answer``. Both think tags
+    must be there (``bad_format`` otherwise, and the answer is not looked at).
+
+    Equal strings and plain numbers (integers, decimals, percentages, fractions of integers) are
+    decided here, exactly, see `plain.same_number`; everything else by math-verify in processes of
+    this module's own. The call may come from any thread, from a running event loop (it blocks) and
+    from worker processes. It returns after at most N * `timeout_s` / `workers` seconds and the
+    processes' starts, and raises nothing for a hostile answer: ``timeout`` and ``judge_error`` are
+    verdicts, with ``correct=False``, to be counted with `count_reasons` and never to be read as
+    the response's mistake.
+
+    Args:
+        responses: N generated texts, without their prompts.
+        golds: N gold answers; where one is a list, any one of its strings may match.
+        prompts: N prompts, None for empty ones; one that ends with ``<think>`` counts as the
+            opening tag of its response.
+        require_think: False judges text without tags, as other benchmarks' formats need it.
+        workers: how many judge processes this Python process may grow to; None for one per usable
+            core, at most `MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
+        timeout_s: wall-clock seconds for one answer, from the moment a process takes it.
+
+    Returns:
+        N verdicts. ``extracted`` is the answer that was judged, cut at `MAX_ANSWER_CHARS`: a box
+        longer than that is not judged (``judge_error``).
+
+    Raises:
+        ValueError: lengths that differ, an empty gold, a number out of range.
+        MissingAsset: math-verify is needed and not installed.
+
+    >>> [v.reason for v in verify_answers(["<think></think>7", "7"], ["7", "7"])]
+    ['correct', 'bad_format']
+    """
+    prompts = [""] * len(responses) if prompts is None else prompts
+    _check(responses, golds, prompts, workers=workers, timeout_s=timeout_s)
+    readings = [read_response(r, p) for r, p in zip(responses, prompts, strict=True)]
+    outcomes: list[tuple[str, str | None] | _Case] = [
+        ("bad_format", None)
+        if require_think and not (reading.has_think_open and reading.has_think_close)
+        else _decide(reading.text, _gold_texts(gold))
+        for reading, gold in zip(readings, golds, strict=True)
+    ]
+    judged = _judge(
+        {o: None for o in outcomes if isinstance(o, _Case)}, workers=workers, timeout_s=timeout_s
+    )
+    return [
+        _verdict(reading, *(judged[o] if isinstance(o, _Case) else o))
+        for reading, o in zip(readings, outcomes, strict=True)
+    ]
+
+
+def count_reasons(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How many verdicts have each reason, in the order of `REASONS`, zeros included.
+
+    >>> count_reasons([Verdict(True, "correct"), Verdict(False, "wrong")])["wrong"]
+    1
+    """
+    counts = Counter(verdict.reason for verdict in verdicts)
+    return {reason: counts[reason] for reason in REASONS}
+
+
+def _check(
+    responses: Sequence[str],
+    golds: Sequence[str | Sequence[str]],
+    prompts: Sequence[str],
+    *,
+    workers: int | None,
+    timeout_s: float,
+) -> None:
+    for name, values in (("responses", responses), ("golds", golds), ("prompts", prompts)):
+        if isinstance(values, str):
+            raise ValueError(f"{name} must be a sequence of texts, got one string")
+        if len(values) != len(responses):
+            raise ValueError(
+                f"{name} must be as many as responses, {len(responses)}, got {len(values)}"
+            )
+    for i, gold in enumerate(golds):
+        texts = (gold,) if isinstance(gold, str) else tuple(gold or ())
+        if not texts or not all(isinstance(t, str) and trim(unboxed(t)) for t in texts):
+            raise ValueError(
+                f"golds[{i}] must be a non-empty string or a list of such, got {gold!r}"
+            )
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, or None for one per core, got {workers}")
+    if not 0 < timeout_s < float("inf"):
+        raise ValueError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
+
+
+def _gold_texts(gold: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(trim(unboxed(g)) for g in ([gold] if isinstance(gold, str) else gold))
+
+
+def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case:
+    """The reason and the extracted answer, or the case that math-verify has to decide."""
+    boxed = last_boxed(text)
+    answer = trim(boxed if boxed is not None else text)
+    if answer in golds:
+        return "correct", answer
+    if boxed is None:
+        if len(answer) > MAX_ANSWER_CHARS:
+            # The first word of the tail is dropped: it may be the end of a longer number.
+            answer = "".join(answer[-MAX_ANSWER_CHARS:].split(maxsplit=1)[1:])
+        if not _CAN_HOLD_ANSWER.search(answer):
+            return "no_answer", None
+    elif not answer:
+        return "no_answer", None
+    elif len(answer) > MAX_ANSWER_CHARS:
+        return "judge_error", answer[:MAX_ANSWER_CHARS]
+    number = read_number(answer)
+    undecided = []
+    for gold in golds:
+        gold_number = read_number(gold) if number is not None else None
+        if gold_number is None:
+            undecided.append(gold)
+        elif same_number(gold_number, number):
+            return "correct", answer
+    if not undecided:
+        return "wrong", answer
+    if any(len(gold) > MAX_ANSWER_CHARS for gold in undecided):
+        return "judge_error", answer
+    return _Case(answer, boxed is not None, tuple(undecided))
+
+
+def _judge(
+    cases: dict[_Case, None], *, workers: int | None, timeout_s: float
+) -> dict[_Case, tuple[str, str | None]]:
+    """math-verify's outcome per case: the rollouts of a group often share one."""
+    if not cases:
+        return {}
+    most = workers or min(_num_usable_cores(), MAX_DEFAULT_WORKERS)
+    pool = shared_pool(min(most, len(cases)))
+    futures = {
+        case: pool.submit(
+            {"answer": case.answer, "is_boxed": case.is_boxed, "golds": case.golds},
+            timeout_s=timeout_s,
+        )
+        for case in cases
+    }
+    try:
+        replies = {case: future.result() for case, future in futures.items()}
+    except BaseException:  # Ctrl-C too: nobody waits for the rest any more
+        for future in futures.values():
+            future.cancel()
+        raise
+    return {case: (reply["reason"], _extracted(case, reply)) for case, reply in replies.items()}
+
+
+def _extracted(case: _Case, reply: dict) -> str | None:
+    if case.is_boxed and reply["reason"] != "no_answer":
+        return case.answer
+    return reply["extracted"]
+
+
+def _verdict(reading: Reading, reason: str, extracted: str | None) -> Verdict:
+    return Verdict(
+        correct=reason == "correct",
+        reason=reason,
+        extracted=extracted,
+        has_think_open=reading.has_think_open,
+        has_think_close=reading.has_think_close,
+    )
+
+
+def _num_usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

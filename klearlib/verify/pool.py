@@ -1,0 +1,183 @@
+"""Judge processes of our own: lazily started, killed at the deadline, none outlives this process.
+
+math-verify's time-outs are alarms of the main thread, so the clock is kept here: one thread
+(a lane) per process sends a job, waits for the reply, and kills the process when time is over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from klearlib.errors import MissingAsset
+from klearlib.verify.judge_process import JudgeEndedError, JudgeProcess
+
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class _Job:
+    request: dict
+    timeout_s: float
+    future: Future = field(default_factory=Future)
+
+
+class _Lane(threading.Thread):
+    """One thread and the process that it owns.
+
+    The kernel ties a process's death signal to the thread that started it, so the thread that
+    starts one must live as long as the pool; a caller's thread may end earlier.
+    """
+
+    def __init__(self, pool: Pool, index: int) -> None:
+        super().__init__(name=f"klear-judge-{index}", daemon=True)
+        self._pool = pool
+        self.worker: JudgeProcess | None = None
+
+    def run(self) -> None:
+        while (job := self._pool.jobs.get()) is not None:
+            if job.future.set_running_or_notify_cancel():
+                try:
+                    job.future.set_result(self._judge(job))
+                except MissingAsset as error:
+                    job.future.set_exception(error)
+                except Exception:  # a lane that dies would leave its callers waiting for ever
+                    self._drop_worker()
+                    job.future.set_result(_undecided("judge_error"))
+        self._drop_worker()
+
+    def _judge(self, job: _Job) -> dict:
+        for _ in range(_ATTEMPTS):
+            if self._pool.is_closed:
+                break
+            try:
+                self._ensure_worker()
+            except (JudgeEndedError, TimeoutError):
+                self._drop_worker()
+                continue
+            try:
+                return self.worker.ask(job.request, job.timeout_s)
+            except TimeoutError:
+                self._drop_worker()
+                return _undecided("timeout")
+            except JudgeEndedError:
+                self._drop_worker()
+        return _undecided("judge_error")
+
+    def _ensure_worker(self) -> None:
+        if self.worker is not None and not self.worker.is_alive():
+            self._drop_worker()
+        if self.worker is None:
+            self.worker = JudgeProcess()
+            try:
+                self.worker.wait_until_ready()
+            except MissingAsset:
+                self._drop_worker()
+                raise
+
+    def _drop_worker(self) -> None:
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.close()
+
+
+class Pool:
+    """The judge processes of this Python process and the jobs that wait for them."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.is_closed = False
+        self._lanes: list[_Lane] = []
+        self._lock = threading.Lock()
+
+    def submit(self, request: dict, *, timeout_s: float) -> Future:
+        """Queue one job; the future's result holds ``reason`` and ``extracted``.
+
+        `request` is a job of `judge` without its id. The clock of `timeout_s` starts when a process
+        takes the job, not when it is queued.
+        """
+        job = _Job(request, timeout_s)
+        with self._lock:
+            if self.is_closed:
+                job.future.set_result(_undecided("judge_error"))
+            else:
+                self.jobs.put(job)
+        return job.future
+
+    def grow(self, num_workers: int) -> None:
+        """Have at least this many lanes; a lane starts its process with its first job."""
+        with self._lock:
+            while len(self._lanes) < num_workers and not self.is_closed:
+                lane = _Lane(self, len(self._lanes))
+                lane.start()
+                self._lanes.append(lane)
+
+    def worker_pids(self) -> list[int]:
+        """The process ids of the judges that have been started."""
+        workers = [lane.worker for lane in self._lanes]
+        return [worker.pid for worker in workers if worker is not None]
+
+    def close(self) -> None:
+        """Kill the judges; what is still waiting gets ``judge_error``."""
+        with self._lock:
+            self.is_closed = True
+            while True:
+                try:
+                    job = self.jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if job is not None and job.future.set_running_or_notify_cancel():
+                    job.future.set_result(_undecided("judge_error"))
+            for lane in self._lanes:
+                self.jobs.put(None)
+                worker = lane.worker
+                if worker is not None:
+                    worker.kill()
+        for lane in self._lanes:
+            lane.join(timeout=5)
+
+
+def _undecided(reason: str) -> dict:
+    return {"reason": reason, "extracted": None}
+
+
+_pool: Pool | None = None
+_pool_lock = threading.Lock()
+_inherited: list[Pool] = []
+
+
+def shared_pool(num_workers: int) -> Pool:
+    """This process's pool, with at least `num_workers` lanes."""
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = Pool()
+        pool = _pool
+    pool.grow(num_workers)
+    return pool
+
+
+def close_pool() -> None:
+    """End this process's judges; the next answer starts new ones. Runs by itself at exit."""
+    global _pool
+    with _pool_lock:
+        pool, _pool = _pool, None
+    if pool is not None:
+        pool.close()
+
+
+def _forget_after_fork() -> None:
+    # The judges belong to the parent, and its lanes are not in this process. The old pool is kept,
+    # not freed: freeing it would reap processes that are not this process's children.
+    global _pool, _pool_lock
+    if _pool is not None:
+        _inherited.append(_pool)
+    _pool, _pool_lock = None, threading.Lock()
+
+
+atexit.register(close_pool)
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,164 @@
+"""claims.yaml: what is in it, and that nothing half-written passes."""
+
+import copy
+import re
+
+import pytest
+import yaml
+
+from klearlib.paper import claims
+from klearlib.paper.schema import CLAIMS_FILE, parse_claims
+from klearlib.rl.coefficients import CORNERS as CORNERS_OF_THE_LOSS
+
+NOTEBOOKS = {
+    "05_clipping": {"C1", "C2", "C3", "C14"},
+    "02_data_correctness": {"C4"},
+    "03_teacher_ablation": {"C5"},
+    "04_topk_diversity": {"C6", "C7"},
+    "06_alpha_sweep": {"C8"},
+    "07_soft_reward": {"C9", "C10"},
+    "08_test_filter": {"C11"},
+    "09_zero_advantage": {"C12"},
+    "10_headline": {"C13"},
+}
+KINDS = {"C3": "trend", "C13": "absolute", "C14": "mechanism"}
+KINDS |= dict.fromkeys(("C9", "C10", "C11", "C12"), "direction")
+
+
+@pytest.fixture
+def document():
+    return copy.deepcopy(yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8")))
+
+
+def test_all_fourteen_claims_with_their_notebook_and_kind():
+    assert [entry.id for entry in claims()] == [f"C{i}" for i in range(1, 15)]
+    for notebook, ids in NOTEBOOKS.items():
+        assert {entry.id for entry in claims() if entry.notebook == notebook} == ids
+    for entry in claims():
+        assert entry.kind == KINDS.get(entry.id, "ordering")
+        assert entry.paper_text() and entry.section and entry.shown
+
+
+def test_only_the_clipping_orders_need_power_and_it_is_a_thousandth_of_the_tokens():
+    by_id = {entry.id: entry for entry in claims()}
+    assert {entry.id for entry in claims() if entry.power} == {"C1", "C2"}
+    assert by_id["C1"].power == by_id["C2"].power
+    assert by_id["C1"].power.min_share == 0.001
+
+
+def test_power_looks_at_the_corners_in_which_the_printed_rules_differ():
+    """F at el = .2, eh = .28 in each corner, typed from Eqs. 10, 12 and 16; "r" is the ratio."""
+    coefficients = {
+        "clip_higher": {"low_negative": 0, "high_positive": 0},
+        "gppo": {"low_negative": 0.8, "high_positive": 1.28},
+        "cispo": {"low_negative": 0.8, "high_positive": 1.28},
+    }
+    for rule, others in (("clip_higher", "rr"), ("gppo", "rr"), ("cispo", (0.8, 1.28))):
+        coefficients[rule] |= dict(zip(("low_positive", "high_negative"), others, strict=True))
+    entry = claims()[0]
+    for comparison in entry.comparisons:
+        a, b = coefficients[comparison.a[0]], coefficients[comparison.b[0]]
+        differ = {corner for corner in a if a[corner] != b[corner]}
+        assert set(entry.power.corners[comparison.name]) == differ
+        assert differ <= set(CORNERS_OF_THE_LOSS)
+
+
+def test_the_words_of_a_rule_state_its_numbers():
+    for entry in claims():
+        rule = entry.rule
+        words = f"{rule.below_paper} {rule.at_paper}".replace("1e-6", "0.000001")
+        stated = {float(number) for number in re.findall(r"\d+\.?\d*", words)}
+        for name, value in rule.numbers.items():
+            assert value in stated or round(100 * value, 9) in stated, (entry.id, name)
+
+
+def break_rule(document):
+    del document["rules"]["trend"]["numbers"]["min_steps"]
+
+
+def break_rule_extra(document):
+    document["rules"]["mechanism"]["numbers"]["slack"] = 1.0
+
+
+def break_number(document):
+    document["rules"]["mechanism"]["numbers"]["tolerance"] = "1e-6"
+
+
+def break_bool(document):
+    document["claims"][0]["paper"][0]["value"] = True
+
+
+def break_missing(document):
+    del document["claims"][3]["statement"]
+
+
+def break_unknown(document):
+    document["claims"][3]["verdict"] = "reproduced"
+
+
+def break_empty(document):
+    document["claims"][3]["title"] = " "
+
+
+def break_kind(document):
+    document["claims"][3]["kind"] = "hunch"
+
+
+def break_order(document):
+    document["claims"].reverse()
+
+
+def break_twice(document):
+    document["claims"][1]["id"] = "C1"
+
+
+def break_arm(document):
+    document["claims"][0]["comparisons"][0]["b"] = ["ppo"]
+
+
+def break_same_arm(document):
+    document["claims"][0]["comparisons"][0]["b"] = ["gppo"]
+
+
+def break_no_comparison(document):
+    document["claims"][3]["comparisons"] = []
+
+
+def break_trend_with_comparison(document):
+    document["claims"][2]["comparisons"] = document["claims"][0]["comparisons"]
+
+
+def break_corner(document):
+    document["claims"][0]["power"]["corners"]["GPPO - CISPO"] = ["high"]
+
+
+def break_corner_missing(document):
+    del document["claims"][0]["power"]["corners"]["GPPO - CISPO"]
+
+
+def break_share(document):
+    document["claims"][0]["power"]["min_share"] = 0
+
+
+def break_absolute(document):
+    del document["claims"][12]["paper"][0]["num_samples"]
+
+
+def break_no_numbers(document):
+    document["claims"][3]["paper"] = []
+
+
+def break_unit(document):
+    document["claims"][3]["paper"][0]["unit"] = "percent"
+
+
+def break_list(document):
+    document["claims"] = {"C1": document["claims"][0]}
+
+
+@pytest.mark.parametrize("breaks", [f for name, f in globals().items() if name[:6] == "break_"])
+def test_half_written_claims_are_refused_in_one_line(document, breaks):
+    parse_claims(copy.deepcopy(document))
+    breaks(document)
+    with pytest.raises(ValueError, match=r"^claims\.yaml, [^\n]+$"):
+        parse_claims(document)

@@ -1,0 +1,228 @@
+"""A results folder as notebooks would leave it, with made-up curves; nothing in it was measured."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+
+RULES = ("clip_higher", "gppo", "cispo")
+
+
+def curves(*, seeds=(0, 1, 2), steps=range(0, 41, 4), series=RULES, start=0.4, noise=0.02):
+    """Columns series, seed, step, value: rising curves with noise."""
+    generator = np.random.default_rng(7)
+    rows = []
+    for place, name in enumerate(series):
+        for seed in seeds:
+            for step in steps:
+                trend = start + (0.2 + 0.03 * place) * (1 - np.exp(-step / 15))
+                rows.append((name, seed, step, trend + noise * generator.normal()))
+    return pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
+
+
+def paper_curves(*, steps=range(10, 250, 10), noise=0.01):
+    """Columns series, step, value, with the names that the paper prints."""
+    generator = np.random.default_rng(8)
+    rows = []
+    for place, name in enumerate(("GRPO w/ Clip Higher", "GPPO", "CISPO")):
+        for step in steps:
+            value = 0.73 + 0.02 * place + 0.0003 * step + noise * generator.normal()
+            rows.append((name, step, value))
+    return pd.DataFrame(rows, columns=["series", "step", "value"])
+
+
+def coefficients(*, eps_low=0.2, eps_high=0.28, num_points=121):
+    """Columns rule, sign, ratio, coefficient, typed from Eqs. 9, 10, 12, 16 and the released code."""
+    ratio = np.geomspace(0.1, 20, num_points)
+    low, high = 1 - eps_low, 1 + eps_high
+    clamped = np.clip(ratio, low, high)
+    values = {
+        ("unclipped", "positive"): ratio,
+        ("unclipped", "negative"): ratio,
+        ("clip_higher", "positive"): np.where(ratio > high, 0, ratio),
+        ("clip_higher", "negative"): np.where(ratio < low, 0, ratio),
+        ("gppo", "positive"): np.minimum(ratio, high),
+        ("gppo", "negative"): np.maximum(ratio, low),
+        ("cispo", "positive"): clamped,
+        ("cispo", "negative"): clamped,
+        ("gppo_released", "positive"): np.minimum(ratio, high),
+        ("gppo_released", "negative"): np.where(ratio > 10, 0, np.maximum(ratio, low)),
+    }
+    parts = [
+        pd.DataFrame({"rule": rule, "sign": sign, "ratio": ratio, "coefficient": coefficient})
+        for (rule, sign), coefficient in values.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def corners(*, seeds=(0, 1, 2), steps=range(1, 41)):
+    """Columns series, seed, step, corner, quantity, value."""
+    generator = np.random.default_rng(9)
+    rows = []
+    for name in RULES:
+        for seed in seeds:
+            for step in steps:
+                for place, corner in enumerate(
+                    ("low_negative", "high_positive", "low_positive", "high_negative")
+                ):
+                    share = 0.002 * (1 + place) * (1 + step / 20) * generator.uniform(0.7, 1.3)
+                    clipped = name == "clip_higher" and place < 2
+                    rows.append((name, seed, step, corner, "tokens", share))
+                    rows.append(
+                        (name, seed, step, corner, "gradient", 0.0 if clipped else 1.3 * share)
+                    )
+    return pd.DataFrame(rows, columns=["series", "seed", "step", "corner", "quantity", "value"])
+
+
+def provenance(**changes) -> dict:
+    """What `klearlib.run.provenance` would say of a machine that does not exist."""
+    known = {
+        "klear": "0.1.0",
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "python": "3.12.1",
+        "torch": "2.13.0+cpu",
+        "transformers": "5.1.0",
+        "platform": "Linux-6.1-x86_64",
+        "cpu": "A processor of two cores",
+        "cores": 2,
+        "memory_gb": 8.0,
+        "gpu": None,
+        "utc": "2026-01-02T03:04:05Z",
+    }
+    return known | changes
+
+
+def verdict(claim: str, word: str, **changes) -> dict:
+    """A claim's verdict as a notebook publishes it."""
+    comparisons = [
+        {
+            "name": f"GPPO - {other}",
+            "difference": difference,
+            "low": difference - 0.035,
+            "high": difference + 0.035,
+            "num_seeds": 3,
+            "num_problems": 30,
+            "p_holm": 0.21,
+        }
+        for other, difference in (("Clip-Higher", 0.021), ("CISPO", -0.052))
+    ]
+    known = {
+        "claim": claim,
+        "verdict": word,
+        "reason": "the 95 % interval of at least one difference holds 0",
+        "settle": "about 9 seeds would be needed",
+        "comparisons": comparisons,
+        "measured": "GPPO 0.612 (0.580 to 0.644), Clip-Higher 0.591 (0.560 to 0.622)",
+    }
+    return known | changes
+
+
+def section(**changes) -> dict:
+    """The section.json of the clipping experiment."""
+    known = {
+        "notebook": "05_clipping",
+        "title": "Clipping rules: GPPO against Clip-Higher and CISPO",
+        "section": "5.2.1",
+        "question": "Does keeping the gradient of clipped tokens beat cutting it off?",
+        "status": "complete",
+        "missing": [],
+        "equations": [
+            {
+                "number": "12",
+                "latex": r"F^{\text{GPPO}} = \begin{cases} 1-\epsilon_l & r < 1-\epsilon_l,\ A < 0 \\"
+                r" 1+\epsilon_h & r > 1+\epsilon_h,\ A > 0 \\ r & \text{otherwise} \end{cases}",
+                "says": "Clipped tokens keep a bounded, constant gradient.",
+            },
+            {
+                "number": "7",
+                "latex": r"\mathcal{J}(\theta) = \mathbb{E}_{q \sim \mathcal{D}}\left["
+                r"\frac{1}{\sum_{j=1}^{M} T_j} \sum_{j=1}^{M} \sum_{t=1}^{T_j}"
+                r"\min\left(r_t^{(j)} \hat{A}^{(j)}, \operatorname{clip}\left(r_t^{(j)}, 1-\epsilon_l,"
+                r" 1+\epsilon_h\right) \hat{A}^{(j)}\right)\right]",
+                "says": "The mean is over all tokens of the mini-batch.",
+            },
+        ],
+        "figures": [
+            {
+                "name": "fig2",
+                "caption": "The paper's Figure 2 above, the same experiment here below.",
+                "alt": "Six panels: score on two benchmarks and gradient norm against the step.",
+            },
+            {
+                "name": "coefficients",
+                "caption": "The coefficient F of each rule.",
+                "alt": "Two panels: F against the ratio, one line for each rule.",
+            },
+            {
+                "name": "corners",
+                "caption": "How much a rule could matter.",
+                "alt": "Eight panels: shares of tokens and of gradient mass by corner.",
+            },
+        ],
+        "tables": [{"name": "final_scores", "caption": "Scores after the last step."}],
+        "verdicts": [verdict("C1", "inconclusive"), verdict("C2", "direction")],
+        "notes": ["An order of rules at one learning rate is an order at that learning rate."],
+        "provenance": provenance(),
+        "seconds": 1234.5,
+        "parameters": {"profile": "mini", "rules": list(RULES), "learning_rate": 1e-4},
+    }
+    return known | changes
+
+
+def scores() -> pd.DataFrame:
+    """A small table with words, whole numbers, fractions, an interval text and a missing value."""
+    return pd.DataFrame(
+        {
+            "rule": ["GRPO w/ Clip-Higher", "GPPO", "CISPO"],
+            "seeds": [3, 3, 2],
+            "score": [0.591234, 0.612345, np.nan],
+            "95 % interval": ["59.1 (56.0 to 62.2)", "61.2 (58.0 to 64.4)", "–"],
+        }
+    )
+
+
+def publish(results_dir, content: dict, *, figures: bool = True) -> None:
+    """Write the section with its figures and tables, the section last."""
+    from klearlib.report.figures import (
+        Panel,
+        coefficient_curves,
+        corner_shares,
+        paper_beside_ours,
+        save_figure,
+    )
+    from klearlib.report.tables import write_table
+
+    folder = results_dir / content["notebook"]
+    folder.mkdir(parents=True, exist_ok=True)
+    if figures:
+        panels = [
+            Panel("AIME 2024, avg@32", "maths A, avg@4", paper_curves(), curves(), "score"),
+            Panel(
+                "LiveCodeBench V5, avg@4",
+                "maths B, avg@4",
+                paper_curves(),
+                curves(start=0.3),
+                "score",
+            ),
+            Panel(
+                "gradient norm",
+                "gradient norm",
+                paper_curves(steps=range(1, 241)),
+                curves(steps=range(1, 41), noise=0.1),
+                "norm",
+            ),
+        ]
+        save_figure(paper_beside_ours(panels), folder, "fig2")
+        rules = coefficient_curves(coefficients(), eps_low=0.2, eps_high=0.28)
+        save_figure(rules, folder, "coefficients")
+        save_figure(corner_shares(corners()), folder, "corners")
+    else:
+        for item in content["figures"]:
+            for kind in ("svg", "png", "pdf"):
+                text = "<svg xmlns='http://www.w3.org/2000/svg'/>"
+                (folder / f"{item['name']}.{kind}").write_text(text)
+    for item in content["tables"]:
+        write_table(scores(), folder, item["name"])
+    (folder / "section.json").write_text(json.dumps(content))

@@ -1,0 +1,334 @@
+"""The page: complete, safe, self-contained, reproducible, and absent rather than wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+import report_fakes as fakes
+
+from klearlib.errors import KlearError
+from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
+from klearlib.report.forest import forest_plot
+from klearlib.report.mathml import to_mathml
+from klearlib.report.page import build_report
+from klearlib.report.verdicts import WORDS
+
+VOID = {"meta", "img", "br", "hr"}
+
+
+class Page(HTMLParser):
+    """The elements of a page; fails on tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.texts = [], [], []
+        self.feed(text)
+        assert self.open == [], self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.texts.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """A clone with one published notebook whose figures are real, and one that is partial."""
+    root = tmp_path_factory.mktemp("clone")
+    (root / "docs").mkdir()
+    (root / "docs" / "deviations.md").write_text("# Deviations\n")
+    results = root / "results" / "mini"
+    fakes.publish(results, fakes.section())
+    (results / "05_clipping.ipynb").write_text("{}")
+    partial = fakes.section(
+        notebook="06_alpha_sweep",
+        title="The weight alpha",
+        status="partial",
+        missing=["alpha 0.1, seed 2"],
+        figures=[],
+        verdicts=[fakes.verdict("C8", "inconclusive", comparisons=[])],
+        provenance=fakes.provenance(commit="fedcba9876543210+", utc="2026-01-03T03:04:05Z"),
+    )
+    fakes.publish(results, partial, figures=False)
+    return build_report(results)
+
+
+def small(tmp_path, *contents, profile="mini"):
+    """A results folder with stand-ins for figures."""
+    results = tmp_path / "results" / profile
+    results.mkdir(parents=True, exist_ok=True)
+    for content in contents:
+        fakes.publish(results, content, figures=False)
+    return results
+
+
+def test_the_page_is_one_file_without_script_or_network(full):
+    text = full.read_text(encoding="utf-8")
+    page = Page(text)
+    assert len(text.encode()) < 1_000_000
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.elements}
+    assert "//" not in re.sub(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+", "", text)
+    assert not [key for _, attrs in page.elements for key in attrs if key.startswith("on")]
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.all("img"))
+
+
+def test_links_and_anchors_lead_somewhere(full):
+    page = Page(full.read_text(encoding="utf-8"))
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {"claims", "05_clipping", "06_alpha_sweep", "deviations", "05_clipping-eq-12"} <= set(
+        ids
+    )
+    links = [attrs["href"] for attrs in page.all("a")]
+    assert "05_clipping/fig2.pdf" in links and "05_clipping.ipynb" in links
+    for link in links:
+        found = link[1:] in ids if link.startswith("#") else (full.parent / link).is_file()
+        assert found, link
+
+
+def test_the_page_can_be_heard_and_read_in_grey(full):
+    page = Page(full.read_text(encoding="utf-8"))
+    assert all(image["alt"].strip() for image in page.all("img"))
+    assert all(cell.get("scope") in ("col", "row") for cell in page.all("th"))
+    assert len(page.all("caption")) >= 2 and page.all("html")[0]["lang"] == "en"
+    for forest in page.all("svg"):
+        assert forest["role"] == "img" and "95 % interval" in forest["aria-label"]
+    shapes = list(VERDICT_SHAPES.values())
+    assert len(set(shapes)) == len(shapes) and set(VERDICT_SHAPES) == set(WORDS)
+    assert set(VERDICT_MEANINGS) == set(WORDS)
+
+
+def test_every_claim_stands_once_with_its_verdict(full):
+    page = Page(full.read_text(encoding="utf-8"))
+    rows = [attrs["id"] for attrs in page.all("tr") if "id" in attrs]
+    assert rows == [f"claim-C{number}" for number in range(1, 15)]
+    counts = "▲ 1 direction ◆ 2 inconclusive – 11 not run"
+    assert counts in page.text
+    assert "interim, alpha 0.1, seed 2 missing" in page.text
+    assert "Section 5.2.1, Figure 2a" in page.text
+    assert "GPPO 0.612 (0.580 to 0.644)" in page.text
+
+
+def test_title_facts_come_from_the_runs(full):
+    text = Page(full.read_text(encoding="utf-8")).text
+    assert "0123456789ab | fedcba987654 with local changes" in text
+    assert "A processor of two cores, 2 cores, 8 GB, no GPU" in text
+    assert "2026-01-03 03:04:05 UTC" in text
+    assert "missing: alpha 0.1, seed 2" in text
+
+
+def test_an_unchanged_profile_gives_the_same_bytes_and_no_write(full, monkeypatch):
+    names = ("report.html", "README.md", "claims.json")
+    before = {name: (full.parent / name).read_bytes() for name in names}
+    old = time.time() - 10_000
+    for name in names:
+        os.utime(full.parent / name, (old, old))
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    build_report(full.parent)
+    for name in names:
+        assert (full.parent / name).read_bytes() == before[name]
+        assert (full.parent / name).stat().st_mtime == pytest.approx(old)
+    (full.parent / "report.html").unlink()
+    build_report(full.parent)
+    assert full.read_bytes() == before["report.html"]
+
+
+def test_a_changed_section_changes_the_page(tmp_path):
+    results = small(tmp_path, fakes.section())
+    before = build_report(results).read_text(encoding="utf-8")
+    fakes.publish(results, fakes.section(notes=["one more note"]), figures=False)
+    after = build_report(results).read_text(encoding="utf-8")
+    assert "one more note" in after and "one more note" not in before
+
+
+def test_nothing_run_yet_is_a_page_too(tmp_path):
+    path = build_report(tmp_path / "results" / "gpu")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "Nothing has been run at this profile yet" in page.text
+    assert "klear run --profile gpu" in page.text
+    assert "14 not run" in page.text
+    assert not page.all("img")
+
+
+def test_the_banner_stands_below_paper_scale_only(tmp_path):
+    assert "only directions are tested" in build_report(small(tmp_path)).read_text()
+    paper = build_report(small(tmp_path, profile="paper"))
+    assert "only directions are tested" not in paper.read_text()
+    assert "only directions are tested" not in (paper.parent / "README.md").read_text()
+
+
+def test_no_text_becomes_markup(tmp_path):
+    bad = "<script>alert(1)</script>&lt;\"'|`"
+    content = fakes.section(
+        title=bad,
+        section=bad,
+        question=bad,
+        status="partial",
+        missing=[bad],
+        notes=[bad],
+        equations=[{"number": bad, "latex": r"a < b", "says": bad}],
+        figures=[{"name": "fig2", "caption": bad, "alt": bad}],
+        tables=[{"name": "final_scores", "caption": bad}],
+        provenance={**fakes.provenance(cpu=bad, commit=bad, utc=bad, gpu=bad, klear=bad), bad: bad},
+        parameters={bad: bad},
+        verdicts=[fakes.verdict("C1", "inconclusive", reason=bad, settle=bad, measured=bad)],
+    )
+    content["verdicts"][0]["comparisons"][0]["name"] = bad
+    page = Page(build_report(small(tmp_path, content)).read_text(encoding="utf-8"))
+    assert "script" not in {tag for tag, _ in page.elements}
+    shown = "".join(page.texts)
+    assert shown.count(bad) >= 15
+    figure = next(image for image in page.all("img"))
+    assert figure["alt"] == bad
+
+
+def broken_cases():
+    yield "not JSON", "{", "cannot be read"
+    yield "no object", "[]", "not a JSON object"
+    for field in fakes.section():
+        content = fakes.section()
+        del content[field]
+        yield f"no {field}", json.dumps(content), f"lacks '{field}'"
+    yield "wrong type", json.dumps(fakes.section(figures="fig2")), "'figures' that is no list"
+    yield "status", json.dumps(fakes.section(status="done")), "status 'done'"
+    yield "notebook", json.dumps(fakes.section(notebook="06_alpha_sweep")), "is of notebook"
+    escaping = [{"name": "../secret", "caption": "c", "alt": "a"}]
+    yield "path", json.dumps(fakes.section(figures=escaping)), "no plain file name"
+    yield "alt", json.dumps(fakes.section(figures=[{"name": "fig2", "caption": "c"}])), "alt"
+    absent = [{"name": "absent", "caption": "c"}]
+    yield "table", json.dumps(fakes.section(tables=absent)), "names absent.csv, which is not there"
+    unknown = [{"number": "1", "latex": r"\nosuch{x}", "says": ""}]
+    yield "formula", json.dumps(fakes.section(equations=unknown)), "Eq. 1: the formula"
+    verdicts = [fakes.verdict("C99", "direction")]
+    yield "claim", json.dumps(fakes.section(verdicts=verdicts)), "unknown claim 'C99'"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [case[1:] for case in broken_cases()], ids=[c[0] for c in broken_cases()]
+)
+def test_a_damaged_section_is_an_error_and_the_old_page_stays(tmp_path, text, message):
+    results = small(tmp_path, fakes.section())
+    before = build_report(results).read_bytes()
+    (results / "05_clipping" / "section.json").write_text(text)
+    with pytest.raises(KlearError, match=re.escape(message)) as caught:
+        build_report(results)
+    line = str(caught.value)
+    assert "05_clipping" in line and "\n" not in line and str(tmp_path) not in line
+    assert (results / "report.html").read_bytes() == before
+
+
+def test_figures_beyond_the_budget_stay_beside_the_page(tmp_path, monkeypatch):
+    results = small(tmp_path, fakes.section())
+    large = "<svg xmlns='http://www.w3.org/2000/svg'>" + "<g/>" * 200_000 + "</svg>"
+    (results / "05_clipping" / "fig2.svg").write_text(large)
+    path = build_report(results)
+    sources = [image["src"][:26] for image in Page(path.read_text()).all("img")]
+    assert sources == ["05_clipping/fig2.png"] + ["data:image/svg+xml;base64,"] * 2
+    assert path.stat().st_size < 1_000_000
+
+
+def test_a_shortened_svg_is_the_same_picture(full):
+    import base64
+
+    original = (full.parent / "05_clipping" / "fig2.svg").read_text()
+    data = Page(full.read_text(encoding="utf-8")).all("img")[0]["src"].split(",")[1]
+    short = base64.b64decode(data).decode()
+    assert len(short) < 0.9 * len(original)
+    numbers = re.compile(r"-?\d+(?:\.\d+)?")
+    paths = [re.findall(r' d="([^"]+)"', text) for text in (original, short)]
+    assert len(paths[0]) == len(paths[1]) > 50
+    for first, second in zip(*paths, strict=True):
+        pairs = zip(numbers.findall(first), numbers.findall(second), strict=True)
+        assert all(abs(float(a) - float(b)) <= 0.0051 for a, b in pairs)
+    ElementTree.fromstring(short.split("?>", 1)[1].split(">", 1)[1])
+
+
+def test_the_readme_is_markdown_with_whole_tables_and_images(full):
+    text = (full.parent / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if re.match(r"\| C(laim |\d)", line)]
+    assert len(rows) == 15  # the header and the 14 claims
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        assert (full.parent / target).is_file(), target
+    assert "```math" in text and "◆ inconclusive" in text
+
+
+def marks(svg):
+    tree = ElementTree.fromstring(svg)
+    return {
+        "circles": tree.findall("circle"),
+        "intervals": [n for n in tree.findall("line") if n.get("class") == "interval"],
+        "zero": next(n for n in tree.findall("line") if n.get("class") == "zero"),
+        "paper": tree.findall("polygon"),
+        "axis": next(n for n in tree.findall("line") if n.get("class") == "axis"),
+        "texts": [n.text for n in tree.findall("text")],
+    }
+
+
+def test_the_forest_plot_is_true_to_scale():
+    rows = [
+        {"name": "a - b", "difference": 0.02, "low": -0.01, "high": 0.05, "paper": 0.034},
+        {"name": "c - d", "difference": -0.06, "low": -0.1, "high": -0.02},
+        {"name": "e - f", "difference": 0.04, "low": None, "high": None},
+    ]
+    drawn = marks(forest_plot(rows, percent=True))
+    zero = float(drawn["zero"].get("x1"))
+    scale = (float(drawn["circles"][0].get("cx")) - zero) / 0.02
+    for row, circle in zip(rows, drawn["circles"], strict=True):
+        assert float(circle.get("cx")) - zero == pytest.approx(scale * row["difference"], abs=0.4)
+    assert [c.get("class") for c in drawn["circles"]] == ["open", "decided", "open"]
+    lines = [n for n in drawn["intervals"] if n.get("y1") == n.get("y2")]
+    assert len(lines) == 2 and len(drawn["paper"]) == 1
+    assert float(lines[0].get("x2")) - zero == pytest.approx(scale * 0.05, abs=0.4)
+    assert float(drawn["axis"].get("x2")) - zero == pytest.approx(scale * 0.105, abs=0.8)
+    assert "-10.5" in drawn["texts"] and "+10.5 points" in drawn["texts"]
+    says = ElementTree.fromstring(forest_plot(rows, percent=True)).get("aria-label")
+    assert "a - b: +2.0 points, 95 % interval -1.0 to +5.0, paper +3.4" in says
+    assert "e - f: +4.0 points, no interval" in says
+
+
+def test_a_forest_plot_without_a_number_is_empty():
+    assert forest_plot([]) == ""
+    assert forest_plot([{"name": "a", "difference": math.nan, "low": None, "high": None}]) == ""
+
+
+def tags(latex):
+    return [node.tag for node in ElementTree.fromstring(to_mathml(latex)).iter()]
+
+
+def test_formulas_keep_what_latex2mathml_loses():
+    assert "𝔼" in to_mathml(r"\mathbb E") and "𝔼" in to_mathml(r"\mathbb{E}")
+    aligned = to_mathml(r"\begin{aligned} a &= b \\ c &= d \end{aligned}")
+    assert aligned.count("<mtr>") == 2 and "&amp;</m" not in aligned
+    assert aligned.count('style="text-align: right"') == 2
+    assert "munderover" in tags(r"\left[ \sum_{t=1}^{T} x_t \right]")
+    assert "<mi>clip</mi>" in to_mathml(r"\mathrm{clip}(x)")
+    assert "<mo>∼</mo>" in to_mathml(r"q \sim D")
+    assert "http" not in to_mathml("x") and 'alttext="a &lt; b"' in to_mathml("a < b")
+
+
+@pytest.mark.parametrize("latex", [r"\nosuch{x}", r"\frac{a}", r"\left( a", "a & b", "a_", "{a"])
+def test_a_formula_that_is_not_understood_is_an_error(latex):
+    with pytest.raises(KlearError, match="the formula"):
+        to_mathml(latex)

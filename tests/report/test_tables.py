@@ -1,0 +1,95 @@
+"""Tables: what people read is rounded, what machines read is not, and both survive any text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from klearlib.report.tables import (
+    interval_text,
+    markdown_table,
+    number_text,
+    read_markdown_table,
+    write_table,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.51234, "0.512"),
+        (-0.0006, "-0.001"),
+        (0.0004, "4.0e-04"),
+        (0.0, "0.000"),
+        (12, "12"),
+        (np.int64(12), "12"),
+        (np.float64(0.5), "0.500"),
+        (True, "True"),
+        ("GPPO", "GPPO"),
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "–"),
+    ],
+)
+def test_numbers_for_people(value, expected):
+    assert number_text(value) == expected
+
+
+def test_interval_text():
+    assert interval_text(61.2, 58.04, 64.36) == "61.2 (58.0 to 64.4)"
+    assert interval_text(2.1, -1.0, 5.2, signed=True) == "+2.1 (-1.0 to +5.2)"
+    assert interval_text(0.5123, 0.4, 0.6, digits=3) == "0.512 (0.400 to 0.600)"
+    assert interval_text(61.2, math.nan, math.nan) == "61.2 (no interval)"
+    assert interval_text(61.2, None, None) == "61.2 (no interval)"
+    assert interval_text(61.2, -math.inf, math.inf) == "61.2 (no interval)"
+    assert interval_text(math.nan, 0, 1) == "–"
+
+
+def test_csv_keeps_every_digit_and_markdown_rounds(tmp_path):
+    frame = pd.DataFrame({"rule": ["gppo"], "score": [1 / 3], "seeds": [3], "norm": [0.0712345]})
+    paths = write_table(frame, tmp_path / "new", "scores", digits={"score": 1})
+    assert pd.read_csv(paths["csv"])["score"][0] == 1 / 3
+    header, numeric, rows = read_markdown_table(paths["md"].read_text())
+    assert header == ["rule", "score", "seeds", "norm"]
+    assert numeric == [False, True, True, True]
+    assert rows == [["gppo", "0.3", "3", "0.071"]]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["scores.csv", "scores.md"]
+
+
+@pytest.mark.parametrize("text", ["a | b", "\\", "\\|", "a \\ b|", "<b> & *x*", "x: 1", "|", ""])
+def test_any_text_survives_the_markdown(text):
+    frame = pd.DataFrame({"note": [text, "second"], text or "name": ["x", text]})
+    header, _, rows = read_markdown_table(markdown_table(frame))
+    assert header == ["note", text or "name"]
+    assert rows == [[text, "x"], ["second", text]]
+
+
+def test_a_line_break_stays_inside_its_cell():
+    _, _, rows = read_markdown_table(markdown_table(pd.DataFrame({"note": ["a\nb"]})))
+    assert rows == [["a b"]]
+
+
+@pytest.mark.parametrize("text", ["", "no table", "| a | b |\n| --- | --- |\n| 1 |\n"])
+def test_what_is_no_table_is_an_error(text):
+    with pytest.raises(ValueError, match="not a markdown table"):
+        read_markdown_table(text)
+
+
+def test_a_failed_write_leaves_the_old_table(tmp_path, monkeypatch):
+    from klearlib.report import files
+
+    frame = pd.DataFrame({"score": [0.5]})
+    path = write_table(frame, tmp_path, "scores")["csv"]
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", fail)
+    with pytest.raises(ValueError, match="no space left"):
+        write_table(frame * 2, tmp_path, "scores")
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["scores.csv", "scores.md"]

@@ -1,0 +1,245 @@
+"""Fan-outs through real workers: order, cache, failures, stops, and that no process is left."""
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from killing import alive, wait_until
+
+from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
+from klearlib.run import fanout, job
+from klearlib.run.fanout import run_stages
+from klearlib.run.folder import read_metrics
+from klearlib.run.progress import Progress
+from klearlib.run.stage import Stage, is_done, state
+
+
+def _walk(seed, num_steps=4, step_s=0.0, **fields):
+    params = {"seed": seed, "num_steps": num_steps, "step_s": step_s, "every": 1000}
+    if fields.get("inputs"):
+        params["start_from"] = next(iter(fields["inputs"]))
+    return Stage("walk", "toy_stages:walk", params, **fields)
+
+
+def _run(stages, runs_dir, **options):
+    """The lines of progress that it showed."""
+    stream = io.StringIO()
+    run_stages(stages, runs_dir=runs_dir, progress=Progress(stream), poll_s=0.05, **options)
+    return stream.getvalue().splitlines()
+
+
+def test_upstream_first_then_in_order_and_never_twice(tmp_path):
+    base = Stage("base", "toy_stages:walk", {"seed": 9, "num_steps": 2})
+    stages = [_walk(seed, 2, label=f"seed {seed}", inputs={"base": base}) for seed in (1, 0)]
+    finished = []
+    lines = _run(stages, tmp_path, workers=1, on_done=lambda s: finished.append(s.title))
+    assert finished == ["base", "seed 1", "seed 0"]
+    assert lines[0].startswith("0 of 3 stages done")
+    assert lines[-1].startswith("3 of 3 stages done, ")
+    starts = [json.loads((s.folder(tmp_path) / "end.json").read_text()) for s in stages]
+    assert starts[0] != starts[1]
+    first = read_metrics(stages[0].folder(tmp_path))[0]["walk/position"]
+    end_of_base = json.loads((base.folder(tmp_path) / "end.json").read_text())
+    assert first == 0.9 * end_of_base + random.Random(1).gauss(0.0, 1.0)
+
+    began = time.perf_counter()
+    finished.clear()
+    again = _run([*stages, *stages], tmp_path, on_done=lambda s: finished.append(s.title))
+    assert finished == []
+    assert again == ["2 of 2 stages done (kept from before)"]
+    assert time.perf_counter() - began < 1.0
+
+
+def test_environment_of_a_worker(tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED"]
+    names += ["HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES"]
+    stages = [
+        Stage(f"e{i}", "toy_stages:environment", {"names": names}, estimate_s=i) for i in range(2)
+    ]
+    _run(stages, tmp_path)
+    seen = [json.loads((s.folder(tmp_path) / "environment.json").read_text()) for s in stages]
+    assert [list(values.values()) for values in seen] == [
+        ["1", "1", "false", "0", None, device] for device in ("3", "5")
+    ]
+
+
+def test_gpus_to_share_out(monkeypatch):
+    monkeypatch.setattr(fanout, "gpu_names", lambda: ("H", "H"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert fanout._gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert fanout._gpus() == []
+
+
+@pytest.mark.parametrize("workers", [-1, 1.0, True, "2"])
+def test_bad_workers(tmp_path, workers):
+    with pytest.raises(ParameterError, match="workers is"):
+        _run([_walk(0)], tmp_path, workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("asset", r"^arm 1 \(f/\w+\) failed: no model toy-8b: download it, then run again \(log: "),
+        ("kill", r"^arm 1 .* was killed by SIGKILL .*: running again starts it anew; log: "),
+        ("full disk", r"^arm 1 .* failed: no space left for .*weights: free some disk space"),
+        ("bug", r"(?s)^arm 1 .* failed with exit code 1; log: .*log.txt.*RuntimeError: the toy"),
+    ],
+)
+def test_failure_of_an_upstream_stage_names_it(tmp_path, how, message):
+    failing = Stage("f", "toy_stages:fail", {"how": how}, label="arm 1")
+    with pytest.raises(StageFailed, match=message) as caught:
+        _run([_walk(0, inputs={"base": failing})], tmp_path)
+    assert how == "bug" or "\n" not in str(caught.value)
+    assert state(failing, tmp_path) == "absent"
+
+
+def test_failure_stops_the_others_with_their_state_saved(tmp_path):
+    long = _walk(0, 10_000, step_s=0.01)
+    failing = Stage("f", "toy_stages:fail", {"how": "bug"}, {"first": _walk(1, 40, step_s=0.05)})
+    with pytest.raises(StageFailed):
+        _run([long, failing], tmp_path, workers=2)
+    assert state(long, tmp_path) == "partial"
+
+
+def test_missing_function_and_changed_code(tmp_path, monkeypatch):
+    with pytest.raises(StageFailed, match="toy_stages has no function 'wlak'"):
+        _run([Stage("walk", "toy_stages:wlak", {})], tmp_path)
+    monkeypatch.setattr(Stage, "code", "of yesterday")
+    with pytest.raises(StageFailed, match="the code of toy_stages changed since"):
+        _run([_walk(0)], tmp_path)
+
+
+def test_damaged_results_are_named_before_anything_runs(tmp_path):
+    base = Stage("base", "toy_stages:walk", {"seed": 0, "num_steps": 1, "every": 1000})
+    _run([base], tmp_path)
+    (base.folder(tmp_path) / "end.json").write_text("0")
+    stage = _walk(0, inputs={"base": base})
+    with pytest.raises(DamagedEntry, match=r"end\.json .*: delete the folder .*, then run again"):
+        _run([stage], tmp_path)
+    assert not stage.folder(tmp_path).exists()
+
+
+def test_damaged_checkpoint_is_named(tmp_path):
+    stage = _walk(0)
+    folder = stage.folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.json").write_text("{")
+    with pytest.raises(StageFailed, match=r"checkpoint\.json .*: delete the folder .*, then run"):
+        _run([stage], tmp_path)
+
+
+def test_only_what_is_missing_runs(tmp_path):
+    base = Stage("base", "toy_stages:walk", {"seed": 0, "num_steps": 1, "every": 1000})
+    stage = _walk(0, inputs={"base": base})
+    _run([stage], tmp_path)
+    (base.folder(tmp_path) / "done.json").unlink()
+    finished = []
+    _run([stage], tmp_path, on_done=finished.append)
+    assert finished == []
+
+
+def test_two_callers_run_a_stage_once(tmp_path):
+    file = tmp_path / "runs.txt"
+    stage = Stage("c", "toy_stages:count_runs", {"file": str(file), "sleep_s": 1.0})
+    threads = [threading.Thread(target=_run, args=([stage], tmp_path)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert wait_until(lambda: state(stage, tmp_path) == "running")
+    for thread in threads:
+        thread.join()
+    assert file.read_text() == "ran\n"
+    assert is_done(stage, tmp_path)
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+from klearlib.run.fanout import run_stages
+from klearlib.run.stage import Stage
+run_stages([Stage(*{stage!r})], runs_dir={runs!r}, poll_s=0.05)
+"""
+
+
+def _caller(stage, runs_dir):
+    """A process of its own that runs `stage`."""
+    path = [str(Path(__file__).parent), *sys.path]
+    code = SCRIPT.format(
+        path=path, stage=(stage.name, stage.target, stage.params), runs=str(runs_dir)
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+
+
+def test_interrupt_saves_the_state_and_the_next_call_goes_on(tmp_path):
+    stage = _walk(0, 80, step_s=0.02)
+    caller = _caller(stage, tmp_path)
+    assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 10)
+    worker_pid = read_metrics(stage.folder(tmp_path))[0]["time/process"]
+    caller.send_signal(signal.SIGINT)
+    assert caller.wait(20) != 0
+    assert not alive(worker_pid)
+    assert state(stage, tmp_path) == "partial"
+    num_saved = json.loads((stage.folder(tmp_path) / "checkpoint.json").read_text())["step"]
+    assert num_saved == len(read_metrics(stage.folder(tmp_path)))
+
+    _run([stage], tmp_path)
+    log = (stage.folder(tmp_path) / "log.txt").read_text()
+    assert f"starts at step {num_saved}" in log
+    _run([stage], tmp_path / "whole")
+    for name in ("metrics.jsonl", "end.json"):
+        resumed, whole = (stage.folder(runs) / name for runs in (tmp_path, tmp_path / "whole"))
+        assert resumed.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_caller_leaves_no_process(tmp_path, number):
+    file = tmp_path / "pids"
+    caller = _caller(Stage("s", "toy_stages:sleep_with_child", {"file": str(file)}), tmp_path)
+    assert wait_until(file.exists)
+    pids = [int(pid) for pid in file.read_text().split()]
+    assert all(alive(pid) for pid in pids)
+    caller.send_signal(number)
+    caller.wait()
+    assert wait_until(lambda: not any(alive(pid) for pid in pids), 5.0)
+
+
+def test_worker_that_does_not_stop_is_killed_with_its_children(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "STOP_GRACE_S", 0.5)
+    file = tmp_path / "pids"
+
+    def interrupt(stage):
+        assert wait_until(file.exists)
+        raise KeyboardInterrupt
+
+    stages = [_walk(0, 1), Stage("s", "toy_stages:sleep_with_child", {"file": str(file)})]
+    with pytest.raises(KeyboardInterrupt):
+        _run(stages, tmp_path, workers=2, on_done=interrupt)
+    assert not any(alive(int(pid)) for pid in file.read_text().split())
+    assert is_done(stages[0], tmp_path)
+
+
+def test_children_of_a_killed_worker_die(tmp_path):
+    file = tmp_path / "pids"
+    caller = _caller(Stage("s", "toy_stages:sleep_with_child", {"file": str(file)}), tmp_path)
+    assert wait_until(file.exists)
+    worker_pid, child = (int(pid) for pid in file.read_text().split())
+    os.kill(worker_pid, signal.SIGKILL)
+    assert caller.wait(10) == 1
+    assert wait_until(lambda: not alive(child), 5.0)
+
+
+def test_runs_folder_without_permission(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KlearError, match=r"cannot write .*file") as caught:
+        _run([_walk(0)], tmp_path / "file")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,129 @@
+"""Keys and states of stages."""
+
+import fcntl
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.run.folder import RunFolder
+from klearlib.run.stage import Stage, is_done, state
+
+WALK = "toy_stages:walk"
+
+
+def test_key_ignores_order_label_and_estimate():
+    one = Stage("rl", WALK, {"a": 1, "b": {"c": 2, "d": [3]}}, label="x", estimate_s=3.0)
+    other = Stage("rl", WALK, {"b": {"d": [3], "c": 2}, "a": 1})
+    assert one.key == other.key
+    assert len(one.key) == 16
+    int(one.key, 16)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "sft"}, {"target": "toy_stages:fail"}, {"params": {"a": 2}}, {"inputs": {}}],
+)
+def test_key_depends_on_each_ingredient(change):
+    base = Stage("base", WALK, {"a": 0})
+    fields = {"name": "rl", "target": WALK, "params": {"a": 1}, "inputs": {"base": base}}
+    assert Stage(**fields).key != Stage(**{**fields, **change}).key
+
+
+def test_upstream_change_reaches_every_downstream_key():
+    def last(seed):
+        base = Stage("base", WALK, {"seed": seed})
+        sft = Stage("sft", WALK, {"a": 1}, {"base": base})
+        return Stage("rl", WALK, {"a": 1}, {"policy": sft})
+
+    assert last(0).key == last(0).key != last(1).key
+
+
+def test_key_is_the_same_in_another_process():
+    stage = Stage("rl", WALK, {"z": 1, "a": "é"}, {"base": Stage("base", WALK, {"s": 0.1})})
+    code = (
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
+        "from klearlib.run.stage import Stage\n"
+        f"base = Stage('base', {WALK!r}, {{'s': 0.1}})\n"
+        f"print(Stage('rl', {WALK!r}, {{'a': 'é', 'z': 1}}, {{'base': base}}).key)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == stage.key, answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"rate": float("nan")}, r"params\['rate'\] is nan"),
+        ({"a": [1.0, float("inf")]}, r"params\['a'\]\[1\] is inf"),
+        ({"a": {"b": (1, 2)}}, r"params\['a'\]\['b'\] is of type tuple"),
+        ({"path": Path("x")}, "of type PosixPath"),
+        ({"a": {1: 2}}, "has the key 1"),
+    ],
+)
+def test_params_that_json_cannot_hold(params, message):
+    with pytest.raises(ParameterError, match=message):
+        Stage("rl", WALK, params)
+
+
+def test_bad_names():
+    with pytest.raises(ParameterError, match=r"stage name '\.\./up'"):
+        Stage("../up", WALK, {})
+    with pytest.raises(ParameterError, match=r"package\.module:function"):
+        Stage("rl", "toy_stages.walk", {})
+
+
+def test_params_are_a_copy():
+    params = {"rules": ["gppo"]}
+    stage = Stage("rl", WALK, params)
+    key = stage.key
+    params["rules"].append("cispo")
+    assert stage.params == {"rules": ["gppo"]}
+    assert stage.key == key
+
+
+def test_states(tmp_path):
+    stage = Stage("rl", WALK, {"seed": 0})
+    assert state(stage, tmp_path) == "absent"
+    assert not is_done(stage, tmp_path)
+    folder = RunFolder(stage.folder(tmp_path))
+    folder.save_checkpoint({"x": 1}, 1)
+    assert state(stage, tmp_path) == "partial"
+    with open(folder.path / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert state(stage, tmp_path) == "running"
+    assert state(stage, tmp_path) == "partial"
+    folder.finish()
+    assert state(stage, tmp_path) == "done"
+    assert is_done(stage, tmp_path)
+
+
+def test_is_done_sees_a_file_of_another_size(tmp_path):
+    stage = Stage("rl", WALK, {"seed": 0})
+    folder = RunFolder(stage.folder(tmp_path))
+    (folder.path / "policy").mkdir()
+    (folder.path / "policy" / "weights").write_bytes(b"abc")
+    folder.finish()
+    (folder.path / "policy" / "weights").write_bytes(b"ab")
+    with pytest.raises(DamagedEntry) as caught:
+        is_done(stage, tmp_path)
+    assert str(caught.value) == (
+        f"{folder.path}/policy/weights has 2 bytes, not the 3 written: "
+        f"delete the folder {folder.path}, then run again"
+    )
+
+
+def test_thirty_stages_are_looked_up_in_a_moment(tmp_path):
+    base = Stage("base", WALK, {"seed": 0})
+    stages = [Stage("rl", WALK, {"seed": seed}, {"base": base}) for seed in range(30)]
+    for stage in stages:
+        folder = RunFolder(stage.folder(tmp_path))
+        folder.path.joinpath("end.json").write_text("1")
+        (folder.path / "done.json").write_text(json.dumps({"files": {"end.json": {"bytes": 1}}}))
+    began = time.perf_counter()
+    assert all(is_done(stage, tmp_path) for stage in stages)
+    assert time.perf_counter() - began < 1.0

@@ -1,0 +1,71 @@
+"""Stages that take milliseconds, for the tests of run/: a random walk and several misfits."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from klearlib.errors import MissingAsset, Stopped
+
+
+def walk(folder, inputs, *, seed, num_steps, every=3, step_s=0.0, start_from=None):
+    """A seeded random walk; its end depends on each draw and on their order."""
+    position, first, draws = 0.0, 0, random.Random(seed)
+    if start_from is not None:
+        position = json.loads((inputs[start_from] / "end.json").read_text())
+    saved = folder.load_checkpoint()
+    if saved is not None:
+        state, first = saved
+        position = state["position"]
+        draws.setstate(state["draws"])
+    folder.log(f"starts at step {first}")
+    folder.progress(first, num_steps)
+    for step in range(first, num_steps):
+        position = 0.9 * position + draws.gauss(0.0, 1.0)
+        folder.append_metrics({"step": step, "walk/position": position})
+        folder.append_timings({"step": step, "time/process": os.getpid()})
+        folder.progress(step + 1, num_steps)
+        time.sleep(step_s)
+        if folder.stop_requested or (step + 1) % every == 0:
+            folder.save_checkpoint({"position": position, "draws": draws.getstate()}, step + 1)
+        if folder.stop_requested:
+            raise Stopped(f"after step {step}")
+    (folder.path / "end.json").write_text(json.dumps(position))
+
+
+def count_runs(folder, inputs, *, file, sleep_s):
+    """Leaves one line per run in `file`."""
+    with open(file, "a") as handle:
+        handle.write("ran\n")
+    time.sleep(sleep_s)
+
+
+def environment(folder, inputs, *, names):
+    """Writes down what the worker sees."""
+    values = {name: os.environ.get(name) for name in names}
+    (folder.path / "environment.json").write_text(json.dumps(values))
+
+
+def fail(folder, inputs, *, how):
+    """Ends as told."""
+    if how == "bug":
+        raise RuntimeError("the toy broke")
+    if how == "asset":
+        raise MissingAsset("no model toy-8b: download it, then run again")
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "full disk":
+        raise OSError(28, "No space left on device", str(folder.path / "weights"))
+
+
+def sleep_with_child(folder, inputs, *, file):
+    """Never ends and never looks at stop_requested; has a child process that does not either."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    temporary = Path(file + ".part")
+    temporary.write_text(f"{os.getpid()} {child.pid}")
+    temporary.rename(file)
+    time.sleep(600)

@@ -1,0 +1,154 @@
+"""The command line: exit codes, one-line errors, and what doctor and status say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from klearlib import cli
+from klearlib.params import NOTEBOOKS, parameters_cell
+from klearlib.run import doctor, notebooks
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with notebook 05 in the profiles smoke and mini."""
+    for profile in ("smoke", "mini"):
+        (tmp_path / "params" / profile).mkdir(parents=True)
+        (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
+    (tmp_path / "notebooks").mkdir()
+    cell = {"cell_type": "code", "source": parameters_cell(NOTEBOOKS["05_clipping"])}
+    content = {"cells": [cell], "metadata": {"klear": {"estimate_s": {"mini": 600}}}}
+    (tmp_path / "notebooks" / "05_clipping.ipynb").write_text(json.dumps(content))
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def test_plan_says_what_a_run_would_do(project, capsys):
+    for words in (["plan"], ["run", "--plan"]):
+        assert cli.main([*words, "--profile", "mini"]) == 0
+        printed = capsys.readouterr().out
+        assert printed == "05_clipping  will run  about 10 min  not run here yet\n"
+    assert cli.main(["plan"]) == 0
+    assert "unknown" in capsys.readouterr().out
+    assert not (project / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "--profile", "gpu"], "klear: unknown profile 'gpu'; there are: mini, smoke\n"),
+        (["run", "--only", "06"], "klear: profile 'smoke' has no notebook '06'; there are: 05"),
+        (["report", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
+        (["status", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
+        (["run", "--workers", "-1"], "'-1' is no count"),
+        (["run", "--workers", "many"], "'many' is no count"),
+        (["rum"], "invalid choice: 'rum'"),
+        ([], "required: command"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(project, capsys, words, message):
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_arguments_reach_the_runner(project, monkeypatch):
+    calls = []
+    monkeypatch.setattr(notebooks, "run", lambda *given, **named: calls.append((given, named)) or 7)
+    words = ["--profile", "mini", "--only", "5", "0", "--force", "--keep-going", "--workers", "3"]
+    assert cli.main(["run", *words]) == 7
+    assert calls == [(("mini", ["5", "0"]), {"force": True, "keep_going": True, "workers": 3})]
+
+
+def test_an_unwritable_folder_is_one_line(project, capsys):
+    (project / "results").write_text("a file where a folder should be")
+    assert cli.main(["run"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("klear: cannot ")
+    assert error.count("\n") == 1
+
+
+def test_ctrl_c_outside_a_run(project, monkeypatch):
+    def interrupt(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebooks, "run", interrupt)
+    assert cli.main(["run"]) == 130
+
+
+def test_report_prints_where_it_is(project, capsys):
+    assert cli.main(["report", "--profile", "mini"]) == 0
+    assert Path(capsys.readouterr().out.strip()).is_file()
+
+
+def test_doctor_finds_this_machine_fit(project, capsys):
+    assert cli.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "MISSING" not in printed
+    for name in ("Python", "torch", "CUDA", "vLLM", "memory", "disk", "profile mini"):
+        assert name in printed
+
+
+def test_doctor_names_each_lack_with_its_fix(project, capsys, monkeypatch):
+    monkeypatch.setitem(doctor.NEEDED, "klear-nothing", "klear_nothing")
+    monkeypatch.setattr(doctor, "NEEDED_DISK_GB", 1e9)
+    (project / "params/smoke/05_clipping.yaml").write_text("num_step: 3\n")
+    assert cli.main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    missing = [line for line in lines if line.startswith("MISSING")]
+    assert len(missing) == 3
+    assert "pip install klear-nothing" in missing[0]
+    assert "free at least" in missing[1]
+    assert "did you mean 'num_steps'?" in missing[2]
+
+
+def test_a_lack_of_another_profile_does_not_stop_smoke(project, capsys):
+    (project / "params/mini/05_clipping.yaml").write_text("num_step: 3\n")
+    assert cli.main(["doctor"]) == 0
+    assert "lacks    profile mini       not ready; 05_clipping: unknown" in capsys.readouterr().out
+
+
+def test_status_has_a_word_for_everything(project, capsys):
+    runs = project / "results" / "runs" / "rl"
+    for key, file in (("a", "done.json"), ("b", "checkpoint.json"), ("c", "log.txt")):
+        (runs / key).mkdir(parents=True)
+        (runs / key / file).write_text("{}")
+    (runs / "b" / "progress.json").write_text('{"done": 12, "total": 30, "updated": 0}')
+    (runs / "b" / "spec.json").write_text('{"label": "GPPO, seed 0"}')
+    published = project / "results" / "smoke" / "05_clipping"
+    published.mkdir(parents=True)
+    section = {"status": "partial", "missing": ["GPPO, seed 1", "CISPO, seed 0"]}
+    (published / "section.json").write_text(json.dumps(section))
+    assert cli.main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "mini",
+        "  05_clipping      absent    not run here yet",
+        "smoke",
+        "  05_clipping      partial   missing: GPPO, seed 1, CISPO, seed 0",
+        "runs",
+        "  rl               1 done, 1 partial, 1 absent",
+        "    b partial 12/30 GPPO, seed 0",
+    ]
+    (published / "section.json").write_text("{")
+    assert cli.main(["status", "--profile", "smoke"]) == 0
+    assert "broken" in capsys.readouterr().out
+
+
+def test_version_and_help_without_torch():
+    code = (
+        "import sys; from klearlib.cli import main;"
+        "codes = main(['--version']), main(['--help']), main(['run', '--help']);"
+        "print(codes, {'torch', 'papermill', 'yaml'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("(0, 0, 0) set()\n")

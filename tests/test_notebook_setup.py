@@ -1,0 +1,149 @@
+"""The setup cell: it sees what papermill injects, in any folder, and can be run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from klearlib import notebook
+from klearlib.errors import ParameterError
+from klearlib.params import ClippingParams, parameters_cell
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SETUP = """from klearlib.notebook import setup, show_resolved
+
+params = setup("05_clipping", globals())
+print("steps", params.num_steps)"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with the profile smoke and a notebook 05 that only sets up."""
+    (tmp_path / "params" / "smoke").mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "params" / "smoke" / "05_clipping.yaml").write_text("num_steps: 3\n")
+    code = {"cell_type": "code", "execution_count": None, "outputs": []}
+    cells = [
+        {**code, "id": "a", "metadata": {"tags": ["parameters"]}},
+        {**code, "id": "b", "metadata": {}, "source": SETUP},
+        {**code, "id": "c", "metadata": {}},
+    ]
+    cells[0]["source"] = parameters_cell(ClippingParams)
+    cells[2]["source"] = "import sys\nprint(sys.executable, 'torch' in sys.modules)"
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    content = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4}
+    path = tmp_path / "notebooks" / "05_clipping.ipynb"
+    path.write_text(json.dumps({**content, "nbformat_minor": 5}))
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def namespace(**names) -> dict:
+    """The globals of a kernel in which the parameters cell ran, with IPython's own names."""
+    cell = parameters_cell(ClippingParams)
+    ours: dict = {"In": ["", cell], "Out": {1: 3}, "_i": "x", "_": "", "exit": print, "os": os}
+    exec(cell, ours)
+    return ours | names
+
+
+def test_reads_the_namespace_and_nothing_else(project):
+    params = notebook.setup("05_clipping", namespace(num_steps=3, check=len, Path=Path))
+    assert params == ClippingParams(num_steps=3)
+
+
+@pytest.mark.parametrize("value", [1, 1.0, "a", True, None, [1], {"a": 1}, (1,)])
+def test_every_unknown_literal_is_refused(project, value):
+    with pytest.raises(ParameterError, match="'num_step': did you mean 'num_steps'"):
+        notebook.setup("05_clipping", namespace(num_step=value))
+
+
+def test_all_unknown_names_are_told_at_once(project):
+    with pytest.raises(ParameterError, match=r"'num_step': .*; 'seed': did you mean 'seeds'"):
+        notebook.setup("05_clipping", namespace(num_step=1, seed=2))
+
+
+def test_rerun_ignores_what_later_cells_computed(project):
+    names = namespace()
+    notebook.setup("05_clipping", names)
+    names |= {"best": 0.4, "num_steps": 7}
+    names["In"] += ["best = 0.4"]
+    assert notebook.setup("05_clipping", names).num_steps == 7
+
+
+@pytest.mark.parametrize("cell", ["# Parameters\nnum_step = 7", "num_step = 7\nnum_steps = 7"])
+def test_rerun_still_finds_a_misspelt_parameter(project, cell):
+    names = namespace()
+    notebook.setup("05_clipping", names)
+    names["num_step"] = 7
+    names["In"] += ["%matplotlib inline", cell]
+    with pytest.raises(ParameterError, match="did you mean 'num_steps'"):
+        notebook.setup("05_clipping", names)
+
+
+def test_table_shows_value_paper_and_departures(project):
+    params = notebook.setup("05_clipping", namespace(options={"dual_clip": 10.0}))
+    table = notebook.show_resolved(params).set_index("parameter")
+    assert table.loc["learning_rate", "value"] == "0.0001"
+    assert table.loc["learning_rate", "paper"] == "1e-06"
+    assert table.loc["rules", "value"] == "clip_higher, gppo, cispo"
+    assert "the profile's file says 3" in table.loc["num_steps", "note"]
+    assert "profile's file" not in table.loc["group_size", "note"]
+    assert table.loc["options.dual_clip", "value"] == "10"
+
+
+def test_setup_needs_no_torch_and_no_pandas():
+    code = (
+        "import sys, klearlib.notebook as n; n.setup('05_clipping', {});"
+        "print({'torch', 'pandas', 'papermill'} & set(sys.modules))"
+    )
+    environment = {**os.environ, "KLEAR_ROOT": str(REPOSITORY), "PYTHONPATH": str(REPOSITORY)}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "set()"
+
+
+def papermill(project: Path, *arguments: str, folder: str = ".") -> subprocess.CompletedProcess:
+    """Bare papermill, called by its full path: the interpreter's folder is not on PATH."""
+    source = project / "notebooks" / "05_clipping.ipynb"
+    command = [sys.executable, "-m", "papermill", str(source), str(project / "out.ipynb")]
+    environment = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)}
+    environment.pop("KLEAR_ROOT")
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=project / folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def prints(project: Path) -> str:
+    cells = json.loads((project / "out.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return "".join("".join(output.get("text", "")) for output in outputs)
+
+
+def test_bare_papermill_with_a_parameter_file(project):
+    file = project / "params" / "smoke" / "05_clipping.yaml"
+    done = papermill(project, "-f", str(file), folder="notebooks")
+    assert done.returncode == 0, done.stderr
+    assert "steps 3" in prints(project)
+    assert f"{sys.executable} False" in prints(project)
+
+
+def test_bare_papermill_refuses_an_unknown_parameter_at_once(project):
+    begun = time.monotonic()
+    done = papermill(project, "-p", "num_step", "3")
+    seconds = time.monotonic() - begun
+    assert done.returncode == 1
+    assert "unknown parameter 'num_step': did you mean 'num_steps'?" in done.stderr
+    assert "klearlib/notebook.py" not in done.stderr  # one line instead of a traceback
+    assert seconds < 10

@@ -1,0 +1,411 @@
+"""Which answers are right: extraction, the exact fast path, math-verify behind it."""
+
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import klearlib
+from klearlib.records import Verdict
+from klearlib.verify import pool
+from klearlib.verify.answers import (
+    MAX_ANSWER_CHARS,
+    REASONS,
+    close_pool,
+    count_reasons,
+    verify_answer,
+    verify_answers,
+)
+from klearlib.verify.extract import last_boxed, trim
+from klearlib.verify.plain import read_number, same_number
+
+ROOT = Path(klearlib.__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_judge_survives():
+    yield
+    close_pool()
+
+
+def boxed(answer: str) -> str:
+    return f"<think>Let me see.</think> So the answer is \\boxed{{{answer}}}."
+
+
+def reasons(pairs: list[tuple[str, str]]) -> list[str]:
+    """The reasons for pairs of an answer, put into a box, and its gold."""
+    verdicts = verify_answers([boxed(p) for p, _ in pairs], [g for _, g in pairs], workers=1)
+    return [v.reason for v in verdicts]
+
+
+# think tags
+
+
+@pytest.mark.parametrize(
+    ("response", "prompt", "reason", "tags"),
+    [
+        ("<think>a</think>\\boxed{5}", "", "correct", (True, True)),
+        ("<think>a</think>5", "", "correct", (True, True)),
+        ("<think>\\boxed{5}</think>\\boxed{6}", "", "wrong", (True, True)),
+        ("<think>\\boxed{5}</think>", "", "no_answer", (True, True)),
+        ("<think>\\boxed{5}</think> Done, as shown.", "", "no_answer", (True, True)),
+        ("<think>\\boxed{5}</think> \\boxed{ }", "", "no_answer", (True, True)),
+        ("<think>a</think>\\boxed{6}</think>\\boxed{5}", "", "correct", (True, True)),
+        ("\\boxed{5}", "", "bad_format", (False, False)),
+        ("a</think>\\boxed{5}", "", "bad_format", (False, True)),
+        ("<think>\\boxed{5}", "", "bad_format", (True, False)),
+        ("</think>\\boxed{5}<think>", "", "bad_format", (False, True)),
+        ("a</think>\\boxed{5}", "<|assistant|><think>\n", "correct", (True, True)),
+        ("a \\boxed{5}", "<|assistant|><think>\n", "bad_format", (True, False)),
+        ("\\boxed{5}", "<|assistant|><think>\n\n</think>\n\n", "correct", (True, True)),
+        ("a</think>\\boxed{5}", "Use <think> tags.<|assistant|>", "bad_format", (False, True)),
+        ("", "", "bad_format", (False, False)),
+    ],
+)
+def test_think_tags(response, prompt, reason, tags):
+    verdict = verify_answer(response, "5", prompt=prompt)
+    assert verdict.reason == reason
+    assert verdict.correct == (reason == "correct")
+    assert (verdict.has_think_open, verdict.has_think_close) == tags
+    if reason in ("bad_format", "no_answer"):
+        assert verdict.extracted is None
+
+
+def test_other_formats_are_judged_without_tags_but_report_them():
+    right, wrong = verify_answers(
+        ["\\boxed{5}", "It is \\boxed{6}"], ["5", "5"], require_think=False
+    )
+    assert (right.reason, wrong.reason) == ("correct", "wrong")
+    assert not right.has_think_open and not right.has_think_close
+    after = verify_answer("\\boxed{5}</think>\\boxed{6}", "5", require_think=False)
+    assert after.reason == "wrong"
+
+
+# extraction
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("\\boxed{1} and \\boxed{2}", "2"),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed {7}", "7"),
+        ("\\boxed{3} but \\boxed{4", "3"),
+        ("{\\boxed{3}", "3"),
+        ("}} \\boxed{3} }", "3"),
+        ("\\boxed{\\boxed{3} + 1}", "3"),
+        ("\\boxed{5} in \\boxed{}", "5"),
+        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+        ("\\boxed{\\left\\{ x \\right.}", "\\left\\{ x \\right."),
+        ("\\boxed{ {3 }", None),
+        ("boxed{3}", None),
+        ("", None),
+    ],
+)
+def test_last_balanced_box(text, content):
+    assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("answer", "trimmed"),
+    [
+        (" 5 ", "5"),
+        ("$5$.", "5"),
+        ("$5.$", "5"),
+        ("$$5$$", "5"),
+        ("5\\$", "5\\$"),
+        ("\\$5", "\\$5"),
+        ("1, 2, ...", "1, 2, ..."),
+        ("\\left\\{ x \\right.", "\\left\\{ x \\right."),
+        ("$" * 5, ""),
+        (".", ""),
+    ],
+)
+def test_trim(answer, trimmed):
+    assert trim(answer) == trimmed
+
+
+def test_text_without_a_box_is_searched_by_math_verify():
+    cases = [
+        ("The answer is 72.", "72", "correct", "72"),
+        ("so $x = \\sqrt{8}$", "2\\sqrt{2}", "correct", "x = \\sqrt{8}"),
+        ("It costs 71 or 72", "71", "wrong", "72"),
+        ("so $x = \\pm 3$", "-3", "wrong", "x = \\pm 3"),
+        ("I give up on [it]", "72", "no_answer", None),
+    ]
+    texts, golds, expected, extracted = zip(*cases, strict=True)
+    verdicts = verify_answers([f"<think></think>{t}" for t in texts], golds, workers=1)
+    assert tuple(v.reason for v in verdicts) == expected
+    assert tuple(v.extracted for v in verdicts) == extracted
+
+
+def test_a_number_that_the_length_cap_cuts_is_no_answer():
+    # Its last MAX_ANSWER_CHARS digits are 00...05.
+    assert verify_answer("<think></think>1" + "0" * MAX_ANSWER_CHARS + "5", "5").correct is False
+    long_text = "so " * MAX_ANSWER_CHARS + "it is 5"
+    assert verify_answer("<think></think>" + long_text, "5").correct is True
+
+
+# the exact fast path
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "is_same"),
+    [
+        ("385.", "385", True),  # rejected by math-verify 0.9.0
+        ("-50\\%", "-50", True),  # rejected by math-verify 0.9.0
+        ("0.0000001", "0.0000002", False),  # accepted by math-verify 0.9.0
+        ("073", "73", True),
+        ("73", "073", True),
+        ("-0", "0", True),
+        ("+5", "5", True),
+        ("-5", "5", False),
+        ("\u22125", "-5", True),
+        ("1,234", "1234", True),
+        ("1{,}234", "1234", True),
+        ("\\$1,234", "1234", True),
+        ("1,234,567.50", "1234567.5", True),
+        ("\\frac{2}{4}", "1/2", True),
+        ("\\dfrac12", "0.5", True),
+        ("-\\frac{3}{4}", "\\frac{3}{-4}", True),
+        ("\\frac{3}{4}", "\\frac{4}{3}", False),
+        ("0.333333", "1/3", True),
+        ("0.33333", "1/3", False),
+        ("1.0000001", "1", False),
+        ("50%", "50", True),
+        ("50\\%", "1/2", True),
+        ("50\\%", "5", False),
+        ("0.5%", "0.5", False),
+        ("9" * 1000, "9" * 999 + "8", False),
+        (f"1/{2**99}", f"1/{2**98}", False),
+        (f"1/{2**99}", f"2/{2**100}", True),
+    ],
+)
+def test_plain_numbers_are_decided_without_a_process(prediction, gold, is_same, monkeypatch):
+    monkeypatch.setattr("klearlib.verify.answers.shared_pool", None)
+    verdict = verify_answer(boxed(prediction), gold)
+    assert verdict.correct == is_same
+    assert verdict.reason == ("correct" if is_same else "wrong")
+
+
+@pytest.mark.parametrize(
+    "text", ["12,34", "0,500", "+1,234", "1 234", "1e5", "1/0", "1+1", "--5", "\u0661", "", "5 cm"]
+)
+def test_what_is_no_plain_number_is_left_to_math_verify(text):
+    assert read_number(text) is None
+
+
+def random_plain(rng: random.Random) -> str:
+    """A plain number in one of many spellings; small, so that pairs often are equal."""
+    sign = rng.choice(["", "", "", "-"])
+    n, d = rng.randint(0, 12), rng.randint(1, 12)
+    kind = rng.randrange(8)
+    if kind == 0:
+        return f"{sign}{'0' * rng.randint(0, 2)}{n}"
+    if kind == 1:
+        return f"{sign}{n}/{d}"
+    if kind == 2:
+        return f"{sign}\\{rng.choice(['frac', 'dfrac', 'tfrac'])}{{{n}}}{{{d}}}"
+    if kind == 3:
+        return f"{sign}{n / d:.{rng.choice([1, 2, 6, 9])}f}"
+    if kind == 4:
+        return f"{sign}{n * 1000 + rng.randint(0, 3):,}"
+    if kind == 5:
+        return f"{n * 25}{rng.choice(['%', chr(92) + '%'])}"
+    if kind == 6:
+        return f"{sign}{n}.{rng.choice(['0', '5', '50', '25'])}"
+    return f"{sign}{n * 1000 + rng.randint(0, 3)}"
+
+
+def test_fast_path_agrees_with_math_verify():
+    math_verify = pytest.importorskip("math_verify")
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    rng = random.Random(0)
+    parsed, num_same = {}, 0
+
+    def parse(text):
+        if text not in parsed:
+            parsed[text] = math_verify.parse(f"\\boxed{{{text}}}", parsing_timeout=None)
+        return parsed[text]
+
+    for _ in range(2000):
+        gold, prediction = random_plain(rng), random_plain(rng)
+        if rng.random() < 0.3:  # the same value in another spelling
+            number = read_number(gold)
+            prediction = str(number.value)
+        expected = math_verify.verify(parse(gold), parse(prediction), timeout_seconds=None)
+        found = same_number(read_number(gold), read_number(prediction))
+        assert found == expected, (gold, prediction)
+        num_same += found
+    assert 400 < num_same < 1600
+
+
+# math-verify behind its processes
+
+
+def test_symbolic_answers():
+    root = "\\frac{-1%s\\sqrt{17}}{2}"
+    same = [
+        ("\\sqrt{8}", "2\\sqrt{2}"),
+        ("2^{25} \\cdot 26!", "2^{25}\\cdot 26!"),
+        ("26! \\cdot 33554432", "2^{25}\\cdot 26!"),
+        (f"{root % '-'}, {root % '+'}", f"{root % '+'}, {root % '-'}"),
+        (root % "\\pm", f"{root % '+'}, {root % '-'}"),
+        (f"{root % '+'}, {root % '-'}", root % "\\pm"),
+        ("x=3 \\text{ or } x=5", "5, 3"),
+        ("\\{2, 1\\}", "\\{1, 2\\}"),
+        ("(-\\infty, 3]", "x \\le 3"),
+        ("[1, 2)", "[1,2)"),
+        ("5\\text{ cm}", "5"),
+        ("90^\\circ", "90"),
+        ("x = 385", "385"),
+        ("\\sqrt{2}.", "\\sqrt{2}"),
+        ("1024", "2^{10}"),
+        ("\\frac{1}{1-\\frac{\\pi}{4}}", "\\frac{4}{4-\\pi}"),
+        ("\\sin(\\pi)", "0"),
+        ("+\\infty", "\\infty"),
+        ("\\frac{1}{2^{99}}", "2^{-99}"),
+        ("x^2 - 1", "(x-1)(x+1)"),
+        ("\\text{(B)}", "(B)"),
+    ]
+    different = [
+        ("\\sqrt{8}", "2\\sqrt{3}"),
+        ("2^{25} \\cdot 25!", "2^{25}\\cdot 26!"),
+        (root % "-", f"{root % '+'}, {root % '-'}"),
+        ("3", "3, 5"),
+        ("3, 5, 7", "3, 5"),
+        ("5 \\text{ or } 6", "5"),
+        ("[1,2]", "(1,2)"),
+        ("\\text{(B)}", "(C)"),
+        ("\\frac{1}{2^{99}}", "\\frac{1}{2^{98}}"),  # accepted by math-verify 0.9.0
+        ("e^{-50}", "e^{-51}"),  # accepted by math-verify 0.9.0
+        ("x^2 + 1", "(x-1)(x+1)"),
+    ]
+    assert [p for p, r in zip(same, reasons(same), strict=True) if r != "correct"] == []
+    assert [p for p, r in zip(different, reasons(different), strict=True) if r != "wrong"] == []
+
+
+def test_any_of_several_golds_matches():
+    golds = ["\\sqrt{2}", "7", "2^{3}"]
+    answers = ["7", "8", "\\frac{2}{\\sqrt{2}}", "9", "\\sqrt{3}"]
+    verdicts = verify_answers([boxed(a) for a in answers], [golds] * 5, workers=1)
+    assert [v.correct for v in verdicts] == [True, True, True, False, False]
+
+
+def test_boxed_golds_and_dollars_around_golds():
+    assert reasons([("7", "\\boxed{7}"), ("7", "$7$"), ("7", "$8$")]) == [
+        "correct",
+        "correct",
+        "wrong",
+    ]
+
+
+def test_a_gold_that_cannot_be_decided_is_never_a_silent_wrong():
+    # Division by zero raises inside math-verify, whose own answer would be "wrong".
+    assert reasons([("5", "\\frac{1}{0}"), ("5", "\\left\\{1,2\\right.")]) == ["judge_error"] * 2
+    assert reasons([("\\frac{1}{0}", "\\frac{1}{0}")]) == ["correct"]
+    long_gold = "1+" * MAX_ANSWER_CHARS + "1"
+    assert reasons([("5", long_gold), (long_gold, "5"), (long_gold, long_gold)]) == [
+        "judge_error",
+        "judge_error",
+        "correct",
+    ]
+
+
+def test_missing_math_verify_names_the_install_command(tmp_path):
+    (tmp_path / "math_verify.py").write_text("raise ImportError('not here')")
+    code = (
+        "from klearlib.verify.answers import verify_answer\n"
+        "print(verify_answer('<think></think>\\\\boxed{5}', '5').reason)\n"
+        "verify_answer('<think></think>\\\\boxed{x}', '5')"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout == "correct\n"
+    assert "MissingAsset" in done.stderr and 'pip install "math-verify' in done.stderr
+
+
+# the call
+
+
+def test_order_is_kept_when_fast_and_slow_answers_mix():
+    answers = ["1", "\\sqrt{4}", "3", "2^2", "\\sqrt{4}", "nothing", "7"]
+    golds = ["1", "2", "9", "4", "5", "7", "7"]
+    found = reasons(list(zip(answers, golds, strict=True)))
+    assert found == ["correct", "correct", "wrong", "correct", "wrong", "wrong", "correct"]
+    assert verify_answers([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((["a"], []), {}, "golds must be as many"),
+        (("a", ["a"]), {}, "responses must be a sequence"),
+        ((["a"], [""]), {}, r"golds\[0\]"),
+        ((["a"], [[]]), {}, r"golds\[0\]"),
+        ((["a"], [None]), {}, r"golds\[0\]"),
+        ((["a"], ["1"]), {"prompts": ["a", "b"]}, "prompts must be as many"),
+        ((["a"], ["1"]), {"workers": 0}, "workers must be"),
+        ((["a"], ["1"]), {"timeout_s": 0}, "timeout_s must be"),
+    ],
+)
+def test_bad_arguments_name_what_is_expected(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        verify_answers(*arguments, **options)
+
+
+def test_count_reasons_lists_every_reason():
+    counts = count_reasons([Verdict(True, "correct"), Verdict(False, "timeout")] * 2)
+    assert tuple(counts) == REASONS
+    assert counts["correct"] == counts["timeout"] == 2 and sum(counts.values()) == 4
+
+
+def test_importing_verify_needs_no_torch():
+    code = (
+        "import sys, klearlib.verify.answers, klearlib.verify.rewards, klearlib.verify.judge\n"
+        "sys.exit(bool({'torch', 'sympy', 'math_verify'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, timeout=30).returncode == 0
+
+
+# real golds
+
+
+def shared_rows(name: str) -> list[dict]:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"no {name}: set KLEAR_SHARED to the folder that holds it")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", ["aime24.jsonl", "aime25.jsonl"])
+def test_aime_golds(name):
+    golds = [row["meta"]["solution"] for row in shared_rows(name)]
+    padded = [boxed(f"{int(gold):03d}.") for gold in golds]
+    off_by_one = [boxed(str(int(gold) + 1)) for gold in golds]
+    assert all(v.correct for v in verify_answers(padded, golds))
+    assert {v.reason for v in verify_answers(off_by_one, golds)} == {"wrong"}
+
+
+def test_gsm8k_golds():
+    rows = shared_rows("gsm8k_train.jsonl")
+    golds = [r["answer"].split("####")[1].strip() for r in rows[:: len(rows) // 300]]
+    values = [int(gold.replace(",", "")) for gold in golds]
+    for spelling in ("{}", "{:,}", "{}.", "{}.00", "\\${}"):
+        answers = [boxed(spelling.format(value)) for value in values]
+        assert all(v.correct for v in verify_answers(answers, golds)), spelling
+    # math-verify finds the same answers, with their units, where the fast path cannot
+    in_words = [f"<think></think>So {value} dollars are left." for value in values[:40]]
+    assert all(v.correct for v in verify_answers(in_words, golds[:40], workers=1))
+    shifted = verify_answers(in_words, [str(value + 1) for value in values[:40]], workers=1)
+    assert {v.reason for v in shifted} == {"wrong"}
+    assert pool.shared_pool(1).worker_pids()

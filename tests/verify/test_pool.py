@@ -1,0 +1,264 @@
+"""Attacks on the judge processes: hostile answers, kills, forks, threads, event loops."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import klearlib
+from klearlib.verify import answers, pool
+from klearlib.verify.answers import close_pool, verify_answer, verify_answers
+
+ROOT = Path(klearlib.__file__).resolve().parents[1]
+HANGS = "\\sum_{k=1}^{10^9} k^k"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_judge_survives():
+    yield
+    close_pool()
+
+
+def boxed(answer: str) -> str:
+    return f"<think></think>\\boxed{{{answer}}}"
+
+
+def judge_right_and_wrong() -> list[str]:
+    """The reasons for one right and one wrong answer that need math-verify."""
+    verdicts = verify_answers([boxed("\\sqrt{8}")] * 2, ["2\\sqrt{2}", "3\\sqrt{2}"], workers=1)
+    return [v.reason for v in verdicts]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until(condition, timeout_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+HOSTILE = {
+    "power tower": boxed("9^{9^{9^9}}"),
+    "plain power tower": boxed("9^9^9^9"),
+    "factorial": boxed("(10^8)!"),
+    "sum": boxed(HANGS),
+    "nested parentheses": boxed("(" * 900 + "1" + ")" * 900),
+    "too many parentheses": boxed("(" * 3000 + "1" + ")" * 3000),
+    "dollar signs": "<think></think>" + "$" * 20_000,
+    "dollars and digits": "<think></think>" + "1 $ " * 5_000,
+    "a million dollars": boxed("$" * 1_000_000),
+    "a million digits": boxed("9" * 1_000_000),
+    "a million digits in text": "<think></think>" + "9" * 1_000_000,
+    "open boxes": "<think></think>" + "\\boxed{" * 50_000,
+    "tags": "<think>" * 50_000 + "</think>" * 50_000,
+    "full stops": boxed("." * 100_000),
+    "surrogate": boxed("\ud800"),
+    "null": boxed("\x00 \x1b"),
+    "matrix power": boxed("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^{10^9}"),
+    "code": boxed('__import__("os")._exit(0)'),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_answers_keep_their_limit_and_are_never_correct(name):
+    judge_right_and_wrong()  # a process is ready, or its start would count
+    start = time.monotonic()
+    verdict = verify_answer(HOSTILE[name], "385", timeout_s=0.5)
+    assert time.monotonic() - start < 5
+    assert not verdict.correct
+    assert len(verdict.extracted or "") <= answers.MAX_ANSWER_CHARS
+
+
+def test_a_hang_is_a_timeout_and_its_process_is_killed():
+    judge_right_and_wrong()
+    (pid,) = pool.shared_pool(1).worker_pids()
+    verdict = verify_answer(boxed(HANGS), "385", timeout_s=0.5)
+    assert (verdict.reason, verdict.correct) == ("timeout", False)
+    assert not is_running(pid)
+    assert judge_right_and_wrong() == ["correct", "wrong"]
+
+
+def test_neighbours_of_a_hang_are_judged():
+    responses = [boxed(a) for a in ("\\sqrt{4}", HANGS, "\\sqrt{9}", "\\sqrt{9}")]
+    verdicts = verify_answers(responses, ["2", "2", "3", "4"], workers=1, timeout_s=1.0)
+    assert [v.reason for v in verdicts] == ["correct", "timeout", "correct", "wrong"]
+
+
+def test_a_gold_that_hangs_is_a_timeout_too():
+    assert verify_answer(boxed("385"), "9^{9^{9^9}}", timeout_s=0.5).reason == "timeout"
+
+
+def test_a_process_killed_mid_batch_costs_no_verdict():
+    judge_right_and_wrong()
+    (pid,) = pool.shared_pool(1).worker_pids()
+    num = 60
+    responses = [boxed(f"\\sqrt{{{k * k + 1}}} + \\frac{{{k}}}{{7}}") for k in range(num)]
+    golds = [f"\\frac{{{k}}}{{7}} + \\sqrt{{{k * k + (1 if k % 2 else 2)}}}" for k in range(num)]
+    with ThreadPoolExecutor(1) as executor:
+        batch = executor.submit(verify_answers, responses, golds, workers=1, timeout_s=20.0)
+        time.sleep(0.1)
+        assert not batch.done()
+        os.kill(pid, signal.SIGKILL)
+        verdicts = batch.result(timeout=60)
+    assert [v.reason for v in verdicts] == ["correct" if k % 2 else "wrong" for k in range(num)]
+    assert pool.shared_pool(1).worker_pids() != [pid]
+
+
+def test_a_job_whose_process_dies_twice_is_a_judge_error():
+    judge_right_and_wrong()
+    stop = threading.Event()
+
+    def kill_all():
+        while not stop.is_set():
+            for pid in pool.shared_pool(1).worker_pids():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    try:
+        verdict = verify_answer(boxed("\\sqrt{4}"), "2")
+    finally:
+        stop.set()
+        killer.join()
+    assert (verdict.reason, verdict.correct) == ("judge_error", False)
+    assert judge_right_and_wrong() == ["correct", "wrong"]
+
+
+def test_threads_share_the_processes_and_may_end_before_them():
+    close_pool()
+    found = []
+    first = threading.Thread(target=lambda: found.append(judge_right_and_wrong()))
+    first.start()
+    first.join()
+    (pid,) = pool.shared_pool(1).worker_pids()
+    time.sleep(0.1)
+    assert is_running(pid)  # the thread that asked first has ended, its judge has not
+    with ThreadPoolExecutor(8) as executor:
+        found += [f.result() for f in [executor.submit(judge_right_and_wrong) for _ in range(16)]]
+    assert found == [["correct", "wrong"]] * 17
+    assert pool.shared_pool(1).worker_pids() == [pid]
+
+
+def test_inside_a_running_event_loop():
+    async def main():
+        direct = judge_right_and_wrong()
+        return [direct, await asyncio.to_thread(judge_right_and_wrong)]
+
+    assert asyncio.run(main()) == [["correct", "wrong"]] * 2
+
+
+def _send_reasons(connection) -> None:
+    connection.send(judge_right_and_wrong())
+    connection.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_inside_a_daemonic_worker_process(method):
+    judge_right_and_wrong()  # the forked child inherits a pool that is not its own
+    pids = pool.shared_pool(1).worker_pids()
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_send_reasons, args=(theirs,), daemon=True)
+    child.start()
+    assert ours.poll(30)
+    assert ours.recv() == ["correct", "wrong"]
+    child.join(10)
+    assert child.exitcode == 0
+    assert pool.shared_pool(1).worker_pids() == pids
+    assert judge_right_and_wrong() == ["correct", "wrong"]
+
+
+SCRIPT = f"""
+import threading, time
+from klearlib.verify import pool
+from klearlib.verify.answers import verify_answer
+hang = threading.Thread(
+    target=verify_answer, args=({boxed(HANGS)!r}, "385"), kwargs=dict(timeout_s=600), daemon=True
+)
+hang.start()
+while not pool.shared_pool(1).worker_pids():
+    time.sleep(0.01)
+time.sleep(1.0)
+print(pool.shared_pool(1).worker_pids()[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["exit", "kill"])
+def test_no_judge_outlives_its_parent(way):
+    script = SCRIPT + ("time.sleep(600)" if way == "kill" else "")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        pid = int(parent.stdout.readline())
+        if way == "kill":
+            assert is_running(pid)
+            parent.kill()
+        # Within 4 s: a clean exit kills the judges and does not wait for their jobs.
+        assert parent.wait(timeout=4) == (-signal.SIGKILL if way == "kill" else 0)
+    try:
+        assert wait_until(lambda: not is_running(pid))
+    finally:
+        if is_running(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_close_pool_ends_all_and_the_next_call_starts_anew():
+    judge_right_and_wrong()
+    pids = pool.shared_pool(1).worker_pids()
+    assert pids
+    close_pool()
+    assert not any(is_running(pid) for pid in pids)
+    assert judge_right_and_wrong() == ["correct", "wrong"]
+
+
+def test_an_interrupted_caller_leaves_no_jobs_behind(monkeypatch):
+    close_pool()
+
+    class Interrupted(pool.Pool):
+        def submit(self, request, *, timeout_s):
+            future = super().submit(request, timeout_s=timeout_s)
+            if len(submitted) == 3:
+                monkeypatch.setattr(future, "result", self.interrupt)
+            submitted.append(future)
+            return future
+
+        def interrupt(self):
+            raise KeyboardInterrupt
+
+    submitted = []
+    interrupted = Interrupted()
+    interrupted.grow(1)
+    monkeypatch.setattr(answers, "shared_pool", lambda num_workers: interrupted)
+    hangs = [boxed(f"{HANGS} + {k}") for k in range(20)]
+    with pytest.raises(KeyboardInterrupt):
+        verify_answers([boxed("x^2")] * 3 + hangs, ["1", "2", "3"] + ["385"] * 20, timeout_s=0.5)
+    start = time.monotonic()
+    interrupted.close()
+    assert time.monotonic() - start < 5
+    assert sum(future.cancelled() for future in submitted) >= 18
