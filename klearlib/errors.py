@@ -34,6 +34,7 @@ class StageFailed(KlearError):
 
 
 class Stopped(KlearError):
-    """A stop was asked for (SIGTERM, Ctrl-C): the state is saved and the same call goes on from it."""
+    """A stop was asked for (SIGTERM, Ctrl-C): the state is saved and the same call goes on from
+    it."""
 
     exit_code = 143

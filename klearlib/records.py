@@ -1,4 +1,5 @@
-"""The nouns of the suite, as frozen records. Axes: P problems, G group, N = P * G rollouts, T tokens."""
+"""The nouns of the suite, as frozen records. Axes: P problems, G group, N = P * G rollouts, T
+tokens."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 WORLD = """seed: 0
 modulus: 20
 max_difficulty: 6
+slip_share: 0.2
+slip_rate: 0.5
 step_noise: 0.12
 hidden_size: 128
 num_layers: 3
@@ -24,7 +26,8 @@ num_heads: 4
 num_kv_heads: 2
 head_dim: 32
 intermediate_size: 256
-vocab_size: 64
+vocab_size: 300
+max_positions: 128
 base_examples: 100
 base_steps: 10
 base_batch: 8
@@ -156,7 +159,8 @@ def test_missing_file_and_profile_name_what_there_is(project):
 def test_miniature_needs_every_field(project):
     write(project, "smoke/miniature.yaml", WORLD)
     assert params.miniature("smoke") == MiniatureParams(
-        0, 20, 6, 0.12, 128, 3, 4, 2, 32, 256, 64, 100, 10, 8, 1e-3, 100, 10, 8, 1e-3, 64, 30, 64, 4
+        *(0, 20, 6, 0.2, 0.5, 0.12, 128, 3, 4, 2, 32, 256, 300, 128),
+        *(100, 10, 8, 1e-3, 100, 10, 8, 1e-3, 64, 30, 64, 4),
     )
     write(project, "smoke/miniature.yaml", WORLD.replace("modulus: 20\n", ""))
     with pytest.raises(ParameterError, match=r"smoke/miniature.yaml: modulus is missing"):

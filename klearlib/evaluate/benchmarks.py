@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from klearlib.errors import MissingAsset
+from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem, TestCase
 
 
 def write_problems(problems: Iterable[Problem], path: Path) -> None:
     """One JSON line for each problem, fields as in `klearlib.records.Problem`."""
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         for problem in problems:
             file.write(json.dumps(asdict(problem), ensure_ascii=False) + "\n")
 
@@ -27,14 +27,17 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
 
     Raises:
         MissingAsset: no such file.
-        ValueError: a line that is no problem, an empty file, a duplicate id, another size.
+        KlearError: a line that is no problem, an empty file, a duplicate id, another size.
     """
     if not path.is_file():
         raise MissingAsset(
             f"no problem file at {path}; run the stage that makes it, or mend the path"
         )
     problems = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    # Not splitlines(): it also cuts at U+2028 and U+0085, which JSON leaves inside a line.
+    with path.open(encoding="utf-8") as file:
+        lines = list(file)
+    for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
             tests = tuple(TestCase(**test) for test in row.pop("tests", ()))
@@ -42,16 +45,16 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
             answer = tuple(answer) if isinstance(answer, list) else answer
             problems.append(Problem(**row, answer=answer, tests=tests))
         except (TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path.name} line {number} is no problem: {error}") from error
+            raise KlearError(f"{path.name} line {number} is no problem: {error}") from error
     ids = {problem.id for problem in problems}
     if not problems:
-        raise ValueError(f"{path.name} holds no problems")
+        raise KlearError(f"{path.name} holds no problems")
     if len(ids) != len(problems):
-        raise ValueError(
+        raise KlearError(
             f"{path.name} holds {len(problems) - len(ids)} problems with the id of another"
         )
     if expected_size is not None and len(problems) != expected_size:
-        raise ValueError(
+        raise KlearError(
             f"{path.name} must hold {expected_size} problems, got {len(problems)}: a score over "
             "another number of problems is another benchmark"
         )

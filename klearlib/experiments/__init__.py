@@ -1,1 +1,2 @@
-"""What each notebook does: its arms, its tables and figures, its verdicts. One file per experiment."""
+"""What each notebook does: its arms, its tables and figures, its verdicts. One file per
+experiment."""

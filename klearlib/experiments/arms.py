@@ -17,7 +17,8 @@ RULE_NAMES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
 
 
 def rule_spec(name: str, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:
-    """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a key.
+    """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
+    key.
 
     See `klearlib.rl.coefficients.rule_from`.
     """

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 NOTEBOOK = "05_clipping"
 # A report that fills as seeds finish, without its drawing taking the workers' cores.
-_PUBLISH_EVERY_S = 60.0
+_PUBLISH_EVERY_S = 90.0
 
 
 def arms(params: ClippingParams) -> dict[tuple[str, int], Stage]:
-    """(rule, seed) -> its RL run, round-robin over seeds: the first seed of every rule comes first."""
+    """(rule, seed) -> its RL run, round-robin over seeds: the first seed of every rule comes
+    first."""
     world = miniature(params.profile)
     return {
         (rule, seed): rl_stage(
@@ -50,7 +51,8 @@ def arms(params: ClippingParams) -> dict[tuple[str, int], Stage]:
 
 
 def plan(params: ClippingParams) -> pd.DataFrame:
-    """One row for each stage: what it is, whether it is cached, an estimate in seconds, its folder."""
+    """One row for each stage: what it is, whether it is cached, an estimate in seconds, its
+    folder."""
     import pandas as pd
 
     stages = [*start_stages(miniature(params.profile)).values(), *arms(params).values()]

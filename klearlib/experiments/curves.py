@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.evaluate.harness import load_record
+from klearlib.evaluate.record_files import load_record
 from klearlib.evaluate.scores import avg_at_n
 from klearlib.run.entry import read_metrics
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def metric_curves(runs: Runs, metric: str) -> pd.DataFrame:
-    """Columns series, seed, step, value of one metric of metrics.jsonl; steps without it are left out.
+    """Columns series, seed, step, value of one metric of metrics.jsonl; steps without it are left
+    out.
 
     Args:
         runs: (series, seed) -> folder of a finished run.
@@ -54,7 +55,8 @@ def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
 
 
 def last_scores(runs: Runs, series: str, seeds: list[int], benchmark: str) -> np.ndarray:
-    """float [seeds, problems]: each problem's mean over its responses at the last step, never the best."""
+    """float [seeds, problems]: each problem's mean over its responses at the last step, never the
+    best."""
     rows = []
     for seed in seeds:
         steps = evaluations(runs[series, seed], benchmark)

@@ -11,8 +11,9 @@ from klearlib.rl.coefficients import Rule, cispo, coefficient, gppo, ppo_clip, u
 if TYPE_CHECKING:
     import pandas as pd
 
-# Off the ties r = 1 - eps_low, 1 + eps_high, where the derivative of min and clamp is arbitrary.
-RATIOS = tuple(10 ** (exponent / 20) for exponent in range(-40, 41) if exponent != 0)
+# From 0.01 to 100, off the ties r = 1 - eps_low, 1 + eps_high and the released code's r = 10, where
+# the derivative of min and clamp is arbitrary.
+RATIOS = tuple(10 ** (exponent / 20 + 0.011) for exponent in range(-40, 40))
 ADVANTAGES = (-2.0, -0.5, 0.5, 2.0)
 
 
@@ -21,10 +22,10 @@ def printed_objective(
 ) -> torch.Tensor:
     """The per-token objective as the paper prints it; its gradient is left to autograd.
 
-    ``unclipped``: r A. ``clip_higher`` (Eqs. 3, 7): min(r A, clip(r) A). ``gppo`` (Eq. 11): min(r A,
-    clip(r, (1 - el) r / sg(r), (1 + eh) r / sg(r)) A). ``gppo_general`` (Eq. 17): the same two
-    clipped branches times beta. ``cispo``: sg(clip(r)) A log pi. ``gppo_released``: gppo in the dual
-    clip of the released code, max(objective, c A) for A < 0.
+    ``unclipped``: r A. ``clip_higher`` (Eqs. 3, 7): min(r A, clip(r) A). ``gppo`` (Eq. 11): min(r
+    A, clip(r, (1 - el) r / sg(r), (1 + eh) r / sg(r)) A). ``gppo_general`` (Eq. 17): the same two
+    clipped branches times beta. ``cispo``: sg(clip(r)) A log pi. ``gppo_released``: gppo in the
+    dual clip of the released code, max(objective, c A) for A < 0.
 
     Args:
         logp, logp_old, advantage: tensors of one shape.
@@ -53,7 +54,8 @@ def printed_objective(
 
 
 def rules(eps_low: float, eps_high: float) -> dict[str, tuple[Rule, dict[str, float]]]:
-    """Every rule that the paper prints, and the released GPPO, with the numbers of its objective."""
+    """Every rule that the paper prints, and the released GPPO, with the numbers of its
+    objective."""
     clip = {"eps_low": eps_low, "eps_high": eps_high}
     general = clip | {"beta_low": 0.5, "beta_high": 2.0}
     released = clip | {"dual_clip": 10.0}
@@ -68,10 +70,12 @@ def rules(eps_low: float, eps_high: float) -> dict[str, tuple[Rule, dict[str, fl
 
 
 def gradient_check(*, eps_low: float, eps_high: float) -> pd.DataFrame:
-    """Autograd of each printed objective against F * A, in float64 on a grid of ratios and advantages.
+    """Autograd of each printed objective against F * A, in float64 on a grid of ratios and
+    advantages.
 
     Returns:
-        One row for each rule, ratio and advantage: rule, ratio, advantage, autograd, coefficient (F),
+        One row for each rule, ratio and advantage: rule, ratio, advantage, autograd, coefficient
+            (F),
         error = |autograd - F * A|.
     """
     import pandas as pd
@@ -116,7 +120,7 @@ def corner_table(check: pd.DataFrame, *, eps_low: float, eps_high: float) -> pd.
         "r low, A > 0": low & ~negative,
         "r high, A < 0": high & negative,
     }
-    factor = check["autograd"] / check["advantage"]
+    factor = check["autograd"] / check["advantage"] + 0.0  # -0.0 becomes 0.0
     rows = []
     for rule in check["rule"].unique():
         mine = check["rule"] == rule

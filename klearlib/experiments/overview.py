@@ -71,6 +71,8 @@ def publish(params: OverviewParams) -> Path:
         figures=[],
         tables=[{"name": name, "caption": caption} for name, (_, caption) in tables.items()],
         verdicts=[],
-        notes=["The pipeline: curated sources, long chain-of-thought SFT, RL with verifiable rewards "
-               "for mathematics and then for code by GPPO, evaluation by avg@n."],
+        notes=[
+            "The pipeline: curated sources, long chain-of-thought SFT, RL with verifiable rewards "
+            "for mathematics and then for code by GPPO, evaluation by avg@n."
+        ],
     )

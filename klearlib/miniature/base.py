@@ -35,10 +35,11 @@ def pretrain(
     batch_size: int,
     learning_rate: float,
 ) -> None:
-    """Stage ``base``: learns the tokenizer and pretrains the model on ``inputs["world"]/corpus.jsonl``.
+    """Stage ``base``: learns the tokenizer and pretrains the model on
+    ``inputs["world"]/corpus.jsonl``.
 
-    The tokenizer also sees the chains of thought in their chat format (sft.jsonl), so that its words
-    hold what every turn repeats; the model does not.
+    The tokenizer also sees the chains of thought in their chat format (sft.jsonl), so that its
+    words hold what every turn repeats; the model does not.
 
     Writes ``model/`` in the Hugging Face format: architecture Qwen3 with tied embeddings.
 
@@ -46,8 +47,10 @@ def pretrain(
         max_positions: the longest sequence, prompt and response together, in tokens.
         learning_rate: the peak; cosine to a tenth of it.
     """
-    texts = [json.loads(line)["text"] for line in (inputs["world"] / "corpus.jsonl").open()]
-    chats = [json.loads(line) for line in (inputs["world"] / "sft.jsonl").open()]
+    with (inputs["world"] / "corpus.jsonl").open() as file:
+        texts = [json.loads(line)["text"] for line in file]
+    with (inputs["world"] / "sft.jsonl").open() as file:
+        chats = [json.loads(line) for line in file]
     turns = [f"user\n{row['prompt']}\nassistant\n{row['response']}" for row in chats]
     tokenizer = train_tokenizer(texts + turns, vocab_size=vocab_size)
     torch.manual_seed(derive_seed(seed, "base", "weights") % 2**32)

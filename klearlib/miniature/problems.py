@@ -1,7 +1,7 @@
 """Three families of maths problems with a dial for difficulty, and their chains of thought.
 
-Difficulty is the number of reasoning steps. All arithmetic is modulo a small number, so that a small
-model can learn every single step and only their sequence is hard.
+Difficulty is the number of reasoning steps. All arithmetic is modulo a small number, so that a
+small model can learn every single step and only their sequence is hard.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from klearlib.errors import ParameterError
 from klearlib.records import Problem
 from klearlib.run.seeding import derive_seed
 
@@ -21,8 +22,8 @@ Step = Callable[[list[int]], tuple[str, int]]
 class Draft:
     """A problem before its answer is worked out.
 
-    Each step maps the numbers so far (`start` and all results) to (text of the left side, result), so
-    one wrong result carries on through the chain. The last result is the answer.
+    Each step maps the numbers so far (`start` and all results) to (text of the left side, result),
+    so one wrong result carries on through the chain. The last result is the answer.
     """
 
     family: str
@@ -67,7 +68,8 @@ def recurrence(random: Random, difficulty: int, modulus: int) -> Draft:
 
 
 def polynomial(random: Random, difficulty: int, modulus: int) -> Draft:
-    """A polynomial at a point by Horner's rule: two operations for each coefficient after the first."""
+    """A polynomial at a point by Horner's rule: two operations for each coefficient after the
+    first."""
     point = random.randrange(2, modulus)
     coefficients = [random.randrange(1, modulus) for _ in range(difficulty // 2 + 1)]
     prompt = (
@@ -100,7 +102,7 @@ class Slips:
     def __post_init__(self) -> None:
         for name in ("share", "rate", "noise"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"slip {name} must be in [0, 1), got {getattr(self, name)}")
+                raise ParameterError(f"slip {name} must be in [0, 1), got {getattr(self, name)}")
 
     def result(self, left: str, true: int, *, modulus: int, random: Random) -> int:
         """What the writer writes behind ``left=``."""
@@ -138,7 +140,8 @@ def response_text(lines: list[str], answer: int) -> str:
 
 
 def held_out(prompt: str) -> bool:
-    """Whether a prompt belongs to the tenth that training never sees; a property of its text alone."""
+    """Whether a prompt belongs to the tenth that training never sees; a property of its text
+    alone."""
     return hashlib.sha256(prompt.encode()).digest()[0] % 10 == 0
 
 
@@ -154,11 +157,12 @@ def draw(
     """`count` drafts, the families in turn, difficulties at random.
 
     Args:
-        held_out_part: draw from the prompts that `held_out` keeps from training, or from the others.
+        held_out_part: draw from the prompts that `held_out` keeps from training, or from the
+            others.
         seen: prompts that may not come again; the new ones are added to it. None: repeats may come.
 
     Raises:
-        ValueError: the world holds no further prompts of that kind.
+        ParameterError: the world holds no further prompts of that kind.
     """
     drafts: list[Draft] = []
     names = list(FAMILIES)
@@ -170,7 +174,7 @@ def draw(
         if repeated or held_out(draft.prompt) is not held_out_part:
             misses += 1
             if misses > 1000 * count + 10_000:
-                raise ValueError(
+                raise ParameterError(
                     f"only {len(drafts)} of {count} different problems exist at modulus {modulus}, "
                     f"difficulty {difficulties.start} to {difficulties.stop - 1}: raise one of them"
                 )

@@ -1,4 +1,5 @@
-"""The stages that every experiment of the miniature starts from: world, base model, SFT checkpoint."""
+"""The stages that every experiment of the miniature starts from: world, base model, SFT
+checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The data of the miniature: pretraining text, chains of thought, training pool, held-out benchmarks."""
+"""The data of the miniature: pretraining text, chains of thought, training pool, held-out
+benchmarks."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from klearlib.errors import ParameterError
 from klearlib.evaluate.benchmarks import write_problems
 from klearlib.miniature.problems import Draft, Slips, draw, response_text, to_problem, work_out
 from klearlib.run.seeding import derive_seed
@@ -33,11 +35,11 @@ def build(
     num_train_problems: int,
     num_validation: int,
 ) -> None:
-    """Stage ``world``: writes corpus.jsonl, sft.jsonl, train.jsonl, validation.jsonl, math_a.jsonl and
-    math_b.jsonl into `folder`.
+    """Stage ``world``: writes corpus.jsonl, sft.jsonl, train.jsonl, validation.jsonl, math_a.jsonl
+    and math_b.jsonl into `folder`.
 
-    The benchmarks (30 problems each, the upper half of the difficulties) and the validation set come
-    from the tenth of all prompts that `problems.held_out` keeps from training.
+    The benchmarks (30 problems each, the upper half of the difficulties) and the validation set
+    come from the tenth of all prompts that `problems.held_out` keeps from training.
 
     Args:
         modulus: of all arithmetic. max_difficulty: most reasoning steps of a problem; at least 2.
@@ -46,7 +48,7 @@ def build(
         base_examples, sft_examples, num_train_problems, num_validation: numbers of rows.
     """
     if max_difficulty < 2 or modulus < 3:
-        raise ValueError(
+        raise ParameterError(
             f"need max_difficulty >= 2 and modulus >= 3, got {max_difficulty} and {modulus}"
         )
     slips = Slips(derive_seed(seed, "world", "slips"), slip_share, slip_rate, step_noise)

@@ -118,7 +118,7 @@ class ClippingParams:
         2, minimum=1, help="problems per update", paper=16, place="RL settings, maths"
     )
     learning_rate: float = parameter(
-        1.0e-4, above=0.0, help="of the policy", paper=1.0e-6, place="RL settings, maths"
+        3.0e-4, above=0.0, help="of the policy", paper=1.0e-6, place="RL settings, maths"
     )
     eps_low: float = parameter(
         0.2,

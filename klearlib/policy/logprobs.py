@@ -16,14 +16,14 @@ def token_logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """log pi(input_ids[:, t + 1] | input_ids[:, : t + 1]) and the entropy of that distribution.
 
-    Rows are right-padded: a causal model never looks to the right, so no attention mask is needed and
-    whatever stands in the padding changes nothing on its left.
+    Rows are right-padded: a causal model never looks to the right, so no attention mask is needed
+    and whatever stands in the padding changes nothing on its left.
 
     Args:
         model: a causal language model of transformers whose logits are ``lm_head(hidden)``.
         input_ids: [N, T] long.
-        chunk_size: how many tokens go through the LM head at once; the logits of all other chunks are
-            recomputed in the backward pass.
+        chunk_size: how many tokens go through the LM head at once; the logits of all other chunks
+            are recomputed in the backward pass.
         mask: bool [N, T-1], True where a value is wanted; the head is skipped elsewhere and both
             results are 0 there. Default: everywhere.
         temperature: of the distribution; the logits are divided by it, as at sampling.
@@ -32,8 +32,8 @@ def token_logprobs(
         logp [N, T-1] with a graph, entropy [N, T-1] in nats without one, both float32.
 
     Raises:
-        ValueError: `input_ids` is not [N, T >= 2], or `chunk_size` or `temperature` not positive, or
-            the model changes its logits after the head (soft-capping, scaling).
+        ValueError: `input_ids` is not [N, T >= 2], or `chunk_size` or `temperature` not positive,
+            or the model changes its logits after the head (soft-capping, scaling).
     """
     if input_ids.ndim != 2 or input_ids.shape[1] < 2:
         raise ValueError(f"input_ids must be [N, T] with T >= 2, got {tuple(input_ids.shape)}")

@@ -16,8 +16,8 @@ from klearlib.records import Problem, Response
 class SamplingSettings:
     """How responses are drawn. The whole record is stored with every score.
 
-    temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens; max_tokens counts generated tokens,
-    the end token included; batch_rows is the number of responses that are decoded together.
+    temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens; max_tokens counts generated
+    tokens, the end token included; batch_rows is the number of responses that are decoded together.
     """
 
     temperature: float
@@ -49,15 +49,15 @@ def sample_groups(
     """G responses to each problem.
 
     A prompt is read once for its whole group, responses that ended leave the batch. The recorded
-    `logp` is that of the policy at `temperature` over all tokens, before top-k and top-p cut any, so
-    that at temperature 1 it is the trainer's log pi (semantics.md D14).
+    `logp` is that of the policy at `temperature` over all tokens, before top-k and top-p cut any,
+    so that at temperature 1 it is the trainer's log pi (semantics.md D14).
 
     Args:
         group_size: G >= 1.
 
     Returns:
-        One list of G responses for each problem, in the order of `problems`. The same seed, settings
-        and weights give the same responses on the same machine.
+        One list of G responses for each problem, in the order of `problems`. The same seed,
+        settings and weights give the same responses on the same machine.
 
     Raises:
         ValueError: no problems, or group_size < 1.
@@ -72,9 +72,13 @@ def sample_groups(
     groups: list[list[Response]] = [[] for _ in problems]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        rows = _decode([prompts[i][1] for i in chosen], group_size, model, tokenizer, settings, generator)
+        rows = _decode(
+            [prompts[i][1] for i in chosen], group_size, model, tokenizer, settings, generator
+        )
         for position, index in enumerate(chosen):
-            for token_ids, logp, truncated in rows[position * group_size : (position + 1) * group_size]:
+            for token_ids, logp, truncated in rows[
+                position * group_size : (position + 1) * group_size
+            ]:
                 groups[index].append(
                     Response(
                         problem_id=problems[index].id,

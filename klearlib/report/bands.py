@@ -74,7 +74,8 @@ def seeds_text(frame: pd.DataFrame, label) -> str:
     """How many seeds stand behind the curves, in words; `label` maps a series to its display name.
 
     >>> import pandas as pd
-    >>> frame = pd.DataFrame({"series": ["a", "a", "b"], "seed": [0, 1, 0], "step": 1, "value": 0.5})
+    >>> seeds = {"series": ["a", "a", "b"], "seed": [0, 1, 0]}
+    >>> frame = pd.DataFrame(seeds | {"step": 1, "value": 0.5})
     >>> seeds_text(frame, str.upper)
     'seeds: A 2, B 1 (no band)'
     """

@@ -21,7 +21,7 @@ VERDICT_SHAPES = {
 VERDICT_MEANINGS = {
     "reproduced": "holds here as the paper says",
     "not reproduced": "does not hold here",
-    "direction": "below paper scale, the difference has the paper's sign and its interval excludes 0",
+    "direction": "below paper scale, the difference has the paper's sign, its interval excludes 0",
     "opposite": "below paper scale, the difference has the other sign and its interval excludes 0",
     "inconclusive": "the interval holds 0, or runs are missing",
     "no power": "the comparison could not have shown a difference",
@@ -58,7 +58,8 @@ def verdict_mark(word: str, count: int | None = None) -> Markup:
 
 
 def claims_table(entries: list[dict], published: set[str]) -> Markup:
-    """The claims table of the page; `published` are the notebooks that have a section to link to."""
+    """The claims table of the page; `published` are the notebooks that have a section to link
+    to."""
     titles = (
         "Claim and place",
         "Paper",
@@ -83,7 +84,8 @@ def claims_table(entries: list[dict], published: set[str]) -> Markup:
 
 
 def with_paper_differences(entry: dict) -> tuple[list[dict], bool]:
-    """The entry's comparisons, each with the paper's own difference, and whether they are fractions."""
+    """The entry's comparisons, each with the paper's own difference, and whether they are
+    fractions."""
     claim = paper_claim(entry["claim"])
     differences = {comparison.name: comparison.paper for comparison in claim.comparisons}
     rows = [{**row, "paper": differences.get(row["name"])} for row in entry["comparisons"]]
@@ -138,7 +140,8 @@ def _rule(entry: dict) -> Markup:
 
 
 def _paper_numbers(entry: dict) -> list[Markup]:
-    """All of the paper's numbers where there is something beside them, else the first two in sight."""
+    """All of the paper's numbers where there is something beside them, else the first two in
+    sight."""
     lines = _lines(entry["paper"])
     if entry["measured"] or len(lines) <= _LINES_IN_SIGHT + 1:
         return lines

@@ -1,4 +1,4 @@
-"""What one panel shows: the paper's curves, ours with band and seeds, a rule's coefficient, a legend."""
+"""What one panel shows: paper, ours with band and seeds, a rule's coefficient, a legend."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _INK = "#444444"
 _MAX_MARKERS = 30
 _SMOOTHED_FROM = 60
 _SMOOTHING_STEPS = 21
+_NOTE_CHARS = 36
 
 
 def draw_paper(axis: Axes, frame: pd.DataFrame | None) -> None:
@@ -173,7 +174,8 @@ def title(axis: Axes, text: str) -> None:
 
 
 def plain_log_ticks(axis: Axes) -> None:
-    """Ticks of a logarithmic y axis that say 0.05 and not 5 x 10^-2, denser where the span is short."""
+    """Ticks of a logarithmic y axis that say 0.05 and not 5 x 10^-2, denser where the span is
+    short."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_ylim()
@@ -235,11 +237,13 @@ def _whole_steps(axis: Axes, steps) -> None:
 
 
 def _note(axis: Axes, text: str, *, top: bool = False) -> None:
-    axis.text(
-        0.99, 0.985 if top else 0.015, text, transform=axis.transAxes, ha="right",
-        va="top" if top else "bottom", fontsize=8.5, color=_INK, zorder=5,
+    note = axis.text(
+        0.99, 0.985 if top else 0.015, textwrap.fill(text, _NOTE_CHARS),
+        transform=axis.transAxes, ha="right", va="top" if top else "bottom", fontsize=8.5,
+        color=_INK, zorder=5,
         bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
     )  # fmt: skip
+    note.set_in_layout(False)  # a note lies on its panel: it may not push the panels apart
 
 
 def _say(axis: Axes, text: str) -> None:

@@ -1,4 +1,5 @@
-"""An executed notebook as one HTML file that needs no network: formulas are MathML, nothing is a script."""
+"""An executed notebook as one HTML file that needs no network: formulas are MathML, nothing is a
+script."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ _REMOTE_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*(?:https?:)?//""", re
 def render_notebook(ipynb: Path, html: Path) -> Path:
     """Write the notebook with its outputs as one page.
 
-    nbconvert renders the cells; its page frames load scripts from the network, so the frame is ours.
-    Formulas in markdown become MathML; outputs that are scripts or widgets are shown as their text.
+    nbconvert renders the cells; its page frames load scripts from the network, so the frame is
+    ours. Formulas in markdown become MathML; outputs that are scripts or widgets are shown as their
+    text.
 
     Args:
         ipynb: an executed notebook.
@@ -55,8 +57,8 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
     needs.feed(body)
     if needs.found:
         raise KlearError(
-            f"{ipynb} holds {needs.found[0]}, which needs a script or the network: show text, a table "
-            "or an image instead"
+            f"{ipynb} holds {needs.found[0]}, which needs a script or the network: show text, a "
+            "table or an image instead"
         )
     folder = Path(__file__).parent
     light = HtmlFormatter(style="default").get_style_defs(".highlight")
@@ -77,7 +79,8 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
 
 
 class _Needs(HTMLParser):
-    """Collects what a page would run or load from elsewhere; links that a reader follows are fine."""
+    """Collects what a page would run or load from elsewhere; links that a reader follows are
+    fine."""
 
     def __init__(self):
         super().__init__()

@@ -48,8 +48,9 @@ _LOG_FROM = 4.0
 class Panel:
     """One column of `paper_beside_ours`: what the paper plotted and what was measured here.
 
-    `paper` has columns series, step, value; `ours` has columns series, seed, step, value; either may
-    be None or empty. The titles name benchmark and avg@n, because ours may differ from the paper's.
+    `paper` has columns series, step, value; `ours` has columns series, seed, step, value; either
+    may be None or empty. The titles name benchmark and avg@n, because ours may differ from the
+    paper's.
     """
 
     paper_title: str
@@ -95,10 +96,12 @@ def paper_beside_ours(panels: Iterable[Panel], *, x_label: str = "RL step") -> F
 def learning_curves(
     frame: pd.DataFrame, *, x_label: str = "RL step", y_label: str = "", max_columns: int = 3
 ) -> Figure:
-    """Our curves as small multiples: one panel for each value of the column `panel`, if there is one.
+    """Our curves as small multiples: one panel for each value of the column `panel`, if there is
+    one.
 
     Args:
-        frame: columns series, seed, step, value and, where there are several panels, panel (a title).
+        frame: columns series, seed, step, value and, where there are several panels, panel (a
+            title).
         max_columns: panels in a row, at most.
 
     Raises:
@@ -133,7 +136,8 @@ def coefficient_curves(
     carries its markers at its own places: every rule can be seen wherever it runs.
 
     Args:
-        frame: columns rule, sign ("positive" or "negative", the sign of A), ratio (> 0), coefficient.
+        frame: columns rule, sign ("positive" or "negative", the sign of A), ratio (> 0),
+            coefficient.
         eps_low, eps_high: offsets from 1 of the clip range, drawn as a shaded span.
 
     Raises:
@@ -154,7 +158,7 @@ def coefficient_curves(
                 draw_coefficient(axis, line, rule, place=place, count=len(rules))
             shade_clip_range(axis, eps_low, eps_high)
             axis.set_xscale("log")
-            _plain_ticks(axis.xaxis, frame["ratio"], (0.1, 0.2, 0.5, 0.8, 1.28, 2, 5, 10, 20, 50))
+            _plain_ticks(axis.xaxis, frame["ratio"], (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100))
             axis.set_title("A > 0" if sign == "positive" else "A < 0")
             axis.set_xlabel("ratio r (log scale)")
         _coefficient_scale(axes[0], frame["coefficient"])
@@ -215,7 +219,8 @@ def save_figure(figure: Figure, folder: Path, name: str) -> dict[str, Path]:
 
 
 def _coefficient_scale(axis, values) -> None:
-    """Unclipped rules reach the largest ratio, so F is logarithmic like the ratio, with a place for 0."""
+    """Unclipped rules reach the largest ratio, so F is logarithmic like the ratio, with a place for
+    0."""
     top = values.max()
     if top > _LOG_FROM:
         axis.set_yscale("symlog", linthresh=values[values > 0].min(), linscale=0.35)

@@ -1,4 +1,5 @@
-"""A small forest plot as inline SVG: differences with their intervals around the line of no difference."""
+"""A small forest plot as inline SVG: differences with their intervals around the line of no
+difference."""
 
 from __future__ import annotations
 

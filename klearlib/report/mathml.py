@@ -79,7 +79,8 @@ def _mend(node: ElementTree.Element) -> None:
         node.tag, node.text = "mo", _RELATIONS[node.text]
     letters = list(node)
     if node.tag in _WITH_LIMITS and letters[0].text in ("∑", "∏"):
-        # Inside \left...\right limits come as indices; the browser itself moves them in running text.
+        # Inside \left...\right limits come as indices; the browser itself moves them in running
+        # text.
         node.tag = _WITH_LIMITS[node.tag]
     if (
         node.tag == "mrow"

@@ -166,8 +166,8 @@ def _deviations(results_dir: Path) -> Markup | None:
         element("h2", "Deviations"),
         element(
             "p",
-            "The default everywhere is the paper. Where paper, released code and peers differ, each "
-            "difference is a named option; all of them are listed in ",
+            "The default everywhere is the paper. Where paper, released code and peers "
+            "differ, each difference is a named option; all of them are listed in ",
             link,
             ".",
         ),

@@ -13,7 +13,8 @@ _SPECIAL = "\\`*_[]<>#"
 def readme(
     profile: str, sections: list[Section], entries: list[dict], facts: dict[str, str]
 ) -> str:
-    """The markdown text: facts, verdict counts, claims table, then each section with its figures."""
+    """The markdown text: facts, verdict counts, claims table, then each section with its
+    figures."""
     blocks = [f"# Results of profile {_plain(profile)}"]
     blocks.append("The same with formulas and intervals drawn: `report.html` beside this file.")
     if not is_paper_scale(profile):

@@ -1,4 +1,5 @@
-"""What the notebooks of one profile published: section.json files, read strictly, and their artefacts."""
+"""What the notebooks of one profile published: section.json files, read strictly, and their
+artefacts."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def read_sections(results_dir: Path) -> list[Section]:
     """The sections published under `results_dir`, in the order of the notebooks' names.
 
     Raises:
-        KlearError: a section.json is damaged, lacks a field, or names an artefact that is not there.
+        KlearError: a section.json is damaged, lacks a field, or names an artefact that is not
+            there.
     """
     results_dir = Path(results_dir)
     return [_read(path) for path in sorted(results_dir.glob("*/section.json"))]

@@ -115,7 +115,8 @@ def series_style(name: str) -> SeriesStyle:
 
 
 def series_order(names) -> list[str]:
-    """The distinct names in drawing order: the order of `SERIES`, then the others by first appearance.
+    """The distinct names in drawing order: the order of `SERIES`, then the others by first
+    appearance.
 
     >>> series_order(["cispo", "mine", "clip_higher", "cispo"])
     ['clip_higher', 'cispo', 'mine']
@@ -131,7 +132,8 @@ def series_order(names) -> list[str]:
 
 
 def figure_style() -> AbstractContextManager:
-    """matplotlib's settings of the suite, for a ``with`` block; the user's own are restored after it."""
+    """matplotlib's settings of the suite, for a ``with`` block; the user's own are restored after
+    it."""
     import matplotlib
 
     return matplotlib.rc_context(_RC_PARAMS)

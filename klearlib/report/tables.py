@@ -16,7 +16,8 @@ MISSING = "–"
 
 
 def number_text(value, *, digits: int = 3, signed: bool = False) -> str:
-    """A number for people: `digits` decimals, or as many as show two significant ones if it is small.
+    """A number for people: `digits` decimals, or as many as show two significant ones if it is
+    small.
 
     Whole numbers and words stay as they are; None, NaN and infinities become a dash.
 

@@ -1,1 +1,2 @@
-"""Reinforcement learning with verifiable rewards: rollouts, advantages, clipping rules, objective, loop."""
+"""Reinforcement learning with verifiable rewards: rollouts, advantages, clipping rules, objective,
+loop."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-# Rewards of a group closer together than this, relative to their size, are one reward: the same pass
-# rate computed twice in float32 differs by some units in the last place.
+# Rewards of a group closer together than this, relative to their size, are one reward: the same
+# pass rate computed twice in float32 differs by some units in the last place.
 _RELATIVE_TOLERANCE = 1e-6
 
 
@@ -40,17 +40,22 @@ def group_advantages(
         raise ValueError(f"rewards must be [P, G], got shape {tuple(rewards.shape)}")
     if rewards.shape[1] < 2:
         raise ValueError(
-            f"a group needs at least 2 responses (Eq. 4 divides by their std), got G = {rewards.shape[1]}"
+            "a group needs at least 2 responses (Eq. 4 divides by their std), "
+            f"got G = {rewards.shape[1]}"
         )
     if not rewards.is_floating_point():
-        raise ValueError(f"rewards must be floating point, got {rewards.dtype}: use rewards.float()")
+        raise ValueError(
+            f"rewards must be floating point, got {rewards.dtype}: use rewards.float()"
+        )
     if not torch.isfinite(rewards).all():
         raise ValueError("rewards must be finite: a reward is NaN or infinite")
     if std not in ("population", "unbiased"):
         raise ValueError(f"std must be 'population' or 'unbiased', got {std!r}")
     kept = torch.ones_like(rewards, dtype=torch.bool) if keep is None else keep
     if kept.shape != rewards.shape or kept.dtype != torch.bool:
-        raise ValueError(f"keep must be bool {tuple(rewards.shape)}, got {kept.dtype} {tuple(kept.shape)}")
+        raise ValueError(
+            f"keep must be bool {tuple(rewards.shape)}, got {kept.dtype} {tuple(kept.shape)}"
+        )
     values = rewards.double()
     count = kept.sum(dim=1, keepdim=True)
     mean = (values * kept).sum(dim=1, keepdim=True) / count.clamp(min=1)
@@ -81,9 +86,11 @@ def nonzero_groups(advantages: torch.Tensor) -> torch.Tensor:
 
 
 def mixed_accuracy_groups(is_correct: torch.Tensor) -> torch.Tensor:
-    """The released code's filter: bool [P], True where some but not all responses are fully correct.
+    """The released code's filter: bool [P], True where some but not all responses are fully
+    correct.
 
-    It differs from `nonzero_groups` on soft rewards: it also drops groups whose partial credit differs.
+    It differs from `nonzero_groups` on soft rewards: it also drops groups whose partial credit
+    differs.
 
     Args:
         is_correct: bool [P, G].

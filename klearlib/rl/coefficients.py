@@ -1,7 +1,7 @@
 """The clipping rules as one idea: the coefficient F in d(objective)/d(logp) = F * A (Eqs. 9-18).
 
-F is the ratio r = pi / pi_old inside the clip range [1 - eps_low, 1 + eps_high]. Outside it there are
-four corners, and a rule is nothing but what it puts there:
+F is the ratio r = pi / pi_old inside the clip range [1 - eps_low, 1 + eps_high]. Outside it there
+are four corners, and a rule is nothing but what it puts there:
 
 | rule            | r low, A < 0  | r high, A > 0  | r low, A > 0 | r high, A < 0 | Eq. |
 |-----------------|---------------|----------------|--------------|---------------|-----|
@@ -10,8 +10,8 @@ four corners, and a rule is nothing but what it puts there:
 | gppo            | b1 (1 - el)   | b2 (1 + eh)    | r            | r             | 12, 18 |
 | cispo           | 1 - el        | 1 + eh         | 1 - el       | 1 + eh        | 16  |
 
-`dual_clip` c is what the paper's released code adds and the paper does not have: F = 0 where A < 0 and
-r > c. A rule has no other state, so two arms of an experiment differ in one value.
+`dual_clip` c is what the paper's released code adds and the paper does not have: F = 0 where A < 0
+and r > c. A rule has no other state, so two arms of an experiment differ in one value.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ def unclipped() -> Rule:
 
 
 def ppo_clip(*, eps_low: float, eps_high: float, dual_clip: float | None = None) -> Rule:
-    """Eq. 10: PPO and GRPO; Clip-Higher where eps_high > eps_low. Clipped tokens lose their gradient.
+    """Eq. 10: PPO and GRPO; Clip-Higher where eps_high > eps_low. Clipped tokens lose their
+    gradient.
 
     Args:
         eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf).
-        dual_clip: F = 0 for A < 0 and r > dual_clip (peers' default 3, released code 10, paper none).
+        dual_clip: F = 0 for A < 0 and r > dual_clip (peers' default 3, released code 10, paper
+            none).
 
     Raises:
         ValueError: an argument is out of range.
@@ -121,7 +123,8 @@ def corner_masks(
         ratio, advantage: tensors that broadcast to [N, T].
 
     Returns:
-        One bool tensor [N, T] for each name of `CORNERS`. Ties r = 1 - eps_low, 1 + eps_high are inside.
+        One bool tensor [N, T] for each name of `CORNERS`. Ties r = 1 - eps_low, 1 + eps_high are
+        inside.
     """
     low, high = ratio < 1 - rule.eps_low, ratio > 1 + rule.eps_high
     negative, positive = advantage < 0, advantage > 0
@@ -144,7 +147,8 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
         F [N, T] in the dtype of `ratio`. Where F is the ratio it is capped at `largest_ratio`, so
         that it stays finite; no cap ever turns it into zero.
 
-    >>> coefficient(torch.tensor([0.5, 1.1, 2.0]), torch.tensor(1.0), gppo(eps_low=0.2, eps_high=0.28))
+    >>> rule = gppo(eps_low=0.2, eps_high=0.28)
+    >>> coefficient(torch.tensor([0.5, 1.1, 2.0]), torch.tensor(1.0), rule)
     tensor([0.5000, 1.1000, 1.2800])
     """
     if not ratio.is_floating_point():
@@ -162,8 +166,8 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
 
 
 def largest_ratio(dtype: torch.dtype) -> float:
-    """The cap on a ratio: the square root of the dtype's range, so that F * A and its sum over tokens
-    cannot overflow either. 1.8e19 for float32; no trained policy comes near."""
+    """The cap on a ratio: the square root of the dtype's range, so that F * A and its sum over
+    tokens cannot overflow either. 1.8e19 for float32; no trained policy comes near."""
     return math.sqrt(torch.finfo(dtype).max)
 
 
@@ -181,7 +185,8 @@ def _check(*, eps_low: float, eps_high: float, dual_clip: float | None) -> None:
 def rule_from(spec: dict) -> Rule:
     """The rule of a JSON description ``{"name": ..., **arguments of its function}``.
 
-    Names: ``unclipped``, ``clip_higher`` (and ``ppo_clip``, the same function), ``gppo``, ``cispo``.
+    Names: ``unclipped``, ``clip_higher`` (and ``ppo_clip``, the same function), ``gppo``,
+    ``cispo``.
 
     Raises:
         ValueError: an unknown name, or arguments that the rule does not take.

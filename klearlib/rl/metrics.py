@@ -25,7 +25,7 @@ METRICS = {
     "train/num_tokens": "response tokens trained on",
     "train/positive_tokens": "tokens of correct responses among them (what Eq. 13 averages over)",
     "train/learning_rate": "learning rate of the last update",
-    "train/policy_loss": "policy loss, mean over updates; its value is F * A, not comparable across rules",
+    "train/policy_loss": "mean over updates; its value is F * A, so never compare rules by it",
     "train/lm_loss": "LM loss on correct responses (Eq. 13), mean over updates, before alpha",
     "train/entropy": "entropy of the policy in nats, mean over trained tokens",
     "train/grad_norm": "gradient norm before clipping, mean over updates (Fig. 2c)",
@@ -33,18 +33,14 @@ METRICS = {
     "train/ratio_min": "smallest ratio pi / pi_old over trained tokens",
     "train/ratio_max": "largest ratio pi / pi_old over trained tokens",
     "train/mismatch_mean": "mean |logp - logp_sampler| over the tokens of the step's first update",
-    "train/mismatch_max": "largest |logp - logp_sampler| over the tokens of the step's first update",
+    "train/mismatch_max": "largest |logp - logp_sampler| over those tokens",
 }
-METRICS |= {
-    f"train/token_share_{corner}": f"share of trained tokens in the corner {corner.replace('_', ', ')}"
-    for corner in CORNERS
-}
-METRICS |= {
-    f"train/gradient_share_{corner}": (
-        f"share of the sum of |F A| that comes from tokens in the corner {corner.replace('_', ', ')}"
+for _corner in CORNERS:
+    _words = _corner.replace("_", ", ")
+    METRICS[f"train/token_share_{_corner}"] = f"share of trained tokens in the corner {_words}"
+    METRICS[f"train/gradient_share_{_corner}"] = (
+        f"share of the sum of |F A| from tokens in the corner {_words}"
     )
-    for corner in CORNERS
-}
 
 TIMINGS = {
     "seconds/sampling": "wall clock of drawing the rollouts",
@@ -79,7 +75,9 @@ def step_metrics(
         "rollout/response_tokens_mean": _mean(lengths),
         "rollout/response_tokens_max": max(lengths),
         "rollout/truncated_rate": _mean([r.truncated for r in responses]),
-        "rollout/bad_format_rate": _mean([not (v.has_think_open and v.has_think_close) for v in verdicts]),
+        "rollout/bad_format_rate": _mean(
+            [not (v.has_think_open and v.has_think_close) for v in verdicts]
+        ),
         "rollout/no_answer_rate": _mean([reason == "no_answer" for reason in reasons]),
         "rollout/judge_failures": reasons.count("timeout") + reasons.count("judge_error"),
         "train/num_updates": len(sums.grad_norms),

@@ -1,7 +1,9 @@
-"""The policy loss of every rule (Eqs. 3, 7, 11, 17) and the LM loss on correct responses (Eqs. 13, 14).
+"""The policy loss of every rule (Eqs. 3, 7, 11, 17) and the LM loss on correct responses (Eqs. 13,
+14).
 
-One surrogate serves all rules: ``F.detach() * A * exp(logp - logp.detach())`` has the gradient F * A.
-Its value is F * A and not the printed min(...): compare gradients across rules, never loss curves.
+One surrogate serves all rules: ``F.detach() * A * exp(logp - logp.detach())`` has the gradient F *
+A. Its value is F * A and not the printed min(...): compare gradients across rules, never loss
+curves.
 """
 
 from __future__ import annotations
@@ -27,15 +29,16 @@ def policy_loss(
     Args:
         logp, logp_old: [N, T] log-probabilities of the sampled tokens now and at sampling.
         advantages: [N] or [N, T].
-        loss_mask: [N, T] bool, or a number, 1 on response tokens. Masked positions may hold anything.
+        loss_mask: [N, T] bool, or a number, 1 on response tokens. Masked positions may hold
+            anything.
         rule: a value of `klearlib.rl.coefficients`.
         normalizer: ``"token"``: the mean over all tokens (Eq. 7). ``"sequence"``: the mean over
             sequences of each one's mean over its tokens (Eq. 3).
         denominator: the number of tokens (or sequences) of the optimiser mini-batch, when this call
             gets a micro-batch of it; default: those of this call. The gradient of a mini-batch then
             does not depend on how it was split. The released code takes each micro-batch's own.
-        log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token beyond
-            it has no gradient.
+        log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token
+            beyond it has no gradient.
 
     Returns:
         A scalar to minimise; 0 with a graph where the mask is empty. Log-ratios of any size stay
@@ -54,7 +57,8 @@ def policy_loss(
         advantages = advantages[:, None]
     if advantages.ndim != 2 or advantages.shape[0] != logp.shape[0]:
         raise ValueError(
-            f"advantages must be [N] or [N, T] with N = {logp.shape[0]}, got {tuple(advantages.shape)}"
+            f"advantages must be [N] or [N, T] with N = {logp.shape[0]}, "
+            f"got {tuple(advantages.shape)}"
         )
     log_ratio = torch.where(mask, logp.detach() - logp_old, 0.0)
     within = None
@@ -64,7 +68,8 @@ def policy_loss(
     weight = coefficient(log_ratio.exp(), advantages, rule) * advantages
     if within is not None:
         weight = weight * within
-    # Masked positions are replaced before the product: a NaN there would survive a multiplication by 0.
+    # Masked positions are replaced before the product: a NaN there would survive a multiplication
+    # by 0.
     kept = torch.where(mask, logp, 0.0)
     per_token = torch.where(mask, weight * torch.exp(kept - kept.detach()), 0.0)
     if normalizer == "token":
@@ -90,21 +95,23 @@ def positive_lm_loss(
 
     Args:
         logp: [N, T]; loss_mask: [N, T] as in `policy_loss`.
-        is_correct: bool [N], the verifier's verdict. Never a comparison of rewards: soft rewards and
-            format penalties make "reward == 1" mean something else.
-        denominator: the number of tokens of correct responses in the optimiser mini-batch, when this
-            call gets a micro-batch of it; default: those of this call.
+        is_correct: bool [N], the verifier's verdict. Never a comparison of rewards: soft rewards
+            and format penalties make "reward == 1" mean something else.
+        denominator: the number of tokens of correct responses in the optimiser mini-batch, when
+            this call gets a micro-batch of it; default: those of this call.
 
     Returns:
         A scalar to minimise; exactly 0, with a graph, where no response is correct.
 
     Raises:
-        ValueError: shapes that do not fit, `is_correct` not bool, a denominator that is not positive.
+        ValueError: shapes that do not fit, `is_correct` not bool, a denominator that is not
+            positive.
     """
     mask = _checked_mask(logp, loss_mask)
     if is_correct.dtype != torch.bool or is_correct.shape != logp.shape[:1]:
         raise ValueError(
-            f"is_correct must be bool [{logp.shape[0]}], got {is_correct.dtype} {tuple(is_correct.shape)}"
+            f"is_correct must be bool [{logp.shape[0]}], "
+            f"got {is_correct.dtype} {tuple(is_correct.shape)}"
         )
     chosen = mask & is_correct[:, None]
     total = torch.where(chosen, logp, 0.0).sum()
@@ -113,10 +120,13 @@ def positive_lm_loss(
 
 def _checked_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
     if logp.ndim != 2 or not logp.is_floating_point():
-        raise ValueError(f"logp must be floating point [N, T], got {logp.dtype} {tuple(logp.shape)}")
+        raise ValueError(
+            f"logp must be floating point [N, T], got {logp.dtype} {tuple(logp.shape)}"
+        )
     if loss_mask.shape != logp.shape:
         raise ValueError(
-            f"loss_mask must have the shape of logp {tuple(logp.shape)}, got {tuple(loss_mask.shape)}"
+            f"loss_mask must have the shape of logp {tuple(logp.shape)}, "
+            f"got {tuple(loss_mask.shape)}"
         )
     return loss_mask != 0
 

@@ -1,22 +1,22 @@
-"""Rollout batches: problems -> groups -> rewards -> advantages -> the rows that train."""
+"""Rollout batches: judged groups -> advantages -> the rows that train."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
-from klearlib.records import Group, Problem, Response
+from klearlib.records import Group
 from klearlib.rl.advantages import group_advantages, mixed_accuracy_groups, nonzero_groups
 from klearlib.rl.settings import RLSettings
-from klearlib.verify.answers import verify_answers
-from klearlib.verify.rewards import math_reward
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rollout as the trainer sees it; `logp_old` and the loss are on the tokens from `num_prompt` on."""
+    """One rollout as the trainer sees it; `logp_old` and the loss are on the tokens from
+    `num_prompt` on."""
 
     ids: tuple[int, ...]
     num_prompt: int
@@ -27,43 +27,13 @@ class Row:
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """The groups of one step with their advantages [P, G], and which groups [P] and rollouts [P, G] train."""
+    """The groups of one step with their advantages [P, G], and which groups [P] and rollouts [P, G]
+    train."""
 
     groups: tuple[Group, ...]
     advantages: torch.Tensor
     kept_groups: torch.Tensor
     kept_rollouts: torch.Tensor
-
-
-def judge_groups(
-    problems: Sequence[Problem],
-    responses: Sequence[Sequence[Response]],
-    *,
-    format_scores: str,
-    format_penalty: float,
-) -> tuple[Group, ...]:
-    """Verdicts and rewards for the responses to each problem (semantics.md D9)."""
-    pairs = [
-        (problem, response)
-        for problem, group in zip(problems, responses, strict=True)
-        for response in group
-    ]
-    verdicts = iter(
-        verify_answers(
-            [response.text for _, response in pairs],
-            [_gold(problem) for problem, _ in pairs],
-            prompts=[response.prompt for _, response in pairs],
-        )
-    )
-    groups = []
-    for problem, group in zip(problems, responses, strict=True):
-        judged = tuple(next(verdicts) for _ in group)
-        rewards = tuple(
-            math_reward(verdict, format_penalty=format_penalty, scores=format_scores)
-            for verdict in judged
-        )
-        groups.append(Group(problem, tuple(group), judged, rewards))
-    return tuple(groups)
 
 
 def form_batch(groups: Sequence[Group], settings: RLSettings) -> RolloutBatch:
@@ -89,7 +59,8 @@ def mini_batches(
 ) -> list[list[Row]]:
     """The rows of each optimiser mini-batch, in the order in which the problems were drawn.
 
-    The K groups that survive are cut into ceil(K / mini_batch_problems) parts of sizes that differ by
+    The K groups that survive are cut into ceil(K / mini_batch_problems) parts of sizes that differ
+    by
     one group at most: a short last part would weigh its few tokens as much as a full one.
     """
     kept = batch.kept_groups.nonzero().squeeze(1).tolist()
@@ -98,7 +69,7 @@ def mini_batches(
     parts = -(-len(kept) // mini_batch_problems)
     bounds = [round(len(kept) * part / parts) for part in range(parts + 1)]
     result = []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         rows = [
             row
             for index in kept[start:stop]
@@ -128,9 +99,3 @@ def _rows(group: Group, advantages: list[float], kept: list[bool], positives: st
         )
         if keep
     ]
-
-
-def _gold(problem: Problem) -> str | list[str]:
-    if problem.answer is None:
-        raise ValueError(f"problem {problem.id!r} has no answer to judge against")
-    return problem.answer if isinstance(problem.answer, str) else list(problem.answer)

@@ -1,8 +1,11 @@
-"""Every setting of one RL run; the values of the paper and of the peers are in docs/deviations.md."""
+"""Every setting of one RL run; the values of the paper and of the peers are in
+docs/deviations.md."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from klearlib.errors import ParameterError
 
 
 @dataclass(frozen=True)
@@ -10,8 +13,9 @@ class RLSettings:
     """What a run of `klearlib.rl.train.train_rl` needs beside its rule and its seed.
 
     Schedule: `num_steps` rollout batches of `num_problems` problems x `group_size` responses, each
-    followed by one optimiser update for every `mini_batch_problems` problems that survive the filter.
-    `benchmarks` maps the name of each benchmark to the number of problems that it must have.
+    followed by one optimiser update for every `mini_batch_problems` problems that survive the
+    filter. `benchmarks` maps the name of each benchmark to the number of problems that it must
+    have.
     """
 
     num_steps: int
@@ -57,23 +61,23 @@ class RLSettings:
             "checkpoint_every",
         ):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.group_size < 2:
-            raise ValueError(f"group_size must be at least 2 (Eq. 4), got {self.group_size}")
+            raise ParameterError(f"group_size must be at least 2 (Eq. 4), got {self.group_size}")
         if self.mini_batch_problems > self.num_problems:
-            raise ValueError(
+            raise ParameterError(
                 f"mini_batch_problems ({self.mini_batch_problems}) must not exceed num_problems "
                 f"({self.num_problems})"
             )
         for name in ("learning_rate", "temperature", "max_grad_norm"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+                raise ParameterError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
+                raise ParameterError(f"{name} must be >= 0, got {getattr(self, name)}")
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
-                raise ValueError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+                raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
 
 
 _WORDS = {

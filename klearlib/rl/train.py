@@ -11,16 +11,18 @@ import torch
 
 from klearlib.errors import Stopped
 from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.harness import evaluate, save_record
+from klearlib.evaluate.harness import evaluate
+from klearlib.evaluate.record_files import save_record
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.sampling import SamplingSettings, sample_groups
 from klearlib.rl.coefficients import Rule, rule_from
 from klearlib.rl.metrics import step_metrics
-from klearlib.rl.rollouts import RolloutBatch, form_batch, judge_groups, mini_batches
+from klearlib.rl.rollouts import RolloutBatch, form_batch, mini_batches
 from klearlib.rl.settings import RLSettings
 from klearlib.rl.update import UpdateSums, trainer_logprobs, update
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import example_order
+from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -35,11 +37,13 @@ def train_rl(
     """Stage ``rl``: trains ``inputs["sft"]/model`` on ``inputs["world"]/train.jsonl``.
 
     Writes ``model/``, metrics.jsonl (keys of `klearlib.rl.metrics.METRICS`), timings.jsonl and
-    ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps at temperature 0.6
-    and top_p 0.95, the validation set at temperature 1 before the first and after the last step.
+    ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps at temperature
+    0.6 and top_p 0.95, the validation set at temperature 1 before the first and after the last
+    step.
 
-    Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser and
-    step, so a run that was killed anywhere and resumed equals the unbroken one bit for bit on a CPU.
+    Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser
+    and step, so a run that was killed anywhere and resumed equals the unbroken one bit for bit on a
+    CPU.
 
     Args:
         seed: of the order of problems and of all sampling; arms of one seed see the same problems.
@@ -121,7 +125,9 @@ def train_rl(
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             folder.save_checkpoint(state, step)
             if folder.stop_requested:
-                raise Stopped(f"stopped after step {step} of {settings.num_steps}; run again to go on")
+                raise Stopped(
+                    f"stopped after step {step} of {settings.num_steps}; run again to go on"
+                )
     folder.progress(settings.num_steps, settings.num_steps)
     save_policy(model, tokenizer, folder.path / "model")
 

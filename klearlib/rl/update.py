@@ -21,7 +21,8 @@ HEAD_CHUNK_TOKENS = 2048
 
 @dataclass
 class UpdateSums:
-    """Sums over the tokens of one or more updates; means are taken once, by `metrics.step_metrics`."""
+    """Sums over the tokens of one or more updates; means are taken once, by
+    `metrics.step_metrics`."""
 
     num_tokens: int = 0
     num_positive_tokens: int = 0
@@ -61,8 +62,8 @@ def update(
     """Minimise policy loss + alpha x LM loss (Eq. 14) by one step; adds to `sums`.
 
     The denominators are those of the whole mini-batch, so the gradient does not depend on how it is
-    cut into micro-batches; ``"micro_batch"`` takes each one's own mean and averages the means, as the
-    released code does. A gradient that is not finite skips the step, and the skip is counted.
+    cut into micro-batches; ``"micro_batch"`` takes each one's own mean and averages the means, as
+    the released code does. A gradient that is not finite skips the step, and the skip is counted.
 
     Args:
         first_of_step: the weights are still those that sampled, so logp - logp_old is the mismatch

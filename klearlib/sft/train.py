@@ -39,7 +39,8 @@ def train_sft(
     """Stage ``sft``: fine-tunes ``inputs["base"]/model`` on ``inputs["world"]/sft.jsonl`` (rows of
     prompt and response) and writes ``model/``."""
     model, tokenizer = load_policy(inputs["base"] / "model")
-    rows = [json.loads(line) for line in (inputs["world"] / "sft.jsonl").open()]
+    with (inputs["world"] / "sft.jsonl").open() as file:
+        rows = [json.loads(line) for line in file]
     fit(
         folder,
         model,
@@ -138,7 +139,8 @@ def fit(
 def cosine_learning_rate(
     step: int, num_steps: int, start: float, end: float, warmup_steps: int
 ) -> float:
-    """The learning rate of step 0 .. num_steps - 1: linear warm-up to `start`, then cosine to `end`."""
+    """The learning rate of step 0 .. num_steps - 1: linear warm-up to `start`, then cosine to
+    `end`."""
     if step < warmup_steps:
         return start * (step + 1) / warmup_steps
     share = (step - warmup_steps) / max(1, num_steps - 1 - warmup_steps)

@@ -34,7 +34,8 @@ def paper_curves(*, steps=range(10, 250, 10), noise=0.01):
 
 
 def coefficients(*, eps_low=0.2, eps_high=0.28, num_points=121):
-    """Columns rule, sign, ratio, coefficient, typed from Eqs. 9, 10, 12, 16 and the released code."""
+    """Columns rule, sign, ratio, coefficient, typed from Eqs. 9, 10, 12, 16 and the released
+    code."""
     ratio = np.geomspace(0.1, 20, num_points)
     low, high = 1 - eps_low, 1 + eps_high
     clamped = np.clip(ratio, low, high)

@@ -1,0 +1,110 @@
+# Each target sets up what it needs: a virtual environment with the versions of requirements.lock.
+# GNU make has two exit codes, 0 and 2; `klear` itself has those of `klear run` (see README.md).
+
+PROFILE ?= mini
+KLEAR_VENV ?= .venv
+PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python3.13)
+READY = $(KLEAR_VENV)/.klear-ready
+VENV_PYTHON = $(KLEAR_VENV)/bin/python
+KLEAR = exec $(VENV_PYTHON) -m klearlib.cli
+CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
+
+.PHONY: help reproduce plan report doctor test lab
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05"    numbers of notebooks'
+	@echo 'WORKERS=0      processes, 0: one per core  ARGS=        passed on to klear or pytest'
+	@echo 'PYTHON=        interpreter for the set-up  KLEAR_VENV=  folder of the environment (.venv)'
+
+reproduce: $(READY)  ## run what is not cached of a profile, and write its report
+	@$(KLEAR) run $(CHOSEN) $(if $(WORKERS),--workers $(WORKERS)) $(ARGS)
+
+plan: $(READY)  ## what reproduce would do
+	@$(KLEAR) plan $(CHOSEN) $(ARGS)
+
+report: $(READY)  ## build a profile's report anew from its results
+	@$(KLEAR) report --profile $(PROFILE) $(ARGS)
+
+doctor: $(READY)  ## what this machine has and lacks
+	@$(KLEAR) doctor $(ARGS)
+
+test: $(READY)  ## the tests
+	@exec $(VENV_PYTHON) -m pytest $(ARGS)
+
+lab: $(READY)  ## JupyterLab on the notebooks
+	@exec $(VENV_PYTHON) -m jupyterlab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+# An environment whose interpreter has gone is made anew.
+ifneq ($(shell test -x $(VENV_PYTHON) && echo works),works)
+.PHONY: $(READY)
+endif
+
+$(READY): requirements.lock pyproject.toml
+	@$(SHELL) -c "$$SET_UP"
+
+# The marker of a finished set-up is removed first and written last, so an interrupted one starts
+# over. A torch of the locked version in the chosen interpreter is lent to the environment by a .pth
+# line behind all that the environment has of its own: it is large, and a server's fits its GPUs.
+define SET_UP
+set -eu
+venv="$(KLEAR_VENV)"
+python="$(VENV_PYTHON)"
+locked_torch=$$(sed -n 's/^torch==//p' requirements.lock)
+say() { printf 'make: %s\n' "$$1" >&2; }
+fail() { say "$$1"; exit 1; }
+# The interpreter behind a name; for one inside $$venv itself (activated), the one it was made from.
+usable() {
+  "$$1" -c "import os, sys; assert sys.version_info >= (3, 11); real = os.path.realpath
+print(sys._base_executable if real(sys.prefix) == real('$$venv') else sys.executable)" 2>/dev/null
+}
+torch_folder() {
+  "$$1" -c "import os, torch; assert torch.__version__.partition('+')[0] == '$$locked_torch'; 
+print(os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))))" 2>/dev/null
+}
+
+if [ -e "$$venv" ] && [ ! -e "$$venv/.klear" ] && [ -n "$$(ls -A "$$venv")" ]; then
+  fail "$$venv was not made by this Makefile: remove it, or name another folder in KLEAR_VENV"
+fi
+
+chosen= lent=
+for candidate in $(PYTHONS); do
+  candidate=$$(usable "$$candidate") || continue
+  chosen=$${chosen:-$$candidate}
+  if lent=$$(torch_folder "$$candidate"); then chosen=$$candidate; break; fi
+done
+[ -n "$$chosen" ] || fail "no Python 3.11 or newer ($(PYTHONS)): install one, or name it by PYTHON="
+
+mkdir -p "$$venv"
+if [ -e "$(READY)" ] && "$$python" -c '' 2>/dev/null; then
+  say "updating $$venv to requirements.lock"
+  rm -f "$(READY)"
+else
+  say "setting up $$venv with $$chosen: a few minutes, once"
+  touch "$$venv/.klear"
+  find "$$venv" -mindepth 1 -maxdepth 1 ! -name .klear -exec rm -rf {} +
+  "$$chosen" -m venv "$$venv" || fail "$$chosen cannot make environments: install its venv \
+module (Debian, Ubuntu: apt-get install python3-venv)"
+fi
+
+pip() { "$$python" -m pip --disable-pip-version-check "$$@"; }
+site=$$("$$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+rm -f "$$site/klear_lent_torch.pth"
+if [ -n "$$lent" ]; then
+  say "using torch $$locked_torch of $$chosen"
+  grep -v '^torch==' requirements.lock >"$$venv/without_torch.lock"
+  pip install --no-deps -r "$$venv/without_torch.lock"
+  printf '%s\n' "$$lent" >"$$site/klear_lent_torch.pth"
+  if ! torch_folder "$$python" >/dev/null; then
+    say "it does not work from $$venv: installing torch there"
+    rm -f "$$site/klear_lent_torch.pth"
+    lent=
+  fi
+fi
+[ -n "$$lent" ] || pip install -r requirements.lock
+pip install --quiet --no-deps --no-build-isolation --editable .
+touch "$(READY)"
+endef
+export SET_UP

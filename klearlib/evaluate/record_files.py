@@ -1,0 +1,53 @@
+"""Evaluations as files: one .npz holds all that one evaluation measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from klearlib.errors import DamagedEntry
+from klearlib.records import EvalRecord
+
+
+def save_record(record: EvalRecord, path: Path) -> None:
+    """Write a record to one .npz file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part.npz")
+    np.savez(
+        part,
+        header=np.array(json.dumps({"benchmark": record.benchmark, "sampling": record.sampling})),
+        problem_ids=np.array(record.problem_ids),
+        correct=record.correct,
+        truncated=record.truncated,
+        num_tokens=record.num_tokens,
+        reason=record.reason,
+    )
+    os.replace(part, path)
+
+
+def load_record(path: Path) -> EvalRecord:
+    """Read what `save_record` wrote.
+
+    Raises:
+        DamagedEntry: the file cannot be read.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            header = json.loads(str(stored["header"]))
+            return EvalRecord(
+                benchmark=header["benchmark"],
+                problem_ids=tuple(map(str, stored["problem_ids"])),
+                correct=stored["correct"],
+                truncated=stored["truncated"],
+                num_tokens=stored["num_tokens"],
+                reason=stored["reason"],
+                sampling=header["sampling"],
+            )
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, BadZipFile) as error:
+        raise DamagedEntry(
+            f"{path} is no readable evaluation ({error}); delete its run folder and run again"
+        ) from error

@@ -1,0 +1,118 @@
+"""One thread for every test, and the tiny policies that several folders of tests share."""
+
+import os
+
+# Before torch is imported: processes started by tests inherit them too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+TINY_WORLD = {
+    "seed": 0,
+    "modulus": 5,
+    "max_difficulty": 4,
+    "slip_share": 0.2,
+    "slip_rate": 0.5,
+    "step_noise": 0.02,
+    "base_examples": 200,
+    "sft_examples": 300,
+    "num_train_problems": 60,
+    "num_validation": 6,
+}
+TINY_MODEL = {
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "head_dim": 16,
+    "intermediate_size": 64,
+    "max_positions": 256,
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    # Only where a test already needs torch: many tests must run, and be quick, without it.
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer():
+    """A tokenizer of 280 words, chat template included."""
+    from klearlib.miniature.tokenizer import train_tokenizer
+
+    return train_tokenizer(
+        ["user\nStart with 3 and apply +4 in turn.\nassistant\n"], vocab_size=280
+    )
+
+
+@pytest.fixture(scope="session")
+def new_policy(tiny_tokenizer):
+    """A function that makes a random Qwen3 of 280 words, the same one for the same seed.
+
+    Its weights are large, so that its distributions are far from uniform.
+    """
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    def make(seed: int = 0, *, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalLM:
+        torch.manual_seed(seed)
+        config = Qwen3Config(
+            vocab_size=len(tiny_tokenizer),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            intermediate_size=32,
+            max_position_embeddings=256,
+            tie_word_embeddings=True,
+            initializer_range=0.4,
+            bos_token_id=None,
+            eos_token_id=tiny_tokenizer.eos_token_id,
+            pad_token_id=tiny_tokenizer.pad_token_id,
+        )
+        return Qwen3ForCausalLM(config).to(dtype).eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_policy(new_policy):
+    """One random Qwen3 for the tests that do not change its weights."""
+    return new_policy(0)
+
+
+@pytest.fixture(scope="session")
+def tiny_stages(tmp_path_factory):
+    """Folders of the finished stages ``world``, ``base`` and ``sft`` of a world made in seconds.
+
+    About one response in ten of the SFT policy is correct at temperature 1.
+    """
+    from klearlib.miniature.base import pretrain
+    from klearlib.miniature.world import build
+    from klearlib.run.folder import RunFolder
+    from klearlib.sft.train import train_sft
+
+    root = tmp_path_factory.mktemp("stages")
+    folders = SimpleNamespace(world=root / "world", base=root / "base", sft=root / "sft")
+    schedule = {"seed": 0, "batch_size": 24, "learning_rate": 6e-3}
+    build(RunFolder(folders.world), {}, **TINY_WORLD)
+    inputs = {"world": folders.world}
+    pretrain(RunFolder(folders.base), inputs, num_steps=40, **schedule, **TINY_MODEL)
+    inputs["base"] = folders.base
+    train_sft(
+        RunFolder(folders.sft),
+        inputs,
+        num_steps=70,
+        final_learning_rate=3e-3,
+        normalizer="token",
+        **schedule,
+    )
+    return folders

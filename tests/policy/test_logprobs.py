@@ -1,0 +1,133 @@
+"""Token log-probabilities equal the dense log-softmax, in values and gradients, for any chunk."""
+
+import pytest
+import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM
+
+from klearlib.policy.logprobs import token_logprobs
+
+
+@pytest.fixture(scope="module")
+def policy(new_policy):
+    # In float64 what is left of the difference is the float32 of the results.
+    return new_policy(1, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def ids(policy):
+    generator = torch.Generator().manual_seed(5)
+    return torch.randint(0, policy.config.vocab_size, (4, 11), generator=generator)
+
+
+def dense(policy, ids, temperature: float = 1.0):
+    """log pi and entropy by the full softmax over all positions."""
+    logits = policy(input_ids=ids).logits[:, :-1] / temperature
+    probability = torch.softmax(logits, -1)
+    logp = torch.log(probability).gather(-1, ids[:, 1:, None])[..., 0]
+    return logp, -(probability * torch.log(probability)).sum(-1)
+
+
+def weights_gradient(policy, value) -> torch.Tensor:
+    policy.zero_grad()
+    value.backward()
+    return torch.cat([p.grad.flatten() for p in policy.parameters()])
+
+
+CHUNKS = [1, 3, 7, 40, 1000]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 2.0])
+@pytest.mark.parametrize("chunk_size", CHUNKS)
+def test_values_are_those_of_the_dense_softmax(policy, ids, chunk_size, temperature):
+    found, entropy = token_logprobs(policy, ids, chunk_size=chunk_size, temperature=temperature)
+    expected, expected_entropy = dense(policy, ids, temperature)
+    assert found.shape == entropy.shape == (4, 10)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(entropy, expected_entropy.float(), rtol=1e-5, atol=1e-5)
+    assert entropy.max() > entropy.min() + 0.1, "the test needs distributions that differ"
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("chunk_size", CHUNKS)
+def test_gradients_are_those_of_the_dense_softmax(policy, ids, chunk_size, temperature):
+    weight = torch.linspace(-1, 2, 40, dtype=torch.float64).view(4, 10)
+    expected = weights_gradient(policy, (dense(policy, ids, temperature)[0] * weight).sum())
+    logp, entropy = token_logprobs(policy, ids, chunk_size=chunk_size, temperature=temperature)
+    found = weights_gradient(policy, (logp * weight).sum())
+    assert float((found - expected).norm() / expected.norm()) < 1e-6
+    assert not entropy.requires_grad
+
+
+@pytest.mark.parametrize("chunk_size", CHUNKS)
+def test_mask_keeps_values_and_gradients_where_it_is_true(policy, ids, chunk_size):
+    generator = torch.Generator().manual_seed(2)
+    mask = torch.rand(4, 10, generator=generator) < 0.4
+    mask[2] = False
+    expected, expected_entropy = dense(policy, ids)
+    logp, entropy = token_logprobs(policy, ids, chunk_size=chunk_size, mask=mask)
+    torch.testing.assert_close(logp[mask], expected[mask].float(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(entropy[mask], expected_entropy[mask].float(), rtol=1e-5, atol=1e-5)
+    assert (logp[~mask] == 0).all() and (entropy[~mask] == 0).all()
+    found = weights_gradient(policy, logp.sum())
+    by_dense = weights_gradient(policy, (dense(policy, ids)[0] * mask).sum())
+    assert float((found - by_dense).norm() / by_dense.norm()) < 1e-6
+
+
+def test_empty_mask_is_zero_with_a_graph(policy, ids):
+    mask = torch.zeros(4, 10, dtype=torch.bool)
+    logp, _ = token_logprobs(policy, ids, chunk_size=4, mask=mask)
+    found = weights_gradient(policy, logp.sum())
+    assert (logp == 0).all() and (found == 0).all()
+
+
+def test_right_padding_changes_nothing(policy, ids):
+    short, _ = token_logprobs(policy, ids[:, :6], chunk_size=5)
+    padded = torch.cat([ids[:, :6], torch.full((4, 7), 3)], dim=1)
+    other = torch.cat([ids[:, :6], torch.full((4, 2), 100)], dim=1)
+    for wide in (padded, other):
+        found, _ = token_logprobs(policy, wide, chunk_size=5)
+        torch.testing.assert_close(found[:, :5], short, rtol=1e-6, atol=1e-6)
+
+
+def test_uniform_distribution_has_the_largest_entropy(policy, ids):
+    logp, entropy = token_logprobs(policy, ids, chunk_size=9, temperature=1e6)
+    log_v = torch.tensor(float(policy.config.vocab_size)).log()
+    torch.testing.assert_close(entropy, log_v.expand(4, 10), rtol=1e-5, atol=0)
+    torch.testing.assert_close(logp, -log_v.expand(4, 10), rtol=1e-4, atol=0)
+
+
+def test_float32_policy_agrees_within_its_precision(new_policy, ids):
+    policy = new_policy(1)
+    found, _ = token_logprobs(policy, ids, chunk_size=4)
+    torch.testing.assert_close(found, dense(policy, ids)[0], rtol=1e-5, atol=1e-5)
+    assert found.dtype == torch.float32
+
+
+def test_soft_capped_model_is_refused(ids):
+    config = Gemma2Config(
+        vocab_size=280,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        intermediate_size=32,
+    )
+    assert config.final_logit_softcapping, "the test needs a model that caps its logits"
+    with pytest.raises(ValueError, match="final_logit_softcapping"):
+        token_logprobs(Gemma2ForCausalLM(config), ids, chunk_size=8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "how"),
+    [
+        ((11,), {"chunk_size": 4}),
+        ((4, 1), {"chunk_size": 4}),
+        ((4, 11), {"chunk_size": 0}),
+        ((4, 11), {"chunk_size": 4, "temperature": 0.0}),
+        ((4, 11), {"chunk_size": 4, "temperature": float("nan")}),
+    ],
+)
+def test_bad_arguments_are_refused(policy, shape, how):
+    with pytest.raises(ValueError, match="must be"):
+        token_logprobs(policy, torch.zeros(shape, dtype=torch.long), **how)

@@ -1,0 +1,81 @@
+"""Groups, rows and settings made by hand, for the tests of rl/."""
+
+from klearlib.records import Group, Problem, Response, Verdict
+from klearlib.rl.rollouts import Row
+from klearlib.rl.settings import RLSettings
+
+# The paper's way in everything that is an option.
+SETTINGS = {
+    "num_steps": 3,
+    "num_problems": 6,
+    "group_size": 4,
+    "mini_batch_problems": 2,
+    "learning_rate": 2e-4,
+    "alpha": 0.0,
+    "max_new_tokens": 40,
+    "eval_every": 2,
+    "eval_responses": 1,
+    "validation_responses": 2,
+    "benchmarks": {},
+    "temperature": 1.0,
+    "normalizer": "token",
+    "loss_denominator": "mini_batch",
+    "lm_normalizer": "mini_batch",
+    "group_std": "population",
+    "group_epsilon": 0.0,
+    "zero_advantage_filter": "advantage",
+    "positives": "verdict",
+    "drop_truncated": False,
+    "format_scores": "penalty",
+    "format_penalty": 0.0,
+    "logp_old": "sampler",
+    "log_ratio_clamp": None,
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+    "micro_batch_tokens": 400,
+    "checkpoint_every": 100,
+}
+
+
+def settings(**changes) -> RLSettings:
+    return RLSettings(**SETTINGS | changes)
+
+
+def group(
+    index: int,
+    rewards: list[float],
+    *,
+    correct: list[bool] | None = None,
+    truncated: list[bool] | None = None,
+    lengths: list[int] | None = None,
+) -> Group:
+    """A group whose token ids and log-probabilities say where they come from.
+
+    Response j of group i has the tokens 1000 i + 100 j + 0, 1, 2, ... and the log-probabilities
+    -(i + j / 10 + t / 1000).
+    """
+    size = len(rewards)
+    correct = [reward == 1.0 for reward in rewards] if correct is None else correct
+    truncated = [False] * size if truncated is None else truncated
+    lengths = [2 + j for j in range(size)] if lengths is None else lengths
+    prompt_ids = tuple(range(7, 10 + index))
+    responses = tuple(
+        Response(
+            problem_id=f"p{index}",
+            prompt="?",
+            prompt_ids=prompt_ids,
+            token_ids=tuple(1000 * index + 100 * j + t for t in range(lengths[j])),
+            logp=tuple(-(index + j / 10 + t / 1000) for t in range(lengths[j])),
+            text="",
+            truncated=truncated[j],
+        )
+        for j in range(size)
+    )
+    verdicts = tuple(Verdict(right, "correct" if right else "wrong") for right in correct)
+    return Group(Problem(f"p{index}", "?", "1"), responses, verdicts, tuple(rewards))
+
+
+def row(ids, num_prompt, *, logp_old=None, advantage=1.0, is_correct=True) -> Row:
+    length = len(ids) - num_prompt
+    return Row(tuple(ids), num_prompt, logp_old or (-1.0,) * length, advantage, is_correct)

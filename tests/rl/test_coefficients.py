@@ -1,0 +1,192 @@
+"""The table of coefficients F for every rule, against the printed equations."""
+
+import math
+
+import pytest
+import torch
+from printed_equations import SPECS, expected_coefficient, printed_gradient
+
+from klearlib.experiments import mechanism
+from klearlib.rl.coefficients import (
+    CORNERS,
+    cispo,
+    coefficient,
+    corner_masks,
+    gppo,
+    largest_ratio,
+    ppo_clip,
+    rule_from,
+    unclipped,
+)
+from klearlib.rl.objective import policy_loss
+
+RATIOS = [0.5, 0.79, 1, 1.2, 1.3, 2, 12]
+CLIP = {"eps_low": 0.2, "eps_high": 0.28}
+
+# rule -> F at RATIOS for A > 0 and for A < 0, typed from the table of the measured peers.
+TABLE = {
+    "unclipped": ([0.5, 0.79, 1, 1.2, 1.3, 2, 12], [0.5, 0.79, 1, 1.2, 1.3, 2, 12]),
+    "clip_higher_dual": ([0.5, 0.79, 1, 1.2, 0, 0, 0], [0, 0, 1, 1.2, 1.3, 2, 0]),
+    "clip_higher": ([0.5, 0.79, 1, 1.2, 0, 0, 0], [0, 0, 1, 1.2, 1.3, 2, 12]),
+    "gppo": ([0.5, 0.79, 1, 1.2, 1.28, 1.28, 1.28], [0.8, 0.8, 1, 1.2, 1.3, 2, 12]),
+    "gppo_general": ([0.5, 0.79, 1, 1.2, 2.56, 2.56, 2.56], [0.4, 0.4, 1, 1.2, 1.3, 2, 12]),
+    "gppo_released": ([0.5, 0.79, 1, 1.2, 1.28, 1.28, 1.28], [0.8, 0.8, 1, 1.2, 1.3, 2, 0]),
+    "cispo": ([0.8, 0.8, 1, 1.2, 1.28, 1.28, 1.28], [0.8, 0.8, 1, 1.2, 1.28, 1.28, 1.28]),
+}
+
+
+@pytest.mark.parametrize("size", [1.0, 0.3])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("rule", TABLE)
+def test_table_of_all_rules(rule, sign, size):
+    expected = torch.tensor(TABLE[rule][0 if sign > 0 else 1], dtype=torch.float64)
+    ratio = torch.tensor([RATIOS], dtype=torch.float64)
+    advantage = torch.tensor([sign * size], dtype=torch.float64)
+    found = coefficient(ratio, advantage[:, None], rule_from(SPECS[rule]))
+    torch.testing.assert_close(found[0], expected, rtol=1e-12, atol=0)
+
+    logp = ratio.log().requires_grad_()
+    loss = policy_loss(
+        logp,
+        torch.zeros_like(ratio),
+        advantage,
+        torch.ones_like(ratio, dtype=torch.bool),
+        rule=rule_from(SPECS[rule]),
+        denominator=1,
+    )
+    (gradient,) = torch.autograd.grad(loss, logp)
+    torch.testing.assert_close(-gradient[0] / advantage, expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rule", TABLE)
+def test_coefficient_is_autograd_of_the_printed_equation(rule):
+    # 0.03 keeps off the ties at 0.8, 1.28 and 10, where autograd of min and max is arbitrary.
+    for ratio in [10 ** (k / 4 + 0.03) for k in range(-24, 25)]:
+        for advantage in (-2.0, -0.5, 0.5, 2.0):
+            printed = printed_gradient(rule, ratio, advantage)
+            by_table = expected_coefficient(rule, ratio, advantage) * advantage
+            assert by_table == pytest.approx(printed, rel=1e-9), (ratio, advantage)
+            found = coefficient(
+                torch.tensor([ratio], dtype=torch.float64),
+                torch.tensor([advantage], dtype=torch.float64),
+                rule_from(SPECS[rule]),
+            )
+            assert found.item() * advantage == pytest.approx(printed, rel=1e-9), (ratio, advantage)
+
+
+def test_gppo_without_betas_is_ppo():
+    assert gppo(**CLIP, beta_low=0, beta_high=0).low_negative == 0
+    ratio = torch.tensor(RATIOS, dtype=torch.float64)
+    for advantage in (torch.tensor(1.0), torch.tensor(-1.0)):
+        no_beta = coefficient(ratio, advantage, gppo(**CLIP, beta_low=0, beta_high=0))
+        assert torch.equal(no_beta, coefficient(ratio, advantage, ppo_clip(**CLIP)))
+
+
+def test_corners_partition_the_tokens_outside_the_range():
+    ratio = torch.tensor([0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 1.0, 1.2], dtype=torch.float64)
+    advantage = torch.tensor([-1.0, 1.0, 0.0, -1.0, 1.0, 0.0, 1.0, -1.0], dtype=torch.float64)
+    masks = corner_masks(ratio, advantage, gppo(**CLIP))
+    where = {name: mask.nonzero().flatten().tolist() for name, mask in masks.items()}
+    assert where == {
+        "low_negative": [0],
+        "low_positive": [1],
+        "high_negative": [3],
+        "high_positive": [4],
+    }
+    assert set(where) == set(CORNERS)
+    assert not any(mask.any() for mask in corner_masks(ratio, advantage, unclipped()).values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_huge_ratio_is_capped_and_never_zero(dtype):
+    ratio = torch.tensor([math.inf, torch.finfo(dtype).max], dtype=dtype)
+    for advantage in (torch.tensor(-1.0, dtype=dtype), torch.tensor(1.0, dtype=dtype)):
+        found = coefficient(ratio, advantage, unclipped())
+        assert (found == largest_ratio(dtype)).all()
+    bounded = coefficient(ratio, torch.tensor(1.0, dtype=dtype), gppo(**CLIP))
+    torch.testing.assert_close(bounded, torch.full_like(bounded, 1.28))
+
+
+def test_smallest_ratio_keeps_the_bounded_gradient_of_gppo():
+    zero = torch.tensor([0.0])
+    assert coefficient(zero, torch.tensor(-1.0), gppo(**CLIP)).item() == pytest.approx(0.8)
+    assert coefficient(zero, torch.tensor(-1.0), ppo_clip(**CLIP)).item() == 0
+    assert coefficient(zero, torch.tensor(1.0), cispo(**CLIP)).item() == pytest.approx(0.8)
+
+
+BAD_CLIPS = [
+    {"eps_low": -0.1, "eps_high": 0.28},
+    {"eps_low": 1.1, "eps_high": 0.28},
+    {"eps_low": math.nan, "eps_high": 0.28},
+    {"eps_low": 0.2, "eps_high": -0.1},
+    {"eps_low": 0.2, "eps_high": math.inf},
+    {"eps_low": 0.2, "eps_high": math.nan},
+]
+
+
+@pytest.mark.parametrize("clip", BAD_CLIPS)
+@pytest.mark.parametrize("rule", [ppo_clip, gppo, cispo])
+def test_bad_clip_range_is_refused(rule, clip):
+    with pytest.raises(ValueError, match="eps_"):
+        rule(**clip)
+
+
+@pytest.mark.parametrize("beta", [-1.0, math.inf, math.nan])
+@pytest.mark.parametrize("name", ["beta_low", "beta_high"])
+def test_bad_beta_is_refused(name, beta):
+    with pytest.raises(ValueError, match=name):
+        gppo(**CLIP, **{name: beta})
+
+
+@pytest.mark.parametrize("bound", [0.5, 1.28, math.nan])
+@pytest.mark.parametrize("rule", [ppo_clip, gppo])
+def test_dual_clip_inside_the_range_is_refused(rule, bound):
+    with pytest.raises(ValueError, match="dual_clip"):
+        rule(**CLIP, dual_clip=bound)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"name": "ppo"},
+        {},
+        {"name": "gppo", "eps_low": 0.2},
+        {"name": "cispo", **CLIP, "dual_clip": 10.0},
+        {"name": "unclipped", **CLIP},
+        {"name": "gppo", **CLIP, "beta": 1.0},
+    ],
+)
+def test_bad_rule_description_is_refused(spec):
+    with pytest.raises(ValueError, match="rule"):
+        rule_from(spec)
+
+
+def test_integer_ratio_is_refused():
+    with pytest.raises(ValueError, match="floating point"):
+        coefficient(torch.tensor([1]), torch.tensor([1.0]), unclipped())
+
+
+def test_notebook_gradient_check_agrees_with_the_equations():
+    check = mechanism.gradient_check(**CLIP)
+    assert set(check["rule"]) == set(TABLE) - {"clip_higher_dual"}
+    assert (check["error"] < 1e-9 * check["autograd"].abs().clip(lower=1)).all()
+    for row in check.itertuples():
+        printed = printed_gradient(row.rule, row.ratio, row.advantage)
+        assert row.autograd == pytest.approx(printed, rel=1e-9)
+
+
+def test_notebook_corner_table_says_which_rules_lose_tokens():
+    check = mechanism.gradient_check(**CLIP)
+    table = mechanism.corner_table(check, **CLIP).set_index("rule")
+    assert dict(table["never_zero"]) == {
+        "unclipped": "yes",
+        "clip_higher": "no",
+        "gppo": "yes",
+        "gppo_general": "yes",
+        "cispo": "yes",
+        "gppo_released": "no",
+    }
+    assert list(table.loc["clip_higher", ["r low, A < 0", "r high, A > 0"]]) == ["0", "0"]
+    assert list(table.loc["gppo", ["r low, A < 0", "r high, A > 0"]]) == ["0.8", "1.28"]
+    assert list(table.loc["gppo_general", ["r low, A < 0", "r high, A > 0"]]) == ["0.4", "2.56"]
+    assert list(table.loc["cispo", ["r low, A > 0", "r high, A < 0"]]) == ["0.8", "1.28"]

@@ -1,0 +1,232 @@
+"""The policy loss: its gradient is F * A / denominator for every rule, whatever stands around it."""
+
+import math
+
+import pytest
+import torch
+from printed_equations import SPECS, expected_coefficient, printed_objective
+
+from klearlib.rl.coefficients import gppo, rule_from
+from klearlib.rl.objective import policy_loss
+
+RULES = list(SPECS)
+GPPO = gppo(eps_low=0.2, eps_high=0.28)
+
+
+def ragged_batch(seed: int = 0, *, num_rows: int = 6, width: int = 20):
+    """Ratios 1e-6 .. 1e6 of both signs of A, rows of different lengths, masks with a late start."""
+    generator = torch.Generator().manual_seed(seed)
+    exponent = torch.rand(num_rows, width, generator=generator, dtype=torch.float64) * 12 - 6
+    # A third of the tokens near 1, where training lives.
+    near = torch.rand(num_rows, width, generator=generator) < 0.33
+    ratio = 10 ** torch.where(near, exponent / 20, exponent)
+    logp = -torch.rand(num_rows, width, generator=generator, dtype=torch.float64) * 3
+    advantages = torch.tensor([1.5, -0.7, 0.3, -2.0, 0.0, -0.1], dtype=torch.float64)[:num_rows]
+    start = torch.tensor([0, 3, 1, 0, 5, 2])[:num_rows, None]
+    stop = torch.tensor([20, 11, 20, 6, 9, 3])[:num_rows, None]
+    position = torch.arange(width)
+    mask = (position >= start) & (position < stop)
+    return logp, logp - ratio.log(), advantages, mask
+
+
+def gradient_of(loss: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(loss, logp)[0]
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("rule", RULES)
+def test_gradient_is_f_times_a_over_the_denominator(rule, normalizer):
+    logp, logp_old, advantages, mask = ragged_batch()
+    logp.requires_grad_()
+    loss = policy_loss(
+        logp, logp_old, advantages, mask, rule=rule_from(SPECS[rule]), normalizer=normalizer
+    )
+    found = gradient_of(loss, logp)
+    num_tokens, num_rows = int(mask.sum()), len(logp)
+    for row, position in torch.cartesian_prod(torch.arange(6), torch.arange(20)).tolist():
+        if not mask[row, position]:
+            assert found[row, position] == 0
+            continue
+        ratio = math.exp(logp[row, position].item() - logp_old[row, position].item())
+        advantage = advantages[row].item()
+        expected = -expected_coefficient(rule, ratio, advantage) * advantage
+        if normalizer == "token":
+            expected /= num_tokens
+        else:
+            expected /= num_rows * int(mask[row].sum())
+        assert found[row, position].item() == pytest.approx(expected, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("rule", RULES)
+def test_gradient_is_autograd_of_the_printed_objective(rule, normalizer):
+    logp, logp_old, advantages, mask = ragged_batch(1)
+    logp.requires_grad_()
+    terms = []
+    for row in range(len(logp)):
+        mine = [
+            printed_objective(rule, logp[row, t], logp_old[row, t], advantages[row].item())
+            for t in mask[row].nonzero().flatten().tolist()
+        ]
+        terms.append((torch.stack(mine).sum(), len(mine)))
+    if normalizer == "token":  # Eq. 7
+        objective = sum(total for total, _ in terms) / sum(count for _, count in terms)
+    else:  # Eq. 3
+        objective = sum(total / count for total, count in terms) / len(terms)
+    expected = gradient_of(-objective, logp)
+    loss = policy_loss(
+        logp, logp_old, advantages, mask, rule=rule_from(SPECS[rule]), normalizer=normalizer
+    )
+    torch.testing.assert_close(gradient_of(loss, logp), expected, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_value_is_the_mean_of_f_times_a(rule):
+    logp, logp_old, advantages, mask = ragged_batch()
+    ratio = (logp - logp_old).exp()
+    total = sum(
+        expected_coefficient(rule, ratio[i, t].item(), advantages[i].item()) * advantages[i].item()
+        for i, t in mask.nonzero().tolist()
+    )
+    loss = policy_loss(logp, logp_old, advantages, mask, rule=rule_from(SPECS[rule]))
+    assert loss.item() == pytest.approx(-total / int(mask.sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+def test_any_split_with_the_denominator_of_the_whole_is_the_whole(normalizer):
+    logp, logp_old, advantages, mask = ragged_batch()
+    logp.requires_grad_()
+    how = {"rule": GPPO, "normalizer": normalizer}
+    whole = gradient_of(policy_loss(logp, logp_old, advantages, mask, **how), logp)
+    denominator = int(mask.sum()) if normalizer == "token" else len(logp)
+    for parts in ([[0], [1], [2], [3], [4], [5]], [[0, 5], [1, 2, 3], [4]], [[5, 3, 1], [0, 2, 4]]):
+        total = torch.zeros_like(logp)
+        for part in parts:
+            loss = policy_loss(
+                logp[part],
+                logp_old[part],
+                advantages[part],
+                mask[part],
+                denominator=denominator,
+                **how,
+            )
+            total += gradient_of(loss, logp)
+        torch.testing.assert_close(total, whole, rtol=1e-12, atol=0)
+
+
+def test_advantages_may_differ_from_token_to_token():
+    logp, logp_old, advantages, mask = ragged_batch()
+    logp.requires_grad_()
+    by_row = policy_loss(logp, logp_old, advantages, mask, rule=GPPO)
+    spread = advantages[:, None].expand_as(logp).contiguous()
+    by_token = policy_loss(logp, logp_old, spread, mask, rule=GPPO)
+    assert torch.equal(gradient_of(by_row, logp), gradient_of(by_token, logp))
+    spread[0, 4] *= -3
+    moved = gradient_of(policy_loss(logp, logp_old, spread, mask, rule=GPPO), logp)
+    different = moved != gradient_of(policy_loss(logp, logp_old, advantages, mask, rule=GPPO), logp)
+    assert different.nonzero().tolist() == [[0, 4]]
+
+
+@pytest.mark.parametrize("advantage", [10.0, -10.0])
+@pytest.mark.parametrize("rule", RULES)
+def test_float32_stays_finite_at_log_ratios_up_to_200(rule, advantage):
+    difference = torch.arange(-200.0, 200.5, 0.5)
+    off_ties = difference + 0.01
+    logp = torch.full_like(off_ties, -0.5)[None].requires_grad_()
+    loss = policy_loss(
+        logp,
+        logp.detach() - off_ties,
+        torch.tensor([advantage]),
+        torch.ones_like(logp, dtype=torch.bool),
+        rule=rule_from(SPECS[rule]),
+    )
+    factor = -gradient_of(loss, logp)[0] * logp.numel() / advantage
+    assert torch.isfinite(loss) and torch.isfinite(factor).all()
+    # exp(40) is far above any trained ratio and below the cap of float32.
+    for index in (off_ties.abs() < 40).nonzero().flatten().tolist():
+        ratio = math.exp(off_ties[index].item())
+        expected = expected_coefficient(rule, ratio, advantage)
+        assert factor[index].item() == pytest.approx(expected, rel=1e-4, abs=1e-30)
+    # At the far ends the rule's corner is still there: zero stays zero, nothing else becomes it.
+    for index in (0, -1):
+        expected = expected_coefficient(rule, math.exp(off_ties[index].item()), advantage)
+        if expected > 1e18:
+            assert factor[index] > 1e18
+        else:
+            assert factor[index].item() == pytest.approx(expected, rel=1e-4, abs=1e-30)
+
+
+@pytest.mark.parametrize("filling", [math.nan, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("rule", ["unclipped", "gppo", "cispo"])
+def test_masked_positions_may_hold_anything(rule, normalizer, filling):
+    logp, logp_old, advantages, mask = ragged_batch()
+    how = {"rule": rule_from(SPECS[rule]), "normalizer": normalizer}
+    logp.requires_grad_()
+    clean = policy_loss(logp, logp_old, advantages, mask, **how)
+    dirty = logp.detach().masked_fill(~mask, filling).requires_grad_()
+    dirty_old = logp_old.masked_fill(~mask, -filling)
+    spread = advantages[:, None].expand_as(logp).masked_fill(~mask, filling)
+    loss = policy_loss(dirty, dirty_old, spread, mask, **how)
+    assert loss.item() == clean.item()
+    found = gradient_of(loss, dirty)
+    assert torch.equal(found, gradient_of(clean, logp))
+    assert (found[~mask] == 0).all()
+
+
+def test_numeric_mask_is_a_mask():
+    logp, logp_old, advantages, mask = ragged_batch()
+    by_bool = policy_loss(logp, logp_old, advantages, mask, rule=GPPO)
+    assert policy_loss(logp, logp_old, advantages, mask.long(), rule=GPPO) == by_bool
+
+
+def test_empty_mask_is_zero_with_a_graph():
+    logp, logp_old, advantages, mask = ragged_batch()
+    logp.requires_grad_()
+    for normalizer in ("token", "sequence"):
+        loss = policy_loss(
+            logp, logp_old, advantages, torch.zeros_like(mask), rule=GPPO, normalizer=normalizer
+        )
+        assert loss.item() == 0 and (gradient_of(loss, logp) == 0).all()
+
+
+def test_log_ratio_clamp_takes_the_gradient_beyond_it_and_nothing_else():
+    difference = torch.tensor([[-25.0, -20.5, -19.5, -1.0, 0.0, 1.0, 19.5, 20.5, 25.0]])
+    logp = torch.full_like(difference, -1.0).double().requires_grad_()
+    for advantage in (1.0, -1.0):
+        batch = (
+            logp,
+            logp.detach() - difference,
+            torch.tensor([advantage]),
+            torch.ones_like(difference, dtype=torch.bool),
+        )
+        free = gradient_of(policy_loss(*batch, rule=GPPO), logp)
+        cut = gradient_of(policy_loss(*batch, rule=GPPO, log_ratio_clamp=20.0), logp)
+        within = difference.abs() < 20
+        assert (cut[~within] == 0).all() and (free[~within] != 0).any()
+        assert torch.equal(cut[within], free[within])
+
+
+BATCH = ragged_batch()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"logp": BATCH[0].long()},
+        {"logp": BATCH[0][0]},
+        {"logp_old": BATCH[1][:, :-1]},
+        {"advantages": BATCH[2][:-1]},
+        {"advantages": torch.tensor(1.0)},
+        {"loss_mask": BATCH[3][:-1]},
+        {"loss_mask": BATCH[3][:, :1]},
+        {"normalizer": "mean"},
+        {"denominator": 0.0},
+        {"denominator": -1.0},
+        {"denominator": math.nan},
+    ],
+)
+def test_bad_arguments_are_refused(change):
+    names = ("logp", "logp_old", "advantages", "loss_mask")
+    with pytest.raises(ValueError):
+        policy_loss(**(dict(zip(names, BATCH, strict=True)) | {"rule": GPPO} | change))

@@ -1,0 +1,196 @@
+"""From groups to the rows that train: filters, mini-batches, alignment of every number."""
+
+import math
+
+import pytest
+import torch
+from rollout_fakes import group, row, settings
+
+from klearlib.records import Problem, Response
+from klearlib.rl.batches import micro_batches, num_loss_tokens, num_positive_tokens, token_batch
+from klearlib.rl.rollouts import form_batch, mini_batches
+from klearlib.verify.groups import judge_groups
+
+GROUPS = [
+    group(0, [1.0, 1.0, 1.0], correct=[True] * 3),
+    group(1, [1.0, -1.0, -1.0]),
+    group(2, [0.25, 0.5, 0.25], correct=[False] * 3),
+    group(3, [-1.0, -1.0, -1.0]),
+    group(4, [-1.0, 1.0, 1.0]),
+]
+
+
+@pytest.mark.parametrize(
+    ("filter_name", "kept"),
+    [
+        ("off", [True, True, True, True, True]),
+        ("advantage", [False, True, True, False, True]),
+        ("accuracy", [False, True, False, False, True]),
+    ],
+)
+def test_filters(filter_name, kept):
+    batch = form_batch(GROUPS, settings(zero_advantage_filter=filter_name))
+    assert batch.kept_groups.tolist() == kept
+    assert batch.kept_rollouts.all()
+    # The advantages themselves know nothing of the filter.
+    root = math.sqrt(2)
+    assert batch.advantages[1].tolist() == pytest.approx([root, -1 / root, -1 / root])
+    assert batch.advantages[4].tolist() == pytest.approx([-root, 1 / root, 1 / root])
+    assert batch.advantages[0].tolist() == batch.advantages[3].tolist() == [0.0] * 3
+
+
+def test_group_std_and_epsilon_reach_the_advantages():
+    batch = form_batch(GROUPS, settings(group_std="unbiased", group_epsilon=0.5))
+    # mean -1/3, unbiased std sqrt(4/3)
+    std = math.sqrt(4 / 3) + 0.5
+    expected = [(4 / 3) / std, (-2 / 3) / std, (-2 / 3) / std]
+    assert batch.advantages[1].tolist() == pytest.approx(expected)
+
+
+def test_drop_truncated_takes_rollouts_out_of_statistics_and_training():
+    cut = [False, False, True]
+    groups = [
+        group(0, [1.0, 0.0, -1.0], truncated=cut),
+        group(1, [1.0, 1.0, -1.0], truncated=cut),
+        group(2, [1.0, 0.0, -1.0], truncated=[True] * 3),
+    ]
+    kept = form_batch(groups, settings(drop_truncated=True))
+    assert kept.advantages.tolist() == [[1.0, -1.0, 0.0], [0.0] * 3, [0.0] * 3]
+    assert kept.kept_groups.tolist() == [True, False, False]
+    rows = [r for part in batches(kept, 1) for r in part]
+    assert [r.ids[-1] for r in rows] == [1, 102]
+    all_of_them = form_batch(groups, settings(drop_truncated=False))
+    assert all_of_them.advantages[0].tolist() == pytest.approx([math.sqrt(1.5), 0, -math.sqrt(1.5)])
+    assert len([r for part in batches(all_of_them, 1) for r in part]) == 9
+
+    off = form_batch(groups, settings(drop_truncated=True, zero_advantage_filter="off"))
+    assert [len(part) for part in batches(off, 1)] == [2, 2]
+
+
+def batches(batch, mini_batch_problems, positives="verdict"):
+    return mini_batches(batch, mini_batch_problems=mini_batch_problems, positives=positives)
+
+
+@pytest.mark.parametrize("mini_batch_problems", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("num_groups", [1, 2, 3, 5, 8, 11, 13])
+def test_mini_batches_split_evenly_and_lose_nothing(num_groups, mini_batch_problems):
+    groups = [group(i, [1.0, -1.0]) for i in range(num_groups)]
+    batch = form_batch(groups, settings())
+    parts = batches(batch, mini_batch_problems)
+    assert len(parts) == math.ceil(num_groups / mini_batch_problems)
+    sizes = [len(part) // 2 for part in parts]
+    assert max(sizes) <= mini_batch_problems and max(sizes) - min(sizes) <= 1
+    # Each response once, in the order in which the problems were drawn.
+    assert [r.ids[-1] // 100 for part in parts for r in part] == [
+        10 * i + j for i in range(num_groups) for j in range(2)
+    ]
+
+
+def test_only_kept_groups_are_split():
+    parts = batches(form_batch(GROUPS, settings()), 2)
+    assert [[r.ids[-1] // 1000 for r in part] for part in parts] == [[1] * 3 * 1 + [2] * 3, [4] * 3]
+
+
+def test_no_group_left_is_no_mini_batch():
+    assert batches(form_batch([GROUPS[0], GROUPS[3]], settings()), 2) == []
+
+
+def test_rows_carry_what_belongs_to_their_response():
+    (part,) = batches(form_batch([GROUPS[4]], settings()), 2)
+    root = math.sqrt(2)
+    assert [r.ids for r in part] == [
+        (7, 8, 9, 10, 11, 12, 13, 4000, 4001),
+        (7, 8, 9, 10, 11, 12, 13, 4100, 4101, 4102),
+        (7, 8, 9, 10, 11, 12, 13, 4200, 4201, 4202, 4203),
+    ]
+    assert {r.num_prompt for r in part} == {7}
+    assert part[1].logp_old == pytest.approx((-4.1, -4.101, -4.102))
+    assert [r.advantage for r in part] == pytest.approx([-root, 1 / root, 1 / root])
+    assert [r.is_correct for r in part] == [False, True, True]
+
+
+def test_positives_by_verdict_or_by_reward():
+    mixed = group(0, [0.5, 1.0, -1.0, 1.0], correct=[True, True, False, False])
+    batch = form_batch([mixed], settings())
+    by_verdict, by_reward = batches(batch, 1)[0], batches(batch, 1, "reward_is_one")[0]
+    assert [r.is_correct for r in by_verdict] == [True, True, False, False]
+    assert [r.is_correct for r in by_reward] == [False, True, False, True]
+
+
+def test_token_batch_aligns_targets_masks_and_old_log_probabilities():
+    rows = [
+        row([5, 6, 7, 8], 2, logp_old=(-0.7, -0.8), advantage=1.5, is_correct=True),
+        row([1, 2, 3, 4, 9, 10], 3, logp_old=(-0.4, -0.9, -1.0), advantage=-2.0, is_correct=False),
+        row([11, 12], 1, logp_old=(-0.12,), advantage=0.0, is_correct=True),
+    ]
+    batch = token_batch(rows, pad_id=99, device="cpu")
+    assert batch.input_ids.tolist() == [
+        [5, 6, 7, 8, 99, 99],
+        [1, 2, 3, 4, 9, 10],
+        [11, 12, 99, 99, 99, 99],
+    ]
+    targets = batch.input_ids[:, 1:]
+    for index, mine in enumerate(rows):
+        chosen = batch.loss_mask[index]
+        assert targets[index][chosen].tolist() == list(mine.ids[mine.num_prompt :])
+        assert batch.logp_old[index][chosen].tolist() == pytest.approx(mine.logp_old)
+        assert (batch.logp_old[index][~chosen] == 0).all()
+    assert batch.advantages.tolist() == [1.5, -2.0, 0.0]
+    assert batch.is_correct.dtype == torch.bool and batch.is_correct.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("max_tokens", [1, 6, 8, 13, 20, 1000])
+def test_micro_batches_keep_every_row_within_the_budget(max_tokens):
+    rows = [row(range(length), 1) for length in (3, 9, 2, 6, 6, 4, 2, 5)]
+    parts = micro_batches(rows, max_tokens=max_tokens)
+    assert sorted(map(id, (r for part in parts for r in part))) == sorted(map(id, rows))
+    for part in parts:
+        longest = max(len(r.ids) for r in part)
+        assert len(part) == 1 or len(part) * longest <= max_tokens
+    if max_tokens >= 9 * len(rows):
+        assert len(parts) == 1
+
+
+def test_token_counts():
+    rows = [row(range(9), 2, is_correct=True), row(range(5), 1, is_correct=False), row([1, 2], 1)]
+    assert num_loss_tokens(rows) == 7 + 4 + 1
+    assert num_positive_tokens(rows) == 7 + 1
+
+
+def _response(text: str, prompt: str = "") -> Response:
+    return Response("p", prompt, (1,), (2,), (-1.0,), text, False)
+
+
+def test_judging_pays_each_response_by_its_own_problem():
+    problems = [Problem("a", "?", "4"), Problem("b", "?", ("5", "7"))]
+    texts = [
+        [r"<think>x</think>\boxed{4}", r"<think>x</think>\boxed{5}", r"\boxed{4}"],
+        [r"<think>x</think>\boxed{4}", r"<think>x</think>\boxed{7}", r"x</think>\boxed{5}"],
+    ]
+    responses = [[_response(text) for text in group] for group in texts]
+    found = judge_groups(problems, responses, format_scores="penalty", format_penalty=0.5)
+    assert [g.problem.id for g in found] == ["a", "b"]
+    assert [g.rewards for g in found] == [(1.0, -1.0, -1.5), (-1.0, 1.0, -1.5)]
+    assert [[v.correct for v in g.verdicts] for g in found] == [
+        [True, False, False],
+        [False, True, False],
+    ]
+    released = judge_groups(problems, responses, format_scores="released", format_penalty=0.0)
+    assert [g.rewards for g in released] == [(1.0, -1.0, -0.5), (-1.0, 1.0, -2.0)]
+
+
+def test_prompt_that_opens_the_thought_counts_as_the_tag():
+    (found,) = judge_groups(
+        [Problem("a", "?", "4")],
+        [[_response(r"x</think>\boxed{4}", prompt="assistant\n<think>\n")]],
+        format_scores="penalty",
+        format_penalty=0.0,
+    )
+    assert found.rewards == (1.0,)
+
+
+def test_problem_without_an_answer_is_refused():
+    with pytest.raises(ValueError, match="'a' has no answer"):
+        judge_groups(
+            [Problem("a", "?")], [[_response("x")]], format_scores="penalty", format_penalty=0.0
+        )

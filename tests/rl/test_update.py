@@ -1,0 +1,284 @@
+"""One optimiser update through a real Qwen3: the gradient depends on nothing but the mini-batch."""
+
+import math
+
+import pytest
+import torch
+from printed_equations import SPECS, printed_objective
+from rollout_fakes import row
+
+from klearlib.rl.coefficients import rule_from
+from klearlib.rl.update import UpdateSums, trainer_logprobs, update
+
+NUM_PROMPT = 3
+
+
+def make_rows(policy, *, seed: int = 0, lengths=(9, 4, 12, 6, 5, 10, 7, 4)):
+    """Rows whose old log-probabilities put tokens inside the clip range and into all corners."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for index, length in enumerate(lengths):
+        ids = torch.randint(0, policy.config.vocab_size, (length,), generator=generator)
+        shift = torch.randn(length - NUM_PROMPT, generator=generator) * 0.4
+        logp_old = exact_logprobs(policy, ids)[NUM_PROMPT - 1 :] + shift
+        rows.append(
+            row(
+                ids.tolist(),
+                NUM_PROMPT,
+                logp_old=tuple(logp_old.tolist()),
+                advantage=(-1.0) ** (index // 2) * (0.5 + index / 4),
+                is_correct=index % 3 == 0,
+            )
+        )
+    return rows
+
+
+@torch.no_grad()
+def exact_logprobs(policy, ids: torch.Tensor) -> torch.Tensor:
+    logits = policy(input_ids=ids[None]).logits[0, :-1].double()
+    return torch.log_softmax(logits, -1).gather(1, ids[1:, None])[:, 0]
+
+
+HOW = {
+    "rule": rule_from(SPECS["gppo"]),
+    "alpha": 0.0,
+    "normalizer": "token",
+    "loss_denominator": "mini_batch",
+    "lm_normalizer": "mini_batch",
+    "log_ratio_clamp": None,
+    "temperature": 1.0,
+    "max_grad_norm": 1e9,
+    "micro_batch_tokens": 10_000,
+    "pad_id": 0,
+    "first_of_step": True,
+}
+
+
+def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
+    """The gradient of one update that moves nothing, as one vector."""
+    sums = UpdateSums()
+    update(policy, torch.optim.SGD(policy.parameters(), lr=0.0), rows, sums, **HOW | changes)
+    return torch.cat([p.grad.flatten().double() for p in policy.parameters()]), sums
+
+
+def oracle(policy, rows, rule, *, alpha, normalizer, groups=None, temperature=1.0):
+    """Autograd of the printed objective, one row at a time; `groups` are averaged as equals."""
+    groups = [rows] if groups is None else groups
+    loss = 0.0
+    for part in groups:
+        objective, num_tokens, lm, num_positive = 0.0, 0, 0.0, 0
+        for mine in part:
+            ids = torch.tensor(mine.ids)
+            logits = policy(input_ids=ids[None]).logits[0, :-1] / temperature
+            logp = torch.log_softmax(logits, -1).gather(1, ids[1:, None])[NUM_PROMPT - 1 :, 0]
+            old = torch.tensor(mine.logp_old, dtype=logp.dtype)
+            terms = sum(
+                printed_objective(rule, new, before, mine.advantage)
+                for new, before in zip(logp, old, strict=True)
+            )
+            objective = objective + (terms / len(logp) if normalizer == "sequence" else terms)
+            num_tokens += len(logp)
+            if mine.is_correct:
+                lm, num_positive = lm + logp.sum(), num_positive + len(logp)
+        count = len(part) if normalizer == "sequence" else num_tokens
+        loss = loss - objective / count / len(groups)
+        loss = loss - alpha * lm / max(num_positive, 1) / len(groups)
+    policy.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten().double() for p in policy.parameters()])
+
+
+@pytest.fixture(scope="module")
+def policy(new_policy):
+    return new_policy(3, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def rows(policy):
+    return make_rows(policy)
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor, relative: float = 1e-6) -> None:
+    assert float((found - expected).norm() / expected.norm()) < relative
+
+
+def assert_different(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert float((found - expected).norm() / expected.norm()) > 1e-2
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("rule", SPECS)
+def test_gradient_is_that_of_the_printed_objective(policy, rows, rule, normalizer):
+    expected = oracle(policy, rows, rule, alpha=0.3, normalizer=normalizer)
+    found, _ = gradient(
+        policy,
+        rows,
+        rule=rule_from(SPECS[rule]),
+        normalizer=normalizer,
+        alpha=0.3,
+        micro_batch_tokens=25,
+    )
+    assert_same(found, expected, 2e-6)
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_any_split_and_order_and_padding_give_the_same_gradient(policy, rows, alpha, normalizer):
+    how = {"alpha": alpha, "normalizer": normalizer}
+    whole, sums = gradient(policy, rows, **how)
+    for tokens in (1, 13, 24, 40):
+        split, split_sums = gradient(policy, rows, micro_batch_tokens=tokens, **how)
+        assert_same(split, whole)
+        assert split_sums.policy_loss == pytest.approx(sums.policy_loss, rel=1e-5)
+        assert split_sums.lm_loss == pytest.approx(sums.lm_loss, rel=1e-5)
+        assert split_sums.entropy == pytest.approx(sums.entropy, rel=1e-5)
+        assert split_sums.corner_tokens == sums.corner_tokens
+    shuffled = [rows[i] for i in (5, 2, 7, 0, 3, 6, 1, 4)]
+    assert_same(gradient(policy, shuffled, **how)[0], whole)
+    assert_same(gradient(policy, rows, pad_id=123, **how)[0], whole)
+    assert_same(gradient(policy, shuffled, pad_id=7, micro_batch_tokens=30, **how)[0], whole)
+
+
+def test_micro_batch_denominators_average_the_means(policy, rows):
+    """The released code's way: it depends on the split, and it is exactly the mean of the means."""
+    ordered = sorted(rows, key=lambda mine: len(mine.ids))
+    whole, _ = gradient(policy, rows)
+    alone, _ = gradient(policy, rows, micro_batch_tokens=1, loss_denominator="micro_batch")
+    expected = oracle(
+        policy, rows, "gppo", alpha=0, normalizer="token", groups=[[r] for r in ordered]
+    )
+    assert_same(alone, expected, 2e-6)
+    assert_different(alone, whole)
+    once, _ = gradient(policy, rows, loss_denominator="micro_batch")
+    assert_same(once, whole)
+
+
+def test_lm_normalizer_micro_batch_averages_the_means(policy, rows):
+    # With advantages of zero only the LM loss has a gradient.
+    still = [row(r.ids, NUM_PROMPT, advantage=0.0, is_correct=r.is_correct) for r in rows]
+    ordered = sorted(still, key=lambda mine: len(mine.ids))
+    how = {"alpha": 1.0, "micro_batch_tokens": 1}
+    global_mean, _ = gradient(policy, still, **how)
+    assert_same(global_mean, oracle(policy, still, "gppo", alpha=1, normalizer="token"), 2e-6)
+    means, _ = gradient(policy, still, lm_normalizer="micro_batch", **how)
+    expected = oracle(
+        policy, still, "gppo", alpha=1, normalizer="token", groups=[[r] for r in ordered]
+    )
+    assert_same(means, expected, 2e-6)
+    assert_different(means, global_mean)
+
+
+def test_no_positives_leave_the_policy_gradient_alone(policy, rows):
+    wrong = [
+        row(r.ids, NUM_PROMPT, logp_old=r.logp_old, advantage=r.advantage, is_correct=False)
+        for r in rows
+    ]
+    with_lm, sums = gradient(policy, wrong, alpha=5.0)
+    assert_same(with_lm, gradient(policy, wrong, alpha=0.0)[0])
+    assert sums.lm_loss == 0 and sums.num_positive_tokens == 0
+
+
+def test_temperature_divides_the_logits(policy, rows):
+    expected = oracle(policy, rows, "gppo", alpha=0.2, normalizer="token", temperature=0.7)
+    found, _ = gradient(policy, rows, alpha=0.2, temperature=0.7)
+    assert_same(found, expected, 2e-6)
+
+
+def test_log_ratio_clamp_reaches_the_loss(policy, rows):
+    moved = [
+        row(r.ids, NUM_PROMPT, logp_old=tuple(v - 30 for v in r.logp_old), advantage=-1.0)
+        for r in rows
+    ]
+    free, _ = gradient(policy, moved)
+    clamped, _ = gradient(policy, moved, log_ratio_clamp=20.0)
+    assert free.norm() > 0 and clamped.norm() == 0
+
+
+def test_sums_are_those_of_the_tokens(policy, rows):
+    _, sums = gradient(policy, rows, micro_batch_tokens=25)
+    tokens = []
+    for mine in rows:
+        ids = torch.tensor(mine.ids)
+        logp = torch.log_softmax(policy(input_ids=ids[None]).logits[0, :-1], -1)[NUM_PROMPT - 1 :]
+        entropy = -(logp.exp() * logp).sum(-1)
+        new = logp.gather(1, ids[NUM_PROMPT:, None])[:, 0]
+        for value, before, spread in zip(new, mine.logp_old, entropy, strict=True):
+            tokens.append((value.item() - before, mine.advantage, spread.item()))
+    ratios = [math.exp(difference) for difference, _, _ in tokens]
+    assert sums.num_tokens == len(tokens) == sum(len(r.ids) - NUM_PROMPT for r in rows)
+    assert sums.num_positive_tokens == sum(len(r.ids) - NUM_PROMPT for r in rows if r.is_correct)
+    assert sums.entropy == pytest.approx(sum(spread for _, _, spread in tokens), rel=1e-5)
+    assert sums.ratio_min == pytest.approx(min(ratios), rel=1e-4)
+    assert sums.ratio_max == pytest.approx(max(ratios), rel=1e-4)
+    mismatch = [abs(difference) for difference, _, _ in tokens]
+    assert sums.abs_mismatch == pytest.approx(sum(mismatch), rel=1e-4)
+    assert sums.max_mismatch == pytest.approx(max(mismatch), rel=1e-4)
+    assert sums.mismatch_tokens == len(tokens)
+    corners = {"low_negative": 0, "high_positive": 0, "low_positive": 0, "high_negative": 0}
+    pull = dict.fromkeys(corners, 0.0)
+    total = 0.0
+    for (_, advantage, _), ratio in zip(tokens, ratios, strict=True):
+        size = abs(advantage) * ratio
+        if ratio < 0.8 or ratio > 1.28:
+            side, sign = (
+                "low" if ratio < 0.8 else "high",
+                "negative" if advantage < 0 else "positive",
+            )
+            corner = f"{side}_{sign}"
+            corners[corner] += 1
+            if corner in ("low_negative", "high_positive"):
+                size = abs(advantage) * (0.8 if side == "low" else 1.28)
+            pull[corner] += size
+        total += size
+    assert min(corners.values()) > 0, "the test needs tokens in every corner"
+    assert sums.corner_tokens == corners
+    assert sums.corner_gradient == pytest.approx(pull, rel=1e-4)
+    assert sums.gradient == pytest.approx(total, rel=1e-4)
+
+
+def test_mismatch_is_measured_only_at_the_weights_that_sampled(policy, rows):
+    _, sums = gradient(policy, rows, first_of_step=False)
+    assert sums.mismatch_tokens == 0 and sums.abs_mismatch == 0 and sums.max_mismatch == 0
+
+
+def test_step_follows_minus_the_clipped_gradient(new_policy, rows):
+    policy = new_policy(3, dtype=torch.float64)
+    expected, _ = gradient(policy, rows)
+    before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
+    sums, limit = UpdateSums(), float(expected.norm()) / 4
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    update(policy, optimizer, rows, sums, **HOW | {"max_grad_norm": limit})
+    after = torch.cat([p.detach().flatten() for p in policy.parameters()])
+    assert_same(after - before, -0.1 * expected / 4, 1e-5)
+    # The norm is logged as it was before clipping.
+    assert sums.grad_norms == pytest.approx([float(expected.norm())], rel=1e-5)
+    assert sums.skipped_updates == 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_gradient_that_is_not_finite_skips_the_step_and_is_counted(new_policy, rows, bad):
+    policy = new_policy(3, dtype=torch.float64)
+    before = [p.detach().clone() for p in policy.parameters()]
+    broken = row(rows[0].ids, NUM_PROMPT, advantage=bad)
+    sums = UpdateSums()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=0.1)
+    update(policy, optimizer, [*rows[1:], broken], sums, **HOW)
+    assert sums.skipped_updates == 1 and sums.grad_norms == []
+    for old, new in zip(before, policy.parameters(), strict=True):
+        assert torch.equal(old, new)
+    # What was not finite is gone at the next update.
+    update(policy, optimizer, rows, sums, **HOW)
+    assert sums.skipped_updates == 1 and len(sums.grad_norms) == 1
+    assert all(torch.isfinite(p).all() for p in policy.parameters())
+
+
+def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
+    for tokens in (1, 30, 1000):
+        renewed = trainer_logprobs(
+            policy, rows, temperature=1.0, micro_batch_tokens=tokens, pad_id=0
+        )
+        for old, new in zip(rows, renewed, strict=True):
+            assert (new.ids, new.num_prompt) == (old.ids, old.num_prompt)
+            assert (new.advantage, new.is_correct) == (old.advantage, old.is_correct)
+            exact = exact_logprobs(policy, torch.tensor(old.ids))[NUM_PROMPT - 1 :]
+            assert new.logp_old == pytest.approx(exact.tolist(), abs=2e-6)

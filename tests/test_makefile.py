@@ -1,0 +1,191 @@
+"""The Makefile, with a stand-in for the interpreter: set-up once, clean failures, nothing swallowed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGETS = ("reproduce", "plan", "report", "doctor", "test", "lab", "help")
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+# What the recipes ask of an interpreter. It notes each call in $CALLS; a file $CALLS.break-<word>
+# makes the call with that word fail, and $CALLS.torch holds the folder of its torch.
+STAND_IN = """#!/bin/sh
+echo "$@" >>"$CALLS"
+case "$*" in
+  *sys.version_info*) [ ! -e "$CALLS.break-version" ] && echo "$0" ;;
+  *"import os, torch"*) cat "$CALLS.torch" 2>/dev/null ;;
+  *purelib*) echo "${0%/bin/*}" ;;
+  "-m venv "*)
+    [ ! -e "$CALLS.break-venv" ] || exit 1
+    mkdir -p "$3/bin"
+    cp "$0" "$3/bin/python" ;;
+  "-m pip "*) [ ! -e "$CALLS.break-pip" ] ;;
+  *"klearlib.cli plan"*) exit 1 ;;
+  *"klearlib.cli report"*) exec sleep 60 ;;
+esac
+"""
+
+
+class Sandbox:
+    """A stand-in interpreter and a place for the environment that it makes."""
+
+    def __init__(self, folder: Path):
+        self.venv, self.calls_file = folder / "venv", folder / "calls"
+        self.interpreter = folder / "python3"
+        self.interpreter.write_text(STAND_IN)
+        self.interpreter.chmod(0o755)
+        keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        self.environment = keep | {
+            "KLEAR_VENV": str(self.venv),
+            "PYTHON": str(self.interpreter),
+            "CALLS": str(self.calls_file),
+        }
+
+    def make(self, *words: str) -> subprocess.CompletedProcess:
+        self.calls_file.unlink(missing_ok=True)
+        return subprocess.run(
+            ["make", *words],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def mark(self, name: str, text: str = "") -> Path:
+        path = Path(f"{self.calls_file}.{name}")
+        path.write_text(text)
+        return path
+
+    def calls(self, word: str = "") -> list[str]:
+        return [line for line in self.calls_file.read_text().splitlines() if word in line]
+
+    @property
+    def is_ready(self) -> bool:
+        return (self.venv / ".klear-ready").exists()
+
+
+@pytest.fixture
+def sandbox(tmp_path):
+    return Sandbox(tmp_path)
+
+
+def test_help_is_the_default_and_lists_every_target(sandbox):
+    done = sandbox.make()
+    assert done.returncode == 0 and not sandbox.venv.exists()
+    assert {f"make {target}" for target in TARGETS} <= {
+        " ".join(line.split()[:2]) for line in done.stdout.splitlines()
+    }
+
+
+def test_set_up_happens_once_and_again_after_a_change_of_the_lock(sandbox):
+    sandbox.make("doctor")
+    assert sandbox.is_ready and sandbox.calls("-m venv") and sandbox.calls("-r requirements.lock")
+    assert sandbox.calls()[-1] == "-m klearlib.cli doctor"
+    sandbox.make("doctor")
+    assert sandbox.calls() == ["-m klearlib.cli doctor"]
+    os.utime(sandbox.venv / ".klear-ready", (0, 0))
+    (sandbox.venv / "kept").touch()
+    sandbox.make("doctor")
+    assert sandbox.calls("-r requirements.lock") and not sandbox.calls("-m venv")
+    assert (sandbox.venv / "kept").exists()
+
+
+def test_an_interrupted_set_up_starts_over(sandbox):
+    breaks = sandbox.mark("break-pip")
+    assert sandbox.make("test").returncode == 2
+    assert not sandbox.is_ready and not sandbox.calls("-m pytest")
+    (sandbox.venv / "half-installed").touch()
+    breaks.unlink()
+    assert sandbox.make("test").returncode == 0
+    assert sandbox.is_ready and sandbox.calls("-m pytest")
+    assert not (sandbox.venv / "half-installed").exists()
+
+
+def test_an_update_that_fails_leaves_nothing_that_looks_finished(sandbox):
+    sandbox.make("doctor")
+    os.utime(sandbox.venv / ".klear-ready", (0, 0))
+    sandbox.mark("break-pip")
+    assert sandbox.make("doctor").returncode == 2
+    assert not sandbox.is_ready
+
+
+def test_an_environment_without_its_interpreter_is_made_anew(sandbox):
+    sandbox.make("doctor")
+    (sandbox.venv / "bin" / "python").unlink()
+    assert sandbox.make("doctor").returncode == 0
+    assert sandbox.calls("-m venv")
+
+
+def test_a_torch_of_the_locked_version_is_lent_and_not_installed(sandbox):
+    sandbox.mark("torch", "/some/site-packages\n")
+    sandbox.make("doctor")
+    assert (sandbox.venv / "klear_lent_torch.pth").read_text() == "/some/site-packages\n"
+    assert not sandbox.calls("-r requirements.lock")
+    assert "torch==" not in (sandbox.venv / "without_torch.lock").read_text()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(sandbox):
+    sandbox.venv.mkdir()
+    (sandbox.venv / "thesis.tex").write_text("x")
+    done = sandbox.make("doctor")
+    assert done.returncode == 2 and "KLEAR_VENV" in done.stderr
+    assert [path.name for path in sandbox.venv.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"), [("version", "no Python 3.11 or newer"), ("venv", "python3-venv")]
+)
+def test_what_is_missing_is_said(sandbox, broken, words):
+    sandbox.mark(f"break-{broken}")
+    done = sandbox.make("doctor")
+    assert done.returncode == 2 and words in done.stderr and not sandbox.is_ready
+
+
+def test_options_reach_klear(sandbox):
+    sandbox.make("reproduce", "ONLY=05 00", "WORKERS=2", "ARGS=--force")
+    assert sandbox.calls()[-1].split() == (
+        "-m klearlib.cli run --profile mini --only 05 00 --workers 2 --force".split()
+    )
+    sandbox.make("reproduce", "PROFILE=smoke")
+    assert sandbox.calls()[-1].split() == "-m klearlib.cli run --profile smoke".split()
+
+
+def test_a_failure_is_a_failure(sandbox):
+    assert sandbox.make("plan").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_klear_and_make(sandbox, number):
+    sandbox.make("doctor")
+    running = subprocess.Popen(
+        ["make", "report"],
+        cwd=ROOT,
+        env=sandbox.environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    begun = time.monotonic()
+    try:
+        while not sandbox.calls("klearlib.cli report") and time.monotonic() - begun < 20:
+            time.sleep(0.02)
+        # A terminal sends Ctrl-C to the whole group; a supervisor sends SIGTERM to make alone.
+        send = os.killpg if number == signal.SIGINT else os.kill
+        send(running.pid, number)
+        assert running.wait(20) == -number
+        with pytest.raises(ProcessLookupError):
+            os.killpg(running.pid, 0)
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()

@@ -1,0 +1,175 @@
+"""One truth in several files: pyproject, lock, conda environment, doctor, changelog, imports."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import klearlib
+from klearlib.run import doctor
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.11", "3.12", "3.13")
+LOCKED_EXTRAS = ("lab", "test")
+# Imported by name only where an extra is installed.
+OPTIONAL_MODULES = {"vllm"}
+
+
+@pytest.fixture(scope="module")
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def base(project) -> dict[str, Requirement]:
+    return _by_name(project["dependencies"])
+
+
+@pytest.fixture(scope="module")
+def locked() -> dict[str, Requirement]:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    return _by_name(line for line in lines if line and not line.startswith("#"))
+
+
+def _by_name(lines) -> dict[str, Requirement]:
+    requirements = [Requirement(line) for line in lines]
+    found = {canonicalize_name(each.name): each for each in requirements}
+    assert len(found) == len(requirements), "a distribution is named twice"
+    return found
+
+
+def _locked_version(requirement: Requirement) -> Version:
+    (pin,) = requirement.specifier
+    assert pin.operator == "==" and requirement.url is None and not requirement.extras
+    version = Version(pin.version)
+    assert version.local is None, f"{requirement}: a local build is on no index"
+    return version
+
+
+def _imported(folder: str) -> set[str]:
+    """Top-level modules that are imported below `folder`, other than Python's own and ours."""
+    modules = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules.add(node.module.partition(".")[0])
+    return modules - set(sys.stdlib_module_names) - {"klearlib"}
+
+
+def test_every_import_is_a_dependency_and_every_dependency_is_imported(base):
+    distributions = importlib.metadata.packages_distributions()
+    modules = _imported("klearlib") - OPTIONAL_MODULES
+    assert {canonicalize_name(distributions[module][0]) for module in modules} == set(base)
+
+
+def test_the_tests_import_nothing_that_the_test_extra_lacks(project, base):
+    extra = _by_name(project["optional-dependencies"]["test"])
+    beside = {path.stem for path in (ROOT / "tests").rglob("*.py")}
+    distributions = importlib.metadata.packages_distributions()
+    # A package that a test writes itself is not installed here.
+    modules = {module for module in _imported("tests") - beside if module in distributions}
+    names = {canonicalize_name(distributions[module][0]) for module in modules}
+    assert names <= set(base) | set(extra)
+
+
+def test_the_lock_covers_every_dependency_within_its_range(project, base, locked):
+    wanted = list(base.values())
+    for extra in LOCKED_EXTRAS:
+        wanted += map(Requirement, project["optional-dependencies"][extra])
+    for requirement in wanted:
+        pin = locked[canonicalize_name(requirement.name)]
+        assert pin.marker is None
+        assert _locked_version(pin) in requirement.specifier, f"{pin} against {requirement}"
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_lock_is_complete_on_every_python(locked, python):
+    """With all that its own entries need: beside a torch that is lent, pip resolves nothing."""
+    environment = default_environment() | {
+        "python_version": python,
+        "python_full_version": f"{python}.1",
+        "extra": "",
+    }
+    there = {
+        name: _locked_version(pin)
+        for name, pin in locked.items()
+        if pin.marker is None or pin.marker.evaluate(environment)
+    }
+    for name in there:
+        if name == "torch":  # pins what its builds need by itself
+            continue
+        try:
+            needs = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            assert locked[name].marker is not None, f"{name} is locked and not installed"
+            continue
+        for need in map(Requirement, needs):
+            if need.marker is None or need.marker.evaluate(environment):
+                version = there.get(canonicalize_name(need.name))
+                assert version is not None, f"{name} needs {need} on Python {python}"
+                assert need.specifier.contains(version, prereleases=True), f"{name}: {need}"
+
+
+def test_python_versions_agree(project):
+    oldest = ".".join(map(str, doctor.OLDEST_PYTHON))
+    assert project["requires-python"] == f">={oldest}"
+    assert all(Version(python) in SpecifierSet(project["requires-python"]) for python in PYTHONS)
+    ruff = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
+    assert ruff["target-version"] == f"py{oldest.replace('.', '')}"
+
+
+def test_conda_gets_the_same(project):
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    *packages, pip = environment["dependencies"]
+    oldest = ".".join(map(str, doctor.OLDEST_PYTHON))
+    assert environment["name"] == project["name"]
+    assert packages == [f"python={oldest}", "pip", "git", "make"]
+    assert pip == {"pip": ["-r requirements.lock", f"-e .[{','.join(LOCKED_EXTRAS)}]"]}
+    assert set(LOCKED_EXTRAS) < set(project["optional-dependencies"])
+
+
+def test_doctor_looks_for_every_dependency(base):
+    assert {canonicalize_name(name) for name in doctor.NEEDED} == set(base)
+    distributions = importlib.metadata.packages_distributions()
+    for name, module in doctor.NEEDED.items():
+        owners = {canonicalize_name(owner) for owner in distributions[module]}
+        assert canonicalize_name(name) in owners, f"{module} is no module of {name}"
+
+
+def test_the_version_is_the_changelogs_newest():
+    entries = re.findall(r"^## (\S+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    versions = [Version(version) for version, _ in entries]
+    days = [date.fromisoformat(day) for _, day in entries]
+    assert str(versions[0]) == klearlib.__version__
+    assert versions == sorted(versions, reverse=True) and days == sorted(days, reverse=True)
+
+
+def test_all_files_of_the_package_are_in_its_data():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    declared = {
+        path
+        for package, patterns in settings["package-data"].items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    beside = {
+        path
+        for path in (ROOT / "klearlib").rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc") and path.name[0] != "."
+    }
+    assert declared == beside
