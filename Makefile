@@ -35,7 +35,7 @@ test: $(READY)  ## the tests
 	@exec $(VENV_PYTHON) -m pytest $(ARGS)
 
 lab: $(READY)  ## JupyterLab on the notebooks
-	@exec $(VENV_PYTHON) -m jupyterlab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+	@exec $(VENV_PYTHON) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 # An environment whose interpreter has gone is made anew.
 ifneq ($(shell test -x $(VENV_PYTHON) && echo works),works)
@@ -61,7 +61,7 @@ usable() {
 print(sys._base_executable if real(sys.prefix) == real('$$venv') else sys.executable)" 2>/dev/null
 }
 torch_folder() {
-  "$$1" -c "import os, torch; assert torch.__version__.partition('+')[0] == '$$locked_torch'; 
+  "$$1" -c "import os, torch; assert torch.__version__.partition('+')[0] == '$$locked_torch'
 print(os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))))" 2>/dev/null
 }
 

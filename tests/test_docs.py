@@ -58,3 +58,11 @@ def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
         if not target.startswith(("http", "#")):
             assert (path.parent / target.partition("#")[0]).exists(), target
+
+
+def test_the_example_of_the_readme_runs(capsys):
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    promised = re.findall(r"#.*?(tensor\(.*\))$", example, re.MULTILINE)
+    assert printed == promised

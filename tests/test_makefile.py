@@ -1,4 +1,4 @@
-"""The Makefile, with a stand-in for the interpreter: set-up once, clean failures, nothing swallowed."""
+"""The Makefile with a stand-in for the interpreter: set-up once, clean failures, signals."""
 
 from __future__ import annotations
 
@@ -153,11 +153,14 @@ def test_what_is_missing_is_said(sandbox, broken, words):
 
 def test_options_reach_klear(sandbox):
     sandbox.make("reproduce", "ONLY=05 00", "WORKERS=2", "ARGS=--force")
-    assert sandbox.calls()[-1].split() == (
-        "-m klearlib.cli run --profile mini --only 05 00 --workers 2 --force".split()
-    )
+    assert _words(sandbox) == "run --profile mini --only 05 00 --workers 2 --force"
     sandbox.make("reproduce", "PROFILE=smoke")
-    assert sandbox.calls()[-1].split() == "-m klearlib.cli run --profile smoke".split()
+    assert _words(sandbox) == "run --profile smoke"
+
+
+def _words(sandbox) -> str:
+    """The arguments of the last call of klear."""
+    return " ".join(sandbox.calls()[-1].removeprefix("-m klearlib.cli").split())
 
 
 def test_a_failure_is_a_failure(sandbox):

@@ -24,8 +24,6 @@ from klearlib.run import doctor
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 LOCKED_EXTRAS = ("lab", "test")
-# Imported by name only where an extra is installed.
-OPTIONAL_MODULES = {"vllm"}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +71,7 @@ def _imported(folder: str) -> set[str]:
 
 def test_every_import_is_a_dependency_and_every_dependency_is_imported(base):
     distributions = importlib.metadata.packages_distributions()
-    modules = _imported("klearlib") - OPTIONAL_MODULES
+    modules = _imported("klearlib")
     assert {canonicalize_name(distributions[module][0]) for module in modules} == set(base)
 
 
@@ -98,31 +96,40 @@ def test_the_lock_covers_every_dependency_within_its_range(project, base, locked
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_the_lock_is_complete_on_every_python(locked, python):
-    """With all that its own entries need: beside a torch that is lent, pip resolves nothing."""
+def test_the_lock_is_complete_on_every_python(base, locked, python):
+    """With all that its own entries need: beside a torch that is lent, pip resolves nothing.
+
+    What an entry needs is asked of the installed distribution; those of another Python are skipped.
+    """
     environment = default_environment() | {
         "python_version": python,
         "python_full_version": f"{python}.1",
-        "extra": "",
     }
-    there = {
-        name: _locked_version(pin)
-        for name, pin in locked.items()
-        if pin.marker is None or pin.marker.evaluate(environment)
-    }
-    for name in there:
-        if name == "torch":  # pins what its builds need by itself
+
+    def applies(requirement: Requirement, extra: str = "") -> bool:
+        marker = requirement.marker
+        return marker is None or marker.evaluate(environment | {"extra": extra})
+
+    there = {name: _locked_version(pin) for name, pin in locked.items() if applies(pin)}
+    waiting = [(name, "") for name in there]
+    waiting += [(name, extra) for name, each in base.items() for extra in each.extras]
+    seen = set()
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) in seen or name == "torch":  # torch pins what its builds need by itself
             continue
+        seen.add((name, extra))
         try:
             needs = importlib.metadata.requires(name) or []
         except importlib.metadata.PackageNotFoundError:
             assert locked[name].marker is not None, f"{name} is locked and not installed"
             continue
         for need in map(Requirement, needs):
-            if need.marker is None or need.marker.evaluate(environment):
+            if applies(need, extra):
                 version = there.get(canonicalize_name(need.name))
-                assert version is not None, f"{name} needs {need} on Python {python}"
+                assert version is not None, f"{name}[{extra}] needs {need} on Python {python}"
                 assert need.specifier.contains(version, prereleases=True), f"{name}: {need}"
+                waiting += [(canonicalize_name(need.name), each) for each in need.extras]
 
 
 def test_python_versions_agree(project):

@@ -36,7 +36,8 @@ def load_record(path: Path) -> EvalRecord:
         DamagedEntry: the file cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # Opened here: NumPy would leave a damaged file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             header = json.loads(str(stored["header"]))
             return EvalRecord(
                 benchmark=header["benchmark"],

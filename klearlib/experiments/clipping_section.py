@@ -333,8 +333,8 @@ def _notes(params: ClippingParams) -> list[str]:
     return [
         f"One learning rate for all rules ({params.learning_rate:g}). An order of rules measured "
         "at one learning rate is an order at that learning rate: GPPO never cuts off tokens that it "
-        "pushes down, and rests on small steps more than Clip-Higher does (docs/miniature.md has "
-        "the runs).",
+        "pushes down, and rests on small steps more than Clip-Higher does (docs/miniature.md "
+        "has the runs).",
         "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
         "rules, the order of problems.",
         _STAND_IN,

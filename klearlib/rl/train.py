@@ -19,7 +19,7 @@ from klearlib.rl.coefficients import Rule, rule_from
 from klearlib.rl.metrics import step_metrics
 from klearlib.rl.rollouts import RolloutBatch, form_batch, mini_batches
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import UpdateSums, trainer_logprobs, update
+from klearlib.rl.update import UpdateSums, observe_mismatch, trainer_logprobs, update
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import example_order
 from klearlib.verify.groups import judge_groups
@@ -140,6 +140,7 @@ def _train_on(
         batch, mini_batch_problems=settings.mini_batch_problems, positives=settings.positives
     )
     if settings.logp_old == "trainer":
+        sampled = parts
         parts = [
             trainer_logprobs(
                 model,
@@ -150,6 +151,8 @@ def _train_on(
             )
             for rows in parts
         ]
+        for rows, before in zip(parts[:1], sampled[:1], strict=True):
+            observe_mismatch(sums, rows, before)
     for group in optimizer.param_groups:
         warm = min(1.0, step / (settings.warmup_steps + 1))
         group["lr"] = settings.learning_rate * warm
@@ -169,7 +172,7 @@ def _train_on(
             max_grad_norm=settings.max_grad_norm,
             micro_batch_tokens=settings.micro_batch_tokens,
             pad_id=tokenizer.pad_token_id,
-            first_of_step=index == 0,
+            first_of_step=index == 0 and settings.logp_old == "sampler",
         )
     return sums
 

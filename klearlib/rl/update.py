@@ -66,8 +66,8 @@ def update(
     the released code does. A gradient that is not finite skips the step, and the skip is counted.
 
     Args:
-        first_of_step: the weights are still those that sampled, so logp - logp_old is the mismatch
-            between sampler and trainer.
+        first_of_step: the weights are still those that sampled and `logp_old` is the sampler's, so
+            logp - logp_old is the mismatch between sampler and trainer.
     """
     parts = micro_batches(rows, max_tokens=micro_batch_tokens)
     tokens, positives = num_loss_tokens(rows), num_positive_tokens(rows)
@@ -138,6 +138,18 @@ def trainer_logprobs(
                 row.ids, row.num_prompt, tuple(values[mask].tolist()), row.advantage, row.is_correct
             )
     return [renewed[index] for index in range(len(rows))]
+
+
+def observe_mismatch(sums: UpdateSums, rows: Sequence[Row], sampled: Sequence[Row]) -> None:
+    """Add to `sums` how far the `logp_old` of `rows`, by the trainer, is from that of `sampled`."""
+    mismatch = [
+        abs(logp - logp_sampler)
+        for row, before in zip(rows, sampled, strict=True)
+        for logp, logp_sampler in zip(row.logp_old, before.logp_old, strict=True)
+    ]
+    sums.abs_mismatch += sum(mismatch)
+    sums.max_mismatch = max(sums.max_mismatch, *mismatch)
+    sums.mismatch_tokens += len(mismatch)
 
 
 def _observe(

@@ -86,9 +86,7 @@ def printed_objective(
     clipped = floor if ratio < LOW else ceiling if ratio > HIGH else ratio
     objective = _smaller(ratio * advantage, clipped * advantage)
     if rule.endswith(("_dual", "_released")) and advantage < 0:
-        # max(objective, c A); the constant has no gradient.
-        if objective.item() < DUAL_CLIP * advantage:
-            return torch.full_like(ratio, DUAL_CLIP * advantage)
+        return _larger(objective, torch.full_like(ratio, DUAL_CLIP * advantage))
     return objective
 
 
@@ -104,3 +102,7 @@ def printed_gradient(rule: str, ratio: float, advantage: float) -> float:
 
 def _smaller(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a if a.item() <= b.item() else b
+
+
+def _larger(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a if a.item() >= b.item() else b

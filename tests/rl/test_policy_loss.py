@@ -1,4 +1,4 @@
-"""The policy loss: its gradient is F * A / denominator for every rule, whatever stands around it."""
+"""The policy loss: its gradient is F * A / denominator, whatever stands around a token."""
 
 import math
 

@@ -102,7 +102,7 @@ def test_stopped_and_resumed_equals_the_unbroken_run(new_policy, tiny_tokenizer,
         with pytest.raises(Stopped, match=f"after step {stop} of 6"):
             run(broken, new_policy(6), tiny_tokenizer, stop_at=stop)
         assert not (broken / "model").exists()
-    # The weights that the resumed call starts from are those of the checkpoint, not of its argument.
+    # A resumed call starts from the weights of the checkpoint, not from those it is given.
     run(broken, new_policy(99), tiny_tokenizer)
     for name in ("metrics.jsonl", "model/model.safetensors"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()

@@ -1,0 +1,68 @@
+"""Train every rule at several learning rates: an order of rules at one of them is an order there.
+
+    .venv/bin/python benchmarks/learning_rates.py --profile mini
+
+Runs are stages like those of notebook 05 and are cached with them. Writes
+benchmarks/results/learning_rates_<profile>.csv: one row for each learning rate and rule with the
+rate correct on the validation set at temperature 1 before and after, the lowest rollout rate
+correct, the largest gradient norm and the share of tokens outside the clip range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import pandas as pd
+
+from klearlib.experiments import clipping, curves
+from klearlib.experiments.publish import runs_dir
+from klearlib.params import check, load_profile
+from klearlib.report.tables import write_table
+from klearlib.rl.coefficients import CORNERS
+from klearlib.run.fanout import run_stages
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--profile", default="mini")
+    parser.add_argument("--rates", type=float, nargs="+", default=[2.5e-5, 5e-5, 1e-4, 2e-4])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    arguments = parser.parse_args()
+    params = check("05_clipping", load_profile(arguments.profile, "05_clipping"))
+    sweep = {
+        rate: dataclasses.replace(params, learning_rate=rate, seeds=arguments.seeds)
+        for rate in arguments.rates
+    }
+    stages = [stage for one in sweep.values() for stage in clipping.arms(one).values()]
+    run_stages(stages, runs_dir=runs_dir(), workers=params.workers)
+    rows = [
+        {"learning_rate": f"{rate:g}", "rule": clipping.rule_title(rule), "seed": seed}
+        | measures({(rule, seed): folder})
+        for rate, one in sweep.items()
+        for (rule, seed), folder in clipping.finished_runs(one).items()
+    ]
+    table = pd.DataFrame(rows)
+    name = f"learning_rates_{arguments.profile}"
+    write_table(table, Path(__file__).parent / "results", name)
+    print(table.to_string(index=False))
+
+
+def measures(run: dict[tuple[str, int], Path]) -> dict[str, float]:
+    scores = curves.score_curves(run, "validation").set_index("step")["value"]
+    outside = sum(
+        curves.metric_curves(run, f"train/token_share_{corner}")["value"].mean()
+        for corner in CORNERS
+    )
+    return {
+        "start": scores.loc[scores.index.min()],
+        "end": scores.loc[scores.index.max()],
+        "lowest_rollout_rate": curves.metric_curves(run, "rollout/correct_rate")["value"].min(),
+        "largest_grad_norm": curves.metric_curves(run, "train/grad_norm_max")["value"].max(),
+        "tokens_outside": outside,
+    }
+
+
+if __name__ == "__main__":
+    main()

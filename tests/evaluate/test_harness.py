@@ -1,0 +1,191 @@
+"""Evaluation keeps everything it measured, in the right places, through saving and loading."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from klearlib.errors import DamagedEntry
+from klearlib.evaluate import harness
+from klearlib.evaluate.benchmarks import read_problems
+from klearlib.evaluate.harness import evaluate
+from klearlib.evaluate.record_files import load_record, save_record
+from klearlib.policy.load import load_policy
+from klearlib.policy.sampling import SamplingSettings, sample_groups
+from klearlib.records import EvalRecord, Problem, Response
+from klearlib.verify.answers import verify_answer
+
+SETTINGS = SamplingSettings(temperature=0.6, top_p=0.95, top_k=0, max_tokens=40, seed=7)
+
+
+@pytest.fixture(scope="module")
+def measured(tiny_stages):
+    """One real evaluation: policy, problems, record."""
+    model, tokenizer = load_policy(tiny_stages.sft / "model", device="cpu")
+    problems = read_problems(tiny_stages.world / "math_a.jsonl", expected_size=30)
+    record = evaluate(
+        model, tokenizer, problems, benchmark="math_a", num_responses=3, settings=SETTINGS
+    )
+    return model, tokenizer, problems, record
+
+
+def test_record_is_what_sampling_and_judging_say(measured):
+    model, tokenizer, problems, record = measured
+    groups = sample_groups(model, tokenizer, problems, group_size=3, settings=SETTINGS)
+    assert record.benchmark == "math_a"
+    assert record.problem_ids == tuple(f"math_a-{index}" for index in range(30))
+    assert record.correct.shape == (30, 3) and record.correct.dtype == np.bool_
+    for row, (problem, group) in enumerate(zip(problems, groups, strict=True)):
+        for column, response in enumerate(group):
+            verdict = verify_answer(response.text, problem.answer, prompt=response.prompt)
+            assert record.correct[row, column] == verdict.correct
+            assert record.reason[row, column] == verdict.reason
+            assert record.num_tokens[row, column] == len(response.token_ids)
+            assert record.truncated[row, column] == response.truncated
+    assert 0 < record.correct.mean() < 1, "the test needs right and wrong responses"
+
+
+def test_sampling_record_is_whole(measured):
+    assert measured[3].sampling == {
+        "temperature": 0.6,
+        "top_p": 0.95,
+        "top_k": 0,
+        "max_tokens": 40,
+        "seed": 7,
+        "batch_rows": 1024,
+        "num_responses": 3,
+    }
+
+
+def test_rows_are_problems_and_columns_responses(monkeypatch):
+    texts = {"a": ["4", "4", "5"], "b": ["5", "7", "7"]}
+
+    def canned(model, tokenizer, problems, *, group_size, settings):
+        assert group_size == 3
+        return [
+            [
+                Response(
+                    problem_id=problem.id,
+                    prompt="?",
+                    prompt_ids=(1,),
+                    token_ids=(2,) * (index + 1 + 10 * (problem.id == "b")),
+                    logp=(-1.0,),
+                    text=f"<think>x</think>\\boxed{{{answer}}}",
+                    truncated=problem.id == "a" and index == 1,
+                )
+                for index, answer in enumerate(texts[problem.id])
+            ]
+            for problem in problems
+        ]
+
+    monkeypatch.setattr(harness, "sample_groups", canned)
+    problems = [Problem("a", "?", "4"), Problem("b", "?", "7")]
+    record = evaluate(None, None, problems, benchmark="x", num_responses=3, settings=SETTINGS)
+    assert record.problem_ids == ("a", "b")
+    assert record.correct.tolist() == [[True, True, False], [False, True, True]]
+    assert record.truncated.tolist() == [[False, True, False], [False, False, False]]
+    assert record.num_tokens.tolist() == [[1, 2, 3], [11, 12, 13]]
+    assert record.reason.tolist() == [
+        ["correct", "correct", "wrong"],
+        ["wrong", "correct", "correct"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problems", "num_responses", "words"),
+    [
+        ([], 2, "no problems"),
+        ([Problem("a", "?", "4")], 0, "group_size"),
+        ([Problem("a", "?")], 1, "no answer"),
+    ],
+)
+def test_nothing_to_measure_is_refused(tiny_policy, tiny_tokenizer, problems, num_responses, words):
+    with pytest.raises(ValueError, match=words):
+        evaluate(
+            tiny_policy,
+            tiny_tokenizer,
+            problems,
+            benchmark="x",
+            num_responses=num_responses,
+            settings=dataclasses.replace(SETTINGS, max_tokens=2),
+        )
+
+
+def assert_equal_records(a: EvalRecord, b: EvalRecord) -> None:
+    assert (a.benchmark, a.problem_ids, a.sampling) == (b.benchmark, b.problem_ids, b.sampling)
+    for name in ("correct", "truncated", "num_tokens", "reason"):
+        found, expected = getattr(a, name), getattr(b, name)
+        assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
+def test_round_trip(measured, tmp_path):
+    record = measured[3]
+    save_record(record, tmp_path / "deep" / "math_a-00010.npz")
+    assert_equal_records(load_record(tmp_path / "deep" / "math_a-00010.npz"), record)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["math_a-00010.npz"]
+
+
+def test_same_record_same_bytes(measured, tmp_path):
+    for name in ("a.npz", "b.npz"):
+        save_record(measured[3], tmp_path / name)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A saved record of two problems: its path and its bytes."""
+    record = EvalRecord(
+        benchmark="x",
+        problem_ids=("a", "é"),
+        correct=np.array([[True], [False]]),
+        truncated=np.array([[False], [True]]),
+        num_tokens=np.array([[3], [40]]),
+        reason=np.array([["correct"], ["no_answer"]]),
+        sampling={"seed": 1},
+    )
+    save_record(record, tmp_path / "x-00001.npz")
+    return tmp_path / "x-00001.npz", (tmp_path / "x-00001.npz").read_bytes(), record
+
+
+def test_cut_off_file_is_damaged_at_any_length(small):
+    path, content, _ = small
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(DamagedEntry, match="delete its run folder"):
+            load_record(path)
+
+
+def test_changed_byte_is_damaged_or_changes_nothing(small):
+    path, content, record = small
+    num_damaged = 0
+    for index in range(len(content)):
+        changed = bytearray(content)
+        changed[index] ^= 0x55
+        path.write_bytes(changed)
+        try:
+            found = load_record(path)
+        except DamagedEntry:
+            num_damaged += 1
+        else:
+            assert_equal_records(found, record)
+    assert num_damaged > len(content) / 2
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", b"\x93NUMPY"])
+def test_foreign_file_is_damaged(tmp_path, content):
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(DamagedEntry):
+        load_record(tmp_path / "x.npz")
+
+
+def test_missing_file_or_field_is_damaged(small, tmp_path):
+    path, _, record = small
+    with pytest.raises(DamagedEntry):
+        load_record(tmp_path / "none.npz")
+    np.savez(path, header=np.array(json.dumps({"benchmark": "x", "sampling": {}})))
+    with pytest.raises(DamagedEntry):
+        load_record(path)
+    np.savez(path, header=np.array(json.dumps({})), correct=record.correct)
+    with pytest.raises(DamagedEntry):
+        load_record(path)

@@ -1,0 +1,65 @@
+"""The base model: a real Qwen3 that learnt its corpus, saved as transformers reads it."""
+
+import json
+
+import pytest
+import torch
+from tiny_world import TINY_MODEL
+
+from klearlib.errors import Stopped
+from klearlib.miniature.base import pretrain
+from klearlib.policy.load import load_policy
+from klearlib.policy.logprobs import token_logprobs
+from klearlib.run.folder import RunFolder
+
+SCHEDULE = {"seed": 0, "num_steps": 4, "batch_size": 4, "learning_rate": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def base(tiny_stages):
+    return load_policy(tiny_stages.base / "model", device="cpu")
+
+
+def test_architecture_is_qwen3(tiny_stages, base):
+    config = json.loads((tiny_stages.base / "model" / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3ForCausalLM"] and config["model_type"] == "qwen3"
+    model, tokenizer = base
+    assert type(model).__name__ == "Qwen3ForCausalLM"
+    assert config["hidden_size"] == 32 and config["num_hidden_layers"] == 2
+    assert config["num_attention_heads"] == 2 and config["num_key_value_heads"] == 1
+    assert config["vocab_size"] == len(tokenizer) <= TINY_MODEL["vocab_size"]
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+
+
+def test_pretraining_learnt_the_corpus(tiny_stages, base):
+    model, tokenizer = base
+    metrics = [
+        json.loads(line) for line in (tiny_stages.base / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert metrics[-1]["sft/loss"] < 0.6 * metrics[0]["sft/loss"]
+    text = json.loads((tiny_stages.world / "corpus.jsonl").read_text().splitlines()[0])["text"]
+    ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
+    logp, _ = token_logprobs(model, ids, chunk_size=64)
+    uniform = -torch.tensor(float(len(tokenizer))).log()
+    assert logp.mean() > 0.6 * uniform, "the saved weights know no more than a fresh model"
+
+
+def test_every_byte_of_a_turn_can_be_written(base):
+    _, tokenizer = base
+    text = "Start with 3.\n<think>\n1*2=2\n</think>\n\\boxed{2} é"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_stopped_and_resumed_equals_the_unbroken_run(tiny_stages, tmp_path):
+    inputs = {"world": tiny_stages.world}
+    pretrain(RunFolder(tmp_path / "whole"), inputs, **SCHEDULE, **TINY_MODEL)
+    asked = iter([False, True])  # asked once a step: a stop after the second
+    broken = RunFolder(tmp_path / "broken", stop_requested=lambda: next(asked, True))
+    with pytest.raises(Stopped):
+        pretrain(broken, inputs, **SCHEDULE, **TINY_MODEL)
+    pretrain(RunFolder(tmp_path / "broken"), inputs, **SCHEDULE, **TINY_MODEL)
+    for name in ("metrics.jsonl", "model/model.safetensors", "model/tokenizer.json"):
+        whole, resumed = (tmp_path / run / name for run in ("whole", "broken"))
+        assert whole.read_bytes() == resumed.read_bytes()

@@ -1,0 +1,108 @@
+"""Every prompt means what its answer says, and every chain of thought leads to it."""
+
+import re
+from itertools import pairwise
+from random import Random
+
+import pytest
+from prompt_reader import answer_of, step_holds
+
+from klearlib.miniature.problems import (
+    FAMILIES,
+    draw,
+    held_out,
+    response_text,
+    to_problem,
+    work_out,
+)
+from klearlib.verify.answers import verify_answer
+
+
+@pytest.mark.parametrize("modulus", [3, 5, 20, 100])
+@pytest.mark.parametrize("difficulty", [2, 3, 4, 7, 10])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answer_is_what_the_prompt_asks_for(family, difficulty, modulus):
+    random = Random(f"{family} {difficulty} {modulus}")
+    for _ in range(60):
+        draft = FAMILIES[family](random, difficulty, modulus)
+        lines, answer = work_out(draft, modulus=modulus)
+        assert answer == answer_of(draft.prompt)
+        assert 0 <= answer < modulus
+        assert draft.family == family
+        assert len(lines) == len(draft.steps) == draft.difficulty
+        # An odd difficulty is rounded down where a term takes two steps.
+        assert draft.difficulty == (difficulty if family == "chain" else difficulty // 2 * 2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_chain_of_thought_is_true_and_ends_in_the_answer(family):
+    random = Random(family)
+    for _ in range(60):
+        draft = FAMILIES[family](random, 6, 20)
+        lines, answer = work_out(draft, modulus=20)
+        assert all(step_holds(line, 20) for line in lines)
+        assert int(lines[-1].partition("=")[2]) == answer
+        # Every number on a left side is in the prompt or was worked out before.
+        known = {int(number) for number in re.findall(r"\d+", draft.prompt)}
+        for line in lines:
+            left, _, result = line.partition("=")
+            assert {int(number) for number in re.findall(r"\d+", left)} <= known
+            known.add(int(result))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_chain_of_thought_goes_on_from_its_last_result(family):
+    draft = FAMILIES[family](Random(3), 6, 50)
+    lines, _ = work_out(draft, modulus=50)
+    for before, after in pairwise(lines):
+        result = before.partition("=")[2]
+        assert re.match(rf"{result}[-+*]", after)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_response_passes_the_verifier_with_its_answer_and_no_other(family):
+    draft = FAMILIES[family](Random(1), 4, 20)
+    lines, answer = work_out(draft, modulus=20)
+    response = response_text(lines, answer)
+    verdict = verify_answer(response, str(answer))
+    assert verdict.reason == "correct" and verdict.extracted == str(answer)
+    assert verdict.has_think_open and verdict.has_think_close
+    assert verify_answer(response, str((answer + 1) % 20)).reason == "wrong"
+
+
+def test_problem_says_where_it_comes_from():
+    draft = FAMILIES["recurrence"](Random(0), 4, 10)
+    problem = to_problem(draft, id="x-3", modulus=10, source="x")
+    assert (problem.id, problem.source, problem.family) == ("x-3", "x", "recurrence")
+    assert problem.prompt == draft.prompt and problem.difficulty == 4
+    assert problem.answer == str(answer_of(draft.prompt))
+
+
+def test_a_tenth_of_all_prompts_is_held_out():
+    prompts = {FAMILIES["chain"](Random(seed), 8, 100).prompt for seed in range(20_000)}
+    share = sum(map(held_out, prompts)) / len(prompts)
+    assert 0.09 < share < 0.115  # 26 of 256, with a standard error of 0.002
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_draw_keeps_to_its_part_and_takes_the_families_in_turn(part):
+    drafts = draw(
+        Random(0), 60, difficulties=range(2, 7), modulus=10, held_out_part=part, seen=set()
+    )
+    assert [held_out(draft.prompt) for draft in drafts] == [part] * 60
+    assert [draft.family for draft in drafts] == list(FAMILIES) * 20
+    assert {draft.difficulty for draft in drafts if draft.family == "chain"} == {2, 3, 4, 5, 6}
+
+
+def test_draw_never_repeats_what_was_seen():
+    seen: set[str] = set()
+    how = {"difficulties": range(2, 5), "modulus": 5, "held_out_part": True, "seen": seen}
+    first = draw(Random(0), 20, **how)
+    second = draw(Random(0), 20, **how)
+    prompts = [draft.prompt for draft in first + second]
+    assert len(set(prompts)) == 40 and seen == set(prompts)
+
+
+def test_world_that_is_too_small_says_so():
+    with pytest.raises(ValueError, match="different problems exist at modulus 3"):
+        draw(Random(0), 60, difficulties=range(2, 3), modulus=3, held_out_part=True, seen=set())

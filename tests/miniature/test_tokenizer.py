@@ -1,0 +1,93 @@
+"""The tokenizer writes any text, keeps digits single and the think tags whole."""
+
+from random import Random
+
+import pytest
+
+from klearlib.miniature.tokenizer import train_tokenizer
+
+CORPUS = [
+    "Start with 3 and apply +4 -12 *7 in turn. Result modulo 100?\n3+4=7\nThe answer is 7.",
+    "user\nf(0)=12, f(1)=34\nassistant\n<think>\n12*34=8\n</think>\n\\boxed{8}",
+] * 20
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(CORPUS, vocab_size=340)
+
+
+def ids_of(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+TEXTS = [
+    "",
+    " ",
+    "  leading, trailing  ",
+    "a , b . c ! d ? don 't i 'm",
+    "tabs\tand\r\nlines\n\n\n",
+    "ümläut, Ελληνικά, русский, 中文, العربية, ٣٤",
+    "𝔸 😀 👩‍👩‍👧 e\u0301 \u00a0\u2028\u2029\u0085 \ufeff",
+    "\x00\x01\x7f",
+    "<think>\n1+1=2\n</think>\n\\boxed{2}",
+    "<think> x </think> y <think></think>",
+    "1234567890",
+    "3.14159 -2e10 1,000",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_round_trip(tokenizer, text):
+    assert tokenizer.decode(ids_of(tokenizer, text)) == text
+    assert tokenizer.decode(ids_of(tokenizer, text), skip_special_tokens=True) == text
+
+
+def test_round_trip_of_random_unicode(tokenizer):
+    random = Random(0)
+    for _ in range(300):
+        points = [random.choice([range(32, 127), range(0x110000)]) for _ in range(30)]
+        letters = [chr(random.choice(span)) for span in points]
+        text = "".join(letter for letter in letters if not 0xD800 <= ord(letter) < 0xE000)
+        assert tokenizer.decode(ids_of(tokenizer, text)) == text
+
+
+def test_digits_stay_single(tokenizer):
+    assert len(ids_of(tokenizer, "1234567890")) == 10
+    words = [tokenizer.decode([index]) for index in range(len(tokenizer))]
+    assert all(len(word) == 1 for word in words if any(c.isdigit() for c in word))
+    # Yet other words were learnt.
+    assert any(len(word) > 4 and word.strip().isalpha() for word in words)
+
+
+def test_think_tags_are_single_ordinary_tokens(tokenizer):
+    for tag in ("<think>", "</think>"):
+        (token,) = ids_of(tokenizer, tag)
+        assert tokenizer.decode([token], skip_special_tokens=True) == tag
+        assert token not in tokenizer.all_special_ids
+    whole = ids_of(tokenizer, "x<think>\n1</think>y")
+    assert tokenizer.decode(whole, skip_special_tokens=True) == "x<think>\n1</think>y"
+
+
+def test_control_tokens_are_single_and_left_out_of_texts(tokenizer):
+    for name in ("<|endoftext|>", "<|im_start|>", "<|im_end|>"):
+        (token,) = ids_of(tokenizer, name)
+        assert token == tokenizer.convert_tokens_to_ids(name)
+        assert tokenizer.decode([token], skip_special_tokens=True) == ""
+    assert tokenizer.eos_token == "<|im_end|>" and tokenizer.pad_token == "<|endoftext|>"
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+
+
+def test_size_is_the_one_asked_for():
+    # The corpus has more to merge than these sizes allow.
+    for size in (261, 262, 280, 300):
+        tokenizer = train_tokenizer(CORPUS, vocab_size=size)
+        assert len(tokenizer) == size
+        assert tokenizer.decode(ids_of(tokenizer, "any téxt")) == "any téxt"
+    with pytest.raises(ValueError, match="261"):
+        train_tokenizer(CORPUS, vocab_size=260)
+
+
+def test_same_texts_same_tokenizer(tokenizer):
+    again = train_tokenizer(CORPUS, vocab_size=340)
+    assert again.get_vocab() == tokenizer.get_vocab()

@@ -1,0 +1,127 @@
+"""The metrics of a step by hand, and the page that explains every one of them."""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+import torch
+from rollout_fakes import group
+
+from klearlib.params import root
+from klearlib.records import Group, Verdict
+from klearlib.rl.metrics import METRICS, TIMINGS, step_metrics
+from klearlib.rl.rollouts import RolloutBatch
+from klearlib.rl.update import UpdateSums
+
+
+def with_verdicts(base: Group, verdicts: list[Verdict]) -> Group:
+    return Group(base.problem, base.responses, tuple(verdicts), base.rewards)
+
+
+RIGHT, WRONG = Verdict(True, "correct", "1"), Verdict(False, "wrong", "2")
+NO_TAG = Verdict(False, "bad_format", has_think_close=False)
+GROUPS = (
+    with_verdicts(group(0, [1.0, 1.0], lengths=[3, 5]), [RIGHT, RIGHT]),
+    with_verdicts(group(1, [1.0, -1.5], lengths=[4, 9], truncated=[False, True]), [RIGHT, NO_TAG]),
+    with_verdicts(
+        group(2, [-1.0, -1.0], lengths=[2, 2]),
+        [Verdict(False, "no_answer"), Verdict(False, "timeout")],
+    ),
+    with_verdicts(group(3, [-1.0, -1.0], lengths=[6, 1]), [WRONG, Verdict(False, "judge_error")]),
+)
+BATCH = RolloutBatch(
+    GROUPS,
+    advantages=torch.tensor([[0.0, 0.0], [1.0, -1.0], [0.0, 0.0], [0.0, 0.0]]),
+    kept_groups=torch.tensor([False, True, False, False]),
+    kept_rollouts=torch.ones(4, 2, dtype=torch.bool),
+)
+SUMS = UpdateSums(
+    num_tokens=20,
+    num_positive_tokens=8,
+    entropy=30.0,
+    abs_mismatch=0.5,
+    max_mismatch=0.25,
+    mismatch_tokens=10,
+    ratio_min=0.5,
+    ratio_max=3.0,
+    corner_tokens={"low_negative": 1, "high_positive": 2, "low_positive": 3, "high_negative": 4},
+    corner_gradient={
+        "low_negative": 4.0,
+        "high_positive": 3.0,
+        "low_positive": 2.0,
+        "high_negative": 1.0,
+    },
+    gradient=40.0,
+    policy_loss=-0.6,
+    lm_loss=1.5,
+    grad_norms=[1.0, 4.0],
+    skipped_updates=1,
+)
+
+
+def test_every_metric_by_hand():
+    assert step_metrics(BATCH, SUMS, step=7, learning_rate=1e-5) == pytest.approx(
+        {
+            "step": 7,
+            "rollout/reward_mean": (1 + 1 + 1 - 1.5 - 1 - 1 - 1 - 1) / 8,
+            "rollout/correct_rate": 3 / 8,
+            "rollout/groups_all_correct": 1 / 4,
+            "rollout/groups_all_wrong": 2 / 4,
+            "rollout/groups_mixed": 1 / 4,
+            "rollout/advantage_abs_mean": 2 / 8,
+            "rollout/groups_trained": 1,
+            "rollout/response_tokens_mean": 32 / 8,
+            "rollout/response_tokens_max": 9,
+            "rollout/truncated_rate": 1 / 8,
+            "rollout/bad_format_rate": 1 / 8,
+            "rollout/no_answer_rate": 1 / 8,
+            "rollout/judge_failures": 2,
+            "train/num_updates": 2,
+            "train/skipped_updates": 1,
+            "train/num_tokens": 20,
+            "train/positive_tokens": 8,
+            "train/learning_rate": 1e-5,
+            "train/policy_loss": -0.2,
+            "train/lm_loss": 0.5,
+            "train/entropy": 1.5,
+            "train/grad_norm": 2.5,
+            "train/grad_norm_max": 4.0,
+            "train/ratio_min": 0.5,
+            "train/ratio_max": 3.0,
+            "train/mismatch_mean": 0.05,
+            "train/mismatch_max": 0.25,
+            "train/token_share_low_negative": 0.05,
+            "train/token_share_high_positive": 0.1,
+            "train/token_share_low_positive": 0.15,
+            "train/token_share_high_negative": 0.2,
+            "train/gradient_share_low_negative": 0.1,
+            "train/gradient_share_high_positive": 0.075,
+            "train/gradient_share_low_positive": 0.05,
+            "train/gradient_share_high_negative": 0.025,
+        }
+    )
+
+
+def test_step_without_updates_has_no_means_of_nothing():
+    line = step_metrics(BATCH, UpdateSums(), step=1, learning_rate=1e-5)
+    assert set(line) == {"step", *METRICS}
+    counts = {"num_updates", "skipped_updates", "num_tokens", "positive_tokens"}
+    for key, value in line.items():
+        if key.startswith("train/"):
+            name = key.removeprefix("train/")
+            assert value == (0 if name in counts else 1e-5 if name == "learning_rate" else None)
+    json.dumps(line, allow_nan=False)
+
+
+def test_the_page_explains_exactly_the_keys_that_are_written(tiny_stages):
+    text = (root() / "docs" / "metrics.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| *`([^`]+)` *\|", text, re.MULTILINE)
+    assert [key for key, count in Counter(listed).items() if count > 1] == []
+    supervised = set()
+    for name in ("metrics.jsonl", "timings.jsonl"):
+        for stage in (tiny_stages.base, tiny_stages.sft):
+            for line in (stage / name).read_text().splitlines():
+                supervised |= set(json.loads(line))
+    assert any(key.startswith("sft/") for key in supervised)
+    assert set(listed) == (set(METRICS) | set(TIMINGS) | supervised) - {"step"}

@@ -1,0 +1,128 @@
+"""The whole RL loop on a tiny world: what it writes, and that it learns."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from rollout_fakes import SETTINGS
+from tiny_runs import lines, run, weights
+
+from klearlib.evaluate.benchmarks import read_problems
+from klearlib.evaluate.record_files import load_record
+from klearlib.rl import train
+from klearlib.rl.metrics import METRICS, TIMINGS
+
+
+def test_keys_are_those_that_are_declared(plain):
+    metrics, timings = lines(plain), lines(plain, "timings.jsonl")
+    assert [line["step"] for line in metrics] == [line["step"] for line in timings] == [1, 2, 3]
+    assert all(set(line) == {"step", *METRICS} for line in metrics)
+    assert all(set(line) == {"step", *TIMINGS} for line in timings)
+    assert all(line[f"seconds/{what}"] > 0 for line in timings for what in ("sampling", "training"))
+
+
+def test_first_update_is_on_policy(plain):
+    for line in lines(plain):
+        assert 0 < line["train/mismatch_mean"] <= line["train/mismatch_max"] < 1e-4
+    (line,) = [line for line in lines(plain) if line["step"] == 1]
+    assert line["train/num_updates"] > 1, "the test needs off-policy updates"
+    assert line["train/ratio_min"] < 0.99 and line["train/ratio_max"] > 1.01
+
+
+def test_metrics_agree_with_one_another(plain):
+    for line in lines(plain):
+        shares = [line[f"rollout/groups_{kind}"] for kind in ("all_correct", "all_wrong", "mixed")]
+        assert sum(shares) == pytest.approx(1)
+        assert line["rollout/groups_trained"] == pytest.approx(6 * shares[2])
+        assert line["train/num_updates"] == -(-line["rollout/groups_trained"] // 2)
+        # Rewards of +1 and -1.
+        assert line["rollout/reward_mean"] == pytest.approx(2 * line["rollout/correct_rate"] - 1)
+        assert line["train/positive_tokens"] <= line["train/num_tokens"]
+        assert line["train/skipped_updates"] == 0
+
+
+def test_evaluations_at_their_steps_with_their_sampling(plain):
+    names = sorted(path.name for path in (plain / "evaluations").iterdir())
+    assert names == [
+        *(f"math_a-0000{step}.npz" for step in (0, 2, 3)),
+        *(f"math_b-0000{step}.npz" for step in (0, 2, 3)),
+        *(f"validation-0000{step}.npz" for step in (0, 3)),
+    ]
+    records = {name: load_record(plain / "evaluations" / name) for name in names}
+    for name, record in records.items():
+        benchmark = name.partition("-")[0]
+        assert record.benchmark == benchmark
+        expected = (6, 2) if benchmark == "validation" else (30, 1)
+        assert record.correct.shape == expected
+        temperature, top_p = (1.0, 1.0) if benchmark == "validation" else (0.6, 0.95)
+        assert (record.sampling["temperature"], record.sampling["top_p"]) == (temperature, top_p)
+        assert record.sampling["max_tokens"] == 40
+    assert len({record.sampling["seed"] for record in records.values()}) == len(records)
+
+
+def test_seeds_and_steps_draw_different_rollouts_of_the_problems_in_order(
+    inputs, tmp_path, monkeypatch
+):
+    calls = []
+
+    def recorded(model, tokenizer, problems, *, group_size, settings):
+        calls.append(([problem.id for problem in problems], group_size, settings))
+        return original(model, tokenizer, problems, group_size=group_size, settings=settings)
+
+    original = train.sample_groups
+    monkeypatch.setattr(train, "sample_groups", recorded)
+    run(tmp_path / "a", inputs, num_steps=11, max_new_tokens=2)
+    run(tmp_path / "b", inputs, num_steps=1, max_new_tokens=2, seed=1)
+    ids = [problem.id for problem in read_problems(inputs["world"] / "train.jsonl")]
+    drawn = [name for chosen, _, _ in calls[:10] for name in chosen]
+    assert sorted(drawn) == sorted(ids), "sixty problems in ten steps of six are one epoch"
+    # Another epoch has another order, and so has another seed.
+    assert calls[10][0] != calls[0][0] != calls[11][0]
+    assert {group_size for _, group_size, _ in calls} == {4}
+    assert len({settings.seed for _, _, settings in calls}) == 12
+    for _, _, settings in calls:
+        assert (settings.temperature, settings.top_p, settings.top_k) == (1.0, 1.0, 0)
+
+
+def test_step_without_a_mixed_group_updates_nothing(inputs, tmp_path):
+    found = run(tmp_path, inputs, num_steps=2, max_new_tokens=1, alpha=0.5)
+    for line in found:
+        assert line["rollout/correct_rate"] == 0 and line["rollout/groups_trained"] == 0
+        assert line["train/num_updates"] == 0 and line["train/num_tokens"] == 0
+        assert line["train/entropy"] is None and line["train/grad_norm"] is None
+    assert torch.equal(weights(tmp_path), weights(inputs["sft"]))
+
+
+def test_training_makes_right_answers_likelier(inputs, tmp_path):
+    """The sign of everything at once: some steps on few problems lift their reward."""
+    small = tmp_path / "world"
+    small.mkdir()
+    for name in ("train", "validation"):
+        text = (inputs["world"] / "train.jsonl").read_text().splitlines(keepends=True)
+        (small / f"{name}.jsonl").write_text("".join(text[:6]))
+    run(
+        tmp_path / "run",
+        {"world": small, "sft": inputs["sft"]},
+        num_steps=25,
+        num_problems=6,
+        group_size=16,
+        mini_batch_problems=3,
+        learning_rate=1e-3,
+        validation_responses=32,
+        micro_batch_tokens=4000,
+        eval_every=100,
+    )
+    records = [load_record(p) for p in sorted((tmp_path / "run" / "evaluations").iterdir())]
+    before, after = (float(np.mean(record.correct)) for record in records)
+    assert after > before + 0.15
+
+
+def test_benchmark_of_another_size_is_refused(inputs, tmp_path):
+    with pytest.raises(ValueError, match=r"math_a.jsonl must hold 29 problems, got 30"):
+        run(tmp_path, inputs, benchmarks={"math_a": 29})
+
+
+def test_settings_are_a_record_of_the_declared_fields():
+    names = {field.name for field in dataclasses.fields(train.RLSettings)}
+    assert names == set(SETTINGS)

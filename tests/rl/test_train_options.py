@@ -1,0 +1,126 @@
+"""Rules and options of the RL loop: each one really changes what it names, and nothing else."""
+
+import pytest
+import torch
+from printed_equations import SPECS
+from tiny_runs import lines, run, weights
+
+from klearlib.rl import train
+from klearlib.rl.metrics import METRICS
+
+
+@pytest.mark.parametrize("rule", SPECS)
+def test_every_rule_trains_on_the_same_first_rollouts(plain, inputs, tmp_path, rule):
+    found = run(tmp_path, inputs, rule=SPECS[rule], num_steps=2, learning_rate=1e-3)
+    assert all(line["train/skipped_updates"] == 0 for line in found)
+    for key in METRICS:
+        if key.startswith("rollout/"):
+            assert found[0][key] == lines(plain)[0][key]
+    shares = {
+        corner: found[0][f"train/gradient_share_{corner}"]
+        for corner in ("low_negative", "high_positive", "low_positive", "high_negative")
+    }
+    assert sum(shares.values()) <= 1
+    if rule == "unclipped":
+        assert set(shares.values()) == {0}
+    elif rule.startswith("clip_higher"):
+        assert shares["low_negative"] == shares["high_positive"] == 0
+    else:
+        assert shares["low_negative"] > 0
+
+
+def test_rules_lead_to_different_weights(inputs, tmp_path):
+    names = ("clip_higher", "gppo", "cispo", "unclipped", "gppo_general")
+    for name in names:
+        run(tmp_path / name, inputs, rule=SPECS[name], num_steps=1, learning_rate=1e-3)
+    ends = [weights(tmp_path / name) for name in names]
+    for index, one in enumerate(ends):
+        assert not any(torch.equal(one, other) for other in ends[index + 1 :])
+
+
+def test_rules_agree_where_there_is_one_update(inputs, tmp_path):
+    """With one update a step every ratio is 1, inside of every clip range."""
+    for name in ("clip_higher", "gppo", "cispo"):
+        run(tmp_path / name, inputs, rule=SPECS[name], num_steps=1, mini_batch_problems=6)
+    ends = [weights(tmp_path / name) for name in ("clip_higher", "gppo", "cispo")]
+    assert torch.equal(ends[0], ends[1]) and torch.equal(ends[0], ends[2])
+
+
+def test_alpha_adds_the_lm_loss_on_correct_responses(inputs, tmp_path):
+    how = {"num_steps": 1, "mini_batch_problems": 6, "learning_rate": 1e-3}
+    run(tmp_path / "without", inputs, **how)
+    (line,) = run(tmp_path / "with", inputs, alpha=0.5, **how)
+    assert line["train/positive_tokens"] > 0 and line["train/lm_loss"] > 0
+    assert not torch.equal(weights(tmp_path / "with"), weights(tmp_path / "without"))
+    # One update on all rollouts; groups of one verdict are filtered for both losses.
+    (plain_line,) = lines(tmp_path / "without")
+    assert line["train/lm_loss"] == plain_line["train/lm_loss"]
+    assert line["train/grad_norm"] != plain_line["train/grad_norm"]
+
+
+def test_drop_truncated_trains_on_finished_rollouts_alone(inputs, tmp_path, monkeypatch):
+    batches = []
+    original = train.form_batch
+
+    def recorded(groups, settings):
+        batches.append(original(groups, settings))
+        return batches[-1]
+
+    monkeypatch.setattr(train, "form_batch", recorded)
+    how = {"num_steps": 1, "max_new_tokens": 24, "zero_advantage_filter": "off"}
+    (line,) = run(tmp_path, inputs, drop_truncated=True, **how)
+    responses = [response for group in batches[0].groups for response in group.responses]
+    finished = [response for response in responses if not response.truncated]
+    assert 0 < len(finished) < len(responses), "the test needs both kinds"
+    assert line["train/num_tokens"] == sum(len(response.token_ids) for response in finished)
+    assert line["rollout/truncated_rate"] == pytest.approx(1 - len(finished) / len(responses))
+    # What is said of the rollouts is said before any filter.
+    assert line["rollout/response_tokens_max"] == 24
+
+
+def test_filter_off_trains_on_every_group(inputs, tmp_path):
+    (line,) = run(tmp_path, inputs, num_steps=1, zero_advantage_filter="off")
+    assert line["rollout/groups_trained"] == 6 and line["train/num_updates"] == 3
+    tokens = line["rollout/response_tokens_mean"] * 24
+    assert line["train/num_tokens"] == pytest.approx(tokens)
+
+
+def test_trainer_logprobs_train_the_same_and_report_the_mismatch(inputs, tmp_path):
+    (sampler,) = run(tmp_path / "sampler", inputs, num_steps=1)
+    (trainer,) = run(tmp_path / "trainer", inputs, num_steps=1, logp_old="trainer")
+    ends = [weights(tmp_path / name) for name in ("sampler", "trainer")]
+    assert torch.allclose(*ends, atol=1e-3)
+    # logp_old is exact now, but the sampler's difference is still what is reported.
+    for key in ("train/mismatch_mean", "train/mismatch_max"):
+        assert trainer[key] == pytest.approx(sampler[key], rel=0.01) and trainer[key] > 0
+
+
+def test_warm_up_is_linear_in_the_step(inputs, tmp_path):
+    found = run(tmp_path, inputs, warmup_steps=2, max_new_tokens=1)
+    rates = [line["train/learning_rate"] for line in found]
+    assert rates == pytest.approx([2e-4 / 3, 4e-4 / 3, 2e-4])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": "sequence"},
+        {"loss_denominator": "micro_batch", "micro_batch_tokens": 60},
+        {"lm_normalizer": "micro_batch", "alpha": 0.5, "micro_batch_tokens": 60},
+        {"group_epsilon": 1.0},
+        {"weight_decay": 10.0},
+        {"max_grad_norm": 1e-9},
+        {"format_scores": "released"},
+        {"format_penalty": 1.0},
+        {"temperature": 0.7},
+    ],
+)
+def test_options_reach_the_weights(inputs, tmp_path, plain, change):
+    how = {"num_steps": 1, "mini_batch_problems": 6, "learning_rate": 1e-3}
+    other = {
+        "alpha": change.get("alpha", 0.0),
+        "micro_batch_tokens": change.get("micro_batch_tokens", 400),
+    }
+    run(tmp_path / "default", inputs, **how | other)
+    run(tmp_path / "changed", inputs, **how | other | change)
+    assert not torch.equal(weights(tmp_path / "default"), weights(tmp_path / "changed"))

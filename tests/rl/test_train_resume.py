@@ -1,0 +1,57 @@
+"""A run that was stopped or killed anywhere and goes on equals the unbroken one bit for bit."""
+
+import pytest
+from tiny_runs import PLAIN, lines, run, weights
+
+from klearlib.errors import Stopped
+from klearlib.rl import train
+
+
+def assert_same_bytes(found, expected):
+    names = ["metrics.jsonl", "model/model.safetensors"]
+    names += [f"evaluations/{path.name}" for path in (expected / "evaluations").iterdir()]
+    for name in names:
+        assert (found / name).read_bytes() == (expected / name).read_bytes(), name
+    assert len(list((found / "evaluations").iterdir())) == len(names) - 2
+
+
+def test_weights_move_and_a_second_run_is_bit_identical(plain, inputs, tmp_path):
+    start, end = weights(inputs["sft"]), weights(plain)
+    assert 0 < (end - start).abs().max() < 0.01  # some ten AdamW steps of 2e-4
+    run(tmp_path, inputs, **PLAIN)
+    assert_same_bytes(tmp_path, plain)
+
+
+@pytest.mark.parametrize("stops", [[1], [2], [1, 2]])
+def test_stopped_and_resumed_run_is_bit_identical(plain, inputs, tmp_path, stops):
+    for stop in stops:
+        with pytest.raises(Stopped, match=f"stopped after step {stop} of 3"):
+            run(tmp_path, inputs, stop_at=stop, **PLAIN)
+        assert not (tmp_path / "model").exists() and len(lines(tmp_path)) == stop
+    run(tmp_path, inputs, **PLAIN)
+    assert_same_bytes(tmp_path, plain)
+    assert [line["step"] for line in lines(tmp_path, "timings.jsonl")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("num_lines", [0, 1, 2])
+def test_killed_run_goes_back_to_its_last_checkpoint(
+    plain, inputs, tmp_path, num_lines, monkeypatch
+):
+    """A kill in the middle of a step, after sampling: with a checkpoint each second step."""
+    how = PLAIN | {"checkpoint_every": 2}
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*args, **kwargs):
+        if len(lines(tmp_path)) >= num_lines:
+            raise Killed
+        return original(*args, **kwargs)
+
+    original = train.form_batch
+    monkeypatch.setattr(train, "form_batch", kill)
+    with pytest.raises(Killed):
+        run(tmp_path, inputs, **how)
+    monkeypatch.undo()
+    run(tmp_path, inputs, **how)
+    assert_same_bytes(tmp_path, plain)

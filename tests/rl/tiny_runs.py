@@ -1,0 +1,35 @@
+"""RL runs of seconds on the tiny world, and what they left."""
+
+import json
+
+import torch
+from printed_equations import SPECS
+from rollout_fakes import SETTINGS
+
+from klearlib.policy.load import load_policy
+from klearlib.rl.train import train_rl
+from klearlib.run.folder import RunFolder
+
+# What the fixture `plain` ran, beside the settings of `rollout_fakes`.
+PLAIN = {"benchmarks": {"math_a": 30, "math_b": 30}}
+
+
+def lines(path, name="metrics.jsonl"):
+    file = path / name
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def run(path, inputs, *, rule=SPECS["gppo"], seed=0, stop_at=None, **changes):
+    """One call of `train_rl`; with `stop_at`, stopped when that many steps are logged."""
+
+    def stop_requested() -> bool:
+        return stop_at is not None and len(lines(path)) >= stop_at
+
+    folder = RunFolder(path, stop_requested=stop_requested)
+    train_rl(folder, inputs, seed=seed, rule=rule, settings=SETTINGS | changes)
+    return lines(path)
+
+
+def weights(path) -> torch.Tensor:
+    model, _ = load_policy(path / "model", device="cpu")
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
