@@ -332,8 +332,8 @@ def _paper_last(benchmark: str, rule: str) -> float:
 def _notes(params: ClippingParams) -> list[str]:
     return [
         f"One learning rate for all rules ({params.learning_rate:g}). An order of rules measured "
-        "at one learning rate is an order at that learning rate: GPPO never cuts off tokens that it "
-        "pushes down, and rests on small steps more than Clip-Higher does (docs/miniature.md "
+        "at one learning rate is an order at that learning rate: GPPO never cuts off tokens that "
+        "it pushes down, and rests on small steps more than Clip-Higher does (docs/miniature.md "
         "has the runs).",
         "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
         "rules, the order of problems.",

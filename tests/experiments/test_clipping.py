@@ -1,4 +1,4 @@
-"""Notebook 05 on invented runs: which arms there are, and that tables and verdicts say what is in them."""
+"""Notebook 05 on invented runs: which arms there are, what tables and verdicts say of them."""
 
 from __future__ import annotations
 

@@ -132,7 +132,8 @@ def section(**changes) -> dict:
         "equations": [
             {
                 "number": "12",
-                "latex": r"F^{\text{GPPO}} = \begin{cases} 1-\epsilon_l & r < 1-\epsilon_l,\ A < 0 \\"
+                "latex": r"F^{\text{GPPO}} = \begin{cases} 1-\epsilon_l & r < 1-\epsilon_l,\ A < 0"
+                r" \\"
                 r" 1+\epsilon_h & r > 1+\epsilon_h,\ A > 0 \\ r & \text{otherwise} \end{cases}",
                 "says": "Clipped tokens keep a bounded, constant gradient.",
             },
@@ -140,8 +141,8 @@ def section(**changes) -> dict:
                 "number": "7",
                 "latex": r"\mathcal{J}(\theta) = \mathbb{E}_{q \sim \mathcal{D}}\left["
                 r"\frac{1}{\sum_{j=1}^{M} T_j} \sum_{j=1}^{M} \sum_{t=1}^{T_j}"
-                r"\min\left(r_t^{(j)} \hat{A}^{(j)}, \operatorname{clip}\left(r_t^{(j)}, 1-\epsilon_l,"
-                r" 1+\epsilon_h\right) \hat{A}^{(j)}\right)\right]",
+                r"\min\left(r_t^{(j)} \hat{A}^{(j)}, \operatorname{clip}\left(r_t^{(j)},"
+                r" 1-\epsilon_l, 1+\epsilon_h\right) \hat{A}^{(j)}\right)\right]",
                 "says": "The mean is over all tokens of the mini-batch.",
             },
         ],
