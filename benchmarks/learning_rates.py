@@ -19,6 +19,7 @@ import pandas as pd
 from klearlib.experiments import clipping, curves
 from klearlib.experiments.publish import runs_dir
 from klearlib.params import check, load_profile
+from klearlib.report.style import series_style
 from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import CORNERS
 from klearlib.run.fanout import run_stages
@@ -38,7 +39,7 @@ def main() -> None:
     stages = [stage for one in sweep.values() for stage in clipping.arms(one).values()]
     run_stages(stages, runs_dir=runs_dir(), workers=params.workers)
     rows = [
-        {"learning_rate": f"{rate:g}", "rule": clipping.rule_title(rule), "seed": seed}
+        {"learning_rate": f"{rate:g}", "rule": series_style(rule).label, "seed": seed}
         | measures({(rule, seed): folder})
         for rate, one in sweep.items()
         for (rule, seed), folder in clipping.finished_runs(one).items()

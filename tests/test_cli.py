@@ -22,6 +22,8 @@ def project(tmp_path, monkeypatch):
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
         (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
+        world = (REPOSITORY / "params/smoke/miniature.yaml").read_bytes()
+        (tmp_path / "params" / profile / "miniature.yaml").write_bytes(world)
     (tmp_path / "notebooks").mkdir()
     cell = {"cell_type": "code", "source": parameters_cell(NOTEBOOKS["05_clipping"])}
     content = {"cells": [cell], "metadata": {"klear": {"estimate_s": {"mini": 600}}}}

@@ -138,6 +138,8 @@ def test_profile_file_is_loaded_and_gets_its_profile(project):
         ("num_steps: 3\nnum_steps: 4\n", "line 2: num_steps is written twice"),
         ("num_steps: [3\n", "params/mini/05_clipping.yaml, line 2"),
         ("- 3\n", "must hold lines of the form name: value"),
+        ("3: num_steps\n", "has the key 3: write the name of a parameter"),
+        ("num_steps: 2025-99-99\n", "params/mini/05_clipping.yaml is no YAML: month must be in"),
     ],
 )
 def test_bad_profile_file(project, text, message):
@@ -145,6 +147,19 @@ def test_bad_profile_file(project, text, message):
     with pytest.raises(ParameterError) as caught:
         params.load_profile("mini", "05_clipping")
     assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["05_clipping", "miniature"])
+def test_file_that_is_not_utf8(project, name):
+    path = project / "params" / "mini" / f"{name}.yaml"
+    path.write_bytes("# Größe\n".encode("latin-1"))
+    with pytest.raises(ParameterError) as caught:
+        if name == "miniature":
+            params.miniature("mini")
+        else:
+            params.load_profile("mini", name)
+    assert str(caught.value).startswith(f"params/mini/{name}.yaml is not UTF-8 (byte 4): save it")
     assert "\n" not in str(caught.value)
 
 
@@ -231,3 +246,8 @@ def test_missing_assets_are_found_in_neither_path_nor_cache(tmp_path, monkeypatc
     assert "hf download org/model" in line
     (tmp_path / "hub" / "models--org--model" / "snapshots").mkdir(parents=True)
     assert params.missing_assets(Params()) == []
+
+
+def test_dual_clip_must_lie_beyond_the_clip_range():
+    with pytest.raises(ParameterError, match=r"dual_clip 1.2 must be above 1 \+ eps_high = 1.28"):
+        ClippingParams(options={"dual_clip": 1.2})

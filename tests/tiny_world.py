@@ -8,7 +8,7 @@ TINY_WORLD = {
     "slip_rate": 0.5,
     "step_noise": 0.02,
     "base_examples": 200,
-    "sft_examples": 300,
+    "sft_examples": 600,
     "num_train_problems": 60,
     "num_validation": 6,
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -11,14 +11,18 @@ import numpy as np
 
 from klearlib.errors import DamagedEntry
 from klearlib.records import EvalRecord
+from klearlib.run.files import write_bytes
 
 
 def save_record(record: EvalRecord, path: Path) -> None:
-    """Write a record to one .npz file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part.npz")
+    """Write a record to one .npz file, whole or not at all; its folder is made if it is absent.
+
+    Raises:
+        KlearError: the file cannot be written.
+    """
+    content = io.BytesIO()
     np.savez(
-        part,
+        content,
         header=np.array(json.dumps({"benchmark": record.benchmark, "sampling": record.sampling})),
         problem_ids=np.array(record.problem_ids),
         correct=record.correct,
@@ -26,7 +30,7 @@ def save_record(record: EvalRecord, path: Path) -> None:
         num_tokens=record.num_tokens,
         reason=record.reason,
     )
-    os.replace(part, path)
+    write_bytes(path, content.getvalue(), make_folder=True)
 
 
 def load_record(path: Path) -> EvalRecord:

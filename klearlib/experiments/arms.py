@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from klearlib.miniature.stages import start_stages
+from klearlib.miniature.world import BENCHMARK_SIZE, BENCHMARKS
 from klearlib.params import MiniatureParams, RLOptions
 from klearlib.run.stage import Stage
 
 # Fields of RLOptions that describe the clipping rule and not the run.
-_RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
-# math_a stands where the paper has AIME 2024, math_b where it has LiveCodeBench V5.
-BENCHMARKS = {"math_a": 30, "math_b": 30}
-
+RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 RULE_NAMES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
 
 
@@ -58,11 +56,10 @@ def rl_stage(
         "eval_every": eval_every,
         "eval_responses": eval_responses,
         "validation_responses": world.validation_responses,
-        "benchmarks": BENCHMARKS,
+        "benchmarks": dict.fromkeys(BENCHMARKS, BENCHMARK_SIZE),
+        "num_validation": world.num_validation,
     }
-    settings |= {
-        name: value for name, value in asdict(options).items() if name not in _RULE_OPTIONS
-    }
+    settings |= {name: value for name, value in asdict(options).items() if name not in RULE_OPTIONS}
     return Stage(
         "rl",
         "klearlib.rl.train:train_rl",

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.arms import RULE_NAMES, rl_stage, rule_spec
+from klearlib.experiments.arms import rl_stage, rule_spec
 from klearlib.experiments.publish import runs_dir, split_done
 from klearlib.miniature.stages import start_stages
 from klearlib.params import ClippingParams, miniature
@@ -93,7 +93,3 @@ def finished_runs(params: ClippingParams) -> dict[tuple[str, int], Path]:
     stages = arms(params)
     done, _ = split_done(list(stages.values()))
     return {arm: stage.folder(runs_dir()) for arm, stage in stages.items() if stage in done}
-
-
-def rule_title(rule: str) -> str:
-    return RULE_NAMES[rule]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.experiments import curves
-from klearlib.experiments.clipping import NOTEBOOK, arms, finished_runs, rule_title
+from klearlib.experiments.arms import RULE_OPTIONS
+from klearlib.experiments.clipping import NOTEBOOK, arms, finished_runs
 from klearlib.experiments.mechanism import corner_table, gradient_check
 from klearlib.experiments.publish import publish_section, results_dir
 from klearlib.paper import claim, figure
@@ -31,6 +32,7 @@ from klearlib.report.figures import (
     paper_beside_ours,
     save_figure,
 )
+from klearlib.report.style import series_style
 from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import CORNERS
 
@@ -78,7 +80,8 @@ def method_check(params: ClippingParams) -> pd.DataFrame:
 
 def method_table(params: ClippingParams) -> pd.DataFrame:
     """The four-corner table, measured by autograd."""
-    return corner_table(method_check(params), eps_low=params.eps_low, eps_high=params.eps_high)
+    table = corner_table(method_check(params), eps_low=params.eps_low, eps_high=params.eps_high)
+    return table.assign(rule=[series_style(rule).label for rule in table["rule"]])
 
 
 def method_figure(params: ClippingParams) -> Figure:
@@ -139,13 +142,14 @@ def score_table(params: ClippingParams) -> pd.DataFrame:
     """Scores at the first and the last step: mean over seeds with its 95 % t interval.
 
     One row for each benchmark and rule: start, end, gain = end - start (paired by seed), the
-    interval of end and of gain, and the paper's last plotted value. All in fractions.
+    intervals of end and of gain, and the paper's last plotted value, all in fractions; and how many
+    responses of the last evaluations could not be judged (they count as wrong) or were truncated.
     """
     import pandas as pd
 
     runs = finished_runs(params)
     columns = ["benchmark", "rule", "seeds", "start", "end", "end_low", "end_high"]
-    columns += ["gain", "gain_low", "gain_high", "paper_last"]
+    columns += ["gain", "gain_low", "gain_high", "paper_last", "not_judged", "truncated"]
     rows = []
     for name, title in _BENCHMARK_TITLES.items():
         scores = curves.score_curves(runs, name)
@@ -156,14 +160,16 @@ def score_table(params: ClippingParams) -> pd.DataFrame:
             wide = mine.pivot(index="seed", columns="step", values="value")
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
             end, gain = _interval(last), _interval(last - first)
-            values = [title, rule_title(rule), len(wide), first.mean(), *end, *gain]
-            rows.append([*values, _paper_last(name, rule)])
+            values = [title, series_style(rule).label, len(wide), first.mean(), *end, *gain]
+            finished = {arm: folder for arm, folder in runs.items() if arm[0] == rule}
+            counts = curves.last_counts(finished, name)
+            rows.append([*values, _paper_last(name, rule), *counts])
     return pd.DataFrame(rows, columns=columns)
 
 
 def clipped_table(params: ClippingParams) -> pd.DataFrame:
-    """How many tokens the comparison acts on: the share in each corner, mean over steps and seeds,
-    the gradient norm's median and largest value, and updates skipped."""
+    """How many tokens the comparison acts on: the share in each corner, mean over steps and seeds;
+    median and largest gradient norm, updates skipped, and rollouts that could not be judged."""
     import pandas as pd
 
     runs = finished_runs(params)
@@ -172,15 +178,18 @@ def clipped_table(params: ClippingParams) -> pd.DataFrame:
         mine = {arm: folder for arm, folder in runs.items() if arm[0] == rule}
         if not mine:
             continue
-        row: dict = {"rule": rule_title(rule), "seeds": len(mine)}
+        row: dict = {"rule": series_style(rule).label, "seeds": len(mine)}
         for corner in CORNERS:
             row[corner] = curves.metric_curves(mine, f"train/token_share_{corner}")["value"].mean()
         norms = curves.metric_curves(mine, "train/grad_norm")["value"]
         row |= {"grad_norm_median": norms.median(), "grad_norm_max": norms.max()}
         skipped = curves.metric_curves(mine, "train/skipped_updates")["value"]
         row["skipped_updates"] = int(skipped.sum())
+        failures = curves.metric_curves(mine, "rollout/judge_failures")["value"]
+        row["not_judged"] = int(failures.sum())
         rows.append(row)
     columns = ["rule", "seeds", *CORNERS, "grad_norm_median", "grad_norm_max", "skipped_updates"]
+    columns += ["not_judged"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -189,10 +198,7 @@ def verdicts(params: ClippingParams) -> list[dict]:
     done."""
     runs, paper_scale = finished_runs(params), is_paper_scale(params.profile)
     found = [_mechanism_verdict(params), *_ordering_verdicts(params, runs, paper_scale)]
-    norms: dict[str, list[list[float]]] = {}
-    frame = curves.metric_curves(runs, "train/grad_norm")
-    for (rule, _), part in frame.groupby(["series", "seed"], sort=False):
-        norms.setdefault(rule, []).append(part["value"].tolist())
+    norms = curves.gradient_norms(runs)
     if norms:
         found.append(decide_stability(claim("C3"), norms, paper_scale=paper_scale))
     else:
@@ -281,12 +287,18 @@ def _mechanism_verdict(params: ClippingParams) -> dict:
 def _ordering_verdicts(params: ClippingParams, runs: Runs, paper_scale: bool) -> list[dict]:
     needed = claim("C1").arms
     absent = [rule for rule in needed if rule not in params.rules]
+    changed = [name for name in RULE_OPTIONS if name in params.options]
     seeds = curves.common_seeds(runs, list(needed))
-    if absent or not seeds:
-        why = (
-            f"no run of {', '.join(absent)}" if absent else "no seed of all three rules is done yet"
-        )
+    why = ""
+    if changed:
+        why = f"{' and '.join(changed)} make the rules others than the paper's"
+    elif absent:
+        why = f"no run of {', '.join(absent)}"
+    elif not seeds:
+        why = "no seed of all three rules is done yet"
+    if why:
         return [not_run(claim(name), why) for name in _DECIDED_ON]
+    paired = {arm: folder for arm, folder in runs.items() if arm[1] in seeds}
     measured = {}
     for name, benchmark in _DECIDED_ON.items():
         scores = {rule: curves.last_scores(runs, rule, seeds, benchmark) for rule in needed}
@@ -295,10 +307,13 @@ def _ordering_verdicts(params: ClippingParams, runs: Runs, paper_scale: bool) ->
         ]
     found = []
     for name, comparisons in holm_in_notebook(measured).items():
-        power = {c.name: _power(runs, claim(name), c) for c in claim(name).comparisons}
+        power = {c.name: _power(paired, claim(name), c) for c in claim(name).comparisons}
         verdict = decide_ordering(claim(name), comparisons, power=power, paper_scale=paper_scale)
         if name == "C2" and not paper_scale:
             verdict["reason"] = f"{verdict['reason']}. {_STAND_IN}"
+        failures, _ = curves.last_counts(paired, _DECIDED_ON[name])
+        if failures:
+            verdict["reason"] = f"{verdict['reason']}. {failures} responses could not be judged"
         found.append(verdict)
     return found
 
@@ -308,10 +323,12 @@ def _power(runs: Runs, about, comparison) -> float:
     differ."""
     pair = (*comparison.a, *comparison.b)
     mine = {arm: folder for arm, folder in runs.items() if arm[0] in pair}
-    return sum(
-        float(curves.metric_curves(mine, f"train/token_share_{corner}")["value"].mean())
+    shares = [
+        curves.metric_curves(mine, f"train/token_share_{corner}")["value"]
         for corner in about.power.corners[comparison.name]
-    )
+    ]
+    # No share at all: no token was trained on, so nothing could show a difference.
+    return sum(float(share.mean()) if len(share) else 0.0 for share in shares)
 
 
 def _interval(values: pd.Series) -> tuple[float, float, float]:
@@ -330,7 +347,9 @@ def _paper_last(benchmark: str, rule: str) -> float:
 
 
 def _notes(params: ClippingParams) -> list[str]:
+    switched = [f"{name}: {value}" for name, value in params.options.items()]
     return [
+        *([f"Options that depart from the paper: {', '.join(switched)}."] if switched else []),
         f"One learning rate for all rules ({params.learning_rate:g}). An order of rules measured "
         "at one learning rate is an order at that learning rate: GPPO never cuts off tokens that "
         "it pushes down, and rests on small steps more than Clip-Higher does (docs/miniature.md "

@@ -36,6 +36,32 @@ def metric_curves(runs: Runs, metric: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
 
 
+def gradient_norms(runs: Runs) -> dict[str, list[list[float]]]:
+    """Series -> for each seed the gradient norm of every step that had an update.
+
+    A step in which an update was skipped, because its gradient was not finite, is infinite here; a
+    run without any update is a single 0. No seed is left out.
+    """
+    norms: dict[str, list[list[float]]] = {}
+    for (series, _), folder in runs.items():
+        mine = [
+            float("inf") if line["train/skipped_updates"] else line["train/grad_norm"]
+            for line in read_metrics(folder)
+        ]
+        norms.setdefault(series, []).append([norm for norm in mine if norm is not None] or [0.0])
+    return norms
+
+
+def last_counts(runs: Runs, benchmark: str) -> tuple[int, int]:
+    """Over the last evaluations of all runs: responses that could not be judged, and truncated."""
+    records = []
+    for folder in runs.values():
+        steps = evaluations(folder, benchmark)
+        records.append(load_record(steps[max(steps)]))
+    failures = sum(int(np.isin(r.reason, ["timeout", "judge_error"]).sum()) for r in records)
+    return failures, sum(int(record.truncated.sum()) for record in records)
+
+
 def score_curves(runs: Runs, benchmark: str) -> pd.DataFrame:
     """Columns series, seed, step, value: avg@n of every evaluation on `benchmark`."""
     import pandas as pd

@@ -58,7 +58,8 @@ def rules(eps_low: float, eps_high: float) -> dict[str, tuple[Rule, dict[str, fl
     objective."""
     clip = {"eps_low": eps_low, "eps_high": eps_high}
     general = clip | {"beta_low": 0.5, "beta_high": 2.0}
-    released = clip | {"dual_clip": 10.0}
+    # The scripts of the released code have 10; the check needs a number beyond the clip range.
+    released = clip | {"dual_clip": max(10.0, 2 * (1 + eps_high))}
     return {
         "unclipped": (unclipped(), clip),
         "clip_higher": (ppo_clip(**clip), clip),
@@ -134,5 +135,7 @@ def corner_table(check: pd.DataFrame, *, eps_low: float, eps_high: float) -> pd.
 
 
 def _range(values: pd.Series) -> str:
+    if values.empty:
+        return "none on the grid"
     first, last = float(values.min()), float(values.max())
     return f"{first:.3g}" if last - first < 1e-9 else f"{first:.3g} to {last:.3g}"

@@ -49,7 +49,9 @@ def publish_section(
     another time or commit, changes nothing.
     """
     done, missing = split_done(stages)
-    entries = [read_own_json(stage.folder(runs_dir()) / DONE, "provenance") for stage in done]
+    entries = [
+        read_own_json(stage.folder(runs_dir()) / DONE, "provenance", "seconds") for stage in done
+    ]
     records = sorted((entry["provenance"] for entry in entries), key=lambda record: record["utc"])
     path = results_dir(params.profile, notebook) / "section.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from klearlib.run.seeding import derive_seed
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
+# math_a stands where the paper has AIME 2024, math_b where it has LiveCodeBench V5.
 BENCHMARK_SIZE = 30
 BENCHMARKS = ("math_a", "math_b")
 

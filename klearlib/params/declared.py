@@ -22,7 +22,9 @@ class RLOptions:
     """
 
     dual_clip: float | None = parameter(
-        None, above=1.0, help="ratio above which A < 0 gets no gradient (released: 10); D1"
+        None,
+        above=1.0,
+        help="ratio above which A < 0 gets no gradient (released: 10), not for CISPO; D1",
     )
     beta_low: float = parameter(1.0, minimum=0.0, help="GPPO's factor below 1 - eps_low; Eq. 18")
     beta_high: float = parameter(1.0, minimum=0.0, help="GPPO's factor above 1 + eps_high; Eq. 18")
@@ -83,6 +85,8 @@ class OverviewParams:
 @dataclass(frozen=True)
 class ClippingParams:
     """Notebook 05: GPPO, Clip-Higher and CISPO from the same start (Section 5.2.1, Fig. 2)."""
+
+    needs_world: ClassVar[bool] = True
 
     profile: str = parameter("smoke", help="folder in params/ and results/")
     rules: list[str] = parameter(
@@ -168,6 +172,12 @@ class ClippingParams:
                 f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
                 "where every ratio is 1 and all clipping rules are equal: "
                 f"give less than num_problems {self.num_problems}"
+            )
+
+        dual_clip = self.options.get("dual_clip")
+        if dual_clip is not None and dual_clip <= 1 + self.eps_high:
+            raise ParameterError(
+                f"dual_clip {dual_clip} must be above 1 + eps_high = {1 + self.eps_high:g}"
             )
 
     @property

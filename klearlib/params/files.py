@@ -89,7 +89,10 @@ def miniature_values(profile: str) -> dict:
     """
     path = root() / "params" / require_profile(profile) / WORLD_FILE
     if not path.is_file():
-        raise ParameterError(f"profile {profile!r} has no {WORLD_FILE}: copy params/smoke/'s")
+        raise ParameterError(
+            f"profile {profile!r} has no {WORLD_FILE}: start from the one of another profile, "
+            f"as params/{profile}/{WORLD_FILE}"
+        )
     return _read(path)
 
 
@@ -112,13 +115,20 @@ def _read(path: Path) -> dict:
     name = f"params/{path.parent.name}/{path.name}"
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except UnicodeDecodeError as error:
+        raise ParameterError(
+            f"{name} is not UTF-8 (byte {error.start}): save it in this encoding"
+        ) from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ParameterError(f"{name}, line {line}: {error.problem}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError for the date 2025-99-99
         raise ParameterError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise ParameterError(f"{name} must hold lines of the form name: value")
+    for key in values:
+        if not isinstance(key, str):
+            raise ParameterError(f"{name} has the key {key!r}: write the name of a parameter")
     return values

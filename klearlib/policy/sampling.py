@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import torch
 from transformers import DynamicCache
 
+from klearlib.errors import KlearError
 from klearlib.policy.load import autocast, chat_prompt
 from klearlib.records import Problem, Response
 
@@ -60,21 +61,27 @@ def sample_groups(
         settings and weights give the same responses on the same machine.
 
     Raises:
-        ValueError: no problems, or group_size < 1.
+        ValueError: no problems, group_size < 1, or more positions than the model has.
     """
     if not problems or group_size < 1:
         raise ValueError(f"need problems and group_size >= 1, got {len(problems)} and {group_size}")
     generator = torch.Generator(device=model.device).manual_seed(settings.seed)
     prompts = [chat_prompt(tokenizer, problem.prompt) for problem in problems]
+    longest = max(len(ids) for _, ids in prompts) + settings.max_tokens
+    if longest > model.config.max_position_embeddings:
+        raise KlearError(
+            f"prompt and response may need {longest} positions, the model has "
+            f"{model.config.max_position_embeddings}: lower max_new_tokens or raise max_positions"
+        )
     # Prompts of similar length share a batch, so that little of it is padding.
     order = sorted(range(len(problems)), key=lambda index: (len(prompts[index][1]), index))
     per_batch = max(1, settings.batch_rows // group_size)
     groups: list[list[Response]] = [[] for _ in problems]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        rows = _decode(
-            [prompts[i][1] for i in chosen], group_size, model, tokenizer, settings, generator
-        )
+        ids = [prompts[i][1] for i in chosen]
+        with autocast(model.device):  # around the whole loop: it casts the weights once
+            rows = _decode(ids, group_size, model, tokenizer, settings, generator)
         for position, index in enumerate(chosen):
             for token_ids, logp, truncated in rows[
                 position * group_size : (position + 1) * group_size
@@ -105,14 +112,13 @@ def _decode(prompts, group_size, model, tokenizer, settings, generator):
         attention[row, width - len(prompt) :] = 1
     ids, attention = ids.to(device), attention.to(device)
     cache = DynamicCache(config=model.config)
-    with autocast(device):
-        logits = model(
-            input_ids=ids,
-            attention_mask=attention,
-            position_ids=(attention.cumsum(1) - 1).clamp(min=0),
-            past_key_values=cache,
-            logits_to_keep=1,
-        ).logits[:, -1]
+    logits = model(
+        input_ids=ids,
+        attention_mask=attention,
+        position_ids=(attention.cumsum(1) - 1).clamp(min=0),
+        past_key_values=cache,
+        logits_to_keep=1,
+    ).logits[:, -1]
     rows = len(prompts) * group_size
     logits = logits.repeat_interleave(group_size, dim=0)
     attention = attention.repeat_interleave(group_size, dim=0)
@@ -131,13 +137,12 @@ def _decode(prompts, group_size, model, tokenizer, settings, generator):
             keep = going.nonzero().squeeze(1)
             active, attention, token = active[keep], attention[keep], token[keep]
             cache.batch_select_indices(keep)
-        with autocast(device):
-            logits = model(
-                input_ids=token[:, None],
-                attention_mask=attention,
-                position_ids=attention.sum(1, keepdim=True) - 1,
-                past_key_values=cache,
-            ).logits[:, -1]
+        logits = model(
+            input_ids=token[:, None],
+            attention_mask=attention,
+            position_ids=attention.sum(1, keepdim=True) - 1,
+            past_key_values=cache,
+        ).logits[:, -1]
     lengths = (tokens >= 0).sum(1).tolist()
     ended = torch.isin(tokens.gather(1, (tokens >= 0).sum(1, keepdim=True) - 1), ends).squeeze(1)
     tokens, logps, ended = tokens.tolist(), logps.tolist(), ended.tolist()

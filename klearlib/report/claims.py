@@ -42,6 +42,8 @@ __all__ = [
 
 # Above this many seeds the advice is no longer an amount of work.
 _MANY_SEEDS = 1000
+# A mean below this is a sum of scores that cancel, up to rounding.
+_NO_DIFFERENCE = 1e-12
 
 
 def decide_mechanism(claim: Claim, max_error: float, tolerance: float) -> dict:
@@ -110,8 +112,16 @@ def _seeds_in_words(entry: Measured, level: float) -> str:
     result = entry.result
     if result.num_seeds < 2 or result.num_problems < 2:
         return f"{entry.name}: at least 2 seeds and 2 problems"
-    if result.standard_error == 0 or result.difference == 0:
-        return f"{entry.name}: more problems or responses, the scores are too coarse"
+    if result.standard_error == 0:
+        return (
+            f"{entry.name}: more responses or problems, every seed and problem shows the same "
+            "difference, too coarse for an interval"
+        )
+    if abs(result.difference) < _NO_DIFFERENCE:
+        return (
+            f"{entry.name}: the mean difference is 0, so no number of seeds can be given, "
+            "more seeds and problems narrow the interval"
+        )
     needed = scores.seeds_needed(
         result.difference,
         result.var_seed,
@@ -121,7 +131,10 @@ def _seeds_in_words(entry: Measured, level: float) -> str:
         level=1 - (1 - level) / entry.family,
     )
     if needed is None:
-        return f"{entry.name}: more problems, on these no number of seeds is enough"
+        return (
+            f"{entry.name}: more problems, on these {result.num_problems} no number of seeds is "
+            "enough if the difference stays"
+        )
     amount = f"more than {_MANY_SEEDS}" if needed > _MANY_SEEDS else f"about {needed}"
     return f"{entry.name}: {amount} seeds if the difference stays"
 

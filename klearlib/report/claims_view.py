@@ -32,6 +32,15 @@ VERDICT_MEANINGS = {
 
 _LINES_IN_SIGHT = 2
 
+# A cell's class and its column's title, which a narrow screen shows in the cell itself.
+_COLUMNS = {
+    "numbers": "Paper",
+    "measured": "Measured here, 95 % interval",
+    "drawn": "Difference",
+    "outcome": "Verdict",
+    "why": "Why",
+}
+
 
 def verdict_counts(entries: list[dict]) -> dict[str, int]:
     """How many claims have each verdict, in the order of `VERDICT_SHAPES`, without the zeros."""
@@ -59,16 +68,14 @@ def verdict_mark(word: str, count: int | None = None) -> Markup:
 
 def claims_table(entries: list[dict], published: set[str]) -> Markup:
     """The claims table of the page; `published` are the notebooks that have a section to link
-    to."""
-    titles = (
-        "Claim and place",
-        "Paper",
-        "Measured here, 95 % interval",
-        "Difference",
-        "Verdict",
-        "Why",
-    )
-    head = element("tr", [element("th", text, scope="col") for text in titles])
+    to.
+
+    The roles repeat what the elements say: browsers drop a table's meaning where a narrow screen
+    lays its rows out as blocks.
+    """
+    titles = ("Claim and place", *_COLUMNS.values())
+    heads = [element("th", text, scope="col", role="columnheader") for text in titles]
+    head = element("tr", heads, role="row")
     rows = [_row(entry, published) for entry in entries]
     caption = element(
         "caption",
@@ -76,7 +83,12 @@ def claims_table(entries: list[dict], published: set[str]) -> Markup:
         "line its 95 % interval, diamond the paper's own difference at its last step.",
     )
     table = element(
-        "table", caption, element("thead", head), element("tbody", rows), class_="claims"
+        "table",
+        caption,
+        element("thead", head, role="rowgroup"),
+        element("tbody", rows, role="rowgroup"),
+        class_="claims",
+        role="table",
     )
     return element(
         "div", table, class_="scroll", role="region", aria_label="Table of claims", tabindex="0"
@@ -103,8 +115,8 @@ def _row(entry: dict, published: set[str]) -> Markup:
         " ",
         title,
         element("div", place_text(entry), class_="place"),
-        _rule(entry),
         scope="row",
+        role="rowheader",
     )
     verdict = [verdict_mark(entry["verdict"])]
     if entry["interim"] and entry["verdict"] != "not run":
@@ -113,16 +125,26 @@ def _row(entry: dict, published: set[str]) -> Markup:
     why = [
         entry["reason"],
         element("div", f"To settle it: {settle}", class_="place") if settle else None,
+        _rule(entry),
     ]
-    cells = (
+    contents = (
         _paper_numbers(entry),
-        _lines(entry["measured"]) if entry["measured"] else MISSING,
-        forest_plot(comparisons, percent=percent) or MISSING,
+        _lines(entry["measured"]),
+        forest_plot(comparisons, percent=percent),
         verdict,
         why,
     )
+    cells = [_cell(kind, content) for kind, content in zip(_COLUMNS, contents, strict=True)]
+    return element("tr", name, cells, id=f"claim-{entry['claim']}", role="row")
+
+
+def _cell(kind: str, content) -> Markup:
     return element(
-        "tr", name, [element("td", cell) for cell in cells], id=f"claim-{entry['claim']}"
+        "td",
+        content or MISSING,
+        class_=kind if content else f"{kind} empty",
+        data_label=_COLUMNS[kind],
+        role="cell",
     )
 
 
@@ -140,10 +162,9 @@ def _rule(entry: dict) -> Markup:
 
 
 def _paper_numbers(entry: dict) -> list[Markup]:
-    """All of the paper's numbers where there is something beside them, else the first two in
-    sight."""
+    """The paper's numbers; of more than three the first two are in sight and the rest folded."""
     lines = _lines(entry["paper"])
-    if entry["measured"] or len(lines) <= _LINES_IN_SIGHT + 1:
+    if len(lines) <= _LINES_IN_SIGHT + 1:
         return lines
     rest = lines[_LINES_IN_SIGHT:]
     folded = element("details", element("summary", f"{len(rest)} more"), rest)
@@ -151,4 +172,4 @@ def _paper_numbers(entry: dict) -> list[Markup]:
 
 
 def _lines(text: str) -> list[Markup]:
-    return [element("div", line, class_="line") for line in text.split("; ")]
+    return [element("div", line, class_="line") for line in text.split("; ") if line]

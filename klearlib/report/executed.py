@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from klearlib.errors import KlearError
-from klearlib.report.files import write_atomic
 from klearlib.report.markup import Markup, element
 from klearlib.report.mathml import to_mathml
+from klearlib.run.files import write_text
 
 _KINDS = (
     "text/html",
@@ -75,7 +75,8 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
     )
     main = element("main", Markup(body), class_="notebook")
     document = element("html", head, element("body", main), lang="en")
-    return write_atomic(html, f"<!DOCTYPE html>\n{document}\n")
+    text = f"<!DOCTYPE html>\n{document}\n"
+    return write_text(html, text, durable=False, make_folder=True)
 
 
 class _Needs(HTMLParser):

@@ -21,8 +21,8 @@ from klearlib.report.drawing import (
     shade_clip_range,
     title,
 )
-from klearlib.report.files import write_atomic
 from klearlib.report.style import figure_bytes, figure_style, new_figure, series_order
+from klearlib.run.files import write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -212,10 +212,10 @@ def save_figure(figure: Figure, folder: Path, name: str) -> dict[str, Path]:
     Returns:
         The three paths by kind. Each file is written whole or not at all.
     """
-    return {
-        kind: write_atomic(Path(folder) / f"{name}.{kind}", figure_bytes(figure, kind))
-        for kind in ("svg", "png", "pdf")
-    }
+    paths = {kind: Path(folder) / f"{name}.{kind}" for kind in ("svg", "png", "pdf")}
+    for kind, path in paths.items():
+        write_bytes(path, figure_bytes(figure, kind), durable=False, make_folder=True)
+    return paths
 
 
 def _coefficient_scale(axis, values) -> None:

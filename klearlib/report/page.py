@@ -16,13 +16,13 @@ from klearlib.report.claims_view import (
     verdict_counts,
     verdict_mark,
 )
-from klearlib.report.files import write_atomic
 from klearlib.report.ledger import ledger
 from klearlib.report.markup import Markup, element
 from klearlib.report.readme import readme
 from klearlib.report.sections import Section, read_sections
 from klearlib.report.sections_view import section_view, svg_data
 from klearlib.report.verdicts import is_paper_scale
+from klearlib.run.files import write_text
 
 MAX_FIGURE_BYTES = 880_000
 """Budget of the figures inside the page, which keeps the whole below 1 MB."""
@@ -221,5 +221,5 @@ def _distinct(texts) -> str:
 
 def _write_changed(path: Path, text: str) -> Path:
     if not path.is_file() or path.read_bytes() != text.encode():
-        write_atomic(path, text)
+        write_text(path, text, durable=False, make_folder=True)
     return path

@@ -109,9 +109,19 @@ def _equation(section: Section, item: dict) -> Markup:
 def _figure(section: Section, item: dict, image: str) -> Markup:
     name = item["name"]
     links = _links(section, name, ("svg", "png", "pdf"))
+    # At a phone's width the letters in a figure would be too small to read, so it scrolls.
+    box = element(
+        "div",
+        element("img", src=image, alt=item["alt"]),
+        class_="scroll",
+        role="region",
+        aria_label=f"Figure {name}, scrolls sideways on a narrow screen",
+        tabindex="0",
+    )
     return element(
         "figure",
-        element("img", src=image, alt=item["alt"]),
+        box,
+        element("p", "The figure scrolls sideways.", class_="hint", aria_hidden="true"),
         element("figcaption", item["caption"], " ", links),
         id=f"{section.notebook}-{_anchor(name)}",
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from klearlib.errors import KlearError
 from klearlib.paper.schema import Claim
+from klearlib.report.style import series_style
 from klearlib.report.verdicts import AT_PAPER, expect_kind, verdict
 
 
@@ -26,6 +27,7 @@ def decide_stability(
         raise KlearError(f"{claim.id}: expected arms out of {claim.arms}, got {sorted(grad_norms)}")
     broken, short, out_of_band, texts = [], [], [], []
     for arm, runs in grad_norms.items():
+        label = series_style(arm).label
         norms = [np.asarray(run, dtype=float) for run in runs]
         if not norms or any(run.ndim != 1 or run.size == 0 for run in norms):
             raise KlearError(f"{claim.id}, {arm}: expected one sequence of norms for each seed")
@@ -38,18 +40,18 @@ def decide_stability(
         seeds = paper_scale or len(norms) >= rule["min_seeds"]
         enough = moved and seeds and steps >= rule["min_steps"]
         if not finite or (enough and share < rule["min_share_below"]):
-            broken.append(arm)
+            broken.append(label)
         elif not enough:
-            short.append(arm)
+            short.append(label)
         if in_band < rule["min_share_in_band"]:
-            out_of_band.append(arm)
+            out_of_band.append(label)
         spikes = (
             "norms that are not finite" if not finite else f"{100 * share:.1f} % below the limit"
         )
         known = pooled[np.isfinite(pooled)]
         median = f"median {np.median(known):.3f}" if known.size else "no finite norm"
-        texts.append(f"{arm}: {spikes}, {median} ({len(norms)} seeds x {steps} steps)")
-    missing = [arm for arm in claim.arms if arm not in grad_norms]
+        texts.append(f"{label}: {spikes}, {median} ({len(norms)} seeds x {steps} steps)")
+    missing = [series_style(arm).label for arm in claim.arms if arm not in grad_norms]
     settle = None
     if broken:
         word, reason = "opposite", f"not stable: {', '.join(broken)}"

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.report.files import write_atomic
+from klearlib.run.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,11 +73,14 @@ def write_table(
     Returns:
         The two paths by kind. Each file is written whole or not at all.
     """
-    folder = Path(folder)
-    return {
-        "csv": write_atomic(folder / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n")),
-        "md": write_atomic(folder / f"{name}.md", markdown_table(frame, digits=digits)),
+    texts = {
+        "csv": frame.to_csv(index=False, lineterminator="\n"),
+        "md": markdown_table(frame, digits=digits),
     }
+    paths = {kind: Path(folder) / f"{name}.{kind}" for kind in texts}
+    for kind, path in paths.items():
+        write_text(path, texts[kind], durable=False, make_folder=True)
+    return paths
 
 
 def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> str:

@@ -85,7 +85,9 @@ def nonzero_groups(advantages: torch.Tensor) -> torch.Tensor:
     return (advantages != 0).any(dim=1)
 
 
-def mixed_accuracy_groups(is_correct: torch.Tensor) -> torch.Tensor:
+def mixed_accuracy_groups(
+    is_correct: torch.Tensor, *, keep: torch.Tensor | None = None
+) -> torch.Tensor:
     """The released code's filter: bool [P], True where some but not all responses are fully
     correct.
 
@@ -93,6 +95,7 @@ def mixed_accuracy_groups(is_correct: torch.Tensor) -> torch.Tensor:
     differs.
 
     Args:
-        is_correct: bool [P, G].
+        is_correct: bool [P, G]. keep: bool [P, G], False on rollouts that do not count.
     """
-    return is_correct.any(dim=1) & ~is_correct.all(dim=1)
+    kept = torch.ones_like(is_correct) if keep is None else keep
+    return (is_correct & kept).any(dim=1) & (~is_correct & kept).any(dim=1)

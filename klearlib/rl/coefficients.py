@@ -172,13 +172,19 @@ def largest_ratio(dtype: torch.dtype) -> float:
 
 
 def _check(*, eps_low: float, eps_high: float, dual_clip: float | None) -> None:
+    numbers = {"eps_low": eps_low, "eps_high": eps_high, "dual_clip": dual_clip}
+    for name, value in numbers.items():
+        optional = name == "dual_clip" and value is None
+        if not optional and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{name} must be a number, got {value!r}")
     if not 0 <= eps_low <= 1:
         raise ValueError(f"eps_low is an offset below 1 and must be in [0, 1], got {eps_low}")
     if not (math.isfinite(eps_high) and eps_high >= 0):
         raise ValueError(f"eps_high is an offset above 1 and must be >= 0, got {eps_high}")
-    if dual_clip is not None and not dual_clip > 1 + eps_high:
+    if dual_clip is not None and not 1 + eps_high < dual_clip < math.inf:
         raise ValueError(
-            f"dual_clip must be above 1 + eps_high = {1 + eps_high}, got {dual_clip}; None for none"
+            f"dual_clip must be above 1 + eps_high = {1 + eps_high} and finite, got {dual_clip}; "
+            "None for none"
         )
 
 

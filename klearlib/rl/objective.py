@@ -8,9 +8,13 @@ curves.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from klearlib.rl.coefficients import Rule, coefficient
+
+_DTYPES = (torch.float32, torch.float64)
 
 
 def policy_loss(
@@ -49,25 +53,24 @@ def policy_loss(
             denominator that is not positive.
     """
     mask = _checked_mask(logp, loss_mask)
-    if logp_old.shape != logp.shape:
+    if not isinstance(rule, Rule):
+        raise ValueError(f"rule must be a value of klearlib.rl.coefficients, got {rule!r}")
+    if logp_old.shape != logp.shape or logp_old.dtype not in _DTYPES:
         raise ValueError(
-            f"logp_old must have the shape of logp {tuple(logp.shape)}, got {tuple(logp_old.shape)}"
+            f"logp_old must be float32 or float64 {tuple(logp.shape)} as logp, "
+            f"got {logp_old.dtype} {tuple(logp_old.shape)}"
         )
+    if not advantages.is_floating_point():
+        raise ValueError(f"advantages must be floating point, got {advantages.dtype}")
     if advantages.ndim == 1:
         advantages = advantages[:, None]
-    if advantages.ndim != 2 or advantages.shape[0] != logp.shape[0]:
+    if advantages.ndim != 2 or advantages.shape not in (logp.shape, (logp.shape[0], 1)):
         raise ValueError(
-            f"advantages must be [N] or [N, T] with N = {logp.shape[0]}, "
+            f"advantages must be [N] or [N, T] for logp {tuple(logp.shape)}, "
             f"got {tuple(advantages.shape)}"
         )
     log_ratio = torch.where(mask, logp.detach() - logp_old, 0.0)
-    within = None
-    if log_ratio_clamp is not None:
-        within = log_ratio.abs() <= log_ratio_clamp
-        log_ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp)
-    weight = coefficient(log_ratio.exp(), advantages, rule) * advantages
-    if within is not None:
-        weight = weight * within
+    weight = token_weights(log_ratio, advantages, rule=rule, log_ratio_clamp=log_ratio_clamp)
     # Masked positions are replaced before the product: a NaN there would survive a multiplication
     # by 0.
     kept = torch.where(mask, logp, 0.0)
@@ -80,6 +83,26 @@ def policy_loss(
     else:
         raise ValueError(f"normalizer must be 'token' or 'sequence', got {normalizer!r}")
     return -total / _checked_denominator(denominator, count)
+
+
+def token_weights(
+    log_ratio: torch.Tensor,
+    advantages: torch.Tensor,
+    *,
+    rule: Rule,
+    log_ratio_clamp: float | None = None,
+) -> torch.Tensor:
+    """F * A of each token: minus its gradient in `policy_loss`, before the denominator.
+
+    Args:
+        log_ratio: logp - logp_old; advantages: broadcasts with it; log_ratio_clamp: as in
+            `policy_loss`.
+    """
+    if log_ratio_clamp is None:
+        return coefficient(log_ratio.exp(), advantages, rule) * advantages
+    within = log_ratio.abs() <= log_ratio_clamp
+    ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
+    return coefficient(ratio, advantages, rule) * advantages * within
 
 
 def positive_lm_loss(
@@ -119,9 +142,10 @@ def positive_lm_loss(
 
 
 def _checked_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
-    if logp.ndim != 2 or not logp.is_floating_point():
+    if logp.ndim != 2 or logp.dtype not in _DTYPES:
         raise ValueError(
-            f"logp must be floating point [N, T], got {logp.dtype} {tuple(logp.shape)}"
+            f"logp must be float32 or float64 [N, T] (half precision rounds ratios: use "
+            f"logp.float()), got {logp.dtype} {tuple(logp.shape)}"
         )
     if loss_mask.shape != logp.shape:
         raise ValueError(
@@ -136,6 +160,6 @@ def _checked_denominator(
 ) -> torch.Tensor | float:
     if denominator is None:
         return count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)
-    if not denominator > 0:
-        raise ValueError(f"denominator must be positive, got {denominator}")
+    if not 0 < denominator < math.inf:
+        raise ValueError(f"denominator must be positive and finite, got {denominator}")
     return denominator

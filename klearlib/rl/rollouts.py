@@ -48,7 +48,7 @@ def form_batch(groups: Sequence[Group], settings: RLSettings) -> RolloutBatch:
         kept_groups = nonzero_groups(advantages)
     elif settings.zero_advantage_filter == "accuracy":
         correct = torch.tensor([[v.correct for v in group.verdicts] for group in groups])
-        kept_groups = mixed_accuracy_groups(correct)
+        kept_groups = mixed_accuracy_groups(correct, keep=kept)
     else:
         kept_groups = torch.ones(len(groups), dtype=torch.bool)
     return RolloutBatch(tuple(groups), advantages, kept_groups, kept)

@@ -15,7 +15,7 @@ class RLSettings:
     Schedule: `num_steps` rollout batches of `num_problems` problems x `group_size` responses, each
     followed by one optimiser update for every `mini_batch_problems` problems that survive the
     filter. `benchmarks` maps the name of each benchmark to the number of problems that it must
-    have.
+    have, `num_validation` is that of the validation set.
     """
 
     num_steps: int
@@ -29,6 +29,7 @@ class RLSettings:
     eval_responses: int
     validation_responses: int
     benchmarks: dict[str, int]
+    num_validation: int
     temperature: float
     normalizer: str
     loss_denominator: str
@@ -57,6 +58,7 @@ class RLSettings:
             "eval_every",
             "eval_responses",
             "validation_responses",
+            "num_validation",
             "micro_batch_tokens",
             "checkpoint_every",
         ):
@@ -75,6 +77,8 @@ class RLSettings:
         for name in ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"):
             if getattr(self, name) < 0:
                 raise ParameterError(f"{name} must be >= 0, got {getattr(self, name)}")
+        if self.log_ratio_clamp is not None and not self.log_ratio_clamp > 0:
+            raise ParameterError(f"log_ratio_clamp must be positive, got {self.log_ratio_clamp}")
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")

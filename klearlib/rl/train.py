@@ -185,7 +185,9 @@ def _evaluate(
         for name, size in settings.benchmarks.items()
     ]
     if step in (0, settings.num_steps):
-        plan.append(("validation", None, settings.validation_responses, 1.0, 1.0))
+        plan.append(
+            ("validation", settings.num_validation, settings.validation_responses, 1.0, 1.0)
+        )
     for name, size, num_responses, temperature, top_p in plan:
         record = evaluate(
             model,

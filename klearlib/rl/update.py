@@ -11,8 +11,8 @@ from klearlib.policy.load import autocast
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.records import TokenBatch
 from klearlib.rl.batches import micro_batches, num_loss_tokens, num_positive_tokens, token_batch
-from klearlib.rl.coefficients import CORNERS, Rule, coefficient, corner_masks
-from klearlib.rl.objective import policy_loss, positive_lm_loss
+from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
+from klearlib.rl.objective import policy_loss, positive_lm_loss, token_weights
 from klearlib.rl.rollouts import Row
 
 # Tokens whose logits are held at once; with 152,000 words in float32 that is 1.2 GB.
@@ -106,7 +106,7 @@ def update(
         (policy + alpha * lm).backward()
         sums.policy_loss += policy.item()
         sums.lm_loss += lm.item()
-        _observe(sums, batch, logp.detach(), entropy, rule, first_of_step)
+        _observe(sums, batch, logp.detach(), entropy, rule, log_ratio_clamp, first_of_step)
     sums.num_positive_tokens += positives
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
     if torch.isfinite(norm):
@@ -158,6 +158,7 @@ def _observe(
     logp: torch.Tensor,
     entropy: torch.Tensor,
     rule: Rule,
+    log_ratio_clamp: float | None,
     first_of_step: bool,
 ) -> None:
     mask = batch.loss_mask
@@ -165,7 +166,8 @@ def _observe(
     advantages = batch.advantages[:, None].expand_as(logp)[mask]
     ratio = log_ratio.exp()
     # |F A| is the size of a token's gradient with respect to its own log-probability.
-    pull = (coefficient(ratio, advantages, rule) * advantages).abs().double()
+    weights = token_weights(log_ratio, advantages, rule=rule, log_ratio_clamp=log_ratio_clamp)
+    pull = weights.abs().double()
     for corner, inside in corner_masks(ratio, advantages, rule).items():
         sums.corner_tokens[corner] += int(inside.sum())
         sums.corner_gradient[corner] += float(pull[inside].sum())

@@ -12,14 +12,31 @@ from klearlib.run.files import sha256_file
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT, DONE, PROGRESS = "checkpoint.json", "done.json", "progress.json"
 SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
-SMALL_FILE_BYTES = 1_000_000  # up to here verifying reads the content, above only the size
+PLAN_HASHES_BELOW = 64_000_000  # bytes: what a plan can read again of each file in a moment
+
+# What we write under each key that is asked for; a float may be whole.
+_TYPES = {
+    "files": dict,
+    "provenance": dict,
+    "seconds": float,
+    "bytes": int,
+    "sha256": str,
+    "state": str,
+    "lengths": dict,
+    METRICS: int,
+    TIMINGS: int,
+    "step": int,
+    "done": int,
+    "total": int,
+    "updated": float,
+}
 
 
 def read_metrics(path: Path | str) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl in order, each joined with the timings of its step.
 
     A stage may still be writing: a line without its end is left out. No file: an empty list.
-    Raises DamagedEntry for a line that is no JSON.
+    Raises DamagedEntry for a line that is no JSON object with a step.
     """
     timings = {line["step"]: line for line in _read_lines(Path(path) / TIMINGS)}
     return [{**timings.get(line["step"], {}), **line} for line in _read_lines(Path(path) / METRICS)]
@@ -31,26 +48,27 @@ def read_progress(path: Path | str) -> dict[str, Any] | None:
     and for what a power cut left, as nothing but a display depends on it.
     """
     try:
-        return read_own_json(Path(path) / PROGRESS, "updated")
+        return read_own_json(Path(path) / PROGRESS, "done", "total", "updated")
     except DamagedEntry:
         return None
 
 
-def verify_entry(path: Path | str, *, contents: bool = True) -> None:
+def verify_entry(path: Path | str, *, hash_below: float = PLAN_HASHES_BELOW) -> None:
     """Raise DamagedEntry unless the files of a finished stage are those that it wrote.
 
-    Compared are the sizes of all files and, with `contents`, the sha256 of those below
-    `SMALL_FILE_BYTES`.
+    Compared are the sizes of all files and the sha256 of those below `hash_below` bytes: 0 for the
+    sizes alone, infinity for every file.
     """
     path = Path(path)
     for name, expected in read_own_json(path / DONE, "files")["files"].items():
+        _require(expected, ("bytes", "sha256"), path / DONE)
         file = path / name
         if not file.is_file():
             raise damaged(path, file, "is missing")
         found = file.stat().st_size
         if found != expected["bytes"]:
             raise damaged(path, file, f"has {found} bytes, not the {expected['bytes']} written")
-        if contents and found < SMALL_FILE_BYTES and sha256_file(file) != expected["sha256"]:
+        if found < hash_below and sha256_file(file) != expected["sha256"]:
             raise damaged(path, file, "has another content than was written")
 
 
@@ -59,24 +77,44 @@ def damaged(folder: Path, file: Path, what: str) -> DamagedEntry:
     return DamagedEntry(f"{file} {what}: delete the folder {folder}, then run again")
 
 
-def read_own_json(file: Path, needs: str) -> dict[str, Any]:
-    """A JSON object that we wrote; raises DamagedEntry unless it is one with the key `needs`."""
+def read_own_json(file: Path, *keys: str) -> dict[str, Any]:
+    """A JSON object that we wrote, in done.json, checkpoint.json or progress.json.
+
+    Raises DamagedEntry unless it has `keys`, each with a value of the type that we write.
+    """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise damaged(file.parent, file, "is missing") from None
     except ValueError as error:
         raise damaged(file.parent, file, "is not the JSON that was written") from error
-    if not isinstance(value, dict) or needs not in value:
-        raise damaged(file.parent, file, f"has no {needs!r}")
+    _require(value, keys, file)
+    if "lengths" in keys:
+        _require(value["lengths"], (METRICS, TIMINGS), file)
     return value
+
+
+def _require(value: object, keys: tuple[str, ...], file: Path) -> None:
+    if not isinstance(value, dict):
+        raise damaged(file.parent, file, "holds no JSON object where one was written")
+    for key in keys:
+        if not _is(value.get(key), _TYPES[key]):
+            raise damaged(file.parent, file, f"has no valid {key!r}")
+
+
+def _is(value: object, kind: type) -> bool:
+    kinds = (int, float) if kind is float else kind
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
+        lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+        values = [json.loads(line) for line in lines]
+    except ValueError as error:  # no text at all is one, too
         raise damaged(file.parent, file, "holds a line that is no JSON") from error
+    for value in values:
+        _require(value, ("step",), file)
+    return values

@@ -43,21 +43,42 @@ def one_line_failures(path: Path | str) -> Iterator[None]:
         raise write_failure(error, error.filename or path) from error
 
 
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write `text` to `path` so that a reader, or a kill at any moment, sees all of it or none.
+def write_bytes(
+    path: Path | str, content: bytes, *, durable: bool = True, make_folder: bool = False
+) -> Path:
+    """Write `content` to `path` so that a reader, or a kill at any moment, sees all of it or none.
 
-    durable: also survive a power cut (fsync), which takes milliseconds.
+    durable: also survive a power cut (fsync), which takes milliseconds. make_folder: make the
+    folder of `path` where it is absent. Returns `path`. Raises KlearError where the file cannot be
+    written; the file that was there stays.
     """
+    path = Path(path)
+    # Two processes, and two threads of one, may write the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
-    with one_line_failures(path):
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+    try:
+        with one_line_failures(path):
+            if make_folder:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
             if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if durable:
-            sync_folder(path.parent)
+                sync_folder(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the fault that led here is the one to tell
+            temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_text(
+    path: Path | str, text: str, *, durable: bool = True, make_folder: bool = False
+) -> Path:
+    """`write_bytes` of `text` in UTF-8."""
+    return write_bytes(path, text.encode(), durable=durable, make_folder=make_folder)
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:

@@ -160,7 +160,7 @@ class RunFolder:
         import torch
 
         file = self.path / commit["state"]
-        if not file.exists() or sha256_file(file) != commit["sha256"]:
+        if not file.is_file() or sha256_file(file) != commit["sha256"]:
             raise damaged(self.path, file, "is not the state that was saved")
         self._seconds_before = commit["seconds"]
         # weights_only=False: the file was just verified to be the one that we wrote.
@@ -224,11 +224,13 @@ class RunFolder:
 
     def _commit(self) -> dict[str, Any] | None:
         file = self.path / CHECKPOINT
-        return read_own_json(file, "sha256") if file.exists() else None
+        if not file.exists():
+            return None
+        return read_own_json(file, "step", "state", "sha256", "lengths", "seconds")
 
     def _sweep(self, keep: str) -> None:
         """Remove states that no checkpoint names and what a kill left half written."""
-        for file in [*self.path.glob(_STATES), *self.path.glob(_HALF_WRITTEN)]:
+        for file in [*self.path.glob(_STATES), *self.path.rglob(_HALF_WRITTEN)]:
             # the spec is written by the parent, maybe at this moment
             if file.name != keep and not file.name.startswith(f".{SPEC}"):
                 file.unlink(missing_ok=True)
@@ -236,5 +238,5 @@ class RunFolder:
 
 def _result_files(path: Path) -> list[Path]:
     not_part = {path / name for name in _NOT_PART_OF_RESULT}
-    not_part.update(path.glob(_STATES), path.glob(_HALF_WRITTEN))
+    not_part.update(path.glob(_STATES), path.rglob(_HALF_WRITTEN))
     return [file for file in sorted(path.rglob("*")) if file.is_file() and file not in not_part]

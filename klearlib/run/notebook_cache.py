@@ -51,6 +51,46 @@ def digests(notebook: dict, params) -> dict[str, str]:
     }
 
 
+def read_notebook(path: Path) -> dict:
+    """An .ipynb as JSON, with all that this library reads of one.
+
+    Raises:
+        ParameterError: the file is cut off or no notebook, or its estimates are no numbers.
+    """
+    try:
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _no_notebook(path, str(error)) from None
+    if not isinstance(notebook, dict):
+        raise _no_notebook(path, "no JSON object")
+    for name, kind in (("cells", list), ("metadata", dict)):
+        if not isinstance(notebook.get(name), kind):
+            raise _no_notebook(path, f"no {name}")
+    for index, cell in enumerate(notebook["cells"]):
+        if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
+            raise _no_notebook(path, f"cell {index} has no cell_type")
+        source = cell.get("source")
+        lines = source if isinstance(source, list) else [source]
+        if not all(isinstance(line, str) for line in lines):
+            raise _no_notebook(path, f"cell {index} has no source")
+    estimates = estimates_s(notebook)
+    if not isinstance(estimates, dict) or not all(
+        isinstance(seconds, int | float) for seconds in estimates.values()
+    ):
+        raise _no_notebook(path, "metadata.klear.estimate_s must give seconds by profile")
+    return notebook
+
+
+def estimates_s(notebook: dict) -> dict[str, float]:
+    """The seconds that a notebook says it takes, by profile; empty where it says nothing."""
+    stated = notebook["metadata"].get("klear", {})
+    return stated.get("estimate_s", {}) if isinstance(stated, dict) else {}
+
+
+def _no_notebook(path: Path, why: str) -> ParameterError:
+    return ParameterError(f"{path} is no notebook ({why}): restore it from version control")
+
+
 def imported_modules(notebook: dict) -> list[str]:
     """The modules of klearlib that a notebook's cells import."""
     names: set[str] = set()
@@ -60,7 +100,9 @@ def imported_modules(notebook: dict) -> list[str]:
         try:
             tree = ast.parse(_source(cell))
         except SyntaxError as error:
-            raise ParameterError(f"a cell is no Python ({error.msg}): {error.text}") from None
+            raise ParameterError(
+                f"a cell is no Python ({error.msg}): {(error.text or '').strip()}"
+            ) from None
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names.update(alias.name for alias in node.names)
@@ -82,6 +124,8 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
     except FileNotFoundError:
         return "not run here yet"
     except (ValueError, KeyError, TypeError):
+        return f"{CACHE} is damaged"
+    if not isinstance(known, dict) or not isinstance(artefacts, dict):
         return f"{CACHE} is damaged"
     changed = [name for name, digest in wanted.items() if known.get(name) != digest]
     if changed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.params import (
     check,
     load_profile,
+    miniature,
     missing_assets,
     notebooks_of,
     record_of,
@@ -31,6 +31,8 @@ from klearlib.run.kernel import NotebookError, StopSignals, execute, streamed
 from klearlib.run.notebook_cache import (
     LOG,
     digests,
+    estimates_s,
+    read_notebook,
     remember,
     seconds_last_time,
     why_not_cached,
@@ -79,7 +81,8 @@ def plan(
 
     Raises:
         ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
-            its notebook.
+            its notebook or with a damaged one, a profile without the embedded world that one of
+            its notebooks needs.
     """
     planned = [_planned(profile, name, force, workers) for name in _chosen(profile, only)]
     changes = any(each.state == WILL_RUN for each in planned)
@@ -194,19 +197,20 @@ def _planned(profile: str, name: str, force: bool, workers: int | None) -> Plann
     if workers is not None and "workers" in {each.name for each in _fields(name)}:
         values["workers"] = workers
     params = check(name, values)
+    if getattr(params, "needs_world", False):
+        miniature(profile)  # refuses a profile that has none
     path = root() / "notebooks" / f"{name}.ipynb"
     if not path.is_file():
         raise ParameterError(f"params/{profile}/{name}.yaml has no notebook {_relative(path)}")
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook = read_notebook(path)
     of = digests(notebook, params)
     folder = results_dir(profile) / name
     why = "forced" if force else why_not_cached(folder, of)
-    stated = notebook["metadata"].get("klear", {}).get("estimate_s", {})
     return PlannedNotebook(
         notebook=name,
         state=WILL_RUN if why else CACHED,
         why=why,
-        estimate_s=stated.get(profile, seconds_last_time(folder)),
+        estimate_s=estimates_s(notebook).get(profile, seconds_last_time(folder)),
         missing=tuple(missing_assets(params)),
         values=values,
         digests=of,

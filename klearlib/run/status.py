@@ -78,5 +78,5 @@ def _progress(folder: Path) -> str:
 def _label(folder: Path) -> str:
     try:
         return json.loads((folder / SPEC).read_text(encoding="utf-8"))["label"]
-    except (OSError, ValueError, KeyError):  # a run that only begins has no spec yet
+    except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
         return ""

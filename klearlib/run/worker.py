@@ -3,7 +3,8 @@
 It computes with one thread, so that a sum has the same order on every machine with the same
 kernels; holds the folder's lock, so that a stage never runs twice at a time; saves its state when
 asked to stop; and dies, with all that it started, when its parent does. Exit codes: 0 done,
-`STOPPED` stopped with the state saved, 1 an error, whose text is the end of log.txt.
+`STOPPED` stopped with the state saved, 1 an error, whose text is the end of log.txt: one line
+where a user may have caused it, which a ValueError always may.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import ctypes
 import fcntl
 import importlib
 import json
+import math
 import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from klearlib.errors import KlearError, Stopped
-from klearlib.run.entry import DONE, LOCK
+from klearlib.run.entry import DONE, LOCK, verify_entry
 from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
@@ -46,15 +49,24 @@ def main(argv: list[str]) -> int:
         print(f"stopped: {error}", flush=True)
         return STOPPED
     except KlearError as error:
-        print(f"{ERROR_PREFIX}{error}", flush=True)
+        _tell(error)
+        return 1
+    except ValueError as error:
+        traceback.print_exc()  # a parameter or a bug: the log keeps what the line leaves out
+        _tell(f"{type(error).__name__}: {error}")
         return 1
     except OSError as error:
         if error.errno not in EXPLAINED:
             raise  # a bug wants its traceback
         where = error.filename or Path(argv[0]).parent
-        print(f"{ERROR_PREFIX}{write_failure(error, where)}", flush=True)
+        _tell(write_failure(error, where))
         return 1
     return 0
+
+
+def _tell(error: Exception | str) -> None:
+    """The one line that `job.end` looks for in the log."""
+    print(ERROR_PREFIX + " ".join(str(error).split()), flush=True)
 
 
 def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
@@ -75,6 +87,8 @@ def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
         if stop_requested():
             raise Stopped("a stop was asked for before the first step")
         inputs = {name: runs_dir / place for name, place in spec["inputs"].items()}
+        for place in inputs.values():
+            verify_entry(place, hash_below=math.inf)
         target(folder, inputs, **spec["params"])
         folder.finish()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from klearlib.errors import Stopped
+from klearlib.errors import KlearError, Stopped
 from klearlib.policy.load import autocast, load_policy, save_policy
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.run.seeding import derive_seed
@@ -81,7 +81,14 @@ def fit(
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
+        KlearError: an example is longer than the model has positions.
     """
+    longest = max(len(example.ids) for example in examples)
+    if longest > model.config.max_position_embeddings:
+        raise KlearError(
+            f"the longest example has {longest} tokens, the model "
+            f"{model.config.max_position_embeddings} positions: raise max_positions"
+        )
     model.train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.0

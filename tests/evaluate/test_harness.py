@@ -1,12 +1,14 @@
 """Evaluation keeps everything it measured, in the right places, through saving and loading."""
 
 import dataclasses
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
 
-from klearlib.errors import DamagedEntry
+from klearlib.errors import DamagedEntry, KlearError
 from klearlib.evaluate import harness
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
@@ -124,6 +126,21 @@ def test_round_trip(measured, tmp_path):
     save_record(record, tmp_path / "deep" / "math_a-00010.npz")
     assert_equal_records(load_record(tmp_path / "deep" / "math_a-00010.npz"), record)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["math_a-00010.npz"]
+
+
+def test_failed_write_keeps_what_was_there(measured, tmp_path, monkeypatch):
+    path = tmp_path / "x.npz"
+    save_record(measured[3], path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(KlearError, match=rf"^no space left for {path}: free some disk space"):
+        save_record(dataclasses.replace(measured[3], benchmark="other"), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_same_record_same_bytes(measured, tmp_path):

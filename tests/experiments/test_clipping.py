@@ -31,13 +31,16 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def finish(stage, *, rates: dict[int, float], corner_share: float, norm: float = 1.0) -> None:
-    """A finished run whose every problem is right at the given rate of its 8 responses, by step."""
+def finish(stage, *, rates: dict[int, float], corner_share: float, **changed) -> None:
+    """A finished run whose every problem is right at the given rate of its 8 responses, by step;
+    `changed` replaces metrics of the last ten steps."""
     folder = RunFolder(stage.folder(runs_dir()))
     folder.load_checkpoint()
     for step in range(1, PARAMS.num_steps + 1):
-        line = dict.fromkeys(METRICS, 0.5) | {"step": step, "train/grad_norm": norm}
+        line = dict.fromkeys(METRICS, 0.5) | {"step": step, "train/skipped_updates": 0}
+        line |= {"rollout/judge_failures": 0}
         line |= {name: corner_share for name in METRICS if "token_share" in name}
+        line |= changed.get("metrics", {}) if step > 10 else {}
         folder.append_metrics(line)
     offset = stage.params["seed"] + 2 * PARAMS.rules.index(stage.params["rule"]["name"])
     for step, rate in rates.items():
@@ -146,9 +149,40 @@ def test_half_a_run_is_paired_by_the_seeds_that_all_rules_have(project):
     ]  # fmt: skip
 
 
-def test_an_exploding_gradient_norm_is_not_stable(project):
-    finish_all({"clip_higher": 0.5, "gppo": 0.5, "cispo": 0.5}, norm=float("nan"))
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"train/grad_norm": 5.0},
+        # All updates skipped, and one of several: a gradient that is not finite is never a gap.
+        {"train/grad_norm": None, "train/skipped_updates": 8},
+        {"train/grad_norm": 0.5, "train/skipped_updates": 1},
+    ],
+)
+def test_a_diverging_run_is_not_stable(project, metrics):
+    finish_all({"clip_higher": 0.5, "gppo": 0.5, "cispo": 0.5}, metrics=metrics)
     assert verdict_of("C3")["verdict"] == "opposite"
+
+
+def test_steps_without_an_update_are_no_instability(project):
+    finish_all({"clip_higher": 0.5, "gppo": 0.5, "cispo": 0.5}, metrics={"train/grad_norm": None})
+    assert verdict_of("C3")["verdict"] == "inconclusive"  # 10 steps are too few to tell
+
+
+def test_runs_that_never_trained_have_no_power_and_publish(project):
+    nothing = {name: None for name in METRICS if "share" in name}
+    for (_, _), stage in clipping.arms(PARAMS).items():
+        finish(stage, rates={0: 0.25, 20: 0.25}, corner_share=None, metrics=nothing)
+    assert verdict_of("C1")["verdict"] == "no power"
+    clipping_section.publish(PARAMS)
+
+
+def test_a_changed_rule_is_not_the_papers(project):
+    finish_all({"clip_higher": 0.5, "gppo": 0.75, "cispo": 0.5})
+    changed = dataclasses.replace(PARAMS, options={"dual_clip": 10.0})
+    words = {v["claim"]: v for v in clipping_section.verdicts(changed)}
+    assert words["C1"]["verdict"] == "not run" and "dual_clip" in words["C1"]["reason"]
+    section = json.loads(clipping_section.publish(changed).read_text())
+    assert "dual_clip: 10.0" in section["notes"][0]
 
 
 def test_publishing_the_same_results_again_changes_no_byte(project):

@@ -38,7 +38,7 @@ def test_sizes(world):
         "math_b": BENCHMARK_SIZE,
     }
     assert BENCHMARK_SIZE == 30
-    assert len(rows(world / "sft.jsonl")) == 300 and len(rows(world / "corpus.jsonl")) == 200
+    assert len(rows(world / "sft.jsonl")) == 600 and len(rows(world / "corpus.jsonl")) == 200
 
 
 def test_answers_are_right_and_ids_and_prompts_unique(world):

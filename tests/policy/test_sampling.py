@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from klearlib.errors import KlearError
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.policy.sampling import SamplingSettings, _cut, sample_groups
@@ -240,3 +241,16 @@ def test_record_holds_every_setting():
         "seed": 3,
         "batch_rows": 1024,
     }
+
+
+def test_more_positions_than_the_model_has_are_refused(tiny_policy, tiny_tokenizer):
+    settings = SamplingSettings(
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        max_tokens=tiny_policy.config.max_position_embeddings,
+        seed=0,
+    )
+    problem = Problem(id="p", prompt="Start with 1.", answer="1")
+    with pytest.raises(KlearError, match="positions, the model has"):
+        sample_groups(tiny_policy, tiny_tokenizer, [problem], group_size=1, settings=settings)

@@ -173,7 +173,18 @@ def test_scores_too_coarse_to_show_noise_are_no_evidence():
     assert measured[0].result.p_value == 0
     corrected = holm_in_notebook({"C1": measured})["C1"]
     out = well_formed(decide_ordering(claim("C1"), corrected, power=POWER, paper_scale=False))
-    assert out["verdict"] == "inconclusive" and "coarse" in out["settle"]
+    assert out["verdict"] == "inconclusive" and "too coarse for an interval" in out["settle"]
+
+
+def test_a_mean_of_exactly_zero_is_not_called_coarse():
+    a = np.array([[0.3, 0.1, 0.5], [0.2, 0.6, 0.4]])
+    pair = [measure(name, a, a[:, ::-1]) for name in (CLIP, CISPO)]
+    result = pair[0].result
+    assert abs(result.difference) < 1e-12 and result.low < 0 < result.high
+    corrected = holm_in_notebook({"C1": pair})["C1"]
+    out = well_formed(decide_ordering(claim("C1"), corrected, power=POWER, paper_scale=False))
+    assert "coarse" not in out["settle"] and "enough" not in out["settle"]
+    assert f"{CLIP}: the mean difference is 0, so no number of seeds can be given" in out["settle"]
 
 
 def hand_made(difference, p_value, num_seeds=4):
@@ -201,7 +212,7 @@ def test_settle_names_seeds_or_says_that_seeds_will_not_do():
     a = noise - noise.mean() + 0.01
     out = holm_in_notebook({"C1": [measure(CLIP, a, np.zeros_like(a))]})["C1"]
     verdict = decide_ordering(claim("C1"), out, power={CLIP: 0.1}, paper_scale=False)
-    assert "no number of seeds is enough" in verdict["settle"]
+    assert "more problems, on these 10 no number of seeds is enough" in verdict["settle"]
 
 
 def test_measured_text_has_numbers_interval_and_n():
@@ -314,6 +325,17 @@ def test_truth_table_of_stability():
     assert stability(lambda arms: arms.pop("cispo")) == "inconclusive"
     assert stability(scale=0.0) == "inconclusive"
     assert stability(lambda arms: arms.update(gppo=[[math.nan]] * 3)) == "opposite"
+
+
+def test_stability_speaks_of_arms_by_their_names():
+    arms = {arm: runs() for arm in ("gppo", "clip_higher")}
+    short = decide_stability(claim("C3"), arms, paper_scale=False)
+    assert "GRPO w/ Clip-Higher: 100.0 % below" in short["measured"]
+    assert short["reason"] == "missing: CISPO"
+    arms["clip_higher"][0][-1] = math.inf
+    broken = decide_stability(claim("C3"), arms, paper_scale=False)
+    assert broken["reason"] == "not stable: GRPO w/ Clip-Higher"
+    assert not [text for text in broken.values() if "clip_higher" in str(text)]
 
 
 def test_the_papers_own_curves_pass_both_rules():

@@ -79,7 +79,7 @@ def test_what_is_no_table_is_an_error(text):
 
 
 def test_a_failed_write_leaves_the_old_table(tmp_path, monkeypatch):
-    from klearlib.report import files
+    from klearlib.run import files
 
     frame = pd.DataFrame({"score": [0.5]})
     path = write_table(frame, tmp_path, "scores")["csv"]

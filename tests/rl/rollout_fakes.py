@@ -8,7 +8,7 @@ from klearlib.rl.settings import RLSettings
 SETTINGS = {
     "num_steps": 3,
     "num_problems": 6,
-    "group_size": 4,
+    "group_size": 8,
     "mini_batch_problems": 2,
     "learning_rate": 2e-4,
     "alpha": 0.0,
@@ -17,6 +17,7 @@ SETTINGS = {
     "eval_responses": 1,
     "validation_responses": 2,
     "benchmarks": {},
+    "num_validation": 6,
     "temperature": 1.0,
     "normalizer": "token",
     "loss_denominator": "mini_batch",

@@ -7,6 +7,7 @@ import torch
 from rollout_fakes import group, row, settings
 
 from klearlib.records import Problem, Response
+from klearlib.rl.advantages import mixed_accuracy_groups
 from klearlib.rl.batches import micro_batches, num_loss_tokens, num_positive_tokens, token_batch
 from klearlib.rl.rollouts import form_batch, mini_batches
 from klearlib.verify.groups import judge_groups
@@ -194,3 +195,11 @@ def test_problem_without_an_answer_is_refused():
         judge_groups(
             [Problem("a", "?")], [[_response("x")]], format_scores="penalty", format_penalty=0.0
         )
+
+
+def test_accuracy_filter_does_not_look_at_dropped_rollouts():
+    """Correct, correct and a truncated wrong one: what is left agrees, so nothing is learnt."""
+    correct = torch.tensor([[True, True, False]])
+    kept = torch.tensor([[True, True, False]])
+    assert mixed_accuracy_groups(correct).tolist() == [True]
+    assert mixed_accuracy_groups(correct, keep=kept).tolist() == [False]

@@ -79,7 +79,7 @@ def test_seeds_and_steps_draw_different_rollouts_of_the_problems_in_order(
     assert sorted(drawn) == sorted(ids), "sixty problems in ten steps of six are one epoch"
     # Another epoch has another order, and so has another seed.
     assert calls[10][0] != calls[0][0] != calls[11][0]
-    assert {group_size for _, group_size, _ in calls} == {4}
+    assert {group_size for _, group_size, _ in calls} == {8}
     assert len({settings.seed for _, _, settings in calls}) == 12
     for _, _, settings in calls:
         assert (settings.temperature, settings.top_p, settings.top_k) == (1.0, 1.0, 0)
@@ -95,27 +95,27 @@ def test_step_without_a_mixed_group_updates_nothing(inputs, tmp_path):
 
 
 def test_training_makes_right_answers_likelier(inputs, tmp_path):
-    """The sign of everything at once: some steps on few problems lift their reward."""
-    small = tmp_path / "world"
-    small.mkdir()
+    """The sign of everything at once: twenty steps on one problem more than double its reward."""
+    world = tmp_path / "world"
+    world.mkdir()
+    first = (inputs["world"] / "train.jsonl").read_text().splitlines(keepends=True)[0]
     for name in ("train", "validation"):
-        text = (inputs["world"] / "train.jsonl").read_text().splitlines(keepends=True)
-        (small / f"{name}.jsonl").write_text("".join(text[:6]))
+        (world / f"{name}.jsonl").write_text(first)
     run(
         tmp_path / "run",
-        {"world": small, "sft": inputs["sft"]},
-        num_steps=25,
-        num_problems=6,
-        group_size=16,
-        mini_batch_problems=3,
+        {"world": world, "sft": inputs["sft"]},
+        num_steps=20,
+        num_problems=1,
+        mini_batch_problems=1,
+        group_size=64,
         learning_rate=1e-3,
-        validation_responses=32,
-        micro_batch_tokens=4000,
-        eval_every=100,
+        validation_responses=200,
+        micro_batch_tokens=8000,
     )
     records = [load_record(p) for p in sorted((tmp_path / "run" / "evaluations").iterdir())]
     before, after = (float(np.mean(record.correct)) for record in records)
-    assert after > before + 0.1
+    # Measured over four worlds and three problems: from 0.16 .. 0.26 to 0.5 .. 0.9.
+    assert after > before + 0.15
 
 
 def test_benchmark_of_another_size_is_refused(inputs, tmp_path):

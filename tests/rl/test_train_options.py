@@ -81,7 +81,7 @@ def test_drop_truncated_trains_on_finished_rollouts_alone(inputs, tmp_path, monk
 def test_filter_off_trains_on_every_group(inputs, tmp_path):
     (line,) = run(tmp_path, inputs, num_steps=1, zero_advantage_filter="off")
     assert line["rollout/groups_trained"] == 6 and line["train/num_updates"] == 3
-    tokens = line["rollout/response_tokens_mean"] * 24
+    tokens = line["rollout/response_tokens_mean"] * 48
     assert line["train/num_tokens"] == pytest.approx(tokens)
 
 

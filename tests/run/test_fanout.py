@@ -17,7 +17,7 @@ from killing import alive, wait_until
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
 from klearlib.run import fanout, job
 from klearlib.run.fanout import run_stages
-from klearlib.run.folder import read_metrics
+from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 
@@ -93,6 +93,7 @@ def test_bad_workers(tmp_path, workers):
         ("asset", r"^arm 1 \(f/\w+\) failed: no model toy-8b: download it, then run again \(log: "),
         ("kill", r"^arm 1 .* was killed by SIGKILL .*: running again starts it anew; log: "),
         ("full disk", r"^arm 1 .* failed: no space left for .*weights: free some disk space"),
+        ("value", r"^arm 1 .* failed: ValueError: eps_low is 2: give less than 1 \(log: .*\)$"),
         ("bug", r"(?s)^arm 1 .* failed with exit code 1; log: .*log.txt.*RuntimeError: the toy"),
     ],
 )
@@ -102,6 +103,8 @@ def test_failure_of_an_upstream_stage_names_it(tmp_path, how, message):
         _run([_walk(0, inputs={"base": failing})], tmp_path)
     assert how == "bug" or "\n" not in str(caught.value)
     assert state(failing, tmp_path) == "absent"
+    log = (failing.folder(tmp_path) / "log.txt").read_text()
+    assert ("Traceback" in log) == (how in ("value", "bug"))
 
 
 def test_failure_stops_the_others_with_their_state_saved(tmp_path):
@@ -128,6 +131,41 @@ def test_damaged_results_are_named_before_anything_runs(tmp_path):
     with pytest.raises(DamagedEntry, match=r"end\.json .*: delete the folder .*, then run again"):
         _run([stage], tmp_path)
     assert not stage.folder(tmp_path).exists()
+
+
+def _with_weights(tmp_path):
+    """A stage, its finished upstream stage with two flipped bytes in its weights, and the line."""
+    base = Stage("base", "toy_stages:walk", {"seed": 0, "num_steps": 1})
+    folder = RunFolder(base.folder(tmp_path))
+    weights = folder.path / "model.safetensors"
+    weights.write_bytes(bytes(1_760_000))
+    folder.finish()
+    content = bytearray(weights.read_bytes())
+    content[1_000_000:1_000_002] = b"ab"
+    weights.write_bytes(content)
+    fix = f"delete the folder {folder.path}, then run again"
+    stage = Stage("walk", "toy_stages:walk", {"seed": 1, "num_steps": 1}, {"base": base})
+    return stage, f"{weights} has another content than was written: {fix}"
+
+
+def test_damaged_weights_stop_the_plan(tmp_path):
+    stage, line = _with_weights(tmp_path)
+    with pytest.raises(DamagedEntry) as caught:
+        _run([stage], tmp_path)
+    assert str(caught.value) == line
+    assert not stage.folder(tmp_path).exists()
+
+
+def test_worker_reads_weights_of_any_size(tmp_path, monkeypatch):
+    stage, line = _with_weights(tmp_path)
+    # As if they were larger than what a plan reads.
+    monkeypatch.setattr(fanout, "verify_entry", lambda folder: None)
+    with pytest.raises(StageFailed) as caught:
+        _run([stage], tmp_path)
+    log = stage.folder(tmp_path) / "log.txt"
+    assert str(caught.value) == f"walk (walk/{stage.key}) failed: {line} (log: {log})"
+    assert "starts at step" not in log.read_text()
+    assert "Traceback" not in log.read_text()
 
 
 def test_damaged_checkpoint_is_named(tmp_path):

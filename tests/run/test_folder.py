@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from klearlib.errors import DamagedEntry, KlearError
+from klearlib.run.entry import read_progress
 from klearlib.run.folder import RunFolder, read_metrics, verify_entry
 
 
@@ -79,6 +80,18 @@ def test_half_a_line_is_no_line(tmp_path):
         read_metrics(tmp_path)
 
 
+@pytest.mark.parametrize("line", [b"3", b"[]", b'"step"', b'{"a": 1}', b'{"step": []}', b"\xff"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timings.jsonl"])
+def test_line_that_is_no_object_with_a_step(tmp_path, name, line):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0}\n')
+    (tmp_path / name).write_bytes(b'{"step": 0}\n' + line + b"\n")
+    with pytest.raises(DamagedEntry) as caught:
+        read_metrics(tmp_path)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / name} h")
+    assert message.endswith(f": delete the folder {tmp_path}, then run again")
+
+
 def _flip(file):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -90,6 +103,11 @@ def _state(path):
     return file
 
 
+def _commit(path, **changes):
+    file = path / "checkpoint.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -98,6 +116,14 @@ def _state(path):
         lambda path: _state(path).unlink(),
         lambda path: (path / "checkpoint.json").write_text('{"step": 1'),
         lambda path: (path / "checkpoint.json").write_text("[]"),
+        lambda path: (path / "checkpoint.json").write_text('{"sha256": "x"}'),
+        lambda path: _commit(path, step="1"),
+        lambda path: _commit(path, step=True),
+        lambda path: _commit(path, state=None),
+        lambda path: _commit(path, state="checkpoint-9.pt"),
+        lambda path: _commit(path, seconds="long"),
+        lambda path: _commit(path, lengths={"metrics.jsonl": 0}),
+        lambda path: _commit(path, lengths={"metrics.jsonl": 0, "timings.jsonl": "0"}),
         lambda path: (path / "metrics.jsonl").write_text(""),
         lambda path: (path / "metrics.jsonl").unlink(),
     ],
@@ -189,15 +215,79 @@ def test_entry_with_changed_or_missing_file(tmp_path):
     (tmp_path / "a.json").write_text("12")
     folder.finish()
     (tmp_path / "a.json").write_text("13")
-    verify_entry(tmp_path, contents=False)
+    verify_entry(tmp_path, hash_below=0)
     with pytest.raises(DamagedEntry, match=r"a\.json has another content"):
         verify_entry(tmp_path)
     (tmp_path / "a.json").unlink()
     with pytest.raises(DamagedEntry, match=r"a\.json is missing"):
-        verify_entry(tmp_path, contents=False)
+        verify_entry(tmp_path, hash_below=0)
     (tmp_path / "done.json").write_text("")
     with pytest.raises(DamagedEntry, match=r"done\.json is not the JSON"):
         verify_entry(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {},
+        {"files": []},
+        {"files": None},
+        {"files": {"a.json": 1}},
+        {"files": {"a.json": {"bytes": "2", "sha256": "x"}}},
+        {"files": {"a.json": {"bytes": 2}}},
+    ],
+)
+def test_manifest_of_another_shape(tmp_path, value):
+    (tmp_path / "a.json").write_text("12")
+    (tmp_path / "done.json").write_text(json.dumps(value))
+    with pytest.raises(DamagedEntry) as caught:
+        verify_entry(tmp_path)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'done.json'} h")
+    assert message.endswith(f": delete the folder {tmp_path}, then run again")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("value", [[], {"updated": 1.0}, {"done": 1, "total": 2, "updated": "x"}])
+def test_progress_of_another_shape_is_none(tmp_path, value):
+    (tmp_path / "progress.json").write_text(json.dumps(value))
+    assert read_progress(tmp_path) is None
+    RunFolder(tmp_path).progress(1, 2)
+    assert read_progress(tmp_path)["total"] == 2
+
+
+def test_flipped_bytes_in_weights(tmp_path):
+    """1.76 MB, the size of the mini profile's model."""
+    file = tmp_path / "model" / "model.safetensors"
+    folder = RunFolder(tmp_path)
+    file.parent.mkdir()
+    file.write_bytes(bytes(1_760_000))
+    folder.finish()
+    verify_entry(tmp_path)
+    content = bytearray(file.read_bytes())
+    content[700_000] ^= 1
+    content[900_000] ^= 1
+    file.write_bytes(content)
+    verify_entry(tmp_path, hash_below=1_760_000)
+    for hash_below in ({}, {"hash_below": 1_760_001}, {"hash_below": math.inf}):
+        with pytest.raises(DamagedEntry) as caught:
+            verify_entry(tmp_path, **hash_below)
+        assert str(caught.value) == (
+            f"{file} has another content than was written: "
+            f"delete the folder {tmp_path}, then run again"
+        )
+
+
+def test_what_a_kill_left_half_written_is_no_result(tmp_path):
+    part = tmp_path / "evaluations" / ".x-00001.npz.17.18.tmp"
+    part.parent.mkdir()
+    folder = RunFolder(tmp_path)
+    for finish in (folder.finish, folder.load_checkpoint):
+        part.write_text("half")
+        finish()
+        assert not part.exists()
+    assert json.loads((tmp_path / "done.json").read_text())["files"] == {}
 
 
 def test_done_comes_last(tmp_path, monkeypatch):

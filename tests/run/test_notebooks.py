@@ -84,6 +84,7 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "params" / "smoke" / "00_overview.yaml").write_text("profile: smoke\n")
     (tmp_path / "params" / "smoke" / "05_clipping.yaml").write_text("num_steps: 3\n")
+    shutil.copy(REPOSITORY / "params/smoke/miniature.yaml", tmp_path / "params" / "smoke")
     put(tmp_path, "00_overview", OVERVIEW)
     put(tmp_path, "05_clipping", CLIPPING)
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
@@ -120,7 +121,7 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
 
     assert notebooks.run("smoke", workers=2) == 0
-    assert ran(project) == ["00", "05"]
+    assert ran(project) == ["05", "00"]  # the overview gathers, so it is the last
     here = json.loads((project / "results/smoke/05_clipping/here.json").read_text())
     assert here == {
         "python": sys.executable,
@@ -137,9 +138,11 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
     assert str(project) not in json.dumps(json.loads(executed)["metadata"])
     assert files(project) == {
         "smoke/.lock",
+        "smoke/00_overview.html",
         "smoke/00_overview.ipynb",
         "smoke/00_overview/cache.json",
         "smoke/00_overview/run.log",
+        "smoke/05_clipping.html",
         "smoke/05_clipping.ipynb",
         "smoke/05_clipping/cache.json",
         "smoke/05_clipping/here.json",
@@ -150,7 +153,7 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
     assert set(state_of(workers=1).values()) == {("cached", "")}
     built = len(reports)
     assert notebooks.run("smoke") == 0
-    assert ran(project) == ["00", "05"]
+    assert ran(project) == ["05", "00"]
     assert len(reports) == built + 1
 
     changes = {
@@ -175,7 +178,10 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
         with contextlib.chdir(project / "results" / "smoke"):
             change()
         expected = ("will run", why.removeprefix("smoke/"))
-        assert state_of()["05_clipping"] == expected, why
+        states = state_of()
+        assert states["05_clipping"] == expected, why
+        gathers = ("will run", "gathers results that change")
+        assert states["00_overview"] in (gathers, expected), why
     monkeypatch.undo()
     monkeypatch.setenv("KLEAR_ROOT", str(project))
     assert state_of(force=True)["05_clipping"] == ("will run", "forced")
@@ -221,39 +227,96 @@ def test_parameter_files_and_notebooks_belong_together(project):
         notebooks.plan("smoke", ["05_cliping"])
 
 
+DAMAGE = {
+    "cut off": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "list": lambda text: "[]",
+    "no cells": lambda text: '{"metadata": {}}',
+    "no metadata": lambda text: '{"cells": []}',
+    "metadata is no object": lambda text: '{"cells": [], "metadata": []}',
+    "cell without type": lambda text: '{"cells": [{"source": ""}], "metadata": {}}',
+    "cell without source": lambda text: '{"cells": [{"cell_type": "code"}], "metadata": {}}',
+    "cell is text": lambda text: '{"cells": ["a = 1"], "metadata": {}}',
+    "estimate": lambda text: '{"cells": [], "metadata": {"klear": {"estimate_s": {"smoke": "1"}}}}',
+    "estimates": lambda text: '{"cells": [], "metadata": {"klear": {"estimate_s": 3}}}',
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_notebook_is_named(project, damage):
+    path = project / "notebooks/05_clipping.ipynb"
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(ParameterError) as caught:
+        notebooks.plan("smoke")
+    message = str(caught.value)
+    assert message.startswith(f"{path} is no notebook (")
+    assert message.endswith("): restore it from version control")
+    assert "\n" not in message
+
+
+def test_notebook_that_is_not_utf8(project):
+    path = project / "notebooks/05_clipping.ipynb"
+    path.write_bytes(path.read_bytes().replace(b"hello", b"h\xe9llo"))
+    with pytest.raises(ParameterError, match=r"05_clipping\.ipynb is no notebook"):
+        notebooks.plan("smoke")
+
+
+@pytest.mark.parametrize("needs_world", [True, False])
+def test_a_profile_without_the_world_that_a_notebook_needs(project, monkeypatch, needs_world):
+    monkeypatch.setattr(NOTEBOOKS["05_clipping"], "needs_world", needs_world, raising=False)
+    assert state_of()["05_clipping"][0] == "will run"
+    (project / "params/smoke/miniature.yaml").unlink()
+    if needs_world:
+        with pytest.raises(
+            ParameterError, match=r"has no miniature\.yaml: .* as params/smoke/mini"
+        ):
+            notebooks.plan("smoke")
+        assert list(notebooks.plan("smoke", ["00"]))
+    else:
+        assert state_of()["05_clipping"][0] == "will run"
+
+
+@pytest.mark.parametrize("entry", ["[]", '{"digests": [], "artefacts": {}}', '{"digests": {}}'])
+def test_a_damaged_cache_runs_again(project, entry):
+    folder = project / "results/smoke/05_clipping"
+    folder.mkdir(parents=True)
+    (folder / "cache.json").write_text(entry)
+    assert state_of()["05_clipping"] == ("will run", "cache.json is damaged")
+
+
 def test_only(project):
     for words in (["05"], ["5"], ["05_clipping"]):
         assert [each.notebook for each in notebooks.plan("smoke", words)] == ["05_clipping"]
     assert len(notebooks.plan("smoke", ["05", "0"])) == 2
-    with pytest.raises(ParameterError, match="has no notebook '06'; there are: 00_overview, 05"):
+    with pytest.raises(ParameterError, match="has no notebook '06'; there are: 05_clipping, 00"):
         notebooks.plan("smoke", ["06"])
 
 
 def test_a_failing_cell_is_shown_and_the_last_good_result_stays(project, reports, capsys):
-    executed = project / "results/smoke/00_overview.ipynb"
+    executed = project / "results/smoke/05_clipping.ipynb"
     executed.parent.mkdir(parents=True)
     executed.write_text("good")
-    put(project, "00_overview", "print('before')", "a = 1\nraise OSError('no room')")
+    put(project, "05_clipping", "print('before')", "a = 1\nraise OSError('no room')")
     assert notebooks.run("smoke") == 1
     printed = capsys.readouterr().out
-    assert "[00] cell In [4] failed: OSError: no room\n" in printed
-    assert "[00]     a = 1\n[00]     raise OSError('no room')\n" in printed
-    assert "[00] before\n" in printed
-    assert "[00] log: results/smoke/00_overview/run.log\n" in printed
-    assert "[00] go on with: klear run --profile smoke\n" in printed
+    assert "[05] cell In [4] failed: OSError: no room\n" in printed
+    assert "[05]     a = 1\n[05]     raise OSError('no room')\n" in printed
+    assert "[05] before\n" in printed
+    assert "[05] log: results/smoke/05_clipping/run.log\n" in printed
+    assert "[05] go on with: klear run --profile smoke\n" in printed
     assert "\x1b" not in printed
     assert ran(project) == []
     assert executed.read_text() == "good"
-    assert "no room" in executed.with_name("00_overview.failed.ipynb").read_text()
+    assert "no room" in executed.with_name("05_clipping.failed.ipynb").read_text()
     assert not list(executed.parent.glob(".*.ipynb"))
 
     # The others run with keep_going, and the code is still that of the failure.
     assert notebooks.run("smoke", keep_going=True) == 1
-    assert ran(project) == ["05"]
-    put(project, "00_overview", OVERVIEW)
+    assert ran(project) == ["00"]
+    put(project, "05_clipping", CLIPPING)
     assert notebooks.run("smoke") == 0
-    assert ran(project) == ["05", "00"]
-    assert not executed.with_name("00_overview.failed.ipynb").exists()
+    assert ran(project) == ["00", "05", "00"]
+    assert not executed.with_name("05_clipping.failed.ipynb").exists()
 
 
 def test_a_users_mistake_in_a_cell_is_one_line(project, reports, capsys):
@@ -296,7 +359,7 @@ def test_a_fault_of_the_report_costs_no_result(project, reports, monkeypatch, ca
     monkeypatch.setattr(sys.modules["klearlib.report.page"], "build_report", fail)
     assert notebooks.run("smoke", ["00"]) == 1
     assert "the report could not be built: a section is damaged" in capsys.readouterr().out
-    assert state_of()["00_overview"] == ("cached", "")
+    assert state_of(only=["00"])["00_overview"] == ("cached", "")
 
 
 def test_two_runs_of_one_profile_do_not_mix(project, reports):
@@ -395,3 +458,12 @@ def test_a_killed_runner_takes_its_kernel_along(project):
     assert not [name for name in files(project) if name.endswith(".ipynb")]
     put(project, "05_clipping", CLIPPING)
     assert notebooks.run("smoke", ["05"]) == 0
+
+
+def test_the_overview_runs_again_when_what_it_gathers_has_changed(project, reports):
+    put(project, "05_clipping", CLIPPING, SECTION)
+    assert notebooks.run("smoke") == 0
+    assert set(state_of().values()) == {("cached", "")}
+    section = project / "results/smoke/05_clipping/section.json"
+    section.write_text('{"status": "complete", "changed": 1}')
+    assert state_of(only=["00"])["00_overview"] == ("will run", "gathered results changed")

@@ -123,7 +123,8 @@ def test_thirty_stages_are_looked_up_in_a_moment(tmp_path):
     for stage in stages:
         folder = RunFolder(stage.folder(tmp_path))
         folder.path.joinpath("end.json").write_text("1")
-        (folder.path / "done.json").write_text(json.dumps({"files": {"end.json": {"bytes": 1}}}))
+        written = {"end.json": {"bytes": 1, "sha256": ""}}
+        (folder.path / "done.json").write_text(json.dumps({"files": written}))
     began = time.perf_counter()
     assert all(is_done(stage, tmp_path) for stage in stages)
     assert time.perf_counter() - began < 1.0

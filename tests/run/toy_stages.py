@@ -54,6 +54,8 @@ def fail(folder, inputs, *, how):
     """Ends as told."""
     if how == "bug":
         raise RuntimeError("the toy broke")
+    if how == "value":
+        raise ValueError("eps_low is 2:\n  give less than 1")
     if how == "asset":
         raise MissingAsset("no model toy-8b: download it, then run again")
     if how == "kill":
