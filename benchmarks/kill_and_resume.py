@@ -61,25 +61,28 @@ def main() -> int:
     if arguments.child:
         run_one(arguments.profile, arguments.child)
         return 0
-    unbroken, broken = copy_of_start(), copy_of_start()
+    unbroken = copy_of_start()
     begun = time.monotonic()
     if start(arguments.profile, unbroken).wait():
         return 1
     length = time.monotonic() - begun
-    moments, kills = random.Random(arguments.seed), 0
-    while not list(broken.glob(f"rl/*/{DONE}")):
-        process = start(arguments.profile, broken)
-        # Long enough on average to reach a checkpoint, so that ten kills fall all over the run.
-        limit = moments.uniform(2, 0.45 * length) if kills < arguments.kills else None
-        try:
-            process.wait(limit)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-            print(f"kill {kills} after {limit:.1f} s", flush=True)
-    same = digests(unbroken) == digests(broken)
-    print(f"{kills} kills, {len(digests(broken))} files, {'all equal' if same else 'DIFFERENT'}")
+    moments, kills, runs, same = random.Random(arguments.seed), 0, 0, True
+    while kills < arguments.kills:
+        broken = copy_of_start()
+        while not list(broken.glob(f"rl/*/{DONE}")):
+            process = start(arguments.profile, broken)
+            limit = moments.uniform(2, 0.45 * length) if kills < arguments.kills else None
+            try:
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                kills += 1
+                print(f"kill {kills} after {limit:.1f} s", flush=True)
+        runs += 1
+        same = same and digests(unbroken) == digests(broken)
+    files = len(digests(unbroken))
+    print(f"{kills} kills in {runs} runs of {files} files: {'all equal' if same else 'DIFFERENT'}")
     return 0 if same else 1
 
 

@@ -39,8 +39,9 @@ def build(
     """Stage ``world``: writes corpus.jsonl, sft.jsonl, train.jsonl, validation.jsonl, math_a.jsonl
     and math_b.jsonl into `folder`.
 
-    The benchmarks (30 problems each, the upper half of the difficulties) and the validation set
-    come from the tenth of all prompts that `problems.held_out` keeps from training.
+    The benchmarks (30 problems each) draw from the upper half of the dial, of which two families
+    round odd numbers down; they and the validation set come from the tenth of all prompts that
+    `problems.held_out` keeps from training.
 
     Args:
         modulus: of all arithmetic. max_difficulty: most reasoning steps of a problem; at least 2.

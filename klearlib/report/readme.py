@@ -62,9 +62,10 @@ def _section(section: Section) -> list[str]:
         blocks += [f"{_plain(item['caption'])} {_links(section, item['name'], ('csv',))}", text]
     if content["notes"]:
         blocks.append("\n".join(f"- {_plain(note)}" for note in content["notes"]))
-    executed = [f"[{path.name}]({path.name})" for path in section.executed()]
+    # The .html beside it is for a browser: a code host renders the notebook itself.
+    executed = [path.name for path in section.executed() if path.suffix == ".ipynb"]
     if executed:
-        blocks.append("Executed notebook: " + ", ".join(executed))
+        blocks.append(f"Executed notebook: [{executed[0]}]({executed[0]})")
     return blocks
 
 

@@ -3,6 +3,7 @@ docs/deviations.md."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
@@ -72,11 +73,11 @@ class RLSettings:
                 f"({self.num_problems})"
             )
         for name in ("learning_rate", "temperature", "max_grad_norm"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ParameterError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"):
-            if getattr(self, name) < 0:
-                raise ParameterError(f"{name} must be >= 0, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ParameterError(f"{name} must be >= 0 and finite, got {getattr(self, name)}")
         if self.log_ratio_clamp is not None and not self.log_ratio_clamp > 0:
             raise ParameterError(f"log_ratio_clamp must be positive, got {self.log_ratio_clamp}")
         for name, words in _WORDS.items():

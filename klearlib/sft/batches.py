@@ -29,6 +29,8 @@ def chat_example(tokenizer, prompt: str, response: str) -> Example:
 
 def example_order(num_examples: int, *, seed: int) -> Iterator[int]:
     """Indices of examples epoch after epoch, each epoch in an order of its own."""
+    if num_examples < 1:
+        raise ValueError(f"need at least one example, got {num_examples}")
     epoch = 0
     while True:
         order = list(range(num_examples))

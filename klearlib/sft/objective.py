@@ -21,12 +21,14 @@ def sft_loss(
         denominator: examples or tokens of the whole batch, where this is a part of it.
 
     Raises:
-        ValueError: an unknown normaliser or shapes that do not fit.
+        ValueError: an unknown normaliser, shapes that do not fit, a denominator that is not positive.
     """
     if logp.shape != loss_mask.shape:
         raise ValueError(
             f"loss_mask must be {tuple(logp.shape)} as logp, got {tuple(loss_mask.shape)}"
         )
+    if denominator is not None and not denominator > 0:
+        raise ValueError(f"denominator must be positive, got {denominator}")
     kept = torch.where(loss_mask, logp, 0.0)
     if normalizer == "token":
         return -kept.sum() / (denominator or loss_mask.sum().clamp(min=1))

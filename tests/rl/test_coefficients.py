@@ -138,7 +138,7 @@ def test_bad_beta_is_refused(name, beta):
         gppo(**CLIP, **{name: beta})
 
 
-@pytest.mark.parametrize("bound", [0.5, 1.28, math.nan])
+@pytest.mark.parametrize("bound", [0.5, 1.28, math.nan, math.inf, True])
 @pytest.mark.parametrize("rule", [ppo_clip, gppo])
 def test_dual_clip_inside_the_range_is_refused(rule, bound):
     with pytest.raises(ValueError, match="dual_clip"):

@@ -13,6 +13,7 @@ POSITIVE_COUNTS = [
     "eval_every",
     "eval_responses",
     "validation_responses",
+    "num_validation",
     "micro_batch_tokens",
     "checkpoint_every",
 ]
@@ -67,6 +68,13 @@ def test_numbers_that_may_be_zero(name):
 def test_unknown_words_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be one of .* got 'typo'"):
         settings(**{name: "typo"})
+
+
+@pytest.mark.parametrize("value", [0.0, -20.0, float("nan")])
+def test_log_ratio_clamp_is_none_or_positive(value):
+    assert settings(log_ratio_clamp=None) and settings(log_ratio_clamp=20.0)
+    with pytest.raises(ValueError, match="log_ratio_clamp must be positive"):
+        settings(log_ratio_clamp=value)
 
 
 def test_nothing_has_a_default():

@@ -4,88 +4,12 @@ import math
 
 import pytest
 import torch
-from printed_equations import SPECS, printed_objective
+from printed_equations import SPECS
 from rollout_fakes import row
+from update_oracle import HOW, NUM_PROMPT, exact_logprobs, gradient, make_rows, oracle
 
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.update import UpdateSums, trainer_logprobs, update
-
-NUM_PROMPT = 3
-
-
-def make_rows(policy, *, seed: int = 0, lengths=(9, 4, 12, 6, 5, 10, 7, 4)):
-    """Rows whose old log-probabilities put tokens inside the clip range and into all corners."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = []
-    for index, length in enumerate(lengths):
-        ids = torch.randint(0, policy.config.vocab_size, (length,), generator=generator)
-        shift = torch.randn(length - NUM_PROMPT, generator=generator) * 0.4
-        logp_old = exact_logprobs(policy, ids)[NUM_PROMPT - 1 :] + shift
-        rows.append(
-            row(
-                ids.tolist(),
-                NUM_PROMPT,
-                logp_old=tuple(logp_old.tolist()),
-                advantage=(-1.0) ** (index // 2) * (0.5 + index / 4),
-                is_correct=index % 3 == 0,
-            )
-        )
-    return rows
-
-
-@torch.no_grad()
-def exact_logprobs(policy, ids: torch.Tensor) -> torch.Tensor:
-    logits = policy(input_ids=ids[None]).logits[0, :-1].double()
-    return torch.log_softmax(logits, -1).gather(1, ids[1:, None])[:, 0]
-
-
-HOW = {
-    "rule": rule_from(SPECS["gppo"]),
-    "alpha": 0.0,
-    "normalizer": "token",
-    "loss_denominator": "mini_batch",
-    "lm_normalizer": "mini_batch",
-    "log_ratio_clamp": None,
-    "temperature": 1.0,
-    "max_grad_norm": 1e9,
-    "micro_batch_tokens": 10_000,
-    "pad_id": 0,
-    "first_of_step": True,
-}
-
-
-def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
-    """The gradient of one update that moves nothing, as one vector."""
-    sums = UpdateSums()
-    update(policy, torch.optim.SGD(policy.parameters(), lr=0.0), rows, sums, **HOW | changes)
-    return torch.cat([p.grad.flatten().double() for p in policy.parameters()]), sums
-
-
-def oracle(policy, rows, rule, *, alpha, normalizer, groups=None, temperature=1.0):
-    """Autograd of the printed objective, one row at a time; `groups` are averaged as equals."""
-    groups = [rows] if groups is None else groups
-    loss = 0.0
-    for part in groups:
-        objective, num_tokens, lm, num_positive = 0.0, 0, 0.0, 0
-        for mine in part:
-            ids = torch.tensor(mine.ids)
-            logits = policy(input_ids=ids[None]).logits[0, :-1] / temperature
-            logp = torch.log_softmax(logits, -1).gather(1, ids[1:, None])[NUM_PROMPT - 1 :, 0]
-            old = torch.tensor(mine.logp_old, dtype=logp.dtype)
-            terms = sum(
-                printed_objective(rule, new, before, mine.advantage)
-                for new, before in zip(logp, old, strict=True)
-            )
-            objective = objective + (terms / len(logp) if normalizer == "sequence" else terms)
-            num_tokens += len(logp)
-            if mine.is_correct:
-                lm, num_positive = lm + logp.sum(), num_positive + len(logp)
-        count = len(part) if normalizer == "sequence" else num_tokens
-        loss = loss - objective / count / len(groups)
-        loss = loss - alpha * lm / max(num_positive, 1) / len(groups)
-    policy.zero_grad()
-    loss.backward()
-    return torch.cat([p.grad.flatten().double() for p in policy.parameters()])
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +113,11 @@ def test_log_ratio_clamp_reaches_the_loss(policy, rows):
         row(r.ids, NUM_PROMPT, logp_old=tuple(v - 30 for v in r.logp_old), advantage=-1.0)
         for r in rows
     ]
-    free, _ = gradient(policy, moved)
-    clamped, _ = gradient(policy, moved, log_ratio_clamp=20.0)
+    free, free_sums = gradient(policy, moved)
+    clamped, sums = gradient(policy, moved, log_ratio_clamp=20.0)
     assert free.norm() > 0 and clamped.norm() == 0
+    # What is logged as the push of the tokens is what they really got.
+    assert free_sums.gradient > 0 and sums.gradient == 0
 
 
 def test_sums_are_those_of_the_tokens(policy, rows):
@@ -253,6 +179,14 @@ def test_step_follows_minus_the_clipped_gradient(new_policy, rows):
     # The norm is logged as it was before clipping.
     assert sums.grad_norms == pytest.approx([float(expected.norm())], rel=1e-5)
     assert sums.skipped_updates == 0
+
+
+def test_one_update_knows_nothing_of_the_last(policy, rows):
+    first, _ = gradient(policy, rows[:4])
+    again, _ = gradient(policy, rows[4:])
+    policy.zero_grad()
+    assert torch.equal(gradient(policy, rows[4:])[0], again)
+    assert_different(first, again)
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])

@@ -129,6 +129,12 @@ def test_kill_between_checkpoints_goes_back_to_the_last(new_policy, tiny_tokeniz
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
 
 
+def test_example_longer_than_the_model_is_refused(new_policy, tiny_tokenizer, tmp_path):
+    long = [Example(ids=(1,) * 257, num_prompt=1)]
+    with pytest.raises(ValueError, match="longest example has 257 tokens"):
+        fit(RunFolder(tmp_path), new_policy(0), tiny_tokenizer, long, **SCHEDULE)
+
+
 def test_stage_trains_on_the_worlds_chains(tiny_stages):
     found = lines(tiny_stages.sft)
     assert [line["step"] for line in found] == list(range(1, 121))

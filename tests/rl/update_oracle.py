@@ -1,0 +1,85 @@
+"""Rows for one optimiser update, its gradient, and the gradient of the printed objective."""
+
+import torch
+from printed_equations import SPECS, printed_objective
+from rollout_fakes import row
+
+from klearlib.rl.coefficients import rule_from
+from klearlib.rl.update import UpdateSums, update
+
+NUM_PROMPT = 3
+
+
+def make_rows(policy, *, seed: int = 0, lengths=(9, 4, 12, 6, 5, 10, 7, 4)):
+    """Rows whose old log-probabilities put tokens inside the clip range and into all corners."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for index, length in enumerate(lengths):
+        ids = torch.randint(0, policy.config.vocab_size, (length,), generator=generator)
+        shift = torch.randn(length - NUM_PROMPT, generator=generator) * 0.4
+        logp_old = exact_logprobs(policy, ids)[NUM_PROMPT - 1 :] + shift
+        rows.append(
+            row(
+                ids.tolist(),
+                NUM_PROMPT,
+                logp_old=tuple(logp_old.tolist()),
+                advantage=(-1.0) ** (index // 2) * (0.5 + index / 4),
+                is_correct=index % 3 == 0,
+            )
+        )
+    return rows
+
+
+@torch.no_grad()
+def exact_logprobs(policy, ids: torch.Tensor) -> torch.Tensor:
+    logits = policy(input_ids=ids[None]).logits[0, :-1].double()
+    return torch.log_softmax(logits, -1).gather(1, ids[1:, None])[:, 0]
+
+
+HOW = {
+    "rule": rule_from(SPECS["gppo"]),
+    "alpha": 0.0,
+    "normalizer": "token",
+    "loss_denominator": "mini_batch",
+    "lm_normalizer": "mini_batch",
+    "log_ratio_clamp": None,
+    "temperature": 1.0,
+    "max_grad_norm": 1e9,
+    "micro_batch_tokens": 10_000,
+    "pad_id": 0,
+    "first_of_step": True,
+}
+
+
+def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
+    """The gradient of one update that moves nothing, as one vector."""
+    sums = UpdateSums()
+    update(policy, torch.optim.SGD(policy.parameters(), lr=0.0), rows, sums, **HOW | changes)
+    return torch.cat([p.grad.flatten().double() for p in policy.parameters()]), sums
+
+
+def oracle(policy, rows, rule, *, alpha, normalizer, groups=None, temperature=1.0):
+    """Autograd of the printed objective, one row at a time; `groups` are averaged as equals."""
+    groups = [rows] if groups is None else groups
+    loss = 0.0
+    for part in groups:
+        objective, num_tokens, lm, num_positive = 0.0, 0, 0.0, 0
+        for mine in part:
+            ids = torch.tensor(mine.ids)
+            logits = policy(input_ids=ids[None]).logits[0, :-1] / temperature
+            logp = torch.log_softmax(logits, -1).gather(1, ids[1:, None])[NUM_PROMPT - 1 :, 0]
+            old = torch.tensor(mine.logp_old, dtype=logp.dtype)
+            terms = sum(
+                printed_objective(rule, new, before, mine.advantage)
+                for new, before in zip(logp, old, strict=True)
+            )
+            objective = objective + (terms / len(logp) if normalizer == "sequence" else terms)
+            num_tokens += len(logp)
+            if mine.is_correct:
+                lm, num_positive = lm + logp.sum(), num_positive + len(logp)
+        count = len(part) if normalizer == "sequence" else num_tokens
+        loss = loss - objective / count / len(groups)
+        loss = loss - alpha * lm / max(num_positive, 1) / len(groups)
+    policy.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten().double() for p in policy.parameters()])
