@@ -21,7 +21,8 @@ def sft_loss(
         denominator: examples or tokens of the whole batch, where this is a part of it.
 
     Raises:
-        ValueError: an unknown normaliser, shapes that do not fit, a denominator that is not positive.
+        ValueError: an unknown normaliser, shapes that do not fit, or a denominator that is not
+            positive.
     """
     if logp.shape != loss_mask.shape:
         raise ValueError(
