@@ -137,7 +137,7 @@ def _row(job: Job, needs: tuple[int, ...]) -> StageRow:
     now = time.time()
     row = replace(row, elapsed_s=now - job.began)
     told = read_progress(job.folder)
-    if told is None or told["updated"] < job.began:  # of an earlier session
+    if told is None or told["updated"] < job.began:  # of an earlier process
         return row
     row = replace(row, done=told["done"], total=told["total"], note=told["note"])
     steps = told["done"] - told["began_done"]

@@ -79,7 +79,7 @@ class RunFolder:
 
     def progress(self, done: int, total: int, note: str = "") -> None:
         """Say that `done` of `total` steps are done; call it with the first value before the first
-        step, so that the time of a step, and the ETA, are of this session.
+        step, so that the time of a step, and the ETA, are of this process.
         """
         now = time.time()
         if self._progress_began is None:
@@ -168,7 +168,7 @@ class RunFolder:
 
     def finish(self) -> None:
         """Declare the stage done: done.json holds the size and sha256 of every file of the result,
-        the provenance and the seconds of all sessions, and is renamed into place when all of them
+        the provenance and the seconds of all processes, and is renamed into place when all of them
         are on disk; then the checkpoint goes.
         """
         self._open()

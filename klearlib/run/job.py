@@ -28,8 +28,8 @@ class Job:
     """A stage with its place in one call of `run_stages`.
 
     key, code: the stage's, as they were when the run was planned. needs: keys of the upstream
-    stages. slot: -1 while no worker runs it. log_start: where this session's lines begin in the
-    log. began: seconds since the epoch; seconds: of this session.
+    stages. slot: -1 while no worker runs it. log_start: where this process's lines begin in the
+    log. began: seconds since the epoch; seconds: of this process.
     """
 
     stage: Stage

@@ -18,7 +18,7 @@ LINE_EVERY_S = 5.0
 class StageRow:
     """One stage at one moment.
 
-    state: "done", "running" or "waiting". elapsed_s: in this session (running) or in all (done, 0
+    state: "done", "running" or "waiting". elapsed_s: in this process (running) or in all (done, 0
     where it was cached). remaining_s: of a running stage whose speed is known, else None.
     needs: positions of its upstream stages among the rows, all before its own.
     """
