@@ -161,8 +161,7 @@ def score_table(params: ClippingParams) -> pd.DataFrame:
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
             end, gain = _interval(last), _interval(last - first)
             values = [title, series_style(rule).label, len(wide), first.mean(), *end, *gain]
-            finished = {arm: folder for arm, folder in runs.items() if arm[0] == rule}
-            counts = curves.last_counts(finished, name)
+            counts = curves.last_counts(curves.of_series(runs, rule), name)
             rows.append([*values, _paper_last(name, rule), *counts])
     return pd.DataFrame(rows, columns=columns)
 
@@ -175,7 +174,7 @@ def clipped_table(params: ClippingParams) -> pd.DataFrame:
     runs = finished_runs(params)
     rows = []
     for rule in params.rules:
-        mine = {arm: folder for arm, folder in runs.items() if arm[0] == rule}
+        mine = curves.of_series(runs, rule)
         if not mine:
             continue
         row: dict = {"rule": series_style(rule).label, "seeds": len(mine)}
@@ -321,8 +320,7 @@ def _ordering_verdicts(params: ClippingParams, runs: Runs, paper_scale: bool) ->
 def _power(runs: Runs, about, comparison) -> float:
     """Mean share of tokens, over steps, seeds and both arms, in the corners where the rules
     differ."""
-    pair = (*comparison.a, *comparison.b)
-    mine = {arm: folder for arm, folder in runs.items() if arm[0] in pair}
+    mine = curves.of_series(runs, *comparison.a, *comparison.b)
     shares = [
         curves.metric_curves(mine, f"train/token_share_{corner}")["value"]
         for corner in about.power.corners[comparison.name]

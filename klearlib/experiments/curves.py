@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     Runs = Mapping[tuple[str, int], Path]
 
 
+def of_series(runs: Runs, *series: str) -> dict[tuple[str, int], Path]:
+    """The runs of the named series alone."""
+    return {arm: folder for arm, folder in runs.items() if arm[0] in series}
+
+
 def metric_curves(runs: Runs, metric: str) -> pd.DataFrame:
     """Columns series, seed, step, value of one metric of metrics.jsonl; steps without it are left
     out.

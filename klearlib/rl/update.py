@@ -74,14 +74,7 @@ def update(
     optimizer.zero_grad(set_to_none=True)
     for part in parts:
         batch = token_batch(part, pad_id=pad_id, device=model.device)
-        with autocast(model.device):
-            logp, entropy = token_logprobs(
-                model,
-                batch.input_ids,
-                chunk_size=HEAD_CHUNK_TOKENS,
-                mask=batch.loss_mask,
-                temperature=temperature,
-            )
+        logp, entropy = _response_logprobs(model, batch, temperature)
         share = 1.0
         denominator = float(tokens if normalizer == "token" else len(rows))
         lm_denominator = float(max(positives, 1))
@@ -125,14 +118,7 @@ def trainer_logprobs(
     position = {id(row): index for index, row in enumerate(rows)}
     for part in micro_batches(rows, max_tokens=micro_batch_tokens):
         batch = token_batch(part, pad_id=pad_id, device=model.device)
-        with autocast(model.device):
-            logp, _ = token_logprobs(
-                model,
-                batch.input_ids,
-                chunk_size=HEAD_CHUNK_TOKENS,
-                mask=batch.loss_mask,
-                temperature=temperature,
-            )
+        logp, _ = _response_logprobs(model, batch, temperature)
         for row, values, mask in zip(part, logp, batch.loss_mask, strict=True):
             renewed[position[id(row)]] = Row(
                 row.ids, row.num_prompt, tuple(values[mask].tolist()), row.advantage, row.is_correct
@@ -150,6 +136,18 @@ def observe_mismatch(sums: UpdateSums, rows: Sequence[Row], sampled: Sequence[Ro
     sums.abs_mismatch += sum(mismatch)
     sums.max_mismatch = max(sums.max_mismatch, *mismatch)
     sums.mismatch_tokens += len(mismatch)
+
+
+def _response_logprobs(model, batch: TokenBatch, temperature: float):
+    """`token_logprobs` of the response tokens, as the trainer runs it."""
+    with autocast(model.device):
+        return token_logprobs(
+            model,
+            batch.input_ids,
+            chunk_size=HEAD_CHUNK_TOKENS,
+            mask=batch.loss_mask,
+            temperature=temperature,
+        )
 
 
 def _observe(
