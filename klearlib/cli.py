@@ -1,4 +1,4 @@
-"""``klear run | plan | report | doctor | status``."""
+"""``klear run | plan | report | evaluate | doctor | status``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from klearlib import __version__
 from klearlib.errors import KlearError
+from klearlib.evaluate.arguments import add_evaluate_arguments
+from klearlib.report.arguments import add_report_arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,6 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
         force=arguments.force,
         keep_going=arguments.keep_going,
         workers=arguments.workers,
+        jobs=arguments.jobs,
     )
 
 
@@ -59,12 +62,15 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from klearlib.params import require_profile
-    from klearlib.report.page import build_report
-    from klearlib.run.notebooks import results_dir
+    from klearlib.report.command import report
 
-    print(build_report(results_dir(require_profile(arguments.profile))))
-    return 0
+    return report(arguments)
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from klearlib.evaluate.command import evaluate_command
+
+    return evaluate_command(arguments)
 
 
 def _doctor(_: argparse.Namespace) -> int:
@@ -86,7 +92,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no count: give 0 or more, 0 is one per core")
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: give 0 or more")
     return int(text)
 
 
@@ -107,12 +113,27 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
     run.add_argument(
-        "--workers", type=_count, metavar="N", help="processes at once, 0 is one per core or GPU"
+        "--workers", type=_count, metavar="N", help="stages at once, 0 is one per core or GPU"
+    )
+    run.add_argument(
+        "--jobs",
+        type=_count,
+        default=0,
+        metavar="J",
+        help="notebooks at once, 0 is two without a GPU and on more than one core, else one",
     )
 
-    report = commands.add_parser("report", help="build results/<profile>/report.html anew")
+    report = commands.add_parser(
+        "report", help="build results/<profile>/report.html anew, or compare two profiles"
+    )
     report.set_defaults(command=_report)
-    _add_profile(report)
+    add_report_arguments(report)
+
+    evaluate = commands.add_parser(
+        "evaluate", help="score a model, or responses that exist, on a benchmark"
+    )
+    evaluate.set_defaults(command=_evaluate)
+    add_evaluate_arguments(evaluate)
 
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
     doctor.set_defaults(command=_doctor)

@@ -51,6 +51,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["status", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
         (["run", "--workers", "-1"], "'-1' is no count"),
         (["run", "--workers", "many"], "'many' is no count"),
+        (["run", "--jobs", "-2"], "'-2' is no count"),
         (["rum"], "invalid choice: 'rum'"),
         ([], "required: command"),
     ],
@@ -66,8 +67,9 @@ def test_arguments_reach_the_runner(project, monkeypatch):
     calls = []
     monkeypatch.setattr(notebooks, "run", lambda *given, **named: calls.append((given, named)) or 7)
     words = ["--profile", "mini", "--only", "5", "0", "--force", "--keep-going", "--workers", "3"]
-    assert cli.main(["run", *words]) == 7
-    assert calls == [(("mini", ["5", "0"]), {"force": True, "keep_going": True, "workers": 3})]
+    assert cli.main(["run", *words, "--jobs", "2"]) == 7
+    named = {"force": True, "keep_going": True, "workers": 3, "jobs": 2}
+    assert calls == [(("mini", ["5", "0"]), named)]
 
 
 def test_an_unwritable_folder_is_one_line(project, capsys):

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from klearlib.errors import ParameterError
 from klearlib.run.entry import DONE, read_progress, verify_entry
-from klearlib.run.job import Job, end, start, stop
+from klearlib.run.job import Job, end, look_elsewhere, start, stop
 from klearlib.run.preloaded import Preloaded, interrupt_later, preload, take_preloaded
 from klearlib.run.progress import Progress, StageRow
 from klearlib.run.provenance import gpu_names, num_cores
+from klearlib.run.slots import Slots
 from klearlib.run.stage import Stage
 
 
@@ -33,13 +34,15 @@ def run_stages(
     """Run those of `stages` that are not done, and before them the upstream stages they need.
 
     stages: in the order in which they should start; equal ones run once. runs_dir: where the
-    results are kept. workers: stages at a time; 0 for one per GPU, or per core without GPUs.
-    With GPUs each worker sees one of them, in turn. on_done: called with each stage that this call
-    ran, when it is done. progress: where to show progress (default: notebook or standard error).
-    poll_s: seconds between two looks at the workers.
+    results are kept. workers: stages at a time, with those of other calls for the same `runs_dir`
+    (see `slots`); 0 for one per GPU, or per core without GPUs. With GPUs each worker sees one of
+    them, in turn. on_done: called with each stage that was not done before, when it is. progress:
+    where to show progress (default: notebook or standard error). poll_s: seconds between two looks
+    at the workers.
 
-    A stage that another process runs at this moment is waited for, not run again. Calling again
-    after a failure, an interrupt or a kill goes on from the last checkpoints.
+    A stage that another process runs at this moment is waited for, not run again, and takes no
+    place of a worker meanwhile. Calling again after a failure, an interrupt or a kill goes on from
+    the last checkpoints.
 
     Raises ParameterError for a bad `workers`, DamagedEntry for a damaged result, StageFailed with
     the stage, its log and its last lines. KeyboardInterrupt: the workers save their state (a second
@@ -47,12 +50,14 @@ def run_stages(
     """
     if type(workers) is not int or workers < 0:
         raise ParameterError(f"workers is {workers!r}: give a whole number, 0 for one per core")
-    jobs = _plan(stages, Path(runs_dir).absolute())
+    runs_dir = Path(runs_dir).absolute()
+    jobs = _plan(stages, runs_dir)
     progress = progress or Progress()
     waiting = [job for job in jobs.values() if not job.finished]
     running: list[Job] = []
-    gpus = _gpus() if waiting else []
-    num_workers = workers or len(gpus) or num_cores()
+    devices = gpus() if waiting else []
+    num_workers = workers or len(devices) or num_cores()
+    slots = Slots(runs_dir, num_workers)
     server = first_from = None
     try:
         with interrupt_later():
@@ -62,31 +67,47 @@ def run_stages(
             else:  # nobody would gain if the first stage waited for imports that go on beside it
                 server = _server(waiting)
         while waiting or running:
-            ready = [j for j in waiting if all(jobs[need].finished for need in j.needs)]
-            for job in ready[: num_workers - len(running)]:
-                slots = set(range(num_workers)) - {other.slot for other in running}
-                with interrupt_later():
-                    start(job, slot=min(slots), gpus=gpus, server=first_from)
-                    running.append(job)
-                    first_from = server
-                waiting.remove(job)
+            for job in [j for j in waiting if all(jobs[need].finished for need in j.needs)]:
+                look_elsewhere(job)
+                if job.finished:
+                    waiting.remove(job)
+                    _tell(on_done, job)
+                elif not job.elsewhere:
+                    with interrupt_later():
+                        if (slot := slots.take()) is None:
+                            continue  # the next may be running elsewhere, which is to be shown
+                        start(job, slot=slot, gpus=devices, server=first_from)
+                        running.append(job)
+                        first_from = server
+                    waiting.remove(job)
             progress.show(_rows(jobs), num_workers)
             if server is None:
                 time.sleep(poll_s)
             else:
                 server.listen(poll_s)  # returns when one of its workers has ended
             for job in [job for job in running if job.process.poll() is not None]:
+                slot = job.slot
                 end(job)
                 running.remove(job)
-                if on_done is not None:
-                    on_done(job.stage)
+                slots.free(slot)
+                if job.finished:
+                    _tell(on_done, job)
+                else:  # another process was quicker to run it
+                    keys = {job.key, *(each.key for each in waiting)}
+                    waiting = [each for key, each in jobs.items() if key in keys]
     finally:
         try:
             stop(running)
         finally:
+            slots.close()
             if server is not None:
                 server.close()
         progress.show(_rows(jobs), num_workers, last=True)
+
+
+def _tell(on_done: Callable[[Stage], None] | None, job: Job) -> None:
+    if on_done is not None:
+        on_done(job.stage)
 
 
 def _server(waiting: Sequence[Job]) -> Preloaded | None:
@@ -116,7 +137,7 @@ def _plan(stages: Sequence[Stage], runs_dir: Path) -> dict[str, Job]:
     return dict(sorted(jobs.items(), key=lambda item: item[0] not in upstream))  # stable
 
 
-def _gpus() -> list[str]:
+def gpus() -> list[str]:
     """Names of the GPUs to share out, as CUDA_VISIBLE_DEVICES takes them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -131,7 +152,8 @@ def _rows(jobs: dict[str, Job]) -> list[StageRow]:
 
 def _row(job: Job, needs: tuple[int, ...]) -> StageRow:
     stage, elapsed_s = job.stage, job.seconds
-    state = "done" if job.finished else "running" if job.slot >= 0 else "waiting"
+    runs = job.slot >= 0 or job.elsewhere
+    state = "done" if job.finished else "running" if runs else "waiting"
     row = StageRow(stage.name, stage.title, state, stage.estimate_s, elapsed_s, needs=needs)
     if state != "running":
         return row

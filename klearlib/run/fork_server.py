@@ -25,7 +25,7 @@ from pathlib import Path
 
 from klearlib.run import worker
 
-MAX_MESSAGE = 65_536
+MAX_MESSAGE, MAX_REQUEST = 65_536, 1_000_000
 # What a stage would import in its first seconds, beside its module and what that imports.
 _LATER = (
     "transformers.models.qwen3.modeling_qwen3",
@@ -43,18 +43,32 @@ def main(argv: Sequence[str]) -> int:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     before = sources()
+    return prepare_and_serve(connection, modules, before, idle_s=float(idle_s))
+
+
+def prepare_and_serve(
+    connection: socket.socket,
+    modules: Sequence[str],
+    before: dict[str, tuple[int, int]],
+    *,
+    idle_s: float,
+) -> int:
+    """Import the modules, say so, then `serve`; the exit code, in a child that of its worker.
+
+    before: the `sources` as they were when the first module of this library was imported here.
+    """
     try:
-        _preload(modules)
+        preload_modules(modules)
     except Exception as error:  # a plain worker will say what is wrong with the code, in its log
-        _send(connection, {"broken": f"{type(error).__name__}: {error}"})
+        tell(connection, {"broken": f"{type(error).__name__}: {error}"})
         return 1
-    if why := _unfit():
-        _send(connection, {"broken": why})
+    if why := unfit():
+        tell(connection, {"broken": why})
         return 1
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page that holds an object
-    _send(connection, {"ready": os.getpid()})
-    spec = serve(connection, before, idle_s=float(idle_s))
+    tell(connection, {"ready": os.getpid()})
+    spec = serve(connection, before, idle_s=idle_s)
     return 0 if spec is None else worker.main([spec])
 
 
@@ -98,7 +112,7 @@ def serve(
                 _pass_on(request, running)
                 # An interrupt may have cost the caller what it was told before.
                 if (number := request["to"]) in ended:
-                    _send(connection, {"start": number, "code": ended[number]})
+                    tell(connection, {"start": number, "code": ended[number]})
             if "start" not in request:
                 continue
             (log,) = descriptors
@@ -119,7 +133,7 @@ def serve(
                     running[request["start"]] = process
                     answer = {"pid": process}
             os.close(log)
-            _send(connection, {"start": request["start"], **answer})
+            tell(connection, {"start": request["start"], **answer})
 
 
 def _become_worker(request: dict, log: int, server: int) -> None:
@@ -152,7 +166,7 @@ def _tell_ended(connection: socket.socket, running: dict[int, int], ended: dict[
         _, status = os.waitpid(process, 0)
         del running[start]
         ended[start] = os.waitstatus_to_exitcode(status)
-        _send(connection, {"start": start, "code": ended[start]})
+        tell(connection, {"start": start, "code": ended[start]})
 
 
 def _pass_on(request: dict, running: dict[int, int]) -> None:
@@ -169,12 +183,14 @@ def _kill_group(process: int) -> None:
         os.killpg(process, signal.SIGKILL)
 
 
-def _send(connection: socket.socket, message: dict) -> None:
+def tell(connection: socket.socket, message: dict) -> None:
+    """Send a message, if there is somebody to read it."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the caller is gone
         connection.send(json.dumps(message).encode())
 
 
-def _preload(modules: Sequence[str]) -> None:
+def preload_modules(modules: Sequence[str]) -> None:
+    """Import them, and what a stage with torch imports in its first seconds."""
     for module in modules:
         importlib.import_module(module)
     if "torch" in sys.modules:
@@ -183,7 +199,7 @@ def _preload(modules: Sequence[str]) -> None:
             importlib.import_module(module)
 
 
-def _unfit() -> str:
+def unfit() -> str:
     """Why this process may not be forked; "" where it may."""
     if (count := len(os.listdir("/proc/self/task"))) > 1:
         return f"the imports started {count - 1} threads"

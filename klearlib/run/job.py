@@ -13,10 +13,10 @@ from pathlib import Path
 
 from klearlib.errors import StageFailed
 from klearlib.run import worker
-from klearlib.run.entry import CHECKPOINT, DONE, LOG, SPEC
+from klearlib.run.entry import CHECKPOINT, DONE, LOCK, LOG, SPEC, read_own_json, verify_entry
 from klearlib.run.files import one_line_failures, write_json
 from klearlib.run.preloaded import CUDA, ForkedWorker, PlainWorker, Preloaded, worker_environment
-from klearlib.run.stage import Stage
+from klearlib.run.stage import Stage, is_locked
 
 STOP_GRACE_S = 60.0
 NUM_LAST_LINES = 15
@@ -28,8 +28,9 @@ class Job:
     """A stage with its place in one call of `run_stages`.
 
     key, code: the stage's, as they were when the run was planned. needs: keys of the upstream
-    stages. slot: -1 while no worker runs it. log_start: where this process's lines begin in the
-    log. began: seconds since the epoch; seconds: of this process.
+    stages. slot: -1 while no worker of ours runs it. elsewhere: another process runs it. log_start:
+    where this process's lines begin in the log. began: seconds since the epoch, when it started or
+    was first seen to run elsewhere; seconds: that it took.
     """
 
     stage: Stage
@@ -40,6 +41,7 @@ class Job:
     cached: bool
     process: PlainWorker | ForkedWorker | None = None
     slot: int = -1
+    elsewhere: bool = False
     log_start: int = 0
     began: float = 0.0
     seconds: float = 0.0
@@ -49,8 +51,23 @@ class Job:
         self.finished = self.cached
 
 
+def look_elsewhere(job: Job) -> None:
+    """Find out whether another process runs the job's stage, or has finished it meanwhile.
+
+    Raises DamagedEntry where what it has finished is not what it wrote.
+    """
+    if (job.folder / DONE).exists():
+        verify_entry(job.folder)
+        job.seconds = read_own_json(job.folder / DONE, "seconds")["seconds"]
+        job.finished, job.elsewhere = True, False
+        return
+    known, job.elsewhere = job.elsewhere, is_locked(job.folder / LOCK)
+    if job.elsewhere and not known:
+        job.began = time.time()
+
+
 def start(job: Job, *, slot: int, gpus: Sequence[str], server: Preloaded | None = None) -> None:
-    """Start the job's worker; `slot` counts the places of the fan-out and chooses among `gpus`.
+    """Start the job's worker; `slot` is the number of its place and chooses among `gpus`.
 
     server: what to fork it from; a new process where there is none.
     """
@@ -81,12 +98,15 @@ def start(job: Job, *, slot: int, gpus: Sequence[str], server: Preloaded | None 
 
 
 def end(job: Job) -> None:
-    """Account for a worker that ended; raises StageFailed unless it did what it should."""
+    """Account for a worker that ended; raises StageFailed unless it did what it should, or found
+    another process at work: then the job is not finished."""
     job.process.kill_group()
     job.seconds, job.slot = time.time() - job.began, -1
     code = job.process.returncode
     if code == 0 and (job.folder / DONE).exists():
         job.finished = True
+        return
+    if code == worker.BUSY:
         return
     log = job.folder / LOG
     who = f"{job.stage.title} ({job.stage.name}/{job.key})"

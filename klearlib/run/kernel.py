@@ -12,17 +12,20 @@ import logging
 import os
 import re
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 import klearlib
+from klearlib.run import kernel_process
 from klearlib.run.job import STOP_GRACE_S
+from klearlib.run.progress import PROGRESS_LOG
+from klearlib.run.worker import PARENT
 
-# Jupyter sends SIGTERM after half of it, SIGKILL after all; the cell waits for its workers first.
-SHUTDOWN_S = 2.5 * STOP_GRACE_S
+# Jupyter sends SIGTERM after half of it, SIGKILL after all. An interrupted cell waits for its
+# workers first; where all cells are done, a kernel that does not end has nothing to lose.
+STOPPING_S, IDLE_S = 2.5 * STOP_GRACE_S, 10.0
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -40,7 +43,8 @@ class NotebookError(Exception):
 
 
 class StopSignals:
-    """SIGTERM and SIGINT become KeyboardInterrupt, once; a second one calls `kill`.
+    """SIGTERM and SIGINT become KeyboardInterrupt, once, after a call of `stop`; later ones call
+    `kill`.
 
     Use as a context manager in the main thread (elsewhere it changes nothing). `exit_code` is that
     of the first signal.
@@ -48,6 +52,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.exit_code = EXIT_CTRL_C
+        self.stop: Callable[[], None] = lambda: None
         self.kill: Callable[[], None] = lambda: None
         self._stopping = False
         self._previous: dict[int, object] = {}
@@ -67,6 +72,7 @@ class StopSignals:
             self.kill()
             return
         self._stopping = True
+        self.stop()
         self.exit_code = 128 + number
         # It reports the cell that is interrupted now as a task that nobody awaited.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -92,6 +98,7 @@ def execute(source: Path, output: Path, values: dict, *, root: Path, log: Path, 
     partial = output.with_name(f".{output.stem}.partial.ipynb")
     failed = output.with_name(f"{output.stem}.failed.ipynb")
     managers: list = []
+    signals.stop = lambda: _give_time(managers)
     signals.kill = lambda: _kill(managers)
     # They log at length what is raised as well, and told to the user in fewer words.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
@@ -149,13 +156,15 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
 
         @default("shutdown_wait_time")
         def _shutdown_wait_time(self) -> float:
-            return SHUTDOWN_S
+            return IDLE_S
 
         @property
         def kernel_spec(self) -> KernelSpec:
             # Below CRITICAL it reports every shutdown as an error and local TCP as unencrypted.
-            quiet = get_kernel_dict(extra_arguments=["--IPKernelApp.log_level=CRITICAL"])
-            return KernelSpec(**quiet, env=environment)
+            spec = get_kernel_dict(extra_arguments=["--IPKernelApp.log_level=CRITICAL"])
+            launcher = spec["argv"].index("-m")
+            spec["argv"][launcher : launcher + 2] = ["-P", "-m", kernel_process.__name__]
+            return KernelSpec(**spec, env=environment)
 
         async def start_kernel(self, **launch) -> None:
             await super().start_kernel(**launch, stdout=stream, stderr=stream)
@@ -164,13 +173,25 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
 
 
 def _environment(root: Path, log: Path) -> dict[str, str]:
-    """What the kernel needs to find the project, this very library, and the log of its progress."""
-    environment = {"KLEAR_ROOT": str(root), "KLEAR_PROGRESS_LOG": str(log)}
+    """What the kernel needs to find the project, this very library, its parent, and the log of its
+    progress."""
+    known = {"KLEAR_ROOT": str(root), PROGRESS_LOG: str(log), PARENT: str(os.getpid())}
+    return known | library_path()
+
+
+def library_path() -> dict[str, str]:
+    """The PYTHONPATH of a process that is to import this very library, where it needs one."""
     library = Path(klearlib.__file__).resolve().parents[1]
-    if library.name != "site-packages":
-        known = os.environ.get("PYTHONPATH")
-        environment["PYTHONPATH"] = f"{library}{os.pathsep}{known}" if known else str(library)
-    return environment
+    if library.name == "site-packages":
+        return {}
+    known = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{library}{os.pathsep}{known}" if known else str(library)}
+
+
+def _give_time(managers: list) -> None:
+    """Let the kernels' cells end in their own time."""
+    for manager in managers:
+        manager.shutdown_wait_time = STOPPING_S
 
 
 def _kill(managers: list) -> None:
@@ -201,29 +222,3 @@ def _cell_failure(error) -> tuple[int, list[str]]:
         traceback = "\n".join(error.traceback).splitlines()
         lines += ["  ...", *(f"    {_COLOUR.sub('', line)}".rstrip() for line in traceback[-8:])]
     return exit_code, lines
-
-
-@contextlib.contextmanager
-def streamed(log: Path, prefix: str) -> Iterator[None]:
-    """Print each line that is appended to `log` during the block, after `prefix`."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_stream, args=(log, prefix, ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _stream(log: Path, prefix: str, ended: threading.Event) -> None:
-    with open(log, encoding="utf-8", errors="replace") as stream:
-        stream.seek(0, os.SEEK_END)
-        unfinished, last = "", False
-        while not last:
-            last = ended.wait(0.2)
-            *lines, unfinished = (unfinished + stream.read()).split("\n")
-            if last and unfinished:
-                lines.append(unfinished)
-            for line in lines:
-                print(f"{prefix} {line}", file=sys.stdout, flush=True)

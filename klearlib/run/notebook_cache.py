@@ -14,7 +14,7 @@ from pathlib import Path
 
 import klearlib
 from klearlib.errors import DamagedEntry, ParameterError
-from klearlib.params import root, worlds_of
+from klearlib.params import check, load_profile, root, worlds_of
 from klearlib.run.files import sha256_file, write_json
 from klearlib.run.fingerprint import library_fingerprint
 
@@ -25,28 +25,31 @@ def digests(notebook: dict, params) -> dict[str, str]:
     """sha256 of everything that the results of a notebook follow from, by what it is.
 
     notebook: the .ipynb as read from JSON; params: its checked record. Fields that cannot change a
-    result (``keyed=False``) do not count, comments and docstrings of the library neither.
+    result (``keyed=False``) do not count, comments and docstrings of the library neither. Files of
+    other notebooks that the record names in ``reads`` count as its own values do.
 
     Raises:
-        ParameterError: a cell imports a module of klearlib that there is not.
+        ParameterError: a cell imports a module of klearlib that there is not, or a file in
+            ``reads`` is absent or wrong.
     """
-    values = {
-        field.name: getattr(params, field.name)
-        for field in dataclasses.fields(params)
-        if field.metadata.get("keyed", True)
+    others = {
+        f"{name}.yaml": _digest(_keyed(check(name, load_profile(params.profile, name))))
+        for name in getattr(params, "reads", ())
     }
     worlds = {name: _digest(dataclasses.asdict(w)) for name, w in worlds_of(params).items()}
     gathered = {}
     if getattr(params, "gathers", False):
         sections = sorted((root() / "results" / params.profile).glob(f"*/{SECTION}"))
-        others = [path for path in sections if path.parent.name[:2] != "00"]
-        gathered["gathered results"] = _digest([sha256_file(path) for path in others])
+        gathered["gathered results"] = _digest(
+            [sha256_file(path) for path in sections if path.parent.name[:2] != "00"]
+        )
     return (
         gathered
         | worlds
+        | others
         | {
             "cells": _digest([[cell["cell_type"], _source(cell)] for cell in notebook["cells"]]),
-            "parameters": _digest(values),
+            "parameters": _digest(_keyed(params)),
             "library": library_fingerprint(imported_modules(notebook)),
         }
     )
@@ -188,6 +191,15 @@ def _is_module(name: str) -> bool:
     """Whether `name` is a module and no attribute, without importing its package."""
     path = Path(klearlib.__file__).parent.parent.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def _keyed(params) -> dict:
+    """The values of a record that can change a result."""
+    return {
+        field.name: getattr(params, field.name)
+        for field in dataclasses.fields(params)
+        if field.metadata.get("keyed", True)
+    }
 
 
 def _source(cell: dict) -> str:

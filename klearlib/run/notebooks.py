@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +25,8 @@ from klearlib.params import (
     root,
 )
 from klearlib.params.checking import did_you_mean
-from klearlib.report.executed import render_notebook
-from klearlib.run.kernel import NotebookError, StopSignals, execute, streamed
+from klearlib.run.fanout import gpus
+from klearlib.run.files import one_line_failures
 from klearlib.run.notebook_cache import (
     LOG,
     digests,
@@ -36,7 +36,12 @@ from klearlib.run.notebook_cache import (
     seconds_last_time,
     why_not_cached,
 )
+from klearlib.run.preloaded import worker_environment
+from klearlib.run.progress import rough
+from klearlib.run.provenance import num_cores
 from klearlib.run.reporting import rebuild, report_follows
+from klearlib.run.shared_server import shared_server
+from klearlib.run.side_by_side import Stops, Task, run_side_by_side
 
 CACHED, WILL_RUN = "cached", "will run"
 
@@ -102,23 +107,10 @@ def describe(planned: Sequence[PlannedNotebook]) -> str:
     width = max((len(each.notebook) for each in planned), default=0)
     lines = []
     for each in planned:
-        cost = "" if each.state == CACHED else duration(each.estimate_s)
+        cost = "" if each.state == CACHED else rough(each.estimate_s)
         line = f"{each.notebook:<{width}}  {each.state:<8}  {cost:<11}  {each.why}"
         lines += [line.rstrip(), *(f"{'':<{width}}  missing: {line}" for line in each.missing)]
     return "\n".join(lines)
-
-
-def duration(seconds: float | None) -> str:
-    """A rough time for people.
-
-    >>> duration(90.0), duration(None)
-    ('about 2 min', 'unknown')
-    """
-    if seconds is None:
-        return "unknown"
-    if seconds < 60:
-        return f"about {max(1, round(seconds))} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
 
 
 def run(
@@ -128,11 +120,17 @@ def run(
     force: bool = False,
     keep_going: bool = False,
     workers: int | None = None,
+    jobs: int = 0,
 ) -> int:
     """Run what is not cached and return the exit code, that of the first notebook that failed.
 
     Nothing starts before all parameters are checked. The report is rebuilt at the start, while
-    results come in and at the end. After a failure the rest is left, unless `keep_going`.
+    results come in and at the end. After a failure no further notebook starts, unless `keep_going`;
+    those that run beside it are finished.
+
+    jobs: notebooks at a time; 0 for two where there is no GPU but more than one core, else one. The
+    notebook that gathers results runs alone, after the others. However many there are, the stages
+    that run at once are limited over all of them, by `workers`.
 
     Raises:
         ParameterError: as `plan`.
@@ -145,50 +143,73 @@ def run(
     missing = [line for each in todo for line in each.missing]
     if missing:
         raise MissingAsset("; ".join(missing))
+    results = results_dir(profile)
     if not todo:
-        return rebuild(results_dir(profile))
-    resume = _command(profile, only, keep_going, workers)
-    with _locked(profile), StopSignals() as signals:
-        code = 0
-        try:
-            rebuild(results_dir(profile))
-            with report_follows(results_dir(profile)):
-                for each in todo:
-                    if _gathers(each.notebook):  # what it gathers has just changed
-                        each = _planned(profile, each.notebook, force, workers)
-                    result = _run_one(profile, each, signals, resume)
-                    code = code or result
-                    if code and not keep_going:
-                        break
-        except KeyboardInterrupt:
-            code = signals.exit_code
+        return rebuild(results)
+    resume = _command(profile, only, keep_going, workers, jobs)
+    tasks = [_task(profile, each, force, workers, resume) for each in todo]
+    with _locked(profile), Stops() as stops:
+        rebuild(results)
+        shared = shared_server(worker_environment()) if len(tasks) > 1 else nullcontext({})
+        with report_follows(results), shared as variables:
+            code = run_side_by_side(
+                tasks,
+                jobs=jobs or num_jobs(),
+                keep_going=keep_going,
+                stops=stops,
+                num_cached=len(planned) - len(todo),
+                variables=variables,
+            )
+        if stops.count:
             print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
-        report_code = rebuild(results_dir(profile))
-        return code or report_code
+        report_code = rebuild(results)
+        return (stops.exit_code if stops.count else code) or report_code
 
 
-def _run_one(profile: str, each: PlannedNotebook, signals: StopSignals, resume: str) -> int:
+def num_jobs() -> int:
+    """Notebooks at a time where nobody says how many.
+
+    Beside the stages of one there is the serial part of another (imports, drawing), which takes a
+    core; a GPU would have to share its memory.
+    """
+    return 1 if gpus() or num_cores() < 2 else 2
+
+
+def _task(
+    profile: str, each: PlannedNotebook, force: bool, workers: int | None, resume: str
+) -> Task:
     prefix = f"[{each.number}]"
     folder = results_dir(profile) / each.notebook
-    folder.mkdir(parents=True, exist_ok=True)
     log, executed = folder / LOG, folder.with_suffix(".ipynb")
-    log.write_text("", encoding="utf-8")
-    cost = f", {duration(each.estimate_s)}" if each.estimate_s is not None else ""
-    print(f"{prefix} started{cost}", flush=True)
-    begun = time.monotonic()
-    source = root() / "notebooks" / f"{each.notebook}.ipynb"
-    try:
-        with streamed(log, prefix):
-            execute(source, executed, each.values, root=root(), log=log, signals=signals)
-    except NotebookError as error:
-        lines = [*error.lines, f"log: {_relative(log)}", f"go on with: {resume}"]
-        print("\n".join(f"{prefix} {line}" for line in lines), flush=True)
-        return error.exit_code
-    seconds = time.monotonic() - begun
-    render_notebook(executed, executed.with_suffix(".html"))
-    remember(folder, each.digests, executed=executed, seconds=seconds)
-    print(f"{prefix} done in {seconds:.0f} s: {_relative(executed)}", flush=True)
-    return 0
+    gathers = _gathers(each.notebook)
+    digests = each.digests
+
+    def begin() -> dict:
+        nonlocal digests
+        if gathers:  # what it gathers has just changed
+            digests = _planned(profile, each.notebook, force, workers).digests
+        with one_line_failures(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            log.write_text("", encoding="utf-8")
+        cost = f", {rough(each.estimate_s)}" if each.estimate_s is not None else ""
+        print(f"{prefix} started{cost}", flush=True)
+        source = root() / "notebooks" / f"{each.notebook}.ipynb"
+        places = {"source": source, "output": executed, "root": root(), "log": log}
+        return {"values": each.values} | {name: str(place) for name, place in places.items()}
+
+    def end(seconds: float) -> str:
+        remember(folder, digests, executed=executed, seconds=seconds)
+        return f"done in {seconds:.0f} s: {_relative(executed)}"
+
+    return Task(
+        prefix=prefix,
+        log=log,
+        begin=begin,
+        end=end,
+        after_failure=(f"log: {_relative(log)}", f"go on with: {resume}"),
+        alone=gathers,
+        estimate_s=each.estimate_s,
+    )
 
 
 def _planned(profile: str, name: str, force: bool, workers: int | None) -> PlannedNotebook:
@@ -238,12 +259,15 @@ def _chosen(profile: str, only: Sequence[str]) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def _command(profile: str, only: Sequence[str], keep_going: bool, workers: int | None) -> str:
+def _command(
+    profile: str, only: Sequence[str], keep_going: bool, workers: int | None, jobs: int
+) -> str:
     """The command that goes on where this run stops; never --force, which would start over."""
     words = ["klear run --profile", profile]
     words += ["--only", *only] if only else []
     words += ["--keep-going"] if keep_going else []
     words += ["--workers", str(workers)] if workers is not None else []
+    words += ["--jobs", str(jobs)] if jobs else []
     return " ".join(words)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from klearlib.run import fork_server, worker
+from klearlib.run import fork_server, shared_server, worker
 from klearlib.run.stage import Stage
 
 CUDA = "CUDA_VISIBLE_DEVICES"
@@ -176,7 +176,8 @@ class Preloaded:
     """A running fork server. It ends with `close`, and with this process.
 
     It imports while the caller goes on; what is asked of it before it is ready waits in its socket.
-    Not for several threads at once.
+    Not for several threads at once. In a run of several notebooks it is a fork of a process that
+    they share (`klearlib.run.shared_server`).
 
     modules: what it imports. idle_s: seconds after which it ends by itself where nothing was asked
     of it and `keep` was not called; 0 for never.
@@ -189,6 +190,12 @@ class Preloaded:
         self._broken = ""
         self.is_ready = False
         self._sources = fork_server.sources()
+        self._process: subprocess.Popen | None = None
+        modules = list(modules)
+        shared = shared_server.connect(self._environment, modules, idle_s=idle_s)
+        if shared is not None:
+            self._socket = shared
+            return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -201,8 +208,9 @@ class Preloaded:
             )
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def pid(self) -> int | None:
+        """None for a fork of a shared process."""
+        return None if self._process is None else self._process.pid
 
     def start(
         self, spec_file: Path, log: BinaryIO, environment: dict[str, str]
@@ -265,9 +273,10 @@ class Preloaded:
 
     def close(self) -> None:
         """End the server, and what it has forked."""
-        self._process.kill()
-        self._process.wait()
-        self._socket.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._socket.close()  # which ends a fork of a shared process
         self._broken = "it was closed"
 
     def _lose(self, why: str) -> None:

@@ -111,12 +111,13 @@ def folder_state(folder: Path) -> str:
     """
     if (folder / DONE).exists():
         return "done"
-    if _is_locked(folder / LOCK):
+    if is_locked(folder / LOCK):
         return "running"
     return "partial" if (folder / CHECKPOINT).exists() else "absent"
 
 
-def _is_locked(lock: Path) -> bool:
+def is_locked(lock: Path) -> bool:
+    """Whether another process, or another open file of this one, holds `lock`."""
     try:
         with open(lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

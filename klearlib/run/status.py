@@ -54,7 +54,7 @@ def notebook_state(profile: str, notebook: str) -> tuple[str, str]:
 def _describe_runs(runs_dir: Path) -> list[str]:
     """One line per kind of stage with counts, and one per run that is under way."""
     lines = []
-    for kind in sorted(path for path in runs_dir.glob("*") if path.is_dir()):
+    for kind in sorted(path for path in runs_dir.glob("[!.]*") if path.is_dir()):
         folders = sorted(path for path in kind.iterdir() if path.is_dir())
         states = {folder: folder_state(folder) for folder in folders}
         counts = Counter(states.values())

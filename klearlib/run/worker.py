@@ -4,8 +4,8 @@
 It computes with one thread, so that a sum has the same order on every machine with the same
 kernels; holds the folder's lock, so that a stage never runs twice at a time; saves its state when
 asked to stop; and dies, with all that it started, when its parent does. Exit codes: 0 done,
-`STOPPED` stopped with the state saved, 1 an error, whose text is the end of log.txt: one line
-where a user may have caused it, which a ValueError always may.
+`STOPPED` stopped with the state saved, `BUSY` another process runs the stage, 1 an error, whose
+text is the end of log.txt: one line where a user may have caused it, which a ValueError always may.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
 
-STOPPED = 3
+STOPPED, BUSY = 3, 4
 PARENT = "KLEAR_PARENT_PID"
 ERROR_PREFIX = "klear: "
-LOCK_POLL_S = 0.2
+LOCK_POLL_S, LOCK_TRIES = 0.05, 4
 GUARD_POLL_S = 0.3
 _PR_SET_PDEATHSIG = 1
 
@@ -49,6 +49,8 @@ def main(argv: list[str]) -> int:
     except Stopped as error:
         print(f"stopped: {error}", flush=True)
         return STOPPED
+    except _Busy:
+        return BUSY
     except KlearError as error:
         _tell(error)
         return 1
@@ -65,6 +67,10 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+class _Busy(Exception):
+    """Another process holds the folder's lock."""
+
+
 def _tell(error: Exception | str) -> None:
     """The one line that `job.end` looks for in the log."""
     print(ERROR_PREFIX + " ".join(str(error).split()), flush=True)
@@ -73,9 +79,9 @@ def _tell(error: Exception | str) -> None:
 def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
     folder = RunFolder(spec_file.parent, stop_requested=stop_requested)
     runs_dir = spec_file.parent.parent.parent
-    with _locked(folder.path / LOCK, stop_requested):
+    with _locked(folder.path / LOCK):
         if (folder.path / DONE).exists():
-            return  # another notebook ran it while this one waited
+            return  # another notebook ran it since this one looked
         spec = json.loads(spec_file.read_text(encoding="utf-8"))
         module, _, function = spec["target"].partition(":")
         if code_fingerprint(module) != spec["code"]:
@@ -95,21 +101,25 @@ def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def _locked(lock: Path, stop_requested: Callable[[], bool]) -> Iterator[None]:
-    """Hold the lock, which the system frees however this process ends; wait for another holder."""
+def _locked(lock: Path) -> Iterator[None]:
+    """Hold the lock, which the system frees however this process ends.
+
+    Raises _Busy where another process runs the stage: whoever waits for that must not keep a place
+    among the workers meanwhile.
+    """
     with one_line_failures(lock):
         file = open(lock, "wb")  # noqa: SIM115 - the next block closes it
     with file:
         # A forked child would keep the lock for as long as it outlives us.
         os.register_at_fork(after_in_child=file.close)
-        while True:
+        for tries_left in reversed(range(LOCK_TRIES)):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if stop_requested():
-                    raise Stopped("while another process ran this stage") from None
-                time.sleep(LOCK_POLL_S)
+                if not tries_left:
+                    raise _Busy from None
+                time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
         yield
 
 

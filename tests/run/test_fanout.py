@@ -89,9 +89,9 @@ def test_environment_of_a_worker(tmp_path, monkeypatch):
 def test_gpus_to_share_out(monkeypatch):
     monkeypatch.setattr(fanout, "gpu_names", lambda: ("H", "H"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert fanout._gpus() == ["0", "1"]
+    assert fanout.gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert fanout._gpus() == []
+    assert fanout.gpus() == []
 
 
 @pytest.mark.parametrize("workers", [-1, 1.0, True, "2"])

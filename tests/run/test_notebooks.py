@@ -15,9 +15,10 @@ import types
 from pathlib import Path
 
 import pytest
+from tiny_project import environment, files, make, put, ran
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
-from klearlib.params import NOTEBOOKS, parameters_cell
+from klearlib.params import NOTEBOOKS
 from klearlib.run import notebooks, reporting
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -50,43 +51,11 @@ except KeyboardInterrupt:
     raise"""
 
 
-def notebook(name: str, *sources: str) -> str:
-    code = {"cell_type": "code", "execution_count": None, "outputs": []}
-    parameters = {**code, "id": "p", "metadata": {"tags": ["parameters"]}}
-    cells = [{**parameters, "source": parameters_cell(NOTEBOOKS[name])}]
-    cells += [
-        {**code, "id": f"c{i}", "metadata": {}, "source": source}
-        for i, source in enumerate(sources)
-    ]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    content = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4}
-    return json.dumps({**content, "nbformat_minor": 5})
-
-
-def put(project: Path, name: str, *sources: str) -> None:
-    (project / "notebooks" / f"{name}.ipynb").write_text(notebook(name, *sources))
-
-
-def ran(project: Path) -> list[str]:
-    path = project / "ran.txt"
-    return path.read_text().split() if path.exists() else []
-
-
-def files(project: Path) -> set[str]:
-    found = (path for path in (project / "results").rglob("*") if path.is_file())
-    return {str(path.relative_to(project / "results")) for path in found}
-
-
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project with notebooks 00 and 05, in this process, with a report that counts its builds."""
-    (tmp_path / "params" / "smoke").mkdir(parents=True)
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "params" / "smoke" / "00_overview.yaml").write_text("profile: smoke\n")
+    make(tmp_path, {"00_overview": OVERVIEW, "05_clipping": CLIPPING})
     (tmp_path / "params" / "smoke" / "05_clipping.yaml").write_text("num_steps: 3\n")
-    shutil.copy(REPOSITORY / "params/smoke/miniature.yaml", tmp_path / "params" / "smoke")
-    put(tmp_path, "00_overview", OVERVIEW)
-    put(tmp_path, "05_clipping", CLIPPING)
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     return tmp_path
 
@@ -378,11 +347,6 @@ def test_missing_assets_stop_the_run(project, reports, monkeypatch):
     with pytest.raises(MissingAsset, match="hf download a/b"):
         notebooks.run("smoke")
     assert ran(project) == []
-
-
-def environment(project: Path) -> dict[str, str]:
-    paths = {"KLEAR_ROOT": str(project), "PYTHONPATH": str(REPOSITORY)}
-    return {**os.environ, **paths, "OMP_NUM_THREADS": "1"}
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from tiny_world import TINY_MODEL, TINY_WORLD
 import klearlib
 from klearlib.errors import StageFailed
 from klearlib.experiments import running
-from klearlib.run import fanout, fork_server, preloaded
+from klearlib.run import fanout, fork_server, preloaded, shared_server
 from klearlib.run.fanout import run_stages
 from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.preloaded import ForkedWorker, Preloaded, preload, preload_ahead, take_preloaded
@@ -46,7 +46,25 @@ def _digests(folder):
     }
 
 
-def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
+@pytest.fixture
+def shared(monkeypatch):
+    """The process that several fork servers are forks of; its number."""
+    with shared_server.shared_server(preloaded.worker_environment()) as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        (pid,) = (
+            int(folder.name)
+            for folder in Path("/proc").glob("[0-9]*")
+            if alive(int(folder.name))
+            and b"klearlib.run.shared_server" in (folder / "cmdline").read_bytes()
+            and f"KLEAR_PARENT_PID={os.getpid()}".encode()
+            in (folder / "environ").read_bytes().split(b"\0")
+        )
+        yield pid
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["of its own", "shared"])
+def test_same_bytes_as_a_new_process(tmp_path, monkeypatch, is_shared, request):
     """Weights, metrics and whatever else a process could hand to a stage without being asked."""
     world = Stage("world", "klearlib.miniature.world:build", TINY_WORLD)
     base = {"seed": 0, "num_steps": 4, "batch_size": 8, "learning_rate": 6e-3, **TINY_MODEL}
@@ -57,7 +75,10 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
     ]
     # A relative entry would differ in the new folder, and nothing would be forked.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if os.path.isabs(each)])
+    if is_shared:
+        request.getfixturevalue("shared")
     server = preload(stages)
+    assert (server.pid is None) == is_shared
     monkeypatch.chdir(tmp_path)
     mask = os.umask(0o077)
     _run(stages, tmp_path / "forked", server, monkeypatch)
@@ -71,7 +92,8 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
             for how in ("forked", "plain")
         )
         assert forked["equal"] == plain["equal"]
-        assert forked["parent"] == server.pid
+        assert forked["parent"] != os.getpid()
+        assert forked["parent"] == (server.pid or forked["parent"])
         assert plain["parent"] == os.getpid()
         seen += [forked["fresh"], plain["fresh"]]
     assert all(len({each[name] for each in seen}) == 4 for name in seen[0])
@@ -290,3 +312,61 @@ def test_log_and_metrics_of_two_at_once(tmp_path, monkeypatch):
         assert [line.split(" ", 1)[1] for line in lines] == ["starts at step 0"]
         processes |= {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
     assert len(processes) == 2
+
+
+SHARES = """
+import sys
+sys.path[:0] = {path!r}
+from klearlib.run import fanout
+from klearlib.run.preloaded import Preloaded
+from klearlib.run.stage import Stage
+fanout.take_preloaded = lambda: Preloaded(["toy_stages"])
+stage = Stage("s", "toy_stages:sleep_with_child", {{"file": {file!r}}})
+fanout.run_stages([stage], runs_dir={runs!r}, poll_s=0.05)
+"""
+
+
+@pytest.mark.parametrize("killed", ["the caller", "the shared process"])
+def test_a_kill_beside_a_shared_process_leaves_no_process(tmp_path, killed, request):
+    shared = request.getfixturevalue("shared")  # now: pytest changes the environment before a test
+    path = [str(Path(__file__).parent), *sys.path]
+    file, runs = str(tmp_path / "pids"), str(tmp_path / "runs")
+    code = SHARES.format(path=path, file=file, runs=runs)
+    caller = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    try:
+        assert wait_until(Path(file).exists, 40)
+        pids = [int(pid) for pid in Path(file).read_text().split()]
+        server = _parent(pids[0])
+        assert _parent(server) == shared
+        os.kill(caller.pid if killed == "the caller" else shared, signal.SIGKILL)
+        assert caller.wait(10) != 0
+        assert wait_until(lambda: not any(alive(pid) for pid in [*pids, server]), 5.0)
+        assert alive(shared) == (killed == "the caller")
+    finally:
+        caller.kill()
+        caller.wait()
+
+
+def _parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_shared_process_forks_none_into_another_environment(tmp_path, monkeypatch, request):
+    request.getfixturevalue("shared")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1 today")
+    stage = Stage("walk", "toy_stages:walk", {"seed": 0, "num_steps": 2})
+    _run([stage], tmp_path, Preloaded(["toy_stages"]), monkeypatch)
+    assert is_done(stage, tmp_path)
+    first = (stage.folder(tmp_path) / "log.txt").read_text().splitlines()[0]
+    assert first.endswith("(HF_HUB_OFFLINE differs): a new one")
+
+
+def test_a_shared_process_that_has_gone_is_done_without(tmp_path, monkeypatch, request):
+    shared = request.getfixturevalue("shared")
+    os.kill(shared, signal.SIGKILL)
+    assert wait_until(lambda: not alive(shared))
+    stage = Stage("walk", "toy_stages:walk", {"seed": 0, "num_steps": 2})
+    server = Preloaded(["toy_stages"])
+    assert server.pid is not None
+    _run([stage], tmp_path, server, monkeypatch)
+    assert is_done(stage, tmp_path)

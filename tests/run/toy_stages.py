@@ -114,3 +114,31 @@ def surroundings(folder, inputs, *, again=False):
         "parent": os.getppid(),
     }
     (folder.path / "seen.json").write_text(json.dumps(seen))
+
+
+def crowd(folder, inputs, *, place):
+    """Writes down how many of its kind run while it does."""
+    mine = Path(place) / str(os.getpid())
+    mine.touch()
+    most = 0
+    for _ in range(20):
+        most = max(most, len(os.listdir(place)))
+        time.sleep(0.01)
+    mine.unlink()
+    (folder.path / "seen.json").write_text(json.dumps(most))
+
+
+def wait_for(folder, inputs, *, file, timeout_s=20.0):
+    """Ends when `file` is there."""
+    end = time.monotonic() + timeout_s
+    while not Path(file).exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def fail_once(folder, inputs, *, file):
+    """Fails the first time, after a while."""
+    time.sleep(0.5)
+    if not Path(file).exists():
+        Path(file).touch()
+        raise RuntimeError("the first time")
