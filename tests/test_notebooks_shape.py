@@ -149,7 +149,7 @@ SPOILS = {
     "no setup": (spoil_source(2, "setup(", "print("), "does not call setup"),
     "another's setup": (spoil_source(2, "05_clipping", "00_overview"), "does not call setup"),
     "long": (spoil_source(2, "params =", "\n" * 15 + "params ="), "too many lines"),
-    "default": (spoil_source(1, "num_steps: int = 4", "num_steps: int = 5"), "'int', 5) where"),
+    "default": (spoil_source(1, "num_steps: int = 2", "num_steps: int = 5"), "'int', 5) where"),
     "type": (spoil_source(1, "eps_low: float", "eps_low: int"), "('eps_low', 'int', 0.2)"),
     "untyped": (spoil_source(1, "eps_low: float", "eps_low"), "more than typed values"),
     "help": (spoil_source(1, "  # RL steps", ""), "no help in: num_steps"),

@@ -149,6 +149,30 @@ def test_defaults_are_valid_and_integers_become_numbers(project):
     assert checked.rl_options == dataclasses.replace(RLOptions(), dual_clip=10.0)
 
 
+@pytest.mark.parametrize(
+    ("notebook", "values", "message"),
+    [
+        ("06_alpha_sweep", {"alphas": 0.1}, "alphas must be a list of numbers, got 0.1"),
+        ("06_alpha_sweep", {"alphas": [0, 0.0]}, "alphas names a value twice"),
+        ("06_alpha_sweep", {"alphas": [-0.1]}, "alphas[0] must be at least 0.0, got -0.1"),
+        ("06_alpha_sweep", {"alpha": 0.1}, "unknown parameter 'alpha'; did you mean 'alphas'?"),
+        ("06_alpha_sweep", {"mini_batch_problems": 9}, "exceeds num_problems 8"),
+        ("06_alpha_sweep", {"options": {"dual_clip": 1.1}}, "must be above 1 + eps_high = 1.28"),
+        ("09_zero_advantage", {"soft_filters": ["accurate"]}, "did you mean 'accuracy'?"),
+        (
+            "09_zero_advantage",
+            {"options": {"zero_advantage_filter": "off"}},
+            "zero_advantage_filter is what this notebook compares: leave it out",
+        ),
+    ],
+)
+def test_mistakes_of_06_and_09(project, notebook, values, message):
+    with pytest.raises(ParameterError) as caught:
+        params.check(notebook, values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_one_update_per_rollout_is_allowed_without_a_comparison(project):
     assert params.check("05_clipping", {"mini_batch_problems": 8, "rules": ["gppo"]})
 

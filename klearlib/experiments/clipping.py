@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.arms import RULE_NAMES, maths_start, rl_stage, rule_spec
+from klearlib.experiments.arms import RULE_NAMES, maths_start
+from klearlib.experiments.maths_rl import maths_arm
 from klearlib.experiments.running import finished, plan_table, train
 from klearlib.params import ClippingParams
 from klearlib.run.stage import Stage
@@ -21,25 +22,8 @@ def arms(params: ClippingParams) -> dict[tuple[str, int], Stage]:
     first."""
     start = maths_start(params.profile)
     return {
-        (rule, seed): rl_stage(
-            start,
-            label=RULE_NAMES[rule],
-            rule=rule_spec(
-                rule,
-                eps_low=params.eps_low,
-                eps_high=params.eps_high,
-                options=params.rl_options,
-            ),
-            seed=seed,
-            num_steps=params.num_steps,
-            num_problems=params.num_problems,
-            group_size=params.group_size,
-            mini_batch_problems=params.mini_batch_problems,
-            learning_rate=params.learning_rate,
-            alpha=params.alpha,
-            eval_every=params.eval_every,
-            eval_responses=params.eval_responses,
-            options=params.rl_options,
+        (rule, seed): maths_arm(
+            params, start, label=RULE_NAMES[rule], seed=seed, alpha=params.alpha, rule=rule
         )
         for seed in params.seeds
         for rule in params.rules

@@ -10,6 +10,7 @@ import numpy as np
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import RULE_OPTIONS
 from klearlib.experiments.clipping import NOTEBOOK, arms, finished_runs
+from klearlib.experiments.maths_rl import BENCHMARK_TITLES
 from klearlib.experiments.mechanism import corner_table, gradient_check
 from klearlib.experiments.publish import as_table, changed_options, departures, publish_section
 from klearlib.paper import claim, figure
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 # Claim -> the benchmark that decides it here.
 _DECIDED_ON = {"C1": "math_a", "C2": "math_b"}
-_BENCHMARK_TITLES = {"math_a": "maths A", "math_b": "maths B", "validation": "validation"}
 _PAPER_FIGURES = {"math_a": "2a", "math_b": "2b"}
 _STAND_IN = (
     "The miniature's second maths benchmark stands in for LiveCodeBench V5 here: the paper trains "
@@ -96,7 +96,7 @@ def curves_figure(params: ClippingParams) -> Figure:
     panels = [
         Panel(
             figure(_PAPER_FIGURES[name]).attrs["metric"],
-            f"{_BENCHMARK_TITLES[name]}, avg@{n}",
+            f"{BENCHMARK_TITLES[name]}, avg@{n}",
             figure(_PAPER_FIGURES[name]),
             curves.score_curves(runs, name),
             y_label="score",
@@ -140,7 +140,7 @@ def score_table(params: ClippingParams) -> pd.DataFrame:
     return score_tables.score_table(
         finished_runs(params),
         series=params.rules,
-        benchmarks=_BENCHMARK_TITLES,
+        benchmarks=BENCHMARK_TITLES,
         paper_figures=_PAPER_FIGURES,
         what="rule",
     )

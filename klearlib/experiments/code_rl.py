@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import Start, rl_stage, rule_spec
 from klearlib.experiments.publish import departures
@@ -110,13 +108,6 @@ def score_comparisons(runs: Runs, about: Claim) -> list[Measured] | str:
         return f"no seed of {' and '.join(about.arms)} is done yet"
     last = {arm: curves.last_scores(runs, arm, seeds, DECIDED_ON) for arm in about.arms}
     return [measure(c.name, last[c.a[0]], last[c.b[0]]) for c in about.comparisons]
-
-
-def step_values(runs: Runs, series: str, seeds: list[int], metric: str) -> np.ndarray:
-    """float [seeds, steps]: one metric of one series at every step."""
-    frame = curves.metric_curves(curves.of_series(runs, series), metric)
-    wide = frame.pivot(index="seed", columns="step", values="value").loc[seeds]
-    return wide.to_numpy(dtype=float)
 
 
 def ordering_verdict(

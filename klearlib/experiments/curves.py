@@ -42,6 +42,35 @@ def metric_curves(runs: Runs, metric: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
 
 
+def ratio_curves(runs: Runs, numerator: str, denominator: str) -> pd.DataFrame:
+    """Columns series, seed, step, value: one metric over another; steps where that is 0 are left
+    out."""
+    both = metric_curves(runs, numerator).merge(
+        metric_curves(runs, denominator), on=["series", "seed", "step"], suffixes=("", "_total")
+    )
+    both = both[both["value_total"] > 0]
+    return both.assign(value=both["value"] / both["value_total"]).drop(columns="value_total")
+
+
+def step_values(runs: Runs, series: str, seeds: list[int], metric: str) -> np.ndarray:
+    """float [seeds, steps]: one metric of one series at every step."""
+    frame = metric_curves(of_series(runs, series), metric)
+    wide = frame.pivot(index="seed", columns="step", values="value").loc[seeds]
+    return wide.to_numpy(dtype=float)
+
+
+def off_the_line(values: np.ndarray) -> np.ndarray:
+    """[seeds, steps]: each run's values less the straight line through them (least squares)."""
+    steps = np.arange(values.shape[1])
+    line = np.polynomial.polynomial.polyfit(steps, values.T, min(1, values.shape[1] - 1))
+    return values - np.polynomial.polynomial.polyval(steps, line)
+
+
+def off_the_seeds(values: np.ndarray) -> np.ndarray:
+    """[seeds, steps]: each run's values less the mean over the seeds at the same step."""
+    return values - values.mean(axis=0)
+
+
 def gradient_norms(runs: Runs) -> dict[str, list[list[float]]]:
     """Series -> for each seed the gradient norm of every step that had an update.
 
@@ -58,21 +87,39 @@ def gradient_norms(runs: Runs) -> dict[str, list[list[float]]]:
     return norms
 
 
-def last_counts(runs: Runs, benchmark: str) -> tuple[int, int]:
-    """Over the last evaluations of all runs: responses that could not be judged, and truncated."""
-    records = _last_records(runs, benchmark)
+def last_fifth(frame: pd.DataFrame) -> float:
+    """Mean over the seeds of the mean over the last fifth of the steps; NaN without any.
+
+    frame: of one series, as `metric_curves` gives it.
+    """
+    late = frame[frame["step"] > 0.8 * frame["step"].max()]
+    return float(late.groupby("seed")["value"].mean().mean())
+
+
+def end_scores(runs: Runs, benchmark: str, *, first: bool = False) -> pd.DataFrame:
+    """Columns series, seed, value: avg@n of each run's last evaluation, with `first` its first."""
+    scores = score_curves(runs, benchmark)
+    wanted = scores.groupby(["series", "seed"])["step"].transform("min" if first else "max")
+    return scores[scores["step"] == wanted].drop(columns="step").reset_index(drop=True)
+
+
+def last_counts(runs: Runs, benchmark: str, *, first: bool = False) -> tuple[int, int]:
+    """Over the last evaluations of all runs (with `first` the first ones): responses that could not
+    be judged, and truncated."""
+    records = _end_records(runs, benchmark, first=first)
     failures = sum(int(np.isin(r.reason, NOT_JUDGED).sum()) for r in records)
     return failures, sum(int(record.truncated.sum()) for record in records)
 
 
 def last_pass_rate(runs: Runs, benchmark: str) -> float:
     """Mean share of tests passed over all responses of the last evaluations of all runs."""
-    return float(np.mean([record.pass_rate.mean() for record in _last_records(runs, benchmark)]))
+    return float(np.mean([record.pass_rate.mean() for record in _end_records(runs, benchmark)]))
 
 
-def _last_records(runs: Runs, benchmark: str) -> list[EvalRecord]:
+def _end_records(runs: Runs, benchmark: str, *, first: bool = False) -> list[EvalRecord]:
+    end = min if first else max
     found = [evaluations(folder, benchmark) for folder in runs.values()]
-    return [load_record(steps[max(steps)]) for steps in found]
+    return [load_record(steps[end(steps)]) for steps in found]
 
 
 def score_curves(runs: Runs, benchmark: str) -> pd.DataFrame:

@@ -209,11 +209,11 @@ def _spread_comparisons(runs: Runs) -> list[Measured]:
     seeds = curves.common_seeds(runs, list(about.arms))
 
     def values(arm: str, metric: str) -> np.ndarray:
-        return code_rl.step_values(runs, arm, seeds, metric)
+        return curves.step_values(runs, arm, seeds, metric)
 
     spread = {
         "batch means: hard - soft": lambda arm: np.abs(
-            _off_the_line(values(arm, "rollout/reward_mean"))
+            curves.off_the_line(values(arm, "rollout/reward_mean"))
         ),
         "inside a batch: hard - soft": lambda arm: values(arm, "rollout/reward_std"),
     }
@@ -222,17 +222,10 @@ def _spread_comparisons(runs: Runs) -> list[Measured]:
     ]
 
 
-def _off_the_line(means: np.ndarray) -> np.ndarray:
-    """[seeds, steps]: each run's batch means less the straight line through them."""
-    steps = np.arange(means.shape[1])
-    line = np.polynomial.polynomial.polyfit(steps, means.T, min(1, means.shape[1] - 1))
-    return means - np.polynomial.polynomial.polyval(steps, line)
-
-
 def _levels(means: np.ndarray) -> dict[str, float]:
     """What follows from the batch means [seeds, steps] alone."""
     fifth = max(1, means.shape[1] // 5)
-    off = _off_the_line(means)
+    off = curves.off_the_line(means)
     return {
         "first_fifth": means[:, :fifth].mean(),
         "last_fifth": means[:, -fifth:].mean(),
@@ -244,7 +237,7 @@ def _levels(means: np.ndarray) -> dict[str, float]:
 def _ours(runs: Runs) -> dict[str, float]:
     (series,) = {name for name, _ in runs}
     seeds = sorted(seed for _, seed in runs)
-    row = _levels(code_rl.step_values(runs, series, seeds, "rollout/reward_mean"))
+    row = _levels(curves.step_values(runs, series, seeds, "rollout/reward_mean"))
     row["std_in_batch"] = code_rl.mean_over_runs(runs, "rollout/reward_std")
     row["std_in_group"] = code_rl.mean_over_runs(runs, "rollout/reward_std_in_group")
     row["all_tests_passed"] = code_rl.mean_over_runs(runs, "rollout/correct_rate")

@@ -25,9 +25,12 @@ from klearlib.params.declared_data import (
     TeacherParams,
     TopKParams,
 )
+from klearlib.params.declared_headline import HeadlineParams
+from klearlib.params.declared_maths import AlphaSweepParams, ZeroAdvantageParams
 from klearlib.params.files import (
     CODE_WORLD_FILE,
     DATA_WORLD_FILE,
+    JOINT_WORLD_FILE,
     WORLD_FILE,
     load_profile,
     notebooks_of,
@@ -36,11 +39,17 @@ from klearlib.params.files import (
     root,
     world_values,
 )
-from klearlib.params.worlds import CodeMiniatureParams, DataMiniatureParams, MiniatureParams
+from klearlib.params.worlds import (
+    CodeMiniatureParams,
+    DataMiniatureParams,
+    JointMiniatureParams,
+    MiniatureParams,
+)
 
 __all__ = [
     "NOTEBOOKS",
     "WORLDS",
+    "AlphaSweepParams",
     "ClippingParams",
     "CodeMiniatureParams",
     "CodeRLParams",
@@ -49,6 +58,8 @@ __all__ = [
     "DataMiniatureParams",
     "DataOptions",
     "FilterOptions",
+    "HeadlineParams",
+    "JointMiniatureParams",
     "MiniatureParams",
     "OverviewParams",
     "RLOptions",
@@ -56,9 +67,11 @@ __all__ = [
     "TeacherParams",
     "TestFilterParams",
     "TopKParams",
+    "ZeroAdvantageParams",
     "check",
     "code_miniature",
     "data_miniature",
+    "joint_miniature",
     "load_profile",
     "miniature",
     "missing_assets",
@@ -127,17 +140,29 @@ def data_miniature(profile: str) -> DataMiniatureParams:
     return check_values(DataMiniatureParams, values, f"{profile}/{DATA_WORLD_FILE}")
 
 
+def joint_miniature(profile: str) -> JointMiniatureParams:
+    """The model of `profile` that learns both mathematics and code, from
+    ``params/<profile>/joint_miniature.yaml``; all are required.
+
+    Raises:
+        ParameterError: the file is absent, incomplete or wrong.
+    """
+    values = world_values(profile, JOINT_WORLD_FILE)
+    return check_values(JointMiniatureParams, values, f"{profile}/{JOINT_WORLD_FILE}")
+
+
 WORLDS = {
     "miniature": miniature,
     "code_miniature": code_miniature,
     "data_miniature": data_miniature,
+    "joint_miniature": joint_miniature,
 }
 """The embedded worlds by the name under which a notebook's parameters ask for them (``worlds``)."""
 
 
 def worlds_of(
     params,
-) -> dict[str, MiniatureParams | CodeMiniatureParams | DataMiniatureParams]:
+) -> dict[str, MiniatureParams | CodeMiniatureParams | DataMiniatureParams | JointMiniatureParams]:
     """The worlds of its profile that a notebook with these parameters needs, by file name.
 
     Raises:

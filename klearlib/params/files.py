@@ -14,7 +14,8 @@ from klearlib.params.checking import did_you_mean
 WORLD_FILE = "miniature.yaml"
 CODE_WORLD_FILE = "code_miniature.yaml"
 DATA_WORLD_FILE = "data_miniature.yaml"
-WORLD_FILES = (WORLD_FILE, CODE_WORLD_FILE, DATA_WORLD_FILE)
+JOINT_WORLD_FILE = "joint_miniature.yaml"
+WORLD_FILES = (WORLD_FILE, CODE_WORLD_FILE, DATA_WORLD_FILE, JOINT_WORLD_FILE)
 """The files of a profile that describe a world and no notebook."""
 
 

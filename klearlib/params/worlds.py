@@ -168,6 +168,65 @@ class DataMiniatureParams:
                     )
 
 
+@dataclass(frozen=True)
+class JointMiniatureParams:
+    """One model for mathematics and code, on top of the other worlds of a profile."""
+
+    seed: int = parameter(minimum=0, help="world and base model follow from it")
+    long_max_difficulty: int = parameter(
+        minimum=3,
+        help="steps of the longest chain of math_c; the shortest has one step more "
+        "than max_difficulty of the maths world",
+    )
+    hidden_size: int = parameter(minimum=1, help="width of the model")
+    num_layers: int = parameter(minimum=1, help="transformer layers")
+    num_heads: int = parameter(minimum=1, help="attention heads")
+    num_kv_heads: int = parameter(minimum=1, help="key-value heads; divides num_heads")
+    head_dim: int = parameter(minimum=2, help="width of a head; even, for rotary positions")
+    intermediate_size: int = parameter(minimum=1, help="width of the feed-forward layers")
+    vocab_size: int = parameter(minimum=261, help="rows of the embedding; 256 are the bytes")
+    max_positions: int = parameter(
+        minimum=64, help="longest sequence without YaRN: longest prompt and base budget"
+    )
+    base_maths: int = parameter(minimum=1, help="pretraining texts of mathematics, short chains")
+    base_long_maths: int = parameter(minimum=1, help="the same with chains as long as math_c's")
+    base_code: int = parameter(minimum=1, help="pretraining texts of code")
+    base_steps: int = parameter(minimum=1, help="updates of the pretraining")
+    base_batch: int = parameter(minimum=1, help="texts per update of the pretraining")
+    base_learning_rate: float = parameter(above=0.0, help="of the pretraining")
+    micro_batch_tokens: int = parameter(
+        minimum=1, help="texts of similar length are computed together, in pretraining and SFT"
+    )
+    sft_maths: int = parameter(minimum=1, help="SFT examples of the best maths sources")
+    sft_long_maths: int = parameter(
+        minimum=1, help="SFT examples with chains as long as math_c's, right throughout"
+    )
+    sft_code: int = parameter(minimum=1, help="SFT examples of the best code sources")
+    num_validation: int = parameter(minimum=2, help="held-out problems of the curves; even")
+    validation_responses: int = parameter(minimum=1, help="responses per held-out problem")
+    max_new_tokens: int = parameter(minimum=1, help="base token budget of a response; paper: 32K")
+    extended_max_new_tokens: int = parameter(
+        minimum=2, help="the longer budget, which needs YaRN's positions; paper: 64K"
+    )
+
+    def __post_init__(self) -> None:
+        _check_heads(self.num_heads, self.num_kv_heads, self.head_dim)
+        if self.num_validation % 2:
+            raise ParameterError(
+                f"num_validation must be even, half of each domain, got {self.num_validation}"
+            )
+        if self.max_new_tokens >= self.max_positions:
+            raise ParameterError(
+                f"max_new_tokens {self.max_new_tokens} must be below max_positions "
+                f"{self.max_positions}: the prompt needs positions too"
+            )
+        if self.extended_max_new_tokens <= self.max_new_tokens:
+            raise ParameterError(
+                f"extended_max_new_tokens {self.extended_max_new_tokens} must exceed "
+                f"max_new_tokens {self.max_new_tokens}"
+            )
+
+
 def _check_heads(num_heads: int, num_kv_heads: int, head_dim: int) -> None:
     if num_heads % num_kv_heads:
         raise ParameterError(f"num_kv_heads {num_kv_heads} must divide num_heads {num_heads}")

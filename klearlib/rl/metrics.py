@@ -12,6 +12,7 @@ from klearlib.rl.update import UpdateSums
 
 METRICS = {
     "rollout/reward_mean": "mean reward over all rollouts of the step, before any filter",
+    "rollout/reward_mean_trained": "mean reward over the rollouts that the filters left (Fig. 5b)",
     "rollout/reward_std": "standard deviation of the reward over all rollouts of the step",
     "rollout/reward_std_in_group": "the same inside a group, mean over groups",
     "rollout/correct_rate": "share of rollouts judged correct, before any filter",
@@ -78,6 +79,7 @@ def step_metrics(
     line = {
         "step": step,
         "rollout/reward_mean": _mean(rewards),
+        "rollout/reward_mean_trained": _mean(_trained_rewards(batch)),
         "rollout/reward_std": pstdev(rewards),
         "rollout/reward_std_in_group": _mean([pstdev(g.rewards) for g in batch.groups]),
         "rollout/correct_rate": _mean([v.correct for v in verdicts]),
@@ -119,6 +121,17 @@ def step_metrics(
     for outcome in OUTCOMES:
         line[f"tests/{outcome}_rate"] = _ratio(outcomes[outcome], outcomes.total())
     return line
+
+
+def _trained_rewards(batch: RolloutBatch) -> list[float]:
+    return [
+        reward
+        for index in batch.kept_groups.nonzero().squeeze(1).tolist()
+        for reward, kept in zip(
+            batch.groups[index].rewards, batch.kept_rollouts[index].tolist(), strict=True
+        )
+        if kept
+    ]
 
 
 def _mean(values: list) -> float | None:

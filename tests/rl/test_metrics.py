@@ -67,6 +67,8 @@ def test_every_metric_by_hand():
         {
             "step": 7,
             "rollout/reward_mean": (1 + 1 + 1 - 1.5 - 1 - 1 - 1 - 1) / 8,
+            # Group 1 alone is trained on.
+            "rollout/reward_mean_trained": (1 - 1.5) / 2,
             # Mean -0.3125; the groups' own deviations are 0, 1.25, 0 and 0.
             "rollout/reward_std": math.sqrt((3 * 1.3125**2 + 4 * 0.6875**2 + 1.1875**2) / 8),
             "rollout/reward_std_in_group": 1.25 / 4,
@@ -123,7 +125,12 @@ def test_metrics_of_programs_by_hand():
     verdicts.append(Verdict(False, "no_answer"))
     programs = with_verdicts(group(9, [1.0, 0.25, 0.0, 0.0]), verdicts)
     programs = dataclasses.replace(programs, problem=code)
-    batch = dataclasses.replace(BATCH, groups=(programs, GROUPS[0]))
+    batch = dataclasses.replace(
+        BATCH,
+        groups=(programs, GROUPS[0]),
+        kept_groups=torch.tensor([True, False]),
+        kept_rollouts=torch.ones(2, 4, dtype=torch.bool),
+    )
     line = step_metrics(batch, SUMS, step=1, learning_rate=1e-5)
     assert line["rollout/pass_rate_mean"] == (1 + 0.25) / 4
     shares = {key: line[key] for key in line if key.startswith("tests/")}
@@ -138,6 +145,23 @@ def test_metrics_of_programs_by_hand():
         "tests/output_limit_rate": 0,
         "tests/judge_error_rate": 1 / 12,
     }
+
+
+def test_the_trained_mean_leaves_out_what_the_filters_drop():
+    """Groups by the first filter, single rollouts (`drop_truncated`) by the second."""
+    kept = torch.tensor([[True, True], [True, False], [True, True], [False, True]])
+    groups = torch.tensor([False, True, False, True])
+    line = step_metrics(
+        dataclasses.replace(BATCH, kept_groups=groups, kept_rollouts=kept),
+        SUMS,
+        step=1,
+        learning_rate=1e-5,
+    )
+    assert line["rollout/reward_mean_trained"] == (1.0 - 1.0) / 2
+    nothing = dataclasses.replace(BATCH, kept_groups=torch.zeros(4, dtype=torch.bool))
+    line = step_metrics(nothing, SUMS, step=1, learning_rate=1e-5)
+    assert line["rollout/reward_mean_trained"] is None
+    assert line["rollout/reward_mean"] == (1 + 1 + 1 - 1.5 - 1 - 1 - 1 - 1) / 8
 
 
 def test_step_without_updates_has_no_means_of_nothing():

@@ -1,0 +1,186 @@
+"""Small exact demonstrations: what alpha adds to a gradient, who is a positive, and what a group
+without advantage does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from klearlib.experiments.mechanism import printed_objective
+from klearlib.records import Group, Problem, Response, Verdict
+from klearlib.rl.advantages import group_advantages, nonzero_groups
+from klearlib.rl.coefficients import coefficient, gppo
+from klearlib.rl.objective import policy_loss, positive_lm_loss
+from klearlib.rl.rollouts import RolloutBatch, mini_batches
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LENGTHS = (3, 2, 4, 1)
+_CORRECT = (True, False, True, False)
+# log(pi / pi_old), row by row: inside the clip range and beyond it on both sides.
+_LOG_RATIOS = (0.05, -0.4, 0.5, -0.1, 0.6, -0.3, 0.02, 0.4, -0.6, -0.5)
+_GROUPS = {"mixed": (1.0, -1.0, -1.0), "solved": (1.0, 1.0, 1.0), "failed": (-1.0, -1.0, -1.0)}
+_GROUP_LENGTHS = ((3, 2, 4), (2, 3, 2), (4, 4, 3))
+
+
+def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float) -> pd.DataFrame:
+    """d(loss)/d(log pi) of Eq. 14 on the ten tokens of four responses, two of them correct.
+
+    Autograd of the printed sum against the closed form -F A / (all tokens) - alpha / (tokens of
+    correct responses), and the loss of the training loop against the same.
+
+    Returns:
+        One row for each alpha: the two denominators (Eqs. 7, 13); the gradient of the first token
+        of a correct and of a wrong response; the LM part of a token of the first and of the third
+        response where two micro-batches take their own denominators (D5), which Eq. 13 makes equal;
+        the largest errors.
+    """
+    import pandas as pd
+
+    mask = torch.arange(max(_LENGTHS)) < torch.tensor(_LENGTHS)[:, None]
+    correct = torch.tensor(_CORRECT)
+    rewards = torch.where(correct, 1.0, -1.0).double()
+    advantages = group_advantages(rewards[None])[0]
+    logp_old = torch.where(mask, torch.full(mask.shape, -1.5, dtype=torch.float64), 0.0)
+    shift = torch.zeros(mask.shape, dtype=torch.float64)
+    shift[mask] = torch.tensor(_LOG_RATIOS, dtype=torch.float64)
+    rule = gppo(eps_low=eps_low, eps_high=eps_high)
+    positive = (mask & correct[:, None]).double()
+    push = advantages[:, None] * coefficient(shift.exp(), advantages[:, None], rule)
+    rows = []
+    for alpha in alphas:
+        logp = (logp_old + shift).requires_grad_()
+        per_token = printed_objective(
+            "gppo", logp, logp_old, advantages[:, None], eps_low=eps_low, eps_high=eps_high
+        )
+        policy = -per_token[mask].sum() / mask.sum()
+        printed = policy - alpha * (logp * positive).sum() / positive.sum()
+        loop = policy_loss(logp, logp_old, advantages, mask, rule=rule)
+        loop = loop + alpha * positive_lm_loss(logp, mask, correct)
+        closed = -push * mask / mask.sum() - alpha * positive / positive.sum()
+        split = sum(
+            alpha * positive_lm_loss(logp[part], mask[part], correct[part]) / 2
+            for part in (slice(0, 2), slice(2, 4))
+        )
+        found, of_loop, of_split = (
+            torch.autograd.grad(value, logp, retain_graph=True, allow_unused=True)[0]
+            for value in (printed, loop, split)
+        )
+        rows.append(
+            {
+                "alpha": alpha,
+                "tokens": int(mask.sum()),
+                "positive_tokens": int(positive.sum()),
+                "correct_token": found[0, 0].item(),
+                "wrong_token": found[1, 0].item(),
+                "LM_part": -alpha / int(positive.sum()),
+                "LM_part_split_first": of_split[0, 0].item(),
+                "LM_part_split_third": of_split[2, 0].item(),
+                "autograd_error": (found - closed).abs().max().item(),
+                "training_loop_error": (of_loop - closed).abs().max().item(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def positives() -> pd.DataFrame:
+    """Who feeds the LM loss: by the verifier's word, or where the reward is exactly 1 (D4).
+
+    Returns:
+        One row for each response of a made group: its verdict and reward, and the share of the LM
+        loss's gradient that falls on its tokens under each reading; the shares of a column sum to
+        1.
+    """
+    import pandas as pd
+
+    made = (
+        ("right, paid 1", True, 1.0),
+        ("right, ten tests at 0.1 each, summed up", True, sum([0.1] * 10)),
+        ("right, 0.5 off for its length", True, 0.5),
+        ("wrong, 15 of 16 tests passed", False, 15 / 16),
+    )
+    responses = [
+        Response("p", "", (0,), (1,) * length, (-1.0,) * length, "", False)
+        for length in _LENGTHS[::-1]
+    ]
+    group = Group(
+        Problem("p", "", answer="1"),
+        tuple(responses),
+        tuple(Verdict(correct, "correct" if correct else "wrong") for _, correct, _ in made),
+        tuple(reward for _, _, reward in made),
+    )
+    rewards = torch.tensor([group.rewards], dtype=torch.float64)
+    batch = RolloutBatch(
+        (group,), group_advantages(rewards), torch.tensor([True]), torch.ones(1, 4).bool()
+    )
+    columns = {}
+    for way in ("verdict", "reward_is_one"):
+        (rows,) = mini_batches(batch, mini_batch_problems=1, positives=way)
+        tokens = [len(row.logp_old) * row.is_correct for row in rows]
+        columns[way] = [count / sum(tokens) for count in tokens]
+    return pd.DataFrame(
+        {
+            "response": [name for name, _, _ in made],
+            "verdict": ["correct" if correct else "wrong" for _, correct, _ in made],
+            "reward": [repr(reward) for _, _, reward in made],
+            "tokens": [len(response.token_ids) for response in responses],
+            "share_by_verdict": columns["verdict"],
+            "share_by_reward_is_1": columns["reward_is_one"],
+        }
+    )
+
+
+def zero_advantage_gradients(alphas: Sequence[float]) -> pd.DataFrame:
+    """d(loss)/d(log pi) on a mixed, a solved and a failed group, with and without the filter.
+
+    The loss is the training loop's (Eqs. 7, 13, 14) at ratio 1; the closed form is -A / (tokens
+    that are left) - alpha / (tokens of correct responses that are left), by hand from the rewards.
+
+    Returns:
+        One row for each alpha and filter: the two denominators; the gradient of one token of a
+        correct and a wrong response of the mixed group, of the solved and of the failed group (0
+        where it was dropped); the largest error.
+    """
+    import pandas as pd
+
+    rewards = torch.tensor(list(_GROUPS.values()), dtype=torch.float64)
+    advantages = group_advantages(rewards)
+    lengths = torch.tensor(_GROUP_LENGTHS).flatten()
+    everything = torch.arange(int(lengths.max())) < lengths[:, None]
+    correct = (rewards > 0).flatten()
+    # One right answer among three: mean -1/3, population deviation sqrt(8) / 3.
+    by_hand = torch.tensor([4.0, -2.0, -2.0, *[0.0] * 6], dtype=torch.float64) / 8**0.5
+    rows = []
+    for alpha in alphas:
+        for name in ("filter", "no filter"):
+            groups = nonzero_groups(advantages)
+            kept = groups if name == "filter" else torch.ones_like(groups)
+            mask = everything & kept.repeat_interleave(rewards.shape[1])[:, None]
+            logp = torch.full(mask.shape, -1.0, dtype=torch.float64, requires_grad=True)
+            loss = policy_loss(
+                logp,
+                logp.detach(),
+                advantages.flatten(),
+                mask,
+                rule=gppo(eps_low=0.2, eps_high=0.28),
+            ) + alpha * positive_lm_loss(logp, mask, correct)
+            (found,) = torch.autograd.grad(loss, logp)
+            positive = (mask & correct[:, None]).double()
+            closed = -by_hand[:, None] * mask / mask.sum() - alpha * positive / positive.sum()
+            rows.append(
+                {
+                    "alpha": alpha,
+                    "arm": name,
+                    "tokens": int(mask.sum()),
+                    "positive_tokens": int(positive.sum()),
+                    "mixed_correct": found[0, 0].item(),
+                    "mixed_wrong": found[1, 0].item(),
+                    "solved": found[3, 0].item() + 0.0,
+                    "failed": found[6, 0].item() + 0.0,  # -0.0 becomes 0.0
+                    "largest_error": (found - closed).abs().max().item(),
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,116 @@
+"""Options of RL and of the test filter: where the paper leaves a choice or others differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klearlib.errors import ParameterError
+from klearlib.params.checking import parameter
+from klearlib.params.declared_data import NOT_STATED
+
+
+@dataclass(frozen=True)
+class RLOptions:
+    """How one step of RL is done where paper, released code and peers differ; defaults: the paper.
+
+    ``D1``..``D14`` are the rows of ``docs/deviations.md``.
+    """
+
+    dual_clip: float | None = parameter(
+        None,
+        above=1.0,
+        help="ratio above which A < 0 gets no gradient (released: 10), not for CISPO; D1",
+    )
+    beta_low: float = parameter(1.0, minimum=0.0, help="GPPO's factor below 1 - eps_low; Eq. 18")
+    beta_high: float = parameter(1.0, minimum=0.0, help="GPPO's factor above 1 + eps_high; Eq. 18")
+    normalizer: str = parameter(
+        "token", choices=("token", "sequence"), help="mean over tokens (Eq. 7) or sequences (Eq. 3)"
+    )
+    group_std: str = parameter(
+        "population", choices=("population", "unbiased"), help="deviation in Eq. 4; D6"
+    )
+    group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
+    lm_normalizer: str = parameter(
+        "mini_batch", choices=("mini_batch", "micro_batch"), help="positive tokens of Eq. 13; D5"
+    )
+    loss_denominator: str = parameter(
+        "mini_batch", choices=("mini_batch", "micro_batch"), help="tokens of Eq. 7's mean; D7"
+    )
+    zero_advantage_filter: str = parameter(
+        "advantage", choices=("off", "advantage", "accuracy"), help="groups that are dropped; D8"
+    )
+    positives: str = parameter(
+        "verdict", choices=("verdict", "reward_is_one"), help="which samples feed the LM loss; D4"
+    )
+    drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
+    format_penalty: float = parameter(0.0, minimum=0.0, help="subtracted for missing tags; D9")
+    format_scores: str = parameter(
+        "penalty", choices=("penalty", "released"), help="how missing think tags are scored; D9"
+    )
+    code_scores: str = parameter(
+        "pass_rate",
+        choices=("pass_rate", "released"),
+        help="scale of the code rewards, p or 2 p - 1; D10",
+    )
+    max_tests: int | None = parameter(
+        None, minimum=1, help="tests per code problem, chosen once for its group; D10"
+    )
+    test_timeout_s: float = parameter(2.0, above=0.0, help="limit of one test of a program")
+    test_memory_mb: int = parameter(256, minimum=16, help="limit of one test of a program")
+    temperature: float = parameter(1.0, above=0.0, help="of the sampling of rollouts")
+    warmup_steps: int = parameter(0, minimum=0, help="steps of linear learning-rate warm-up")
+    weight_decay: float = parameter(0.0, minimum=0.0, help="AdamW's decay")
+    max_grad_norm: float = parameter(1.0, above=0.0, help="gradient norm that is clipped to")
+    micro_batch_tokens: int = parameter(16384, minimum=1, help="padded tokens per backward pass")
+    checkpoint_every: int = parameter(5, minimum=1, help="steps between checkpoints")
+    log_ratio_clamp: float | None = parameter(
+        None, above=0.0, help="clamp of logp - logp_old (verl: 20); D2"
+    )
+    logp_old: str = parameter(
+        "sampler", choices=("sampler", "trainer"), help="whose old log-probabilities; D14"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("format_scores", "code_scores"):
+            if self.format_penalty and getattr(self, name) == "released":
+                raise ParameterError(
+                    f"format_penalty must be 0 where {name} is released, whose penalties are fixed"
+                )
+
+
+@dataclass(frozen=True)
+class FilterOptions:
+    """How the code problems with flawed tests are found: by a teacher's pass rate (5.2.4)."""
+
+    teacher_responses: int = parameter(
+        16, minimum=1, help="teacher's responses per problem", paper=16, place="5.2.4: pass@16"
+    )
+    teacher_temperature: float = parameter(
+        1.0, above=0.0, help="of the teacher's sampling", paper=NOT_STATED
+    )
+    teacher_top_p: float = parameter(
+        1.0, above=0.0, maximum=1.0, help="of the teacher's sampling", paper=NOT_STATED
+    )
+    threshold: float = parameter(
+        0.5, minimum=0.0, maximum=1.0, help="pass rate above which a problem is kept", paper=0.5
+    )
+    keep_equal: bool = parameter(
+        False,
+        help="keep a pass rate equal to the threshold too",
+        paper="> in the text, >= in Fig. 4's caption",
+        place="5.2.4, Fig. 4",
+    )
+
+
+def check_schedule(
+    *, num_problems: int, mini_batch_problems: int, options: dict, eps_high: float
+) -> None:
+    """Raises ParameterError where the settings of one RL run contradict one another."""
+    if mini_batch_problems > num_problems:
+        raise ParameterError(
+            f"mini_batch_problems {mini_batch_problems} exceeds "
+            f"num_problems {num_problems}: give at most that"
+        )
+    dual_clip = options.get("dual_clip")
+    if dual_clip is not None and dual_clip <= 1 + eps_high:
+        raise ParameterError(f"dual_clip {dual_clip} must be above 1 + eps_high = {1 + eps_high:g}")
