@@ -35,16 +35,16 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
         )
     problems = []
     # Not splitlines(): it also cuts at U+2028 and U+0085, which JSON leaves inside a line.
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         lines = list(file)
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
             tests = tuple(TestCase(**test) for test in row.pop("tests", ()))
             answer = row.pop("answer", None)
             answer = tuple(answer) if isinstance(answer, list) else answer
-            problems.append(Problem(**row, answer=answer, tests=tests))
-        except (TypeError, ValueError, AttributeError) as error:
+            problems.append(_checked(Problem(**row, answer=answer, tests=tests)))
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise KlearError(f"{path.name} line {number} is no problem: {error}") from error
     ids = {problem.id for problem in problems}
     if not problems:
@@ -59,3 +59,13 @@ def read_problems(path: Path, *, expected_size: int | None = None) -> list[Probl
             "another number of problems is another benchmark"
         )
     return problems
+
+
+def _checked(problem: Problem) -> Problem:
+    """The problem; TypeError where a field that is a text everywhere else is none."""
+    answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer or "",)
+    for name, texts in (("id", (problem.id,)), ("prompt", (problem.prompt,)), ("answer", answers)):
+        for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"{name} must be a text, got {text!r}")
+    return problem

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from klearlib.errors import KlearError
+from klearlib.evaluate.judged import evaluation_record
 from klearlib.policy.sampling import SamplingSettings, sample_groups
-from klearlib.records import EvalRecord, Problem, Verdict
+from klearlib.records import EvalRecord, Problem
 from klearlib.verify.groups import judge_responses
 
 
@@ -41,17 +40,11 @@ def evaluate(
     verdicts = judge_responses(
         problems, responses, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
     )
-    return EvalRecord(
+    return evaluation_record(
+        problems,
+        verdicts,
         benchmark=benchmark,
-        problem_ids=tuple(problem.id for problem in problems),
-        correct=np.array([[v.correct for v in group] for group in verdicts], dtype=bool),
-        truncated=np.array([[r.truncated for r in group] for group in responses], dtype=bool),
-        num_tokens=np.array([[len(r.token_ids) for r in group] for group in responses]),
-        reason=np.array([[v.reason for v in group] for group in verdicts]),
-        pass_rate=np.array([[_pass_rate(v) for v in group] for group in verdicts]),
+        truncated=[[r.truncated for r in group] for group in responses],
+        num_tokens=[[len(r.token_ids) for r in group] for group in responses],
         sampling={**settings.record(), "num_responses": num_responses},
     )
-
-
-def _pass_rate(verdict: Verdict) -> float:
-    return verdict.report.pass_rate if verdict.report is not None else float(verdict.correct)

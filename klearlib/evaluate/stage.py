@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ from klearlib.run.seeding import derive_seed
 if TYPE_CHECKING:
     from klearlib.records import Problem
     from klearlib.run.folder import RunFolder
+
+# What a record without these words was drawn with.
+_NOT_NAMED = {"repetition_penalty": 1.0, "yarn_factor": None, "yarn_original": None}
 
 
 def evaluate_benchmarks(
@@ -33,14 +37,17 @@ def evaluate_benchmarks(
     top_k: int = 0,
     batch_rows: int = 1024,
     step: int = 0,
+    yarn_factor: float | None = None,
+    yarn_original: int | None = None,
 ) -> None:
     """Stage ``evaluate``: `num_responses` responses of ``inputs["model"]/model`` to each problem of
     the benchmarks, judged.
 
     Writes ``evaluations/<benchmark>-<step>.npz`` (`klearlib.evaluate.record_files`), under the
     names and with the seeds of the RL runs' evaluations, so that `klearlib.experiments.curves`
-    reads both. A benchmark whose file is there already is not measured again, so a kill costs no
-    more than the benchmark that it hit; the files are those of an unbroken run.
+    reads both; here the sampling record names the YaRN factor as well. A benchmark whose file is
+    there already is not measured again, so a kill costs no more than the benchmark that it hit; the
+    files are those of an unbroken run.
 
     Args:
         seed: of all sampling; each benchmark has draws of its own.
@@ -51,12 +58,16 @@ def evaluate_benchmarks(
         test_timeout_s, test_memory_mb: limits of one test of a program.
         batch_rows: responses that are decoded together.
         step: of the training that made the model; only names the files and seeds.
+        yarn_factor: stretch the model's positions by YaRN, see `klearlib.policy.load.with_yarn`;
+            None for the model as it is. The paper: 2.5 for its 64K budget. It changes short
+            responses as well, so the sampling record stored with each score names it.
+        yarn_original: the positions that it multiplies, where the model's config names others.
 
     Raises:
         Stopped: a stop was asked for; the benchmarks that are done are kept.
         MissingAsset: no such model or benchmark file.
         KlearError: a benchmark of another size, or more positions than the model has.
-        ParameterError: no benchmarks, or a negative step.
+        ParameterError: no benchmarks, a negative step, or YaRN that the model cannot have.
     """
     if not benchmarks or step < 0:
         raise ParameterError(
@@ -68,7 +79,9 @@ def evaluate_benchmarks(
         name: read_problems(source / f"{name}.jsonl", expected_size=size)
         for name, size in benchmarks.items()
     }
-    model, tokenizer = load_policy(inputs["model"] / "model")
+    model, tokenizer = load_policy(
+        inputs["model"] / "model", yarn_factor=yarn_factor, yarn_original=yarn_original
+    )
     folder.progress(0, len(benchmarks))
     for number, name in enumerate(benchmarks, start=1):
         settings = SamplingSettings(
@@ -80,7 +93,12 @@ def evaluate_benchmarks(
             batch_rows=batch_rows,
         )
         path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
-        if not _is_measured(path, problems[name], settings, num_responses):
+        sampling = settings.record() | {
+            "num_responses": num_responses,
+            "yarn_factor": yarn_factor,
+            "yarn_original": yarn_original,
+        }
+        if not _is_measured(path, problems[name], sampling):
             record = evaluate(
                 model,
                 tokenizer,
@@ -91,7 +109,7 @@ def evaluate_benchmarks(
                 test_timeout_s=test_timeout_s,
                 test_memory_mb=test_memory_mb,
             )
-            save_record(record, path)
+            save_record(replace(record, sampling=sampling), path)
         folder.progress(number, len(benchmarks), name)
         if folder.stop_requested and number < len(benchmarks):
             raise Stopped(
@@ -99,9 +117,7 @@ def evaluate_benchmarks(
             )
 
 
-def _is_measured(
-    path: Path, problems: list[Problem], settings: SamplingSettings, num_responses: int
-) -> bool:
+def _is_measured(path: Path, problems: list[Problem], sampling: dict) -> bool:
     """Whether `path` holds this measurement; one that cannot be read is made again.
 
     Raises KlearError where it holds another one.
@@ -112,7 +128,7 @@ def _is_measured(
         record = load_record(path)
     except DamagedEntry:
         return False
-    wanted = settings.record() | {"num_responses": num_responses}
-    if record.sampling != wanted or record.problem_ids != tuple(p.id for p in problems):
+    is_same = _NOT_NAMED | record.sampling == sampling
+    if not is_same or record.problem_ids != tuple(problem.id for problem in problems):
         raise KlearError(f"{path} holds another evaluation: give each one a folder of its own")
     return True

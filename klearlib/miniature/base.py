@@ -34,6 +34,7 @@ def pretrain(
     num_steps: int,
     batch_size: int,
     learning_rate: float,
+    micro_batch_tokens: int | None = None,
 ) -> None:
     """Stage ``base``: learns the tokenizer and pretrains the model on
     ``inputs["world"]/corpus.jsonl``, rows of text. What a row has as `given` is read before its
@@ -48,6 +49,8 @@ def pretrain(
     Args:
         max_positions: the longest sequence, prompt and response together, in tokens.
         learning_rate: the peak; cosine to a tenth of it.
+        micro_batch_tokens: rows of similar length are computed together, so that little is
+            padding; the gradient is the same. See `klearlib.sft.fit.fit`.
     """
     with (inputs["world"] / "corpus.jsonl").open() as file:
         rows = [json.loads(line) for line in file]
@@ -93,4 +96,5 @@ def pretrain(
         final_learning_rate=learning_rate / 10,
         warmup_steps=num_steps // 20,
         normalizer="token",
+        micro_batch_tokens=micro_batch_tokens,
     )

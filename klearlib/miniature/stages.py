@@ -5,7 +5,12 @@ teachers."""
 from __future__ import annotations
 
 from klearlib.miniature.teachers import TEACHERS
-from klearlib.params import CodeMiniatureParams, DataMiniatureParams, MiniatureParams
+from klearlib.params import (
+    CodeMiniatureParams,
+    DataMiniatureParams,
+    JointMiniatureParams,
+    MiniatureParams,
+)
 from klearlib.run.stage import Stage
 
 
@@ -163,6 +168,90 @@ def data_stages(
     } | teachers
 
 
+def joint_stages(
+    maths: MiniatureParams,
+    code: CodeMiniatureParams,
+    joint: JointMiniatureParams,
+    *,
+    selections: list[Stage],
+    seed: int,
+    num_epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    normalizer: str,
+) -> dict[str, Stage]:
+    """The stages of the model for mathematics and code, by name.
+
+    ``world`` has the benchmarks of both worlds as they are there, math_a, math_b, code_a and
+    code_b, the longer problems of math_c (`klearlib.miniature.joint.BENCHMARKS`, 30 problems each),
+    and a validation set of `joint.num_validation` problems, half of each domain. ``base`` is
+    pretrained on both; it has no seed but the world's. ``examples`` are the samples of all
+    `selections` (stages of `klearlib.curation.select:select`, `joint.sft_maths` and
+    `joint.sft_code` examples) and the world's `joint.sft_long_maths` long chains; ``sft`` is
+    trained on them.
+
+    Args:
+        selections: the examples of each domain, in the order in which they are read.
+        seed: of the SFT alone.
+        num_epochs, batch_size, learning_rate, normalizer: of the SFT, whose learning rate falls to
+            half. The paper: 4 epochs, 8e-5, Eq. 8 per sequence.
+    """
+    maths_world, code_world = start_stages(maths)["world"], code_start_stages(code)["world"]
+    data = Stage(
+        "joint_world",
+        "klearlib.miniature.joint:build",
+        {
+            "seed": joint.seed,
+            "modulus": maths.modulus,
+            "max_difficulty": maths.max_difficulty,
+            "long_max_difficulty": joint.long_max_difficulty,
+            "code_max_difficulty": code.max_difficulty,
+            "base_maths": joint.base_maths,
+            "base_long_maths": joint.base_long_maths,
+            "base_code": joint.base_code,
+            "sft_long_maths": joint.sft_long_maths,
+            "num_validation": joint.num_validation,
+        },
+        {"maths": maths_world, "code": code_world},
+        label="joint world: both domains, longer problems",
+        estimate_s=5.0,
+    )
+    base = _base(
+        joint,
+        data,
+        label="joint base model",
+        seconds_per_step=0.075,
+        micro_batch_tokens=joint.micro_batch_tokens,
+    )
+    examples = Stage(
+        "combine",
+        "klearlib.curation.combine:combine",
+        {},
+        {f"selection_{number}": stage for number, stage in enumerate(selections, start=1)}
+        | {"world": data},
+        label="examples of both domains",
+        estimate_s=2.0,
+    )
+    sft = Stage(
+        "sft",
+        "klearlib.sft.train:train_sft",
+        {
+            "seed": seed,
+            "num_epochs": num_epochs,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            # The paper's proportion: 8e-5 to 4e-5.
+            "final_learning_rate": learning_rate / 2,
+            "normalizer": normalizer,
+            "micro_batch_tokens": joint.micro_batch_tokens,
+        },
+        {"base": base, "examples": examples},
+        label=f"joint SFT, seed {seed}",
+        estimate_s=5 + (joint.sft_maths + joint.sft_long_maths + joint.sft_code) * num_epochs / 200,
+    )
+    return {"world": data, "base": base, "examples": examples, "sft": sft}
+
+
 def _teacher(name: str, data: DataMiniatureParams, examples: Stage, base: Stage) -> Stage:
     num_steps = getattr(data, f"{name}_steps")
     return Stage(
@@ -184,11 +273,12 @@ def _teacher(name: str, data: DataMiniatureParams, examples: Stage, base: Stage)
 
 
 def _base(
-    world: MiniatureParams | CodeMiniatureParams,
+    world: MiniatureParams | CodeMiniatureParams | JointMiniatureParams,
     data: Stage,
     *,
     label: str,
     seconds_per_step: float,
+    **layout: int,
 ) -> Stage:
     return Stage(
         "base",
@@ -206,6 +296,7 @@ def _base(
             "num_steps": world.base_steps,
             "batch_size": world.base_batch,
             "learning_rate": world.base_learning_rate,
+            **layout,
         },
         {"world": data},
         label=label,

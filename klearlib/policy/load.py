@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
-from klearlib.errors import DamagedEntry, KlearError, MissingAsset
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
 
 
-def load_policy(path: str | Path, *, device: str | None = None):
+def load_policy(
+    path: str | Path,
+    *,
+    device: str | None = None,
+    yarn_factor: float | None = None,
+    yarn_original: int | None = None,
+):
     """A causal language model and its tokenizer.
 
     Args:
         path: a local folder in the Hugging Face format, or a hub id.
         device: default: the GPU where there is one, else the CPU. Weights are float32 (master
             weights); see `autocast` for the precision of the forward pass.
+        yarn_factor: stretch the rotary positions by YaRN, see `with_yarn`; the paper: 2.5 for its
+            64K budget. None leaves the model as it is.
+        yarn_original: the positions that `yarn_factor` multiplies, see `with_yarn`.
 
     Returns:
         (model in evaluation mode without dropout, tokenizer).
@@ -29,11 +39,19 @@ def load_policy(path: str | Path, *, device: str | None = None):
     Raises:
         MissingAsset: nothing there, or the hub cannot be reached.
         DamagedEntry: the folder is there and its files cannot be read.
+        ParameterError: YaRN that this model cannot have.
     """
     local = Path(path).is_dir()
+    stretched = {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        if yarn_factor is not None:
+            stretched["config"] = with_yarn(
+                AutoConfig.from_pretrained(path), yarn_factor, original=yarn_original
+            )
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **stretched)
+    except ParameterError:
+        raise
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         first_line = (str(error).splitlines() or [""])[0]
         if local:
@@ -46,6 +64,52 @@ def load_policy(path: str | Path, *, device: str | None = None):
             "give a local folder, or download it first with `hf download`"
         ) from error
     return model.to(device or default_device()).eval(), tokenizer
+
+
+def with_yarn(
+    config: PretrainedConfig, factor: float, *, original: int | None = None
+) -> PretrainedConfig:
+    """`config` with positions up to `factor` times its own by YaRN (Peng et al., 2023), changed in
+    place.
+
+    A rotary dimension that turns r times over the original positions keeps its frequency where r
+    is at least 32 and has it divided by `factor` where r is at most 1; the frequencies between are
+    mixed linearly in the dimension's number, as in the authors' code, and not in r, as their paper
+    has it. Cosines and sines are multiplied by 0.1 ln(factor) + 1. It is static: short sequences
+    are changed as well, so scores with and without it are different settings.
+
+    Args:
+        factor: above 1. The released model card and the paper's 64K budget: 2.5 on 32,768.
+        original: the positions that the model was trained on, where its config names more, as that
+            of Qwen3-8B does (40,960 for 32,768); default: the config's.
+
+    Raises:
+        ParameterError: a factor that is not above 1, positions that are not rotary, or rotary
+            positions that are scaled already.
+    """
+    if original is not None and original < 1:
+        raise ParameterError(f"the original positions must be at least 1, got {original}")
+    if not 1 < factor < math.inf:
+        raise ParameterError(f"yarn_factor must be above 1, got {factor}; leave it out for no YaRN")
+    rope = getattr(config, "rope_parameters", None)
+    if not rope or "rope_theta" not in rope:
+        raise ParameterError(
+            f"yarn_factor needs a model whose layers share one kind of rotary positions, "
+            f"{config.model_type} has none: leave it out"
+        )
+    if rope.get("rope_type", "default") != "default":
+        raise ParameterError(
+            f"the model has rope scaling {rope['rope_type']!r} already, factor "
+            f"{rope.get('factor')}: leave yarn_factor out, or take the scaling out of its config"
+        )
+    original = original or config.max_position_embeddings
+    config.rope_parameters = rope | {
+        "rope_type": "yarn",
+        "factor": float(factor),
+        "original_max_position_embeddings": original,
+    }
+    config.max_position_embeddings = int(original * factor)
+    return config
 
 
 def save_policy(model, tokenizer, path: str | Path) -> None:

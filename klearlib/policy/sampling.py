@@ -19,6 +19,8 @@ class SamplingSettings:
 
     temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens; max_tokens counts generated
     tokens, the end token included; batch_rows is the number of responses that are decoded together.
+    repetition_penalty: logits of the tokens that prompt and response so far hold are divided by it
+    where positive and multiplied where negative, before the temperature; 1 for none.
     """
 
     temperature: float
@@ -27,6 +29,7 @@ class SamplingSettings:
     max_tokens: int
     seed: int
     batch_rows: int = 1024
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -38,6 +41,8 @@ class SamplingSettings:
                 "top_k must be >= 0, max_tokens and batch_rows >= 1, got "
                 f"{self.top_k}, {self.max_tokens}, {self.batch_rows}"
             )
+        if not 0 < self.repetition_penalty < float("inf"):
+            raise ValueError(f"repetition_penalty must be > 0, got {self.repetition_penalty}")
 
     def record(self) -> dict:
         return asdict(self)
@@ -50,8 +55,9 @@ def sample_groups(
     """G responses to each problem.
 
     A prompt is read once for its whole group, responses that ended leave the batch. The recorded
-    `logp` is that of the policy at `temperature` over all tokens, before top-k and top-p cut any,
-    so that at temperature 1 it is the trainer's log pi (semantics.md D14).
+    `logp` is that of the policy at `temperature` over all tokens, before a repetition penalty and
+    before top-k and top-p cut any, so that at temperature 1 it is the trainer's log pi
+    (semantics.md D14).
 
     Args:
         group_size: G >= 1.
@@ -68,10 +74,11 @@ def sample_groups(
     generator = torch.Generator(device=model.device).manual_seed(settings.seed)
     prompts = [chat_prompt(tokenizer, problem.prompt) for problem in problems]
     longest = max(len(ids) for _, ids in prompts) + settings.max_tokens
-    if longest > model.config.max_position_embeddings:
+    positions = num_positions(model)
+    if positions is not None and longest > positions:
         raise KlearError(
             f"prompt and response may need {longest} positions, the model has "
-            f"{model.config.max_position_embeddings}: lower max_new_tokens or raise max_positions"
+            f"{positions}: lower max_new_tokens or raise max_positions"
         )
     # Prompts of similar length share a batch, so that little of it is padding.
     order = sorted(range(len(problems)), key=lambda index: (len(prompts[index][1]), index))
@@ -100,12 +107,18 @@ def sample_groups(
     return groups
 
 
+def num_positions(model) -> int | None:
+    """The positions that a model knows, None where its config names no limit."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
 def _decode(prompts, group_size, model, tokenizer, settings, generator):
     """Left-padded prefill of the P prompts, then one token at a time for the P * G rows."""
     device = model.device
     ends = torch.tensor(_end_ids(model, tokenizer), device=device)
     width = max(map(len, prompts))
-    ids = torch.full((len(prompts), width), tokenizer.pad_token_id)
+    pad_id = tokenizer.pad_token_id
+    ids = torch.full((len(prompts), width), 0 if pad_id is None else pad_id)  # masked: any will do
     attention = torch.zeros((len(prompts), width), dtype=torch.long)
     for row, prompt in enumerate(prompts):
         ids[row, width - len(prompt) :] = torch.tensor(prompt)
@@ -120,6 +133,10 @@ def _decode(prompts, group_size, model, tokenizer, settings, generator):
         logits_to_keep=1,
     ).logits[:, -1]
     rows = len(prompts) * group_size
+    seen = None
+    if settings.repetition_penalty != 1:
+        held = _held_tokens(ids, attention, logits.shape[-1])
+        seen = held.repeat_interleave(group_size, dim=0)
     logits = logits.repeat_interleave(group_size, dim=0)
     attention = attention.repeat_interleave(group_size, dim=0)
     cache.batch_repeat_interleave(group_size)
@@ -127,15 +144,18 @@ def _decode(prompts, group_size, model, tokenizer, settings, generator):
     tokens = torch.full((rows, settings.max_tokens), -1, dtype=torch.long, device=device)
     logps = torch.zeros((rows, settings.max_tokens), device=device)
     for step in range(settings.max_tokens):
-        token, logp = _draw(logits.float(), settings, generator)
+        token, logp = _draw(logits.float(), settings, generator, seen)
         tokens[active, step], logps[active, step] = token, logp
         going = ~torch.isin(token, ends)
         if step + 1 == settings.max_tokens or not going.any():
             break
+        if seen is not None:
+            seen.scatter_(1, token[:, None], True)
         attention = torch.cat([attention, attention.new_ones(len(attention), 1)], dim=1)
         if not going.all():
             keep = going.nonzero().squeeze(1)
             active, attention, token = active[keep], attention[keep], token[keep]
+            seen = seen if seen is None else seen[keep]
             cache.batch_select_indices(keep)
         logits = model(
             input_ids=token[:, None],
@@ -152,15 +172,40 @@ def _decode(prompts, group_size, model, tokenizer, settings, generator):
     ]
 
 
-def _draw(logits: torch.Tensor, settings: SamplingSettings, generator: torch.Generator):
-    """One token for each row of logits [N, V] and its log-probability before any cut."""
+def _held_tokens(ids: torch.Tensor, attention: torch.Tensor, num_words: int) -> torch.Tensor:
+    """bool [P, V]: which tokens stand in each row of `ids` [P, T] where `attention` is not 0."""
+    held = torch.zeros((len(ids), num_words), dtype=torch.bool, device=ids.device)
+    row, column = attention.nonzero(as_tuple=True)
+    held[row, ids[row, column]] = True
+    return held
+
+
+def _draw(
+    logits: torch.Tensor,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+    seen: torch.Tensor | None,
+):
+    """One token for each row of logits [N, V] and its log-probability before penalty and cuts.
+
+    seen: bool [N, V], the tokens that the repetition penalty meets; None without one.
+    """
+    scale = settings.temperature or 1.0
+    logp = torch.log_softmax(logits / scale, dim=-1)
+    drawn = logp
+    if seen is not None:
+        penalised = _penalised(logits, seen, settings.repetition_penalty)
+        drawn = torch.log_softmax(penalised / scale, dim=-1)
     if settings.temperature == 0:
-        logp = torch.log_softmax(logits, dim=-1)
-        token = logp.argmax(dim=-1)
+        token = drawn.argmax(dim=-1)
     else:
-        logp = torch.log_softmax(logits / settings.temperature, dim=-1)
-        token = torch.multinomial(_cut(logp.exp(), settings), 1, generator=generator).squeeze(1)
+        token = torch.multinomial(_cut(drawn.exp(), settings), 1, generator=generator).squeeze(1)
     return token, logp.gather(1, token[:, None]).squeeze(1)
+
+
+def _penalised(logits: torch.Tensor, seen: torch.Tensor, penalty: float) -> torch.Tensor:
+    """Logits [N, V] with the `seen` ones divided by `penalty` if positive, else multiplied."""
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def _cut(probability: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:

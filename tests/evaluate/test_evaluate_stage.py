@@ -1,6 +1,7 @@
 """Stage ``evaluate``: what RL's evaluations would have measured, and no benchmark twice."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
 from klearlib.evaluate import stage
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
-from klearlib.evaluate.record_files import load_record
+from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.evaluate.stage import evaluate_benchmarks
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import RULE_OPTIONS
@@ -71,13 +72,14 @@ def test_each_benchmark_is_measured_as_the_harness_does(measured, inputs):
         )
         found = load_record(measured / "evaluations" / f"{name}-00000.npz")
         assert found.benchmark == name and found.problem_ids == expected.problem_ids
-        assert found.sampling == expected.sampling and found.correct.shape == (size, 2)
+        assert found.sampling == expected.sampling | {"yarn_factor": None, "yarn_original": None}
+        assert found.correct.shape == (size, 2)
         for field in ("correct", "truncated", "num_tokens", "reason", "pass_rate"):
             assert np.array_equal(getattr(found, field), getattr(expected, field)), field
 
 
 def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
-    """The same files with the same bytes as `train_rl` leaves for its last step."""
+    """What `train_rl` leaves for its last step, with the factor of YaRN named beside it."""
     from klearlib.rl.train import train_rl
 
     options = dataclasses.asdict(RLOptions())
@@ -102,9 +104,12 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
     inputs["model"] = tmp_path / "rl"
     how = HOW | {"benchmarks": {"math_a": 30}}
     evaluate_benchmarks(RunFolder(tmp_path / "evaluate"), inputs, **how, step=1)
-    found = files(tmp_path / "evaluate")
-    assert list(found) == ["math_a-00001.npz"]
-    assert found["math_a-00001.npz"] == files(tmp_path / "rl")["math_a-00001.npz"]
+    assert list(files(tmp_path / "evaluate")) == ["math_a-00001.npz"]
+    file = Path("evaluations") / "math_a-00001.npz"
+    trained, found = (load_record(tmp_path / name / file) for name in ("rl", "evaluate"))
+    assert found.sampling == trained.sampling | {"yarn_factor": None, "yarn_original": None}
+    save_record(dataclasses.replace(found, sampling=trained.sampling), tmp_path / "same.npz")
+    assert (tmp_path / "same.npz").read_bytes() == (tmp_path / "rl" / file).read_bytes()
 
 
 def test_the_score_table_reads_it(measured):
@@ -189,6 +194,49 @@ def test_file_of_another_measurement_is_refused(inputs, tmp_path):
         evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"temperature": 1.0})
 
 
+def test_yarn_reaches_a_longer_budget_and_changes_short_responses(inputs, tmp_path):
+    """The tiny model has 128 positions."""
+    model, _ = load_policy(inputs["model"] / "model", device="cpu")
+    over = model.config.max_position_embeddings
+    how = HOW | {"benchmarks": {"validation": 6}, "num_responses": 8}
+    with pytest.raises(KlearError, match="lower max_new_tokens"):
+        evaluate_benchmarks(RunFolder(tmp_path / "off"), inputs, **how | {"max_new_tokens": over})
+    longer = how | {"max_new_tokens": over, "yarn_factor": 2.5}
+    evaluate_benchmarks(RunFolder(tmp_path / "longer"), inputs, **longer)
+    evaluate_benchmarks(RunFolder(tmp_path / "plain"), inputs, **how)
+    evaluate_benchmarks(RunFolder(tmp_path / "yarn"), inputs, **how | {"yarn_factor": 2.5})
+    names = ("longer", "plain", "yarn")
+    longer, plain, yarn = (load_record(tmp_path / n / "evaluations" / FILES[2]) for n in names)
+    assert [r.sampling["yarn_factor"] for r in (longer, plain, yarn)] == [2.5, None, 2.5]
+    assert (
+        longer.sampling["max_tokens"] == over and longer.sampling["seed"] == plain.sampling["seed"]
+    )
+    assert not np.array_equal(plain.num_tokens, yarn.num_tokens)
+
+
+def test_scores_with_and_without_yarn_do_not_share_a_folder(inputs, tmp_path):
+    how = HOW | {"benchmarks": {"validation": 6}}
+    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
+    with pytest.raises(KlearError, match="holds another evaluation"):
+        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"yarn_factor": 2.5})
+
+
+def test_a_record_from_before_yarn_is_one_without(inputs, tmp_path, monkeypatch):
+    how = HOW | {"benchmarks": {"validation": 6}}
+    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
+    path = tmp_path / "evaluations" / FILES[2]
+    record = load_record(path)
+    older = {k: v for k, v in record.sampling.items() if k not in stage._NOT_NAMED}
+    save_record(dataclasses.replace(record, sampling=older), path)
+    before = path.read_bytes()
+    monkeypatch.setattr(stage, "evaluate", None)
+    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
+    assert path.read_bytes() == before
+    assert list(curves.evaluations(tmp_path, "validation")) == [0]
+    with pytest.raises(KlearError, match="holds another evaluation"):
+        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"yarn_factor": 2.5})
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
@@ -197,6 +245,7 @@ def test_file_of_another_measurement_is_refused(inputs, tmp_path):
         ({"benchmarks": {"math_a": 29}}, KlearError, "must hold 29 problems, got 30"),
         ({"benchmarks": {"math_a": 30, "none": 30}}, MissingAsset, r"none\.jsonl"),
         ({"max_new_tokens": 10_000}, KlearError, "lower max_new_tokens"),
+        ({"yarn_factor": 1.0}, ParameterError, "yarn_factor must be above 1"),
     ],
 )
 def test_bad_parameters_leave_no_file(inputs, tmp_path, changes, error, words):

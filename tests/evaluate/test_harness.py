@@ -58,6 +58,7 @@ def test_sampling_record_is_whole(measured):
         "max_tokens": 40,
         "seed": 7,
         "batch_rows": 1024,
+        "repetition_penalty": 1.0,
         "num_responses": 3,
     }
 

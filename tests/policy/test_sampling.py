@@ -8,7 +8,7 @@ import torch
 from klearlib.errors import KlearError
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.logprobs import token_logprobs
-from klearlib.policy.sampling import SamplingSettings, _cut, sample_groups
+from klearlib.policy.sampling import SamplingSettings, _cut, _penalised, sample_groups
 from klearlib.records import Problem
 
 # Prompts of different length, not sorted by it.
@@ -219,6 +219,9 @@ def test_any_batch_size_draws_whole_groups(ending_policy, tiny_tokenizer, batch_
         {"top_k": -1},
         {"max_tokens": 0},
         {"batch_rows": 0},
+        {"repetition_penalty": 0.0},
+        {"repetition_penalty": float("inf")},
+        {"repetition_penalty": float("nan")},
     ],
 )
 def test_bad_settings_are_refused(change):
@@ -240,6 +243,7 @@ def test_record_holds_every_setting():
         "max_tokens": 12,
         "seed": 3,
         "batch_rows": 1024,
+        "repetition_penalty": 1.0,
     }
 
 
@@ -254,3 +258,91 @@ def test_more_positions_than_the_model_has_are_refused(tiny_policy, tiny_tokeniz
     problem = Problem(id="p", prompt="Start with 1.", answer="1")
     with pytest.raises(KlearError, match="positions, the model has"):
         sample_groups(tiny_policy, tiny_tokenizer, [problem], group_size=1, settings=settings)
+
+
+def test_penalty_divides_what_is_positive_and_multiplies_what_is_not():
+    logits = torch.tensor([[3.0, -3.0, 0.0, 3.0, -3.0]])
+    seen = torch.tensor([[True, True, True, False, False]])
+    assert _penalised(logits, seen, 1.5).tolist() == [[2.0, -4.5, 0.0, 3.0, -3.0]]
+    assert torch.equal(_penalised(logits, seen, 1.0), logits)
+
+
+def penalised_logits(policy, held: tuple[int, ...], penalty: float) -> torch.Tensor:
+    """The logits of the next word, in double precision, one word at a time."""
+    with torch.no_grad():
+        logits = policy(input_ids=torch.tensor([held])).logits[0, -1].double()
+    for word in set(held):
+        logits[word] = logits[word] / penalty if logits[word] > 0 else logits[word] * penalty
+    return logits
+
+
+@pytest.mark.parametrize("penalty", [1.05, 3.0, 0.5])
+def test_greedy_draws_follow_the_penalty_of_prompt_and_response(
+    ending_policy, tiny_tokenizer, penalty
+):
+    """Padding is no token of a prompt, and rows that leave the batch take their tokens along."""
+    groups = sample_groups(
+        ending_policy,
+        tiny_tokenizer,
+        PROBLEMS,
+        group_size=2,
+        settings=how(temperature=0.0, repetition_penalty=penalty),
+    )
+    plain = sample_groups(
+        ending_policy, tiny_tokenizer, PROBLEMS, group_size=1, settings=how(temperature=0.0)
+    )
+    assert [g[0].token_ids for g in groups] != [g[0].token_ids for g in plain]
+    assert len({len(group[0].token_ids) for group in groups}) > 1
+    for group in groups:
+        for response in group:
+            held = response.prompt_ids
+            for token in response.token_ids:
+                logits = penalised_logits(ending_policy, held, penalty)
+                assert logits[token] > logits.max() - 1e-4
+                held += (token,)
+            # The recorded log-probability is the policy's own, before the penalty.
+            expected = full_logprobs(ending_policy, response)
+            assert response.logp == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(("temperature", "top_k"), [(0.7, 0), (0.7, 8)])
+def test_penalty_comes_before_temperature_and_cuts(tiny_policy, tiny_tokenizer, temperature, top_k):
+    num_draws, penalty = 6000, 2.0
+    ((*responses,),) = sample_groups(
+        tiny_policy,
+        tiny_tokenizer,
+        PROBLEMS[:1],
+        group_size=num_draws,
+        settings=how(
+            max_tokens=1, temperature=temperature, top_k=top_k, repetition_penalty=penalty, seed=3
+        ),
+    )
+    held = responses[0].prompt_ids
+    logits = penalised_logits(tiny_policy, held, penalty) / temperature
+    if top_k:
+        logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
+    expected = num_draws * torch.softmax(logits, -1)
+    counts = torch.bincount(
+        torch.tensor([r.token_ids[0] for r in responses]), minlength=len(expected)
+    )
+    assert counts[expected == 0].sum() == 0
+    common = expected >= 5
+    chi_square = ((counts - expected)[common] ** 2 / expected[common]).sum()
+    freedom = int(common.sum()) - 1
+    assert freedom >= 4 and chi_square < freedom + 5 * (2 * freedom) ** 0.5
+    # The test can tell: without the penalty the same draws would be far off.
+    plain = penalised_logits(tiny_policy, held, 1.0) / temperature
+    other = num_draws * torch.softmax(plain, -1)
+    assert ((counts - other)[common] ** 2 / other[common]).sum() > 10 * freedom
+
+
+def test_a_tokenizer_without_padding_draws_the_same(ending_policy, tiny_tokenizer):
+    bare = copy.deepcopy(tiny_tokenizer)
+    bare.pad_token = None
+    for penalty in (1.0, 1.3):
+        settings = how(repetition_penalty=penalty, seed=2)
+        found, expected = (
+            sample_groups(ending_policy, tokenizer, PROBLEMS, group_size=2, settings=settings)
+            for tokenizer in (bare, tiny_tokenizer)
+        )
+        assert found == expected

@@ -1,0 +1,76 @@
+"""The examples of several arms as one training set, such as those of mathematics and of code."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klearlib.curation.select_pool import EXAMPLES
+from klearlib.curation.tables import SAMPLES, TableWriter, read_samples, sample_row
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.run.files import sha256_file, write_json
+
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+
+def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
+    """Stage ``combine``: the samples of ``examples.parquet`` of every input, which are stages of
+    `klearlib.curation.select.select`.
+
+    Writes examples.parquet, the inputs one after the other in the order of their names and each in
+    its old order (SFT shuffles), and card.json: counts for each input and source, which add up;
+    licences and hashes.
+
+    Raises:
+        KlearError: no inputs, or a problem that two inputs have, by its id: its responses would
+            count twice, and a list of sources that overlap is a mistake.
+        MissingAsset: an input without examples.
+    """
+    if not inputs:
+        raise KlearError("nothing to combine: give at least one selection as input")
+    counts: dict[str, int] = {}
+    sources: Counter[str] = Counter()
+    licences: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    with TableWriter(folder.path / EXAMPLES, SAMPLES) as table:
+        for name in sorted(inputs):
+            path = inputs[name] / EXAMPLES
+            if not path.is_file():
+                raise MissingAsset(f"no examples at {path}: run the selection that makes them")
+            before = table.num_rows
+            for sample in read_samples(path):
+                first = owner.setdefault(sample.problem_id, name)
+                if first != name:
+                    raise KlearError(
+                        f"problem {sample.problem_id!r} is in {first} and in {name}: select from "
+                        "sources that share no problem"
+                    )
+                sources[sample.source] += 1
+                table.add(sample_row(sample))
+            counts[name] = table.num_rows - before
+            licences |= _licences(inputs[name])
+    write_json(
+        folder.path / "card.json",
+        {
+            "num_kept": table.num_rows,
+            "num_problems": len(owner),
+            "selections": counts,
+            "sources": dict(sources),
+            "licences": licences,
+            "inputs": {
+                f"{name}/{EXAMPLES}": sha256_file(inputs[name] / EXAMPLES)
+                for name in sorted(inputs)
+            },
+            "outputs": {EXAMPLES: sha256_file(folder.path / EXAMPLES)},
+        },
+    )
+
+
+def _licences(selection: Path) -> dict[str, str]:
+    card = selection / "card.json"
+    return (
+        json.loads(card.read_text(encoding="utf-8")).get("licences", {}) if card.is_file() else {}
+    )

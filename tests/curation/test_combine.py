@@ -1,0 +1,81 @@
+"""Several selections as one training set: order, counts, refusals."""
+
+import json
+
+import pytest
+
+from klearlib.curation.combine import combine
+from klearlib.curation.tables import Sample, read_samples, write_samples
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.run.files import sha256_file
+from klearlib.run.folder import RunFolder
+from klearlib.sft.train import read_turns
+
+MATHS = [
+    Sample("m2", "2+3?", "5", "math_2", "t", True, "klear"),
+    Sample("m1", "1+1?", "2", "math_1"),
+    Sample("m1", "1+1?", "3", "math_1", "t", False, "klear", "wrong_answer"),
+]
+CODE = [Sample("c1", "Print n.", "print(input())", "code_1"), Sample("c0", "é\n", "", "code_1")]
+
+
+def selection(path, samples, licences=None):
+    path.mkdir()
+    write_samples(samples, path / "examples.parquet")
+    if licences is not None:
+        (path / "card.json").write_text(json.dumps({"licences": licences}))
+    return path
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    return {
+        "selection_1": selection(tmp_path / "maths", MATHS, {"math_1": "MIT", "math_2": "Apache"}),
+        "selection_2": selection(tmp_path / "code", CODE, {"code_1": "CC BY 4.0"}),
+    }
+
+
+def test_all_samples_in_order_and_sft_reads_them(inputs, tmp_path):
+    combine(RunFolder(tmp_path / "out"), inputs)
+    assert list(read_samples(tmp_path / "out" / "examples.parquet")) == MATHS + CODE
+    turns = list(read_turns(tmp_path / "out" / "examples.parquet"))
+    assert turns == [(sample.prompt, sample.response) for sample in MATHS + CODE]
+
+
+def test_the_order_is_that_of_the_names_and_not_of_the_inputs(inputs, tmp_path):
+    combine(RunFolder(tmp_path / "a"), inputs)
+    combine(RunFolder(tmp_path / "b"), dict(reversed(inputs.items())))
+    for name in ("examples.parquet", "card.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    swapped = {"selection_1": inputs["selection_2"], "selection_2": inputs["selection_1"]}
+    combine(RunFolder(tmp_path / "c"), swapped)
+    assert list(read_samples(tmp_path / "c" / "examples.parquet")) == CODE + MATHS
+
+
+def test_counts_add_up_and_hashes_and_licences_are_kept(inputs, tmp_path):
+    combine(RunFolder(tmp_path / "out"), inputs)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["num_kept"] == 5 and card["num_problems"] == 4
+    assert card["selections"] == {"selection_1": 3, "selection_2": 2}
+    assert card["sources"] == {"math_2": 1, "math_1": 2, "code_1": 2}
+    assert card["licences"] == {"math_1": "MIT", "math_2": "Apache", "code_1": "CC BY 4.0"}
+    for name, path in inputs.items():
+        found = card["inputs"][f"{name}/examples.parquet"]
+        assert found == sha256_file(path / "examples.parquet")
+    assert card["outputs"]["examples.parquet"] == sha256_file(tmp_path / "out/examples.parquet")
+
+
+def test_a_problem_in_two_selections_is_refused_and_nothing_is_left(inputs, tmp_path):
+    again = selection(tmp_path / "again", [Sample("x", "?", "!"), Sample("m1", "1+1?", "2")])
+    with pytest.raises(KlearError, match="problem 'm1' is in selection_1 and in selection_3"):
+        combine(RunFolder(tmp_path / "out"), inputs | {"selection_3": again})
+    assert not (tmp_path / "out" / "examples.parquet").exists()
+    assert not (tmp_path / "out" / "card.json").exists()
+
+
+def test_no_selection_and_a_missing_one(inputs, tmp_path):
+    with pytest.raises(KlearError, match="nothing to combine"):
+        combine(RunFolder(tmp_path / "out"), {})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MissingAsset, match="no examples at"):
+        combine(RunFolder(tmp_path / "out"), inputs | {"selection_3": tmp_path / "empty"})

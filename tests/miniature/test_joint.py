@@ -1,0 +1,227 @@
+"""The joint world: both worlds' benchmarks, longer problems held out, right text of both."""
+
+import json
+from random import Random
+
+import pytest
+from code_reader import output_of
+from prompt_reader import answer_of, step_holds
+from tiny_world import TINY_WORLD
+
+from klearlib.curation.overlap import OverlapIndex
+from klearlib.curation.tables import read_samples
+from klearlib.errors import KlearError, ParameterError
+from klearlib.evaluate.benchmarks import read_problems
+from klearlib.miniature import code_world, joint, world
+from klearlib.miniature.problems import draw, held_out
+from klearlib.miniature.source_plants import TEMPLATES
+from klearlib.policy.load import chat_prompt
+from klearlib.run.folder import RunFolder
+from klearlib.run.seeding import derive_seed
+from klearlib.verify.answers import verify_answers
+
+HOW = {
+    "seed": 0,
+    "modulus": 5,
+    "max_difficulty": 4,
+    "long_max_difficulty": 9,
+    "code_max_difficulty": 3,
+    "base_maths": 30,
+    "base_long_maths": 12,
+    "base_code": 60,
+    "sft_long_maths": 10,
+    "num_validation": 8,
+}
+CODE_WORLD = {
+    "seed": 0,
+    "max_difficulty": 3,
+    "num_tests": 16,
+    "slip_share": 0.2,
+    "slip_rate": 0.5,
+    "step_noise": 0.02,
+    "teacher_slip_share": 0.03,
+    "flawed_share": 0.25,
+    "base_examples": 20,
+    "sft_examples": 20,
+    "teacher_examples": 20,
+    "num_train_problems": 12,
+    "num_validation": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("worlds")
+    world.build(RunFolder(root / "maths"), {}, **TINY_WORLD)
+    code_world.build(RunFolder(root / "code"), {}, **CODE_WORLD)
+    return {"maths": root / "maths", "code": root / "code"}
+
+
+@pytest.fixture(scope="module")
+def built(inputs, tmp_path_factory):
+    path = tmp_path_factory.mktemp("joint")
+    joint.build(RunFolder(path), inputs, **HOW)
+    return path
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_benchmarks_of_both_worlds_are_as_they_are_there(built, inputs):
+    assert joint.BENCHMARKS == ("math_a", "math_b", "math_c", "code_a", "code_b")
+    for name in ("math_a", "math_b"):
+        assert (built / f"{name}.jsonl").read_bytes() == (
+            inputs["maths"] / f"{name}.jsonl"
+        ).read_bytes()
+    for name in ("code_a", "code_b"):
+        assert (built / f"{name}.jsonl").read_bytes() == (
+            inputs["code"] / f"{name}.jsonl"
+        ).read_bytes()
+
+
+def test_the_new_benchmark_is_longer_held_out_and_right(built):
+    found = read_problems(built / "math_c.jsonl", expected_size=30)
+    assert len({problem.prompt for problem in found}) == 30
+    assert all(held_out(problem.prompt) for problem in found)
+    assert all(problem.answer == str(answer_of(problem.prompt)) for problem in found)
+    # A family whose steps come in pairs rounds an odd difficulty down.
+    steps = [problem.difficulty for problem in found]
+    assert min(steps) >= 4 and max(steps) in (8, 9) and sum(step > 4 for step in steps) > 20
+    assert {problem.family for problem in found} == {"chain", "recurrence", "polynomial"}
+
+
+def test_validation_is_half_of_each_world_with_ids_of_its_own(built, inputs):
+    found = read_problems(built / "validation.jsonl", expected_size=8)
+    prompts = [problem.prompt for problem in found]
+    for name, part in (("maths", prompts[:4]), ("code", prompts[4:])):
+        source = read_problems(inputs[name] / "validation.jsonl")
+        assert part == [problem.prompt for problem in source[:4]]
+    assert [p.id for p in found[:2]] == ["maths-validation-0", "maths-validation-1"]
+    assert found[4].tests and not found[0].tests
+
+
+def test_corpus_is_right_and_has_none_of_what_is_held_out(built, tiny_tokenizer):
+    corpus = rows(built / "corpus.jsonl")
+    short = [row for row in corpus if "The answer is" in row["text"]]
+    long = [row for row in corpus if "boxed" in row["text"]]
+    programs = [row for row in corpus if "print(n)" in row["text"]]
+    assert [len(short), len(long), len(programs), len(corpus)] == [30, 12, 60, 102]
+    asked = []
+    for row in short:
+        asked.append(row["given"].removesuffix("\n"))
+        *lines, last = row["text"].split("\n")
+        assert last == f"The answer is {answer_of(asked[-1])}."
+        assert all(step_holds(line, 5) for line in lines) and len(lines) <= 4
+    for row in long:
+        asked.append(row["given"].split("user\n")[1].split("<|im_end|>")[0])
+        assert row["given"] == chat_prompt(tiny_tokenizer, asked[-1])[0]
+        lines = row["text"].split("\n")[1:-2]
+        assert all(step_holds(line, 5) for line in lines) and 4 <= len(lines) <= 9
+        end = f"</think>\n\\boxed{{{answer_of(asked[-1])}}}"
+        assert row["text"].startswith("<think>\n") and row["text"].endswith(end)
+    for row in programs:
+        asked.append(row["given"].removesuffix("\n"))
+    # Both domains in turn while they last.
+    kinds = ["print(n)" in row["text"] for row in corpus[:84]]
+    assert kinds == [False, True] * 42
+    assert not any(map(held_out, asked))
+    asked += [row["prompt"] for row in rows(built / "sft.jsonl")]
+    evaluation = {p.prompt for n in joint.BENCHMARKS for p in read_problems(built / f"{n}.jsonl")}
+    assert not evaluation & set(asked)
+
+
+def test_nothing_that_is_trained_on_shares_a_9_gram_with_a_benchmark(built):
+    index = OverlapIndex(
+        {
+            name: [(p.id, p.prompt) for p in read_problems(built / f"{name}.jsonl")]
+            for name in joint.BENCHMARKS
+        },
+        templates=TEMPLATES,
+    )
+    texts = [row["given"] for row in rows(built / "corpus.jsonl")]
+    texts += [row["prompt"] for row in rows(built / "sft.jsonl")]
+    texts += [sample.prompt for sample in read_samples(built / "examples.parquet")]
+    assert not any(index.removals(texts))
+    # Of the same draws without the search some do.
+    drafts = draw(
+        Random(derive_seed(HOW["seed"], "joint_world", "maths turns")),
+        400,
+        difficulties=range(2, HOW["max_difficulty"] + 1),
+        modulus=HOW["modulus"],
+        held_out_part=False,
+        seen=None,
+    )
+    assert any(index.removals([draft.prompt for draft in drafts]))
+
+
+def test_programs_of_the_corpus_are_right(built):
+    programs = [row for row in rows(built / "corpus.jsonl") if "print(n)" in row["text"]]
+    for row in programs[:12]:
+        prompt, program = row["given"].removesuffix("\n"), row["text"]
+        program = program[program.index("n = ") :]
+        stdin = "ab" if prompt.startswith("n is") else "17"
+        assert run(program, stdin) == output_of(prompt, stdin)
+
+
+def run(program, stdin):
+    """Our own text, so it may run here."""
+    printed = []
+    exec(program, {"input": lambda: stdin, "print": lambda n: printed.append(str(n))})
+    return printed[0]
+
+
+def test_long_examples_are_right_and_not_held_out(built):
+    samples = list(read_samples(built / "examples.parquet"))
+    assert len({sample.problem_id for sample in samples}) == len(samples) == 10
+    for sample in samples:
+        assert not held_out(sample.prompt) and sample.source == "long_maths"
+        assert sample.response.endswith(f"\\boxed{{{answer_of(sample.prompt)}}}")
+    assert max(sample.response.count("=") for sample in samples) > 4
+
+
+def test_turns_for_the_tokenizer_are_of_both_kinds_and_right(built):
+    turns = rows(built / "sft.jsonl")
+    maths = [turn for turn in turns if "boxed" in turn["response"]]
+    assert 0 < len(maths) < len(turns)
+    verdicts = verify_answers(
+        [turn["response"] for turn in maths[:40]],
+        [str(answer_of(turn["prompt"])) for turn in maths[:40]],
+    )
+    assert all(verdict.correct for verdict in verdicts)
+    assert all("```python" in turn["response"] for turn in turns if turn not in maths)
+
+
+def test_equal_seeds_give_equal_files_and_others_do_not(built, inputs, tmp_path):
+    joint.build(RunFolder(tmp_path / "same"), inputs, **HOW)
+    joint.build(RunFolder(tmp_path / "other"), inputs, **HOW | {"seed": 1})
+    names = sorted(path.name for path in built.glob("*.jsonl"))
+    assert len(names) == 8
+    for name in names:
+        assert (tmp_path / "same" / name).read_bytes() == (built / name).read_bytes()
+    for name in ("corpus.jsonl", "math_c.jsonl", "sft.jsonl"):
+        assert (tmp_path / "other" / name).read_bytes() != (built / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"long_max_difficulty": 4}, "above max_difficulty 4"),
+        ({"num_validation": 7}, "must be even"),
+        ({"num_validation": 14}, "at most 12, twice what the maths world has"),
+    ],
+)
+def test_bad_parameters(inputs, tmp_path, changes, words):
+    with pytest.raises(ParameterError, match=words):
+        joint.build(RunFolder(tmp_path), inputs, **HOW | changes)
+
+
+def test_a_world_with_another_benchmark_is_refused(inputs, tmp_path):
+    (tmp_path / "maths").mkdir()
+    for file in inputs["maths"].glob("*.jsonl"):
+        lines = file.read_text().splitlines(keepends=True)
+        keep = lines[:29] if file.name == "math_b.jsonl" else lines
+        (tmp_path / "maths" / file.name).write_text("".join(keep))
+    given = {"maths": tmp_path / "maths", "code": inputs["code"]}
+    with pytest.raises(KlearError, match="must hold 30 problems, got 29"):
+        joint.build(RunFolder(tmp_path / "joint"), given, **HOW)
