@@ -1,0 +1,106 @@
+"""Bars of final scores: every value is drawn where it belongs, with its interval and its seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from klearlib.report.headline_figures import BarPanel, headline_bars, model_color
+from klearlib.report.style import figure_bytes, series_style
+
+PAPER, OURS = ["Klear", "other"], ["base model", "SFT", "code RL", "code RL, YaRN"]
+
+
+def panel(*, seeds=(0, 1)) -> BarPanel:
+    means = {"base model": 0.1, "SFT": 0.4, "code RL": 0.6}
+    rows = [(model, seed, mean) for model, mean in means.items() for seed in seeds]
+    return BarPanel(
+        "AIME 2024",
+        "maths A, avg@8",
+        pd.DataFrame({"model": PAPER, "value": [0.9, 0.8]}),
+        pd.DataFrame(
+            {
+                "model": list(means),
+                "value": list(means.values()),
+                "low": [0.05, 0.35, np.nan],
+                "high": [0.15, 0.45, np.nan],
+            }
+        ),
+        pd.DataFrame(rows, columns=["model", "seed", "value"]),
+    )
+
+
+def draw(*panels):
+    return headline_bars(
+        panels, paper_models=PAPER, our_models=OURS, highlight="Klear", interval="noise"
+    )
+
+
+def bars(axis) -> dict[int, float]:
+    """Place on the axis, from the top -> length of the bar there."""
+    return {round(p.get_y() + p.get_height() / 2): p.get_width() for p in axis.patches}
+
+
+def labels(axis) -> list[str]:
+    return [text.get_text() for text in axis.texts]
+
+
+def test_each_score_is_a_bar_of_its_length():
+    top, bottom = draw(panel()).axes[:2]
+    assert bars(top) == pytest.approx({0: 0.9, 1: 0.8})
+    assert bars(bottom) == pytest.approx({0: 0.1, 1: 0.4, 2: 0.6}), "what is not run has no bar"
+    assert [t.get_text() for t in bottom.get_yticklabels()] == OURS
+    assert labels(top) == ["90.0", "80.0"] and labels(bottom) == ["10.0", "40.0", "60.0"]
+    assert bottom.get_ylim()[0] > bottom.get_ylim()[1], "the first model is on top"
+
+
+def test_intervals_and_seeds_are_drawn_and_explained():
+    figure = draw(panel())
+    lines = [line for line in figure.axes[1].lines if line.get_linestyle() == "-"]
+    assert [tuple(line.get_xdata()) for line in lines] == [(0.05, 0.15), (0.35, 0.45)]
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "noise" in words and "here, one seed" in words
+    words = [text.get_text() for text in draw(panel(seeds=(0,))).legends[0].get_texts()]
+    assert "here, one seed" not in words, "no dot is drawn where there is one seed"
+
+
+def test_the_papers_bars_are_dashed_and_its_own_model_stands_out():
+    top = draw(panel()).axes[0]
+    own, other = sorted(top.patches, key=lambda patch: patch.get_y())
+    assert own.get_linestyle() == other.get_linestyle() == "--"
+    assert own.get_linewidth() > other.get_linewidth()
+
+
+def test_a_phase_has_the_colour_of_its_learning_curves():
+    assert model_color("code RL") == series_style("code RL").color
+    assert model_color("code RL, longer budget") == model_color("code RL")
+    assert len({model_color(m) for m in ("base model", "SFT", "maths RL", "code RL")}) == 4
+
+
+def test_every_label_lies_inside_its_panel():
+    figure = draw(panel(), panel(), panel())
+    figure.canvas.draw()
+    for axis in figure.axes:
+        box = axis.get_window_extent()
+        for text in axis.texts:
+            assert text.get_window_extent().x1 <= box.x1 + 2
+
+
+def test_nothing_measured_says_so_and_bytes_are_equal():
+    empty = panel()
+    empty = BarPanel(
+        empty.paper_title, empty.ours_title, empty.paper, empty.ours.iloc[:0], empty.seeds.iloc[:0]
+    )
+    figure = draw(empty)
+    assert labels(figure.axes[1]) == ["not run yet"]
+    assert figure_bytes(draw(panel()), "svg") == figure_bytes(draw(panel()), "svg")
+
+
+def test_bad_frames_are_refused():
+    with pytest.raises(ValueError, match="at least one panel"):
+        draw()
+    broken = panel()
+    broken = BarPanel("a", "b", broken.paper, broken.ours.drop(columns="low"), broken.seeds)
+    with pytest.raises(ValueError, match="lacks low"):
+        draw(broken)
