@@ -1,0 +1,127 @@
+"""Benchmarks by the names that people use, from the hub, from released files or from our own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klearlib.errors import KlearError, ParameterError
+from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.verify.groups import is_code
+
+if TYPE_CHECKING:
+    from klearlib.curation.source_benchmarks import Benchmark
+    from klearlib.run.folder import RunFolder
+
+ALIASES = {
+    "aime24": "aime_2024",
+    "aime25": "aime_2025",
+    "hmmt25": "hmmt_feb_2025",
+    "lcb_v5": "livecodebench_v5",
+    "lcb_v6": "livecodebench_v6",
+}
+"""Short names of `klearlib.curation.source_benchmarks.SIZES`."""
+
+
+def open_benchmark(
+    name: str, location: Path | str | None = None, *, expected_size: int | None = None
+) -> Benchmark:
+    """The problems of a benchmark, each with an answer or tests; its known size is asserted.
+
+    Args:
+        name: an alias, a full name, or any name where `location` is a file in the suite's own
+            format (`klearlib.evaluate.benchmarks`); that file may also stand here itself.
+        location: a file or a folder; None reads a known benchmark from the hub.
+        expected_size: the number of problems that there must be; None for the known one, if there
+            is one.
+
+    Raises:
+        MissingAsset: nothing there. KlearError: an unknown name, a row that gives no problem, a
+            problem without answer and tests, a duplicate, another number of problems.
+    """
+    from klearlib.curation.source_benchmarks import SIZES, Benchmark, read_benchmark
+
+    full = ALIASES.get(name, name)
+    if full not in SIZES and location is None:
+        if not name.endswith(".jsonl"):
+            raise ParameterError(
+                f"no benchmark {name!r}: one of {', '.join(ALIASES)}, or name a file of problems "
+                "with --data"
+            )
+        full, location = Path(name).stem, name
+    size = expected_size if expected_size is not None else SIZES.get(full)
+    if full in SIZES and not _is_own_format(location):
+        return read_benchmark(full, location, expected_size=size)
+    problems = tuple(read_problems(Path(location).expanduser(), expected_size=size))
+    for problem in problems:
+        is_code(problem)  # raises where there is nothing to judge by
+        if not _can_judge(problem.answer):
+            raise KlearError(f"problem {problem.id!r} has an empty answer: mend it")
+    return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
+
+
+def collect(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    benchmarks: dict[str, int],
+    locations: dict[str, str],
+) -> None:
+    """Stage ``benchmarks``: real benchmarks as files for `klearlib.evaluate.stage`, which reads
+    them as ``inputs["benchmarks"]``.
+
+    Writes ``<name>.jsonl`` for each, under the names that are given, and what they are out of to
+    ``card.json``.
+
+    Args:
+        inputs: none are read.
+        benchmarks: alias or full name -> the number of problems that there must be.
+        locations: where a benchmark is a file or a folder of this machine, by the same names; the
+            others come from the hub.
+
+    Raises:
+        ParameterError: no benchmarks, or a location of another benchmark. As `open_benchmark`
+            otherwise.
+    """
+    if not benchmarks:
+        raise ParameterError("need at least one benchmark to collect, got none")
+    if unknown := sorted(set(locations) - set(benchmarks)):
+        raise ParameterError(
+            f"locations names {', '.join(unknown)}, which benchmarks does not: add it there"
+        )
+    card = {}
+    for number, (name, size) in enumerate(benchmarks.items()):
+        folder.progress(number, len(benchmarks), name)
+        found = open_benchmark(name, locations.get(name), expected_size=size)
+        write_problems(found.problems, folder.path / f"{name}.jsonl")
+        card[name] = {"num_problems": len(found.problems), "summary": found.summary}
+    (folder.path / "card.json").write_text(json.dumps(card, indent=1, sort_keys=True) + "\n")
+    folder.progress(len(benchmarks), len(benchmarks))
+
+
+def _can_judge(answer: str | tuple[str, ...] | None) -> bool:
+    texts = (answer,) if isinstance(answer, str) else answer
+    if texts is None:
+        return True
+    return bool(texts) and all(isinstance(text, str) and text.strip() for text in texts)
+
+
+def _is_own_format(location: Path | str | None) -> bool:
+    """Whether a file's first line is a `Problem`, as `write_problems` writes it."""
+    if location is None:
+        return False
+    path = Path(location).expanduser()
+    if not path.is_file() or path.suffix != ".jsonl":
+        return False
+    with path.open("rb") as file:
+        try:
+            row = json.loads(file.readline())
+        except ValueError:
+            return False
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("id"), str)
+        and isinstance(row.get("prompt"), str)
+        and "tests" in row
+    )

@@ -1,0 +1,152 @@
+"""Benchmarks by their names and from any file; what is collected is what a stage evaluates."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import klearlib
+from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.evaluate.benchmark_files import ALIASES, collect, open_benchmark
+from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.records import Problem, TestCase
+from klearlib.run.folder import RunFolder
+
+ROOT = Path(klearlib.__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
+OWN = [Problem(f"own-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(30)]
+
+
+@pytest.fixture
+def released(tmp_path):
+    """A benchmark of 30 problems in the released format."""
+    path = tmp_path / "aime.jsonl"
+    rows = [
+        {
+            "messages": [{"role": "user", "content": f"What is {i}?"}],
+            "meta": {"unique_id": f"I-{i}", "problem": f"What is {i}?", "solution": f"0{i}"},
+        }
+        for i in range(30)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def own(tmp_path):
+    write_problems(OWN, tmp_path / "own.jsonl")
+    return tmp_path / "own.jsonl"
+
+
+@pytest.mark.parametrize("alias", ["aime24", "aime25", "hmmt25", "aime_2024"])
+def test_an_alias_reads_the_released_file(released, alias):
+    found = open_benchmark(alias, released)
+    assert found.name == ALIASES.get(alias, alias)
+    assert [problem.id for problem in found.problems][:2] == [f"{found.name}-I-{i}" for i in (0, 1)]
+    assert found.problems[7].answer == "7"
+
+
+def test_aliases_are_names_of_the_benchmarks():
+    from klearlib.curation.source_benchmarks import SIZES
+
+    assert sorted(ALIASES.values()) == sorted(SIZES)
+
+
+def test_files_in_our_own_format(own, tmp_path):
+    for name, location in (("mine", own), (str(own), None), ("aime24", own)):
+        assert list(open_benchmark(name, location).problems) == OWN
+    assert open_benchmark(str(own)).name == "own"
+    write_problems(OWN[:29], own)
+    assert len(open_benchmark("mine", own).problems) == 29
+    with pytest.raises(KlearError, match="must hold 30 problems, got 29"):
+        open_benchmark("aime24", own)
+    with pytest.raises(KlearError, match="must hold 28 problems, got 29"):
+        open_benchmark("mine", own, expected_size=28)
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (Problem("x", "?"), "neither an answer nor tests"),
+        (Problem("x", "?", "1", tests=(TestCase("1", stdin=""),)), "both an answer and"),
+        (Problem("x", "?", " "), "'x' has an empty answer"),
+        (Problem("x", "?", ()), "'x' has an empty answer"),
+        (Problem("own-0", "?", "1"), "1 problems with the id of another"),
+    ],
+)
+def test_a_problem_that_cannot_be_judged_is_refused(own, problem, words):
+    write_problems([*OWN, problem], own)
+    with pytest.raises(KlearError, match=words):
+        open_benchmark("mine", own)
+
+
+@pytest.mark.parametrize("change", [{"id": 7}, {"prompt": None}, {"answer": 7}, {"answer": [1]}])
+def test_what_is_no_text_is_no_problem(own, change):
+    row = dataclasses.asdict(OWN[0]) | {"id": "x"} | change
+    with own.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    with pytest.raises(KlearError, match=f"line 31 is no problem: {next(iter(change))} must be a"):
+        open_benchmark("mine", own)
+
+
+def test_a_missing_or_doubled_problem_is_refused(released):
+    lines = released.read_text().splitlines(keepends=True)
+    released.write_text("".join(lines[:-1]))
+    with pytest.raises(KlearError, match="aime_2024 must have 30 problems, got 29"):
+        open_benchmark("aime24", released)
+    released.write_text("".join([*lines[:-1], lines[0]]))
+    with pytest.raises(KlearError, match="1 rows without a usable problem"):
+        open_benchmark("aime24", released)
+
+
+def test_unknown_names_and_places(tmp_path):
+    with pytest.raises(ParameterError, match="no benchmark 'aime': one of aime24, aime25, hmmt25"):
+        open_benchmark("aime")
+    with pytest.raises(MissingAsset, match="no problem file at"):
+        open_benchmark("mine", tmp_path / "none.jsonl")
+    with pytest.raises(MissingAsset, match="no problem file at"):
+        open_benchmark("mine", tmp_path)
+    with pytest.raises(MissingAsset, match="no file or folder"):
+        open_benchmark("aime24", tmp_path / "none.jsonl")
+
+
+def test_collected_benchmarks_are_those_that_the_stage_evaluates(released, own, tmp_path):
+    folder = RunFolder(tmp_path / "stage")
+    sizes = {"aime24": 30, "mine": 30}
+    collect(folder, {}, benchmarks=sizes, locations={"aime24": str(released), "mine": str(own)})
+    for name, size in sizes.items():
+        found = read_problems(folder.path / f"{name}.jsonl", expected_size=size)
+        location = {"aime24": released, "mine": own}[name]
+        assert found == list(open_benchmark(name, location).problems)
+    card = json.loads((folder.path / "card.json").read_text())
+    assert card["aime24"] == {"num_problems": 30, "summary": "aime_2024: 30 problems"}
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "locations", "words"),
+    [
+        ({}, {}, "at least one benchmark"),
+        ({"aime24": 30}, {"aime25": "x"}, "locations names aime25"),
+        ({"aime24": 29}, {"aime24": "{released}"}, "must have 29 problems, got 30"),
+    ],
+)
+def test_what_cannot_be_collected(released, tmp_path, benchmarks, locations, words):
+    locations = {name: at.format(released=released) for name, at in locations.items()}
+    folder = RunFolder(tmp_path / "stage")
+    with pytest.raises(KlearError, match=words):
+        collect(folder, {}, benchmarks=benchmarks, locations=locations)
+    assert not list(folder.path.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("year", [24, 25])
+def test_the_real_files_of_aime(tmp_path, year):
+    path = SHARED / f"aime{year}.jsonl"
+    if not path.exists():
+        pytest.skip(f"no {path.name}: set KLEAR_SHARED to the folder that holds it")
+    found = open_benchmark(f"aime{year}", path)
+    write_problems(found.problems, tmp_path / "collected.jsonl")
+    again = open_benchmark(f"aime{year}", tmp_path / "collected.jsonl")
+    assert len(found.problems) == 30 and again.problems == found.problems
+    assert all(dataclasses.asdict(problem)["answer"] for problem in found.problems)

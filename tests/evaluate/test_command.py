@@ -1,0 +1,393 @@
+"""`klear evaluate` as a user calls it: scores with a whole denominator, or one line that says why
+not."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from klearlib import cli
+from klearlib.evaluate import command, judging, model_scores
+from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.evaluate.judged import UNKNOWN_TOKENS
+from klearlib.evaluate.presets import PRESETS, choose
+from klearlib.evaluate.record_files import load_record
+from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
+from klearlib.records import Problem, TestCase
+
+PROBLEMS = [Problem(f"p-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(3)]
+# Rows are problems, columns responses: 4 of 9 are correct.
+ANSWERS = [["1", "1", "2"], ["2", "5", "6"], ["7", "3", "no idea"]]
+THOUGHT = "<think>Hm.</think>"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """The arguments that score a file of 9 responses, one of which a budget cut off."""
+    write_problems(PROBLEMS, tmp_path / "own.jsonl")
+    rows = [
+        {
+            "problem_id": problem.id,
+            "response": f"{THOUGHT}\\boxed{{{answer}}}" if len(answer) == 1 else THOUGHT + answer,
+            "truncated": len(answer) > 1,
+            "num_tokens": 10 * len(answer),
+        }
+        for problem, answers in zip(PROBLEMS, ANSWERS, strict=True)
+        for answer in answers
+    ]
+    write_rows(tmp_path / "r.jsonl", rows)
+    return ["evaluate", "--responses", "r.jsonl", "--benchmark", "own.jsonl", "--out", "out"]
+
+
+def scores_of(folder):
+    return json.loads((folder / "scores.json").read_text())
+
+
+def failure(capsys, arguments, code=1):
+    assert cli.main(arguments) == code
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert err.startswith("klear: ") or code == 2
+    return err
+
+
+def test_scores_of_a_file(judged, tmp_path, capsys):
+    assert cli.main([*judged, "--n", "3"]) == 0
+    correct = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0]], dtype=bool)
+    scores = scores_of(tmp_path / "out")
+    assert scores["avg_at_n"] == avg_at_n(correct) == pytest.approx(4 / 9)
+    assert scores["sampling_interval"] == list(sampling_interval(correct))
+    assert scores["problem_interval"] == list(problem_interval(correct))
+    assert scores["pass_at_k"] == {str(k): pass_at_k(correct, k) for k in (1, 2, 3)}
+    assert scores["problems"] == {"p-0": 2 / 3, "p-1": 1 / 3, "p-2": 1 / 3}
+    assert (scores["num_problems"], scores["num_responses"]) == (3, 3)
+    assert (scores["truncated"], scores["not_judged"], scores["repeated"]) == (1, 0, 1)
+    assert scores["mean_tokens"] == pytest.approx((8 * 10 + 70) / 9)
+    assert scores["reasons"]["wrong"] == 4 and scores["reasons"]["no_answer"] == 1
+    assert scores["sampling"]["responses"] == "r.jsonl" and scores["sampling"]["num_responses"] == 3
+    record = load_record(tmp_path / "out" / "record.npz")
+    assert np.array_equal(record.correct, correct) and record.sampling == scores["sampling"]
+    assert record.problem_ids == ("p-0", "p-1", "p-2")
+    out = capsys.readouterr().out
+    assert "own: 3 problems" in out and "avg@3" in out and "44.4" in out
+    low, high = (100 * end for end in sampling_interval(correct))
+    assert f"{low:.1f} to {high:.1f} over other responses" in out
+    assert "truncated" in out and "1 of 9 responses" in out and "written to out" in out
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 7])
+def test_problems_judged_apart_give_the_same_scores(judged, tmp_path, monkeypatch, at_once):
+    assert cli.main(judged) == 0
+    whole = files(tmp_path / "out")
+    monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", at_once)
+    assert cli.main(judged) == 0
+    assert files(tmp_path / "out") == whole
+
+
+def test_what_a_file_does_not_say_is_not_known(judged, tmp_path, capsys):
+    rows = rows_of(tmp_path / "r.jsonl")
+    bare = [{key: row[key] for key in ("problem_id", "response")} for row in rows]
+    write_rows(tmp_path / "r.jsonl", bare)
+    assert cli.main(judged) == 0
+    scores = scores_of(tmp_path / "out")
+    assert scores["truncated"] is None and scores["mean_tokens"] is None
+    record = load_record(tmp_path / "out" / "record.npz")
+    assert (record.num_tokens == UNKNOWN_TOKENS).all()
+    assert "not known" in capsys.readouterr().out
+
+
+def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
+    rows = rows_of(tmp_path / "r.jsonl")
+    for row in rows:
+        row["response"] = row["response"].removeprefix("<think>")
+    write_rows(tmp_path / "r.jsonl", rows)
+    assert cli.main(judged) == 0
+    assert scores_of(tmp_path / "out")["reasons"]["bad_format"] == 9
+    assert "--think-tags optional" in capsys.readouterr().out
+    assert cli.main([*judged, "--think-tags", "optional"]) == 0
+    scores = scores_of(tmp_path / "out")
+    assert scores["avg_at_n"] == pytest.approx(4 / 9)
+    assert scores["sampling"]["think_tags"] == "optional"
+    assert "--think-tags" not in capsys.readouterr().out
+    # A template that opens the tag in the prompt has written it.
+    write_rows(tmp_path / "r.jsonl", [row | {"prompt": "?<think>\n"} for row in rows])
+    assert cli.main(judged) == 0
+    assert scores_of(tmp_path / "out")["avg_at_n"] == pytest.approx(4 / 9)
+
+
+def test_a_judge_that_fails_counts_as_wrong_and_is_said(judged, tmp_path, capsys):
+    rows = rows_of(tmp_path / "r.jsonl")
+    rows[0]["response"] = THOUGHT + "\\boxed{" + "1" * 3000 + "}"
+    write_rows(tmp_path / "r.jsonl", rows)
+    assert cli.main(judged) == 0
+    scores = scores_of(tmp_path / "out")
+    assert scores["not_judged"] == 1 and scores["avg_at_n"] == pytest.approx(3 / 9)
+    assert "1 of 9 responses, scored as wrong" in capsys.readouterr().out
+
+
+def test_programs_are_run(tmp_path):
+    tests = (TestCase("4", stdin="2"), TestCase("6", stdin="3"))
+    write_problems([Problem("c", "Double it.", tests=tests)], tmp_path / "code.jsonl")
+    programs = ["print(int(input()) * 2)", "print(4)"]
+    texts = [f"{THOUGHT}\n```python\n{program}\n```" for program in programs]
+    write_rows(tmp_path / "r.jsonl", [{"question_id": "c", "output_list": texts}])
+    assert cli.main(["evaluate", "--responses", "r.jsonl", "--benchmark", "code.jsonl"]) == 0
+    (folder,) = (tmp_path / "evaluations").iterdir()
+    scores = scores_of(folder)
+    assert (scores["avg_at_n"], scores["mean_pass_rate"]) == (0.5, 0.75)
+    assert scores["sampling"]["test_timeout_s"] == 6.0
+    assert folder.name.startswith("code-") and folder.name.endswith("-r")
+
+
+def test_judging_a_file_needs_no_torch(judged, tmp_path):
+    script = (
+        "import sys; from klearlib import cli\n"
+        f"code = cli.main({judged!r})\n"
+        "print('loaded', {'torch', 'transformers', 'pandas'} & set(sys.modules), code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert done.stdout.endswith("loaded set() 0\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "code"),
+    [
+        (["--n", "4"], "has 3 responses to 'p-0' and must have 4, as --n says", 1),
+        (["--n", "0"], "--n must be at least 1", 2),
+        (["--temperature", "1"], "--temperature says how a model is asked", 2),
+        (["--yarn", "2.5"], "--yarn says how a model is asked", 2),
+        (["--test-timeout-s", "0"], "--test-timeout-s must be above 0", 2),
+        (["--model", "m"], "not allowed with argument --responses", 2),
+        (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
+    ],
+)
+def test_bad_calls_are_one_line(judged, capsys, tmp_path, more, words, code):
+    assert words in failure(capsys, [*judged, *more], code)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_folder_that_cannot_be_is_refused_before_the_judging(judged, capsys, tmp_path):
+    (tmp_path / "out").write_text("a file")
+    assert "cannot write out" in failure(capsys, judged)
+    assert (tmp_path / "out").read_text() == "a file"
+
+
+def test_a_file_with_a_problem_missing_writes_no_score(judged, capsys, tmp_path):
+    lines = (tmp_path / "r.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "r.jsonl").write_text("".join(lines[3:]))
+    assert "no response to 1 of 3 problems" in failure(capsys, judged)
+    assert not (tmp_path / "out").exists()
+
+
+def test_presets_are_the_papers_and_the_released_codes():
+    """semantics.md D12."""
+    paper, released = choose("paper"), choose("released")
+    assert (paper.temperature, paper.top_p, paper.top_k) == (0.6, 0.95, 0)
+    assert (paper.repetition_penalty, paper.yarn_factor) == (1.0, None)
+    assert (released.temperature, released.top_p, released.top_k) == (0.6, 0.95, 20)
+    assert (released.repetition_penalty, released.yarn_factor) == (1.05, 2.5)
+    assert (paper.budget, released.budget) == (2**15, 2**16)
+    assert choose("released", top_k=0, yarn_factor=1, temperature=None).top_k == 0
+    assert choose("released", yarn_factor=1).yarn_factor is None
+    assert PRESETS["released"].yarn_factor == 2.5
+
+
+@pytest.fixture(scope="module")
+def model(tiny_stages):
+    return str(tiny_stages.sft / "model")
+
+
+@pytest.fixture
+def asked(model, tiny_stages):
+    """The arguments that ask a model for 3 responses to each of 6 problems in 3 blocks."""
+    data = str(tiny_stages.world / "validation.jsonl")
+    how = ["--n", "3", "--max-new-tokens", "40", "--batch-rows", "8", "--seed", "5"]
+    return ["evaluate", "--model", model, "--benchmark", "validation", "--data", data, *how]
+
+
+def test_a_model_is_scored_and_its_responses_score_the_same(asked, tiny_stages, tmp_path):
+    assert cli.main([*asked, "--out", "whole"]) == 0
+    scores = scores_of(tmp_path / "whole")
+    assert list(files(tmp_path / "whole")) == [
+        "evaluation.json",
+        "record.npz",
+        "responses.jsonl",
+        "scores.json",
+    ]
+    sampling = scores["sampling"]
+    assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (0.6, 0.95, 0)
+    assert (sampling["max_tokens"], sampling["seed"], sampling["yarn_factor"]) == (40, 5, None)
+    assert (sampling["repetition_penalty"], sampling["num_responses"]) == (1.0, 3)
+    data = str(tiny_stages.world / "validation.jsonl")
+    again = ["--responses", "whole/responses.jsonl", "--benchmark", "validation", "--data", data]
+    assert cli.main(["evaluate", *again, "--out", "again"]) == 0
+    found = scores_of(tmp_path / "again")
+    same = set(scores) - {"sampling"}
+    assert {key: found[key] for key in same} == {key: scores[key] for key in same}
+    first, second = (load_record(tmp_path / name / "record.npz") for name in ("whole", "again"))
+    assert np.array_equal(first.num_tokens, second.num_tokens)
+    assert np.array_equal(first.truncated, second.truncated)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 2, 3])
+def test_killed_and_resumed_gives_the_unbroken_files(
+    asked, tmp_path, monkeypatch, capsys, num_before
+):
+    assert cli.main([*asked, "--out", "whole"]) == 0
+    original, sampled = model_scores.sample_groups, []
+
+    def killing(model, tokenizer, problems, **how):
+        if len(sampled) == num_before:
+            raise Killed
+        sampled.append(len(problems))
+        return original(model, tokenizer, problems, **how)
+
+    monkeypatch.setattr(model_scores, "sample_groups", killing)
+    if num_before == 3:  # all are sampled: the kill comes while they are judged
+        monkeypatch.setattr(command, "judge_all", lambda *_, **__: (_ for _ in ()).throw(Killed))
+    with pytest.raises(Killed):
+        cli.main([*asked, "--out", "broken"])
+    if num_before == 1:  # a kill in the middle of a write
+        (tmp_path / "broken" / "blocks" / ".00002-00000.jsonl.7.tmp").write_text("{")
+    assert not (tmp_path / "broken" / "scores.json").exists()
+    assert sampled == [2, 2, 2][:num_before]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    sampled.clear()
+
+    def counting(model, tokenizer, problems, **how):
+        sampled.append(len(problems))
+        return original(model, tokenizer, problems, **how)
+
+    monkeypatch.setattr(model_scores, "sample_groups", counting)
+    assert cli.main([*asked, "--out", "broken"]) == 0
+    assert sampled == [2, 2, 2][num_before:]
+    assert files(tmp_path / "broken") == files(tmp_path / "whole")
+
+
+def test_more_responses_than_rows_are_split_and_differ(asked, tmp_path):
+    assert cli.main([*asked, "--n", "5", "--batch-rows", "2", "--out", "split"]) == 0
+    rows = rows_of(tmp_path / "split" / "responses.jsonl")
+    assert [row["problem_id"] for row in rows] == [f"validation-{i // 5}" for i in range(30)]
+    groups = [tuple(row["response"] for row in rows[i : i + 2]) for i in range(0, 30, 5)]
+    later = [tuple(row["response"] for row in rows[i + 2 : i + 4]) for i in range(0, 30, 5)]
+    assert groups != later, "each block needs draws of its own"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--seed", "6"], "holds another evaluation (seed differ)"),
+        (["--top-k", "3"], "holds another evaluation (top_k differ)"),
+        (["--preset", "released"], "(repetition_penalty, top_k, yarn_factor differ)"),
+        (["--n", "2"], "(num_responses differ)"),
+    ],
+)
+def test_settings_are_never_mixed_in_a_folder(asked, capsys, tmp_path, more, words):
+    assert cli.main([*asked, "--out", "one"]) == 0
+    before = files(tmp_path / "one")
+    assert words in failure(capsys, [*asked, *more, "--out", "one"])
+    assert files(tmp_path / "one") == before
+
+
+def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_path, capsys):
+    import shutil
+
+    shutil.copytree(model, tmp_path / "m")
+    place = asked.index("--data") + 1
+    problems = read_problems(tmp_path / asked[place])
+    write_problems(problems, tmp_path / "mine.jsonl")
+    asked[asked.index("--model") + 1], asked[place] = "m", "mine.jsonl"
+    assert cli.main([*asked, "--out", "one"]) == 0
+    write_problems(problems[::-1], tmp_path / "mine.jsonl")
+    assert "(problems differ)" in failure(capsys, [*asked, "--out", "one"])
+    write_problems(problems, tmp_path / "mine.jsonl")
+    (tmp_path / "m" / "notes.txt").write_text("trained a little longer")
+    assert "(weights differ)" in failure(capsys, [*asked, "--out", "one"])
+    mine = ["--responses", "one/responses.jsonl", "--benchmark", "mine.jsonl", "--out", "one"]
+    assert "holds the evaluation of a model" in failure(capsys, ["evaluate", *mine], 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "code"),
+    [
+        (["--temperature", "-1"], "--temperature must be 0 or more, got -1.0", 2),
+        (["--top-p", "0"], "--top-p must be above 0", 2),
+        (["--top-k", "-1"], "--top-k must be 0 (none) or more", 2),
+        (["--repetition-penalty", "0"], "--repetition-penalty must be above 0", 2),
+        (["--yarn", "0.5"], "--yarn must be above 1", 2),
+        (["--batch-rows", "0"], "--batch-rows must be at least 1", 2),
+        (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1", 2),
+        (["--max-new-tokens", "250"], "lower --max-new-tokens", 1),
+        (["--seed", "-1"], "--seed must be 0 or more", 2),
+        (["--model", "./none"], "was not found here", 1),
+        (["--data", "none.jsonl"], "no problem file", 1),
+    ],
+)
+def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, words, code):
+    assert words in failure(capsys, [*asked, *more, "--out", "one"], code)
+    assert not (tmp_path / "one").exists()
+
+
+def test_yarn_gives_the_positions_that_the_budget_needs(asked, tmp_path):
+    options = ["--max-new-tokens", "250", "--yarn", "2.5", "--n", "1", "--out", "long"]
+    assert cli.main([*asked, *options]) == 0
+    sampling = scores_of(tmp_path / "long")["sampling"]
+    assert (sampling["yarn_factor"], sampling["max_tokens"]) == (2.5, 250)
+
+
+def test_without_a_budget_the_positions_are_used(asked, tmp_path):
+    place = asked.index("--max-new-tokens")
+    del asked[place : place + 2]
+    assert cli.main([*asked, "--n", "1", "--temperature", "0", "--out", "room"]) == 0
+    sampling = scores_of(tmp_path / "room")["sampling"]
+    rows = rows_of(tmp_path / "room" / "responses.jsonl")
+    from klearlib.policy.load import load_policy
+
+    _, tokenizer = load_policy(asked[asked.index("--model") + 1], device="cpu")
+    longest = max(len(tokenizer(r["prompt"], add_special_tokens=False)["input_ids"]) for r in rows)
+    assert sampling["max_tokens"] == 256 - longest and sampling["temperature"] == 0
+
+
+def test_a_model_without_a_chat_template_is_refused(asked, model, tmp_path, capsys):
+    import shutil
+
+    shutil.copytree(model, tmp_path / "bare")
+    for path in (tmp_path / "bare").glob("chat_template*"):
+        path.unlink()
+    settings = tmp_path / "bare" / "tokenizer_config.json"
+    values = json.loads(settings.read_text())
+    values.pop("chat_template", None)
+    settings.write_text(json.dumps(values))
+    asked[asked.index("--model") + 1] = "bare"
+    assert "has no chat template" in failure(capsys, [*asked, "--out", "one"])
+
+
+def test_a_model_needs_n(model, capsys, tmp_path):
+    call = ["evaluate", "--model", model, "--benchmark", "aime24"]
+    assert "--model needs --n" in failure(capsys, call, 2)

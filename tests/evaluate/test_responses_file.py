@@ -1,0 +1,196 @@
+"""Responses of a file find their problems in every format, and nothing is lost or counted twice."""
+
+import gzip
+import json
+
+import pytest
+
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.evaluate.response_rows import FileResponse
+from klearlib.evaluate.responses_file import read_responses
+from klearlib.records import Problem, TestCase
+
+PROBLEMS = [
+    Problem("aime_2024-I-1", "How many pens are there?", "73"),
+    Problem("aime_2024-I-2", "How many pens are there? And inks?", "\\frac{1}{2}"),
+    Problem("aime_2024-I-3", "Find $x$ such\nthat x = 4.", "4"),
+]
+TASK = "Solve it.\n\n{}\nBox the answer."
+
+
+def file_of(tmp_path, rows, name="r.jsonl"):
+    path = tmp_path / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def turns(prompt, response):
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": response}]
+
+
+def released(number, problem, response):
+    """A row as the released evaluation writes it."""
+    item = {
+        "messages": [{"role": "user", "content": problem.prompt}],
+        "meta": {"unique_id": "?", "problem": problem.prompt, "solution": problem.answer},
+    }
+    return {"id": number, "meta": item, "messages": turns(problem.prompt, response)}
+
+
+# Every format gives responses "0-a", "0-b" to the first problem, and so on; n is 2.
+def each(make):
+    return [make(i, p, f"{i}-{word}") for word in "ab" for i, p in enumerate(PROBLEMS)]
+
+
+FORMATS = {
+    "ours": each(lambda i, p, text: {"problem_id": p.id, "response": text}),
+    "ours without the name": each(
+        lambda i, p, text: {"problem_id": p.id.removeprefix("aime_2024-"), "response": text}
+    ),
+    "released": each(released),
+    "text": each(lambda i, p, text: {"problem": p.prompt, "output": text, "gold": p.answer}),
+    "text with an instruction": each(
+        lambda i, p, text: {"prompt": TASK.format(p.prompt), "completion": text}
+    ),
+    "turns as a prompt": each(
+        lambda i, p, text: {"prompt": turns(p.prompt, "")[:1], "generation": text}
+    ),
+    "another id": each(lambda i, p, text: {"unique_id": f"I-{i + 1}", "response": text}),
+    "lists of one": each(lambda i, p, text: {"problem": p.prompt, "outputs": [text]}),
+    "a list for each problem": [
+        {"problem": p.prompt, "responses": [f"{i}-a", f"{i}-b"], "answer": p.answer}
+        for i, p in reversed(list(enumerate(PROBLEMS)))
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_groups(tmp_path, name):
+    found = read_responses(file_of(tmp_path, FORMATS[name]), PROBLEMS, num_responses=2)
+    assert [[r.text for r in group] for group in found] == [
+        [f"{i}-a", f"{i}-b"] for i in range(len(PROBLEMS))
+    ]
+    assert {r.truncated for group in found for r in group} == {None}
+
+
+def test_the_row_number_of_the_released_format_is_no_id(tmp_path):
+    problems = [Problem("1", "First?", "1"), Problem("0", "Second?", "2")]
+    rows = [released(i, problem, problem.prompt) for i, problem in enumerate(problems)]
+    found = read_responses(file_of(tmp_path, rows), problems)
+    assert [group[0].text for group in found] == ["First?", "Second?"]
+
+
+def test_what_ours_says_of_each_response(tmp_path):
+    row = {"problem_id": "a", "response": "x", "truncated": True, "num_tokens": 7, "prompt": "?"}
+    many = {"problem_id": "b", "response": ["y"], "truncated": [False], "num_tokens": [0]}
+    problems = [Problem("a", "?", "1"), Problem("b", "!", "1")]
+    found = read_responses(file_of(tmp_path, [row, many]), problems)
+    assert found == [[FileResponse("x", True, 7, "?")], [FileResponse("y", False, 0, "")]]
+
+
+def test_lines_end_at_line_feeds_alone_and_may_be_packed(tmp_path):
+    text = "a\u2028b\u0085c\r"
+    rows = [{"problem_id": p.id, "response": text} for p in PROBLEMS]
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\r\n\n" for row in rows)
+    (tmp_path / "r.jsonl").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(content.encode()))
+    for name in ("r.jsonl", "r.jsonl.gz"):
+        found = read_responses(tmp_path / name, PROBLEMS)
+        assert [[r.text for r in group] for group in found] == [[text]] * 3
+
+
+def test_gold_answers_are_compared_as_answers(tmp_path):
+    spelled = ["073", "0.5", "$4$"]
+    rows = [
+        {"problem": p.prompt, "response": "x", "answer": gold}
+        for p, gold in zip(PROBLEMS, spelled, strict=True)
+    ]
+    assert len(read_responses(file_of(tmp_path, rows), PROBLEMS)) == 3
+    rows[1]["answer"] = "1/3"
+    with pytest.raises(KlearError, match=r"line 2 has the gold answer '1/3' in answer"):
+        read_responses(file_of(tmp_path, rows), PROBLEMS)
+    # A written solution is no gold answer, and programs have none.
+    solved = [{"problem": p.prompt, "response": "x", "solution": "Add 3 to 5."} for p in PROBLEMS]
+    assert len(read_responses(file_of(tmp_path, solved), PROBLEMS)) == 3
+    code = [Problem("c", "?", tests=(TestCase("1", stdin=""),))]
+    row = {"problem": "?", "response": "x", "answer": "nothing"}
+    assert len(read_responses(file_of(tmp_path, [row]), code)) == 1
+
+
+OURS = FORMATS["ours"]
+FRAMED = FORMATS["text with an instruction"]
+A_LIST = FORMATS["a list for each problem"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "holds no responses"),
+        (OURS[:2] + OURS[3:5], r"no response to 1 of 3 problems, the first is 'aime_2024-I-3'"),
+        (OURS[:-1], r"has 1 responses to 'aime_2024-I-3' and must have 2, as for most"),
+        (OURS + OURS[:1], r"has 3 responses to 'aime_2024-I-1' and must have 2"),
+        ([*OURS, {"problem_id": "aime_2024-I-4", "response": "x"}], "line 7: the benchmark has no"),
+        ([{"problem": "How many pens?", "response": "x"}], "line 1 is of a problem that the"),
+        # The text of the first problem stands in it, but between other words than before.
+        (
+            [*FRAMED, {"prompt": "How many pens are there? In all?", "completion": "x"}],
+            "line 7 is of a problem that the benchmark does not have",
+        ),
+        ([{"response": "x"}], "line 1 names no problem"),
+        ([{"unique_id": "I-9", "response": "x"}], "has no problem 'I-9'"),
+        ([*A_LIST, A_LIST[0]], "line 4: the responses to 'aime_2024-I-3' are in an earlier line"),
+        ([*OURS, A_LIST[0]], "line 7: the responses to 'aime_2024-I-3' are in an earlier line"),
+        ([["x"]], "line 1 is no row but a list"),
+        (["x"], "line 1 is no row but a str"),
+        ([OURS[0], {"problem_id": "aime_2024-I-2"}], "line 2 holds no response"),
+        ([{"problem_id": "aime_2024-I-1", "response": None}], "must be a text, got NoneType"),
+        ([{"problem_id": "aime_2024-I-1", "response": 7}], "must be a text, got int"),
+        ([{"problem_id": "aime_2024-I-1", "response": ["x", {}]}], "must be a text, got dict"),
+        ([{"problem_id": "aime_2024-I-1", "response": []}], "an empty list of responses"),
+        ([{"problem_id": "aime_2024-I-1", "response": "\ud800"}], "no text .surrogates"),
+        ([OURS[0] | {"output": "y"}], "holds both response and output"),
+        ([OURS[0] | {"truncated": 1}], "truncated must be one bool, got 1"),
+        ([OURS[0] | {"num_tokens": -1}], "num_tokens must be one int, got -1"),
+        ([A_LIST[0] | {"truncated": [True]}], "truncated must be 2 of bool"),
+        ([OURS[0] | {"truncated": True}, *OURS[1:]], "gives truncated for 1 of 6 responses"),
+        (
+            [released(0, PROBLEMS[0], "x") | {"messages": [], "error": "out of memory"}],
+            r"line 1 holds no response \(error: out of memory\)",
+        ),
+    ],
+)
+def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
+    with pytest.raises(KlearError, match=words):
+        read_responses(file_of(tmp_path, rows), PROBLEMS)
+
+
+def test_the_n_that_is_asked_for_must_be_there(tmp_path):
+    with pytest.raises(KlearError, match=r"has 2 responses to .* must have 4, as --n says"):
+        read_responses(file_of(tmp_path, OURS), PROBLEMS, num_responses=4)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "holds no responses"),
+        (b"\n\n", "holds no responses"),
+        (json.dumps(OURS[0]).encode() + b"\n{", "line 2 is no JSON"),
+        (b'{"problem_id": "\xff"}', "line 1 is no JSON"),
+        (b"[" * 100_000, "line 1 is no JSON"),
+    ],
+)
+def test_bad_bytes_are_named_by_their_line(tmp_path, content, words):
+    (tmp_path / "r.jsonl").write_bytes(content)
+    with pytest.raises(KlearError, match=words):
+        read_responses(tmp_path / "r.jsonl", PROBLEMS)
+
+
+def test_files_that_are_not_there_or_not_whole(tmp_path):
+    with pytest.raises(MissingAsset, match="no file of responses"):
+        read_responses(tmp_path / "none.jsonl", PROBLEMS)
+    with pytest.raises(MissingAsset, match="no file of responses"):
+        read_responses(tmp_path, PROBLEMS)
+    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in OURS).encode())
+    (tmp_path / "r.jsonl.gz").write_bytes(packed[:-12])
+    with pytest.raises(KlearError, match="cannot be unpacked"):
+        read_responses(tmp_path / "r.jsonl.gz", PROBLEMS)
