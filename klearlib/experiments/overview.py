@@ -7,14 +7,74 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments.publish import publish_section, results_dir
 from klearlib.paper import claims, table
-from klearlib.params import NOTEBOOKS, OverviewParams
-from klearlib.report.claims import ledger
-from klearlib.report.sections import read_sections
+from klearlib.params import OverviewParams
+from klearlib.report.counterparts import COUNTERPARTS, published_names
+from klearlib.report.ledger import ledger
+from klearlib.report.sections import Section, read_sections
+from klearlib.report.verdicts import NOT_RUN
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NOTEBOOK = "00_overview"
+
+PIPELINE = {
+    "long chain-of-thought SFT": (
+        "01_data_curation",
+        "02_data_correctness",
+        "03_teacher_ablation",
+        "04_topk_diversity",
+    ),
+    "RL for mathematics": ("05_clipping", "06_alpha_sweep", "09_zero_advantage"),
+    "RL for code": ("07_soft_reward", "08_test_filter"),
+    "all phases in a row, evaluation": ("10_headline",),
+}
+"""The phases of the paper's pipeline, in their order, and the notebooks that study each."""
+
+
+def pipeline() -> pd.DataFrame:
+    """One row for each notebook: its phase of the pipeline and the claims that it decides."""
+    import pandas as pd
+
+    rows = [
+        {
+            "phase": phase,
+            "notebook": notebook,
+            "decides": ", ".join(each.id for each in claims() if each.notebook == notebook),
+        }
+        for phase, notebooks in PIPELINE.items()
+        for notebook in notebooks
+    ]
+    return pd.DataFrame(rows)
+
+
+def progress(params: OverviewParams) -> pd.DataFrame:
+    """`pipeline` with the state of each notebook at this profile, and its runs' minutes (NaN where
+    nothing has run)."""
+    published = {each.notebook: each.content for each in _sections(params)}
+    words = {"complete": "complete", "partial": "interim"}
+    rows = pipeline()
+    found = [published.get(notebook) for notebook in rows["notebook"]]
+    rows["state"] = [words[content["status"]] if content else NOT_RUN for content in found]
+    rows["minutes"] = [round(each["seconds"] / 60, 1) if each else float("nan") for each in found]
+    return rows
+
+
+def counterparts(params: OverviewParams) -> pd.DataFrame:
+    """Every table and figure of the paper, and the names of its counterpart here, or "not run"."""
+    import pandas as pd
+
+    sections = _sections(params)
+    rows = [
+        {
+            "in the paper": each.item,
+            "what it shows": each.shows,
+            "notebook": each.notebook,
+            "here": ", ".join(published_names(each, sections)) or NOT_RUN,
+        }
+        for each in COUNTERPARTS
+    ]
+    return pd.DataFrame(rows)
 
 
 def questions() -> pd.DataFrame:
@@ -28,7 +88,6 @@ def questions() -> pd.DataFrame:
             "place": f"{each.section}, {each.shown}",
             "kind": each.kind,
             "notebook": each.notebook,
-            "in the suite": "yes" if each.notebook in NOTEBOOKS else "not yet",
         }
         for each in claims()
     ]
@@ -39,10 +98,9 @@ def claims_ledger(params: OverviewParams) -> pd.DataFrame:
     """The verdict on every claim as this profile's notebooks have published it."""
     import pandas as pd
 
-    folder = results_dir(params.profile, NOTEBOOK).parent
-    sections = [each.content for each in read_sections(folder) if each.notebook != NOTEBOOK]
     columns = ["claim", "title", "verdict", "measured", "reason", "settle"]
-    return pd.DataFrame(ledger(sections))[columns]
+    sections = [each.content for each in _sections(params)]
+    return pd.DataFrame(ledger(sections, profile=params.profile))[columns]
 
 
 def headline() -> pd.DataFrame:
@@ -53,6 +111,7 @@ def headline() -> pd.DataFrame:
 def publish(params: OverviewParams) -> Path:
     """Write the tables and section.json."""
     tables = {
+        "pipeline": (pipeline(), "The phases of the pipeline and the notebooks that study each."),
         "questions": (questions(), "The paper's claims, and the notebook that decides each."),
         "table1": (headline(), "The paper's Table 1, in percent."),
     }
@@ -73,3 +132,9 @@ def publish(params: OverviewParams) -> Path:
             "for mathematics and then for code by GPPO, evaluation by avg@n."
         ],
     )
+
+
+def _sections(params: OverviewParams) -> list[Section]:
+    """What the other notebooks have published at this profile."""
+    folder = results_dir(params.profile, NOTEBOOK).parent
+    return [each for each in read_sections(folder) if each.notebook != NOTEBOOK]

@@ -31,6 +31,7 @@ VERDICT_MEANINGS = {
 
 
 _LINES_IN_SIGHT = 2
+_NUMBERS_IN_SHORT = 4
 
 # A cell's class and its column's title, which a narrow screen shows in the cell itself.
 _COLUMNS = {
@@ -52,6 +53,19 @@ def place_text(entry: dict) -> str:
     """Where the paper makes the claim, such as "Section 5.2.1, Figure 2a"."""
     section = entry["section"]
     return f"{'Section ' if section[:1].isdigit() else ''}{section}, {entry['shown']}"
+
+
+def paper_in_short(paper: str) -> str:
+    """The paper's numbers where they are few, else the first of them and how many more there are.
+
+    >>> paper_in_short("a: 1; b: 2; c: 3; d: 4; e: 5")
+    'a: 1; b: 2; and 3 more'
+    """
+    numbers = [number for number in paper.split("; ") if number]
+    if len(numbers) <= _NUMBERS_IN_SHORT:
+        return "; ".join(numbers)
+    rest = len(numbers) - _LINES_IN_SIGHT
+    return "; ".join([*numbers[:_LINES_IN_SIGHT], f"and {rest} more"])
 
 
 def verdict_mark(word: str, count: int | None = None) -> Markup:

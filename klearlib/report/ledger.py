@@ -48,12 +48,15 @@ def _check_verdict(verdict: Mapping, section: Mapping, known: Mapping[str, Claim
             raise KlearError(f"{where}: comparisons hold finite numbers, or null for no bound")
 
 
-def _not_run(claim: Claim, section: Mapping | None, in_suite: Collection[str]) -> dict:
+def _not_run(
+    claim: Claim, section: Mapping | None, in_suite: Collection[str], profile: str | None
+) -> dict:
     if claim.notebook not in in_suite:
         reason, settle = f"notebook {claim.notebook} is not yet in the suite", None
     elif section is None:
         reason = f"notebook {claim.notebook} has not been run at this profile"
-        settle = f"klear run --only {claim.notebook.split('_')[0]}"
+        chosen = f" --profile {profile}" if profile else ""
+        settle = f"klear run{chosen} --only {claim.notebook.split('_')[0]}"
     else:
         reason = f"notebook {claim.notebook} has not reached a verdict on it"
         settle = "let the notebook finish"
@@ -61,17 +64,24 @@ def _not_run(claim: Claim, section: Mapping | None, in_suite: Collection[str]) -
     return {"claim": claim.id, "verdict": NOT_RUN, **fields}
 
 
-def ledger(sections: Iterable[dict], notebooks: Collection[str] | None = None) -> list[dict]:
+def ledger(
+    sections: Iterable[dict],
+    notebooks: Collection[str] | None = None,
+    *,
+    profile: str | None = None,
+) -> list[dict]:
     """One entry per claim, C1 first: the claim, the paper's numbers, the verdict of its notebook.
 
     sections: the published ``section.json`` of *one* profile. notebooks: the notebooks that the
-    suite has (default: those with parameters in `klearlib.params`). An entry has the keys of a
-    verdict and ``title``, ``statement``, ``section``, ``shown``, ``notebook``, ``kind``, ``paper``
-    (text), ``rule`` (text below and at paper scale), ``notes``, ``interim``: True while the section
-    is partial, when the reason also names what is missing.
+    suite has (default: those with parameters in `klearlib.params`). profile: for the command that
+    would decide a claim without a section (default: that of the sections). An entry has the keys of
+    a verdict and ``title``, ``statement``, ``section``, ``shown``, ``notebook``, ``kind``,
+    ``paper`` (text), ``rule`` (text below and at paper scale), ``notes``, ``interim``: True while
+    the section is partial, when the reason also names what is missing.
 
-    Raises ValueError on a verdict that is unknown, given twice, by the wrong notebook, of a word
-    that its kind cannot get, or of the wrong scale: an entry is right or there is none.
+    Raises ValueError on sections of several profiles, on a verdict that is unknown, given twice, by
+    the wrong notebook, of a word that its kind cannot get, or of the wrong scale: an entry is right
+    or there is none.
     """
     if notebooks is None:
         from klearlib.params import NOTEBOOKS
@@ -85,6 +95,10 @@ def ledger(sections: Iterable[dict], notebooks: Collection[str] | None = None) -
         if notebook in published:
             raise KlearError(f"two sections of {notebook}: expected those of one profile")
         published[notebook] = section
+        own = section.get("parameters", {}).get("profile")
+        if own is not None and profile not in (None, own):
+            raise KlearError(f"section of {notebook}: of profile {own!r}, expected {profile!r}")
+        profile = profile or own
         for verdict in section["verdicts"]:
             _check_verdict(verdict, section, known)
             if verdict["claim"] in verdicts:
@@ -94,7 +108,7 @@ def ledger(sections: Iterable[dict], notebooks: Collection[str] | None = None) -
     entries = []
     for claim in known.values():
         section = published.get(claim.notebook)
-        verdict = dict(verdicts.get(claim.id) or _not_run(claim, section, notebooks))
+        verdict = dict(verdicts.get(claim.id) or _not_run(claim, section, notebooks, profile))
         interim = section is not None and section["status"] != "complete"
         if interim and claim.kind != "mechanism" and verdict["verdict"] != NOT_RUN:
             missing = ", ".join(section.get("missing", [])) or "some runs"

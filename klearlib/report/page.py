@@ -1,4 +1,5 @@
-"""One page for each profile, results/<profile>/report.html: no network, no script, all in one file.
+"""One page for each profile, results/<profile>/report.html: no network, no script, and in one file
+but for its largest figures, which lie beside it.
 
 The page follows from the published sections alone, so it is byte for byte the same until one of
 them changes: it holds the time of the runs and never that of its building.
@@ -16,16 +17,18 @@ from klearlib.report.claims_view import (
     verdict_counts,
     verdict_mark,
 )
+from klearlib.report.counterparts import counterparts_view
 from klearlib.report.ledger import ledger
 from klearlib.report.markup import Markup, element
 from klearlib.report.readme import readme
 from klearlib.report.sections import Section, read_sections
 from klearlib.report.sections_view import section_view, svg_data
+from klearlib.report.state_view import state_view
 from klearlib.report.verdicts import is_paper_scale
 from klearlib.run.files import write_text
 
-MAX_FIGURE_BYTES = 880_000
-"""Budget of the figures inside the page, which keeps the whole below 1 MB."""
+MAX_FIGURE_BYTES = 450_000
+"""Budget of the figures inside the page, which keeps the whole of a profile below 5 MB."""
 
 BELOW_PAPER_SCALE = (
     "Below paper scale: only directions are tested here, and exact mathematics, which holds at any "
@@ -50,7 +53,7 @@ def build_report(results_dir: Path) -> Path:
     profile = results_dir.resolve().name
     sections = read_sections(results_dir)
     try:
-        entries = ledger([section.content for section in sections])
+        entries = ledger([section.content for section in sections], profile=profile)
     except KlearError as error:
         raise KlearError(
             f"{error}: run that notebook again with `klear run --profile {profile} --force`"
@@ -93,10 +96,10 @@ def _page(
             ),
             _facts(header_facts(sections)),
         ),
+        state_view(profile, sections),
         None
         if is_paper_scale(profile)
         else element("p", BELOW_PAPER_SCALE, class_="banner", role="note"),
-        None if sections else _nothing_run(profile),
         _contents(sections),
         element(
             "main",
@@ -107,6 +110,12 @@ def _page(
                 claims_table(entries, published),
                 _legend(entries),
                 id="claims",
+            ),
+            element(
+                "section",
+                element("h2", "The paper's tables and figures"),
+                counterparts_view(sections),
+                id="counterparts",
             ),
             [section_view(section, images[section.notebook]) for section in sections],
             deviations,
@@ -131,15 +140,11 @@ def _facts(facts: dict[str, str]) -> Markup | None:
     return element("dl", items)
 
 
-def _nothing_run(profile: str) -> Markup:
-    command = element("code", f"klear run --profile {profile}")
-    return element("p", "Nothing has been run at this profile yet. Start with ", command, ".")
-
-
 def _contents(sections: list[Section]) -> Markup | None:
     if not sections:
         return None
-    links = [("claims", "Claims")] + [(s.notebook, s.content["title"]) for s in sections]
+    links = [("claims", "Claims"), ("counterparts", "The paper's tables and figures")]
+    links += [(each.notebook, each.content["title"]) for each in sections]
     items = [element("li", element("a", text, href=f"#{anchor}")) for anchor, text in links]
     return element("nav", element("ul", items), aria_label="Contents")
 
@@ -177,7 +182,7 @@ def _deviations(results_dir: Path) -> Markup | None:
 
 def _images(sections: list[Section]) -> dict[str, dict[str, str]]:
     """The address of each figure's image, by notebook and name: the figure itself as data, or the
-    neighbouring png for the largest ones where all together would be more than the budget."""
+    neighbouring file for the largest ones where all together would be more than the budget."""
     images = {
         section.notebook: {
             item["name"]: svg_data(section, item["name"]) for item in section.content["figures"]
@@ -196,7 +201,7 @@ def _images(sections: list[Section]) -> dict[str, dict[str, str]]:
     for size, notebook, name in largest:
         if total <= MAX_FIGURE_BYTES:
             break
-        images[notebook][name] = f"{notebook}/{name}.png"
+        images[notebook][name] = f"{notebook}/{name}.svg"
         total -= size
     return images
 

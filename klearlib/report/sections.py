@@ -62,8 +62,8 @@ def read_sections(results_dir: Path) -> list[Section]:
     """The sections published under `results_dir`, in the order of the notebooks' names.
 
     Raises:
-        KlearError: a section.json is damaged, lacks a field, or names an artefact that is not
-            there.
+        KlearError: a section.json is damaged, lacks a field, names an artefact that is not there,
+            or is of another profile than the folder, whose name is the profile.
     """
     results_dir = Path(results_dir)
     return [_read(path) for path in sorted(results_dir.glob("*/section.json"))]
@@ -86,6 +86,9 @@ def _read(path: Path) -> Section:
         raise _broken(path, f"has status {content['status']!r}, expected {' or '.join(STATUSES)}")
     if content["notebook"] != path.parent.name:
         raise _broken(path, f"is of notebook {content['notebook']!r}")
+    profile, expected = content["parameters"].get("profile"), path.parent.parent.resolve().name
+    if profile != expected:
+        raise _broken(path, f"has parameters of profile {profile!r}, not of {expected!r}")
     for field, keys in _ITEMS.items():
         for item in content[field]:
             _check_item(path, field, keys, item)
@@ -111,7 +114,7 @@ def _check_item(path: Path, field: str, keys: tuple[str, ...] | None, item: obje
 
 
 def _broken(path: Path, what: str) -> KlearError:
-    notebook, profile = path.parent.name, path.parent.parent.name
+    notebook, profile = path.parent.name, path.parent.parent.resolve().name
     where = Path(profile, notebook, path.name)
     number = notebook.split("_")[0]
     fix = f"klear run --profile {profile} --only {number} --force"

@@ -63,17 +63,9 @@ def duration_text(seconds: float) -> str:
 
 
 def svg_data(section: Section, name: str) -> str:
-    """The figure as a data address of an image, without what only its file needs."""
-    text = section.path(name, "svg").read_text(encoding="utf-8")
-    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'(?<= d=")[^"]+', lambda path: _shorter(path[0]), text)
-    text = re.sub(r">\s+<", "><", re.sub(r"\s*\n\s*", " ", text))
-    return "data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode()
-
-
-def _shorter(path: str) -> str:
-    # A hundredth of a point is far below a pixel; glyph outlines are whole numbers and stay.
-    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", path)
+    """The figure as a data address of an image."""
+    data = section.path(name, "svg").read_bytes()
+    return "data:image/svg+xml;base64," + base64.b64encode(data).decode()
 
 
 def _missing(content: dict) -> Markup | None:
@@ -108,7 +100,7 @@ def _equation(section: Section, item: dict) -> Markup:
 
 def _figure(section: Section, item: dict, image: str) -> Markup:
     name = item["name"]
-    links = _links(section, name, ("svg", "png", "pdf"))
+    links = _links(section, name, ("svg", "png"))
     # At a phone's width the letters in a figure would be too small to read, so it scrolls.
     box = element(
         "div",

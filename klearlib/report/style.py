@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 PAPER_DASH = (0, (4, 1.6))
 """matplotlib's dash pattern of every curve that the paper printed."""
 
+PNG_DPI = 96
+"""Dots per inch of a published png: 1080 pixels across a wide figure. The svg is sharp at any
+size."""
+
+NOTEBOOK_DPI = 80
+"""Dots per inch in an executed notebook, which shows a figure in a column of about 900 pixels."""
+
 _BLUE, _VERMILION, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#4D4D4D"
 _SKY, _PURPLE, _ORANGE = "#56B4E9", "#CC79A7", "#E69F00"
 
@@ -49,6 +56,12 @@ SERIES = _table(
     ("hard", "hard reward", _BLUE, "o"),
     ("filter", "with filter", _VERMILION, "s"),
     ("no_filter", "without filter", _BLUE, "o"),
+    ("advantage", "advantage filter", _VERMILION, "s"),
+    ("accuracy", "accuracy filter", _GREEN, "^"),
+    ("alpha_0", "alpha = 0", _GREY, "D"),
+    ("alpha_0.05", "alpha = 0.05", _SKY, "v"),
+    ("alpha_0.1", "alpha = 0.1", _VERMILION, "s"),
+    ("alpha_0.2", "alpha = 0.2", _PURPLE, "P"),
     ("sound tests", "sound tests", _BLUE, "o"),
     ("flawed tests", "flawed tests", _VERMILION, "s"),
     ("only_true", "only true", _BLUE, "o"),
@@ -97,7 +110,6 @@ _RC_PARAMS = {
     "figure.facecolor": "white",
     "figure.dpi": 110,
     "savefig.facecolor": "white",
-    "savefig.dpi": 150,
     "svg.fonttype": "path",
     "svg.hashsalt": "klear",
     "pdf.fonttype": 42,
@@ -155,7 +167,7 @@ def new_figure(width: float, height: float) -> Figure:
 
     class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:
-            return figure_bytes(self, "png", dpi=110)
+            return figure_bytes(self, "png", dpi=NOTEBOOK_DPI)
 
     with figure_style():
         figure = NotebookFigure(figsize=(width, height), layout="constrained")
@@ -164,12 +176,14 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def figure_bytes(figure: Figure, kind: str, *, dpi: int = 150) -> bytes:
-    """The figure as a file of `kind` (svg, png, pdf); equal figures give equal bytes.
+def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
+    """The figure as a small file of `kind` (svg, png, pdf); equal figures give equal bytes.
 
     The dates and program versions that matplotlib writes into files are left out.
     """
     import io
+
+    from klearlib.report.compact import compact_svg, palette_png
 
     no_metadata = {
         "svg": {"Date": None, "Creator": None},
@@ -179,4 +193,8 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = 150) -> bytes:
     buffer = io.BytesIO()
     with figure_style():
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=no_metadata[kind])
+    if kind == "png":
+        return palette_png(buffer.getvalue(), dpi=dpi)
+    if kind == "svg":
+        return compact_svg(buffer.getvalue().decode()).encode()
     return buffer.getvalue()

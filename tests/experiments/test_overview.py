@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from klearlib.experiments import overview
-from klearlib.params import OverviewParams
+from klearlib.params import NOTEBOOKS, OverviewParams
 from klearlib.report.page import build_report
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -16,7 +16,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def test_every_claim_has_its_notebook():
     table = overview.questions().set_index("claim")
     assert list(table.index) == [f"C{number}" for number in range(1, 15)]
-    assert table.loc["C1", "notebook"] == "05_clipping" and table.loc["C1", "in the suite"] == "yes"
+    assert table.loc["C1", "notebook"] == "05_clipping"
+    assert set(table["notebook"]) <= set(NOTEBOOKS)
+
+
+def test_the_pipeline_holds_every_notebook_once_and_every_claim():
+    table = overview.pipeline()
+    assert sorted(table["notebook"]) == sorted(set(NOTEBOOKS) - {"00_overview"})
+    decided = ", ".join(text for text in table["decides"] if text).split(", ")
+    assert sorted(decided) == sorted(overview.questions()["claim"])
 
 
 def test_ledger_of_an_empty_profile_runs_nothing(tmp_path, monkeypatch):

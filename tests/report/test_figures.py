@@ -21,7 +21,7 @@ from klearlib.report.figures import (
     paper_beside_ours,
     save_figure,
 )
-from klearlib.report.style import SERIES, figure_bytes, series_order, series_style
+from klearlib.report.style import NOTEBOOK_DPI, SERIES, figure_bytes, series_order, series_style
 
 T_975 = {1: 12.706204736, 2: 4.302652730, 4: 2.776445105}  # printed quantiles of Student's t
 
@@ -281,8 +281,8 @@ def test_a_figure_shows_itself_in_a_notebook_without_pyplot():
 
     drawn = learning_curves(fakes.curves())
     image = Image.open(io.BytesIO(drawn._repr_png_()))
-    assert image.width > 600
-    assert figure_bytes(drawn, "png", dpi=110) == drawn._repr_png_()
+    assert image.width == int(drawn.get_figwidth() * NOTEBOOK_DPI)
+    assert figure_bytes(drawn, "png", dpi=NOTEBOOK_DPI) == drawn._repr_png_()
 
 
 def test_the_report_needs_no_heavy_library_to_be_imported():

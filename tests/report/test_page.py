@@ -14,6 +14,7 @@ import pytest
 import report_fakes as fakes
 
 from klearlib.errors import KlearError
+from klearlib.params import NOTEBOOKS
 from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
 from klearlib.report.forest import forest_plot
 from klearlib.report.mathml import to_mathml
@@ -97,11 +98,16 @@ def test_links_and_anchors_lead_somewhere(full):
     page = Page(full.read_text(encoding="utf-8"))
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
-    assert {"claims", "05_clipping", "06_alpha_sweep", "deviations", "05_clipping-eq-12"} <= set(
-        ids
-    )
+    assert {
+        "claims",
+        "counterparts",
+        "05_clipping",
+        "06_alpha_sweep",
+        "deviations",
+        "05_clipping-eq-12",
+    } <= set(ids)
     links = [attrs["href"] for attrs in page.all("a")]
-    assert "05_clipping/fig2.pdf" in links and "05_clipping.ipynb" in links
+    assert "05_clipping/fig2.svg" in links and "05_clipping.ipynb" in links
     for link in links:
         found = link[1:] in ids if link.startswith("#") else (full.parent / link).is_file()
         assert found, link
@@ -228,7 +234,7 @@ def test_no_text_becomes_markup(tmp_path):
         figures=[{"name": "fig2", "caption": bad, "alt": bad}],
         tables=[{"name": "final_scores", "caption": bad}],
         provenance={**fakes.provenance(cpu=bad, commit=bad, utc=bad, gpu=bad, klear=bad), bad: bad},
-        parameters={bad: bad},
+        parameters={"profile": "mini", bad: bad},
         verdicts=[fakes.verdict("C1", "inconclusive", reason=bad, settle=bad, measured=bad)],
     )
     content["verdicts"][0]["comparisons"][0]["name"] = bad
@@ -281,24 +287,29 @@ def test_figures_beyond_the_budget_stay_beside_the_page(tmp_path, monkeypatch):
     (results / "05_clipping" / "fig2.svg").write_text(large)
     path = build_report(results)
     sources = [image["src"][:26] for image in Page(path.read_text()).all("img")]
-    assert sources == ["05_clipping/fig2.png"] + ["data:image/svg+xml;base64,"] * 2
+    assert sources == ["05_clipping/fig2.svg"] + ["data:image/svg+xml;base64,"] * 2
     assert path.stat().st_size < 1_000_000
 
 
-def test_a_shortened_svg_is_the_same_picture(full):
-    import base64
+def state_of(tmp_path, *contents):
+    text = build_report(small(tmp_path, *contents)).read_text(encoding="utf-8")
+    return Page(re.search(r'<(p|div) class="[^"]*state".*?</\1>', text)[0]).text
 
-    original = (full.parent / "05_clipping" / "fig2.svg").read_text()
-    data = Page(full.read_text(encoding="utf-8")).all("img")[0]["src"].split(",")[1]
-    short = base64.b64decode(data).decode()
-    assert len(short) < 0.9 * len(original)
-    numbers = re.compile(r"-?\d+(?:\.\d+)?")
-    paths = [re.findall(r' d="([^"]+)"', text) for text in (original, short)]
-    assert len(paths[0]) == len(paths[1]) > 50
-    for first, second in zip(*paths, strict=True):
-        pairs = zip(numbers.findall(first), numbers.findall(second), strict=True)
-        assert all(abs(float(a) - float(b)) <= 0.0051 for a, b in pairs)
-    ElementTree.fromstring(short.split("?>", 1)[1].split(">", 1)[1])
+
+def test_the_head_says_how_many_notebooks_are_complete(tmp_path):
+    partial = fakes.section(
+        notebook="06_alpha_sweep",
+        status="partial",
+        missing=["alpha 0.1, seed 1", "alpha 0.1, seed 2"],
+        verdicts=[],
+    )
+    state = state_of(tmp_path, fakes.section(), partial)
+    assert f"1 of {len(NOTEBOOKS)} notebooks are complete" in state
+    assert "06_alpha_sweep : interim, 2 runs missing" in state
+    absent = state.partition("not run yet: ")[2].strip().split(", ")
+    assert absent == [name for name in NOTEBOOKS if name not in ("05_clipping", "06_alpha_sweep")]
+    whole = [fakes.section(notebook=name, verdicts=[]) for name in NOTEBOOKS]
+    assert state_of(tmp_path, *whole) == f"All {len(NOTEBOOKS)} notebooks are complete."
 
 
 def test_the_readme_is_markdown_with_whole_tables_and_images(full):

@@ -1,0 +1,112 @@
+"""The short table of claims on the front page, made from results/<profile>/claims.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.report.claims_view import VERDICT_SHAPES, paper_in_short, verdict_counts
+from klearlib.report.readme import plain
+from klearlib.report.tables import MISSING, markdown_rows
+from klearlib.run.files import write_text
+
+END = "<!-- end of claims -->"
+"""The line that ends every block."""
+
+_MARKER = re.compile(r"^<!-- (?:claims of results/(?P<profile>\S+)|end of claims) -->[ \t]*$", re.M)
+# What a measured text says after its seeds and problems is for the report.
+_BEYOND_N = re.compile(r"(\(\d+ seeds? x \d+ \w+),[^)]*\)")
+
+
+def start_marker(profile: str) -> str:
+    """The line that starts the block of a profile."""
+    return f"<!-- claims of results/{profile} -->"
+
+
+def read_claims(results_dir: Path) -> list[dict]:
+    """The ledger that `klear report` wrote to results/<profile>/claims.json.
+
+    Raises MissingAsset where there is none, and KlearError where it cannot be read.
+    """
+    path, profile = Path(results_dir) / "claims.json", Path(results_dir).resolve().name
+    fix = f"write it with `klear report --profile {profile}`"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise MissingAsset(f"no {profile}/claims.json: {fix}") from error
+    except (OSError, ValueError) as error:
+        raise KlearError(f"{profile}/claims.json cannot be read ({error}): {fix}") from error
+
+
+def claims_block(entries: list[dict], folder: str) -> str:
+    """Counts of verdicts and one row for each claim, as markdown.
+
+    Args:
+        entries: of claims.json.
+        folder: the results folder as seen from the front page, for the link.
+    """
+    counts = ", ".join(f"{count} {word}" for word, count in verdict_counts(entries).items())
+    rows = [["Claim", "Paper", "Measured here, 95 % interval", "Verdict"]]
+    for entry in entries:
+        word, measured = entry["verdict"], _BEYOND_N.sub(r"\1)", entry["measured"])
+        interim = " (interim)" if entry["interim"] and word != "not run" else ""
+        rows.append(
+            [
+                plain(f"{entry['claim']} {entry['title']}"),
+                plain(paper_in_short(entry["paper"])),
+                plain(measured or MISSING),
+                f"{VERDICT_SHAPES[word]} {word}{interim}",
+            ]
+        )
+    table = markdown_rows(rows, [False] * len(rows[0]), escaped=True)
+    return f"[{plain(folder)}]({folder}/README.md): {counts}.\n\n{table}"
+
+
+def write_front_page(readme: Path, results_dir: Path) -> Path:
+    """Replace what stands between the markers of the profile in `readme`; the rest stays.
+
+    Args:
+        readme: a markdown file with the lines `start_marker` and `END`.
+        results_dir: results/<profile> with claims.json.
+
+    Returns:
+        `readme`, which is left alone where nothing changed.
+
+    Raises:
+        MissingAsset: no such file, or no claims.json.
+        KlearError: a marker is missing, there twice, or out of order.
+    """
+    readme, results_dir = Path(readme), Path(results_dir)
+    if not readme.is_file():
+        raise MissingAsset(f"no file {readme}: --readme names a markdown file that exists")
+    try:
+        text = readme.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise KlearError(f"{readme} is no text in UTF-8: --readme names a markdown file") from error
+    start, end = _place(text, results_dir.resolve().name, readme.name)
+    folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
+    block = claims_block(read_claims(results_dir), folder)
+    changed = f"{text[:start]}\n\n{block}\n{text[end:]}"
+    if changed != text:
+        write_text(readme, changed)
+    return readme
+
+
+def _place(text: str, profile: str, name: str) -> tuple[int, int]:
+    """Where the block of `profile` starts and ends, without its markers."""
+    start, markers = start_marker(profile), list(_MARKER.finditer(text))
+    mine = [index for index, marker in enumerate(markers) if marker["profile"] == profile]
+    if not mine:
+        raise KlearError(f"{name} has no line {start!r}: put it and {END!r} around the table")
+    if len(mine) > 1:
+        raise KlearError(f"{name} has the line {start!r} {len(mine)} times: keep one of them")
+    opens = [marker["profile"] is not None for marker in markers]
+    if len(opens) % 2 or opens != [True, False] * (len(opens) // 2):
+        raise KlearError(
+            f"{name}: after each line {start_marker('<profile>')!r} comes one line {END!r}, "
+            "before the next"
+        )
+    return markers[mine[0]].start() + len(start), markers[mine[0] + 1].start()

@@ -1,0 +1,118 @@
+"""The block of claims in README.md: made from claims.json, between its markers and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import report_fakes as fakes
+
+from klearlib.errors import KlearError
+from klearlib.report.front_page import END, claims_block, start_marker, write_front_page
+from klearlib.report.page import build_report
+
+ROOT = Path(__file__).resolve().parents[2]
+MINI, GPU = start_marker("mini"), start_marker("gpu")
+
+
+@pytest.fixture
+def results(tmp_path):
+    """results/mini with one notebook and its claims.json."""
+    folder = tmp_path / "results" / "mini"
+    measured = "a - b: +1.5 points [-2.0, +5.0] (3 seeds x 30 problems, 0.3 % of tokens)"
+    verdicts = [fakes.verdict("C1", "direction", measured=measured)]
+    fakes.publish(folder, fakes.section(verdicts=verdicts, figures=[]), figures=False)
+    build_report(folder)
+    return folder
+
+
+def page(results, text):
+    path = results.parent.parent / "README.md"
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
+    path = page(results, f"# Title\r\nbefore\n\n{MINI}\nold | table\n{END}\nafter\n")
+    assert write_front_page(path, results) == path
+    text = path.read_bytes().decode()
+    assert text.startswith(f"# Title\r\nbefore\n\n{MINI}\n\n") and text.endswith(
+        f"\n{END}\nafter\n"
+    )
+    assert "old | table" not in text
+    assert "[results/mini](results/mini/README.md): 1 direction, 13 not run." in text
+    rows = [line for line in text.splitlines() if re.match(r"\| C\d", line)]
+    assert len(rows) == 14
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+    assert "a - b: +1.5 points \\[-2.0, +5.0\\] (3 seeds x 30 problems) | ▲ direction |" in rows[0]
+    assert "GPPO above Clip-Higher (1 tie): 19 of 24; " in rows[0] and "; and 3 more |" in rows[0]
+    assert rows[7].endswith("| – | – not run |")
+
+
+def test_again_changes_nothing_and_a_new_verdict_does(results):
+    path = page(results, f"{MINI}\n{END}")
+    write_front_page(path, results)
+    first = path.read_bytes()
+    write_front_page(path, results)
+    assert path.read_bytes() == first
+    entries = json.loads((results / "claims.json").read_text())
+    entries[0]["verdict"], entries[0]["interim"] = "inconclusive", True
+    (results / "claims.json").write_text(json.dumps(entries))
+    write_front_page(path, results)
+    assert "◆ inconclusive (interim)" in path.read_text()
+
+
+def test_the_blocks_of_other_profiles_stay(results):
+    path = page(results, f"{GPU}\nkept\n{END}\n\n{MINI}\n{END}\n\ntail\n")
+    write_front_page(path, results)
+    text = path.read_text()
+    assert text.startswith(f"{GPU}\nkept\n{END}\n\n{MINI}\n") and text.endswith(f"{END}\n\ntail\n")
+    assert text.count("| C1 ") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no marker\n", "has no line '<!-- claims of results/mini -->'"),
+        (f"{GPU}\n{END}\n", "has no line '<!-- claims of results/mini -->'"),
+        (f"in `{MINI}` a text\n{END}\n", "has no line '<!-- claims of results/mini -->'"),
+        (f"{MINI}\n{END}\n{MINI}\n{END}\n", "'<!-- claims of results/mini -->' 2 times"),
+        (f"{MINI}\n", "comes one line '<!-- end of claims -->'"),
+        (f"{END}\n{MINI}\n", "comes one line '<!-- end of claims -->'"),
+        (f"{MINI}\n{END}\n{END}\n", "comes one line '<!-- end of claims -->'"),
+        (f"{MINI}\n{GPU}\n{END}\n{END}\n", "comes one line '<!-- end of claims -->'"),
+    ],
+)
+def test_wrong_markers_are_an_error_and_the_file_stays(results, text, message):
+    path = page(results, text)
+    with pytest.raises(KlearError, match=re.escape(message)) as caught:
+        write_front_page(path, results)
+    assert "\n" not in str(caught.value) and path.read_text() == text
+
+
+def test_a_missing_or_binary_file_and_missing_claims_are_errors(results):
+    with pytest.raises(KlearError, match=r"no file .*absent\.md"):
+        write_front_page(results / "absent.md", results)
+    path = page(results, "")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(KlearError, match="no text in UTF-8"):
+        write_front_page(path, results)
+    path = page(results, f"{MINI}\n{END}\n")
+    (results / "claims.json").write_text("[")
+    with pytest.raises(KlearError, match=r"claims\.json cannot be read"):
+        write_front_page(path, results)
+    (results / "claims.json").unlink()
+    with pytest.raises(KlearError, match="klear report --profile mini"):
+        write_front_page(path, results)
+
+
+def test_the_front_page_of_the_project_is_not_stale():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    if MINI not in text:
+        pytest.skip("README.md has no block of results/mini")
+    block = text.split(f"{MINI}\n")[1].split(END)[0]
+    entries = json.loads((ROOT / "results" / "mini" / "claims.json").read_text(encoding="utf-8"))
+    fix = "stale: klear report --profile mini --readme README.md"
+    assert block.strip() == claims_block(entries, "results/mini").strip(), fix
