@@ -69,9 +69,13 @@ def show_resolved(params) -> pandas.DataFrame:
         if "record" in field.metadata:
             known = {each.name: each for each in dataclasses.fields(field.metadata["record"])}
             for name, each in value.items():
+                about = known[name].metadata
                 default = f"{_text(known[name].default)} (default)"
-                meaning = known[name].metadata["help"]
-                rows.append([f"{field.name}.{name}", _text(each), default, meaning])
+                paper = _text(about["paper"]) if "paper" in about else default
+                meaning = about["help"]
+                if about.get("place"):
+                    meaning += f" (paper: {about['place']})"
+                rows.append([f"{field.name}.{name}", _text(each), paper, meaning])
     return pandas.DataFrame(rows, columns=["parameter", "value", "paper", "note"])
 
 
