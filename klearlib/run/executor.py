@@ -32,7 +32,9 @@ from klearlib.run.kernel import (
 )
 from klearlib.run.worker import PARENT, die_with
 
-MAX_MESSAGE = 200_000
+MAX_MESSAGE, MAX_LINES, MAX_LINE = 200_000, 30, 1_000
+END_S = 10.0
+"""Seconds that an executor with nothing left to do may take to end."""
 
 
 def main() -> int:
@@ -50,7 +52,8 @@ def main() -> int:
             with open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), 0)
             while message := connection.recv(MAX_MESSAGE):
-                connection.send(json.dumps(_answer(json.loads(message), signals)).encode())
+                answer = json.dumps(_answer(json.loads(message), signals), ensure_ascii=False)
+                connection.send(answer.encode(errors="replace"))
         except KeyboardInterrupt:
             return signals.exit_code
         except (BrokenPipeError, ConnectionResetError):  # the caller has gone
@@ -81,7 +84,14 @@ def _answer(asked: dict, signals: StopSignals) -> dict:
         code, lines = error.exit_code, [str(error)]
     except OSError as error:
         code, lines = EXIT_FAILED, [str(write_failure(error, error.filename or output))]
-    return {"code": code, "lines": lines, "seconds": time.monotonic() - begun}
+    return {"code": code, "lines": _that_fit(lines), "seconds": time.monotonic() - begun}
+
+
+def _that_fit(lines: list[str]) -> list[str]:
+    """`lines` short enough for one message: their beginning says where, their end why."""
+    lines = [line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} ..." for line in lines]
+    half = MAX_LINES // 2
+    return lines if len(lines) <= MAX_LINES else [*lines[:half], "  ...", *lines[-half:]]
 
 
 class Executor:
@@ -122,7 +132,7 @@ class Executor:
             message = b""
         if message:
             return json.loads(message)
-        code = self._process.wait()
+        code = self._ended()
         reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         line = f"the process that executes the notebook {reason}; finished stages are kept"
         return {"code": EXIT_KERNEL_DIED, "lines": [line], "seconds": 0.0}
@@ -141,9 +151,17 @@ class Executor:
         self._process.kill()
 
     def close(self) -> None:
-        """Wait for its end, which comes when it has nothing left to do."""
+        """Wait for its end, which comes when it has nothing left to do, or end it."""
         self._socket.close()
-        self._process.wait()
+        self._ended()
+
+    def _ended(self) -> int:
+        """The exit code of the process, which is killed where it does not end by itself."""
+        try:
+            return self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.wait()
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def run_stages(
     running: list[Job] = []
     devices = gpus() if waiting else []
     num_workers = workers or len(devices) or num_cores()
-    slots = Slots(runs_dir, num_workers)
+    slots = Slots(runs_dir, num_workers, devices)
     server = first_from = None
     try:
         with interrupt_later():
@@ -67,6 +67,7 @@ def run_stages(
             else:  # nobody would gain if the first stage waited for imports that go on beside it
                 server = _server(waiting)
         while waiting or running:
+            wants = False
             for job in [j for j in waiting if all(jobs[need].finished for need in j.needs)]:
                 look_elsewhere(job)
                 if job.finished:
@@ -75,11 +76,14 @@ def run_stages(
                 elif not job.elsewhere:
                     with interrupt_later():
                         if (slot := slots.take()) is None:
+                            wants = True
                             continue  # the next may be running elsewhere, which is to be shown
                         start(job, slot=slot, gpus=devices, server=first_from)
                         running.append(job)
                         first_from = server
                     waiting.remove(job)
+            if not wants:
+                slots.wait_no_more()
             progress.show(_rows(jobs), num_workers)
             if server is None:
                 time.sleep(poll_s)

@@ -128,6 +128,9 @@ def execute(source: Path, output: Path, values: dict, *, root: Path, log: Path, 
     except DeadKernelError:
         line = "the kernel died (out of memory, or killed from outside); finished stages are kept"
         raise NotebookError(EXIT_KERNEL_DIED, [line]) from None
+    except RuntimeError as error:  # jupyter_client: it did not answer, or ended before it did
+        line = f"the kernel did not start ({error}); its last words are in {log}"
+        raise NotebookError(EXIT_KERNEL_DIED, [line]) from None
     finally:
         _kill(managers)
         partial.unlink(missing_ok=True)

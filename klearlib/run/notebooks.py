@@ -161,9 +161,10 @@ def run(
                 variables=variables,
             )
         if stops.count:
+            code = stops.exit_code
             print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
-        report_code = rebuild(results)
-        return (stops.exit_code if stops.count else code) or report_code
+        report_code = rebuild(results)  # a stop that comes meanwhile stops nothing
+        return code or report_code
 
 
 def num_jobs() -> int:
@@ -224,11 +225,17 @@ def _planned(profile: str, name: str, force: bool, workers: int | None) -> Plann
     of = digests(notebook, params)
     folder = results_dir(profile) / name
     why = "forced" if force else why_not_cached(folder, of)
+    stated = estimates_s(notebook)
+    if profile in stated and not 0 < stated[profile] < float("inf"):
+        raise ParameterError(
+            f"{_relative(path)}: metadata.klear.estimate_s of {profile!r} must be above 0, got "
+            f"{stated[profile]}"
+        )
     return PlannedNotebook(
         notebook=name,
         state=WILL_RUN if why else CACHED,
         why=why,
-        estimate_s=estimates_s(notebook).get(profile, seconds_last_time(folder)),
+        estimate_s=stated.get(profile, seconds_last_time(folder)),
         missing=tuple(missing_assets(params)),
         values=values,
         digests=of,

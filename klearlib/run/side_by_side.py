@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from klearlib.errors import KlearError
 from klearlib.run.executor import Executor
+from klearlib.run.files import write_failure
 from klearlib.run.kernel import EXIT_CTRL_C
 from klearlib.run.progress import rough
 
@@ -153,11 +154,17 @@ class _Running:
         self.began = time.monotonic()
         self.code = 0
         self._tail: _Tail | None = None
+        self._refused: dict | None = None  # the answer where it could not begin
 
     def begin(self) -> None:
         """Have it executed."""
-        request = self.task.begin()
-        self._tail = _Tail(self.task.log)
+        try:
+            request = self.task.begin()
+            self._tail = _Tail(self.task.log)
+        except (KlearError, OSError) as error:
+            code, lines = _told(error, self.task.log)
+            self._refused = {"code": code, "lines": lines, "seconds": 0.0}
+            return
         self.executor.ask(request)
 
     def has_ended(self, *, stopping: bool = False) -> bool:
@@ -165,16 +172,16 @@ class _Running:
 
         stopping: only success is worth a word.
         """
-        answer = self.executor.answer()
-        self._say(self._tail.lines(last=answer is not None))
+        answer = self._refused or self.executor.answer()
+        self._say(self._tail.lines(last=answer is not None) if self._tail else ())
         if answer is None:
             return False
         self.code, lines = answer["code"], answer["lines"]
         if not self.code:
             try:
                 lines = [self.task.end(answer["seconds"])]
-            except KlearError as error:
-                self.code, lines = error.exit_code, [str(error)]
+            except (KlearError, OSError) as error:
+                self.code, lines = _told(error, self.task.log)
         if not self.code or not stopping:
             self._say([*lines, *(self.task.after_failure if self.code else ())])
         return True
@@ -183,6 +190,12 @@ class _Running:
         if lines:
             text = "".join(f"{self.task.prefix} {line}\n" for line in lines)
             print(text, end="", file=sys.stdout, flush=True)
+
+
+def _told(error: KlearError | OSError, path: Path) -> tuple[int, list[str]]:
+    if isinstance(error, OSError):
+        error = write_failure(error, error.filename or path)
+    return error.exit_code, [str(error)]
 
 
 class _Tail:
@@ -212,9 +225,11 @@ class _Account:
     """
 
     def __init__(self, tasks: Sequence[Task], num_cached: int):
-        known = [task.estimate_s for task in tasks if task.estimate_s]
+        known = [task.estimate_s for task in tasks if (task.estimate_s or 0) > 0]
         usual = sum(known) / len(known) if known else 1.0
-        self._expected = {id(task): task.estimate_s or usual for task in tasks}
+        self._expected = {
+            id(task): task.estimate_s if (task.estimate_s or 0) > 0 else usual for task in tasks
+        }
         self._num_done, self._num_failed = num_cached, 0
         self._total = num_cached + len(tasks)
         self._ended_s = 0.0

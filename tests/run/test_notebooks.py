@@ -223,6 +223,16 @@ def test_a_damaged_notebook_is_named(project, damage):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("seconds", [0, -1.5, float("inf"), float("nan")])
+def test_an_estimate_that_is_no_time_is_named(project, seconds):
+    path = project / "notebooks/05_clipping.ipynb"
+    notebook = json.loads(path.read_text())
+    notebook["metadata"]["klear"] = {"estimate_s": {"smoke": seconds}}
+    path.write_text(json.dumps(notebook))
+    with pytest.raises(ParameterError, match="estimate_s of 'smoke' must be above 0, got"):
+        notebooks.plan("smoke")
+
+
 def test_notebook_that_is_not_utf8(project):
     path = project / "notebooks/05_clipping.ipynb"
     path.write_bytes(path.read_bytes().replace(b"hello", b"h\xe9llo"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +17,8 @@ import pytest
 from killing import alive, wait_until
 from tiny_project import environment, files, make, ran
 
-from klearlib.run import side_by_side
+from klearlib.errors import KlearError
+from klearlib.run import executor, side_by_side
 from klearlib.run.fanout import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.side_by_side import Stops, Task, run_side_by_side
@@ -322,3 +325,54 @@ def test_order_codes_and_account(
     printed = capsys.readouterr().out
     assert "klear: 3 of 6 notebooks done, about 1 s left\n" in printed
     assert ("[1] why\n" in printed) == (codes[1] != 0)
+
+
+@pytest.mark.parametrize("where", ["begin", "log", "end"])
+@pytest.mark.parametrize("error", [KlearError("mended by hand"), OSError(errno.ENOSPC, "full")])
+def test_what_cannot_begin_or_end_is_a_failure_of_its_notebook(
+    tmp_path, monkeypatch, capsys, where, error
+):
+    monkeypatch.setattr(side_by_side, "Executor", StandIn)
+    (tmp_path / "log").touch()
+
+    def fails(*_):
+        raise error
+
+    def begin():
+        return {"code": 0}
+
+    def end(_seconds):
+        return "done"
+
+    log = tmp_path / ("none" if where == "log" else "log")
+    first = Task(
+        "[1]",
+        log,
+        fails if where == "begin" else begin,
+        fails if where == "end" else end,
+        after_failure=("go on",),
+    )
+    with Stops() as stops:
+        tasks = [first, Task("[2]", tmp_path / "log", begin, end)]
+        assert run_side_by_side(tasks, jobs=1, keep_going=True, stops=stops) == 1
+    printed = capsys.readouterr().out
+    full = isinstance(error, OSError)
+    assert (f"no space left for {log}" if full else str(error)) in printed or where == "log"
+    assert "[1] go on\n" in printed and "[2] done\n" in printed
+    assert "klear: 1 of 2 notebooks done, 1 failed\n" in printed
+
+
+def test_what_is_told_fits_into_a_message():
+    lines = [f"{number} " + "\x01" * 5000 for number in range(500)]
+    told = executor._that_fit(lines)
+    assert told[0].startswith("0 ") and told[-1].startswith("499 ")
+    assert len(json.dumps({"lines": told}, ensure_ascii=False).encode()) < executor.MAX_MESSAGE
+    assert executor._that_fit(["a", "b"]) == ["a", "b"]
+
+
+def test_an_executor_that_does_not_end_is_killed(monkeypatch):
+    monkeypatch.setattr(executor, "END_S", 0.2)
+    stuck = executor.Executor({})
+    os.kill(stuck.pid, signal.SIGSTOP)
+    stuck.close()
+    assert stuck.has_ended

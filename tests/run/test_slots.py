@@ -1,5 +1,6 @@
 """How many stages run at once over several fan-outs, and that nobody waits for a place in vain."""
 
+import errno
 import io
 import json
 import os
@@ -13,6 +14,7 @@ import pytest
 from killing import wait_until
 
 from klearlib.errors import KlearError, StageFailed
+from klearlib.run import slots
 from klearlib.run.fanout import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.slots import SLOTS, Slots
@@ -124,13 +126,13 @@ def test_a_killed_holder_frees_its_places(tmp_path):
     )
     try:
         assert [holder.stdout.readline() for _ in range(2)] == ["0 1\n", "forked\n"]
-        with Slots(tmp_path, 2) as slots:
-            assert slots.take() is None
+        with Slots(tmp_path, 2) as ours:
+            assert ours.take() is None
             holder.kill()  # and not what it has forked
             holder.wait()
-            assert [slots.take(), slots.take(), slots.take()] == [0, 1, None]
-            slots.free(0)
-            assert slots.take() == 0
+            assert [ours.take(), ours.take(), ours.take()] == [0, 1, None]
+            ours.free(0)
+            assert ours.take() == 0
     finally:
         os.killpg(holder.pid, signal.SIGKILL)
         holder.stdout.close()
@@ -141,3 +143,43 @@ def test_a_folder_that_takes_no_places(tmp_path):
     with pytest.raises(KlearError, match=r"cannot write .*\.slots") as caught:
         Slots(tmp_path, 1).take()
     assert "\n" not in str(caught.value)
+
+
+def test_who_has_no_place_is_next(tmp_path):
+    """One who has places would otherwise take each that becomes free."""
+    with Slots(tmp_path, 2) as greedy, Slots(tmp_path, 2) as late:
+        assert [greedy.take(), greedy.take(), late.take()] == [0, 1, None]
+        greedy.free(0)
+        assert greedy.take() is None
+        assert late.take() == 0
+        greedy.free(1)
+        assert greedy.take() == 1
+
+
+def test_who_wants_no_place_any_more_blocks_nobody(tmp_path):
+    with Slots(tmp_path, 1) as first, Slots(tmp_path, 1) as second, Slots(tmp_path, 1) as third:
+        assert [first.take(), second.take()] == [0, None]
+        first.free(0)
+        assert first.take() is None
+        second.wait_no_more()
+        assert first.take() == 0
+        assert third.take() is None
+        third.close()
+        first.free(0)
+        assert second.take() == 0
+
+
+def test_other_gpus_are_other_places(tmp_path):
+    with Slots(tmp_path, 2, ["0"]) as ours, Slots(tmp_path, 1, ["1"]) as other:
+        assert [ours.take(), other.take(), ours.take()] == [0, 0, 1]
+        with Slots(tmp_path, 2, ["1", "0"]) as both:
+            assert both.take() is None
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(slots.fcntl, "flock", refused)
+    with pytest.raises(KlearError, match=r"cannot lock .*\.slots.*: keep the results on a file"):
+        Slots(tmp_path, 1).take()
