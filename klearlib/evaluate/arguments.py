@@ -45,7 +45,19 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--top-p", type=float, metavar="P", help="1 keeps all tokens")
     asked.add_argument("--top-k", type=int, metavar="K", help="0 keeps all tokens")
     asked.add_argument("--repetition-penalty", type=float, metavar="R", help="1 is none")
-    asked.add_argument("--yarn", type=float, metavar="F", help="factor of the positions, 1 is none")
+    asked.add_argument(
+        "--yarn",
+        type=float,
+        metavar="F",
+        help="factor of the positions; 1 adds none to what the model's config has",
+    )
+    asked.add_argument(
+        "--yarn-original",
+        type=int,
+        metavar="N",
+        help="positions that --yarn multiplies, where the model's config names more than it was "
+        "trained on (Qwen3-8B: 32768)",
+    )
     asked.add_argument("--seed", type=int, metavar="S", help="of all draws (default: 0)")
     asked.add_argument(
         "--batch-rows", type=int, metavar="N", help="responses decoded together (default: 64)"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.records import Problem
 from klearlib.verify.groups import is_code
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def open_benchmark(
                 f"no benchmark {name!r}: one of {', '.join(ALIASES)}, or name a file of problems "
                 "with --data"
             )
-        full, location = Path(name).stem, name
+        full, location = ALIASES.get(Path(name).stem, Path(name).stem), name
     size = expected_size if expected_size is not None else SIZES.get(full)
     if full in SIZES and not _is_own_format(location):
         return read_benchmark(full, location, expected_size=size)
@@ -108,7 +110,7 @@ def _can_judge(answer: str | tuple[str, ...] | None) -> bool:
 
 
 def _is_own_format(location: Path | str | None) -> bool:
-    """Whether a file's first line is a `Problem`, as `write_problems` writes it."""
+    """Whether a file's first row is a `Problem` to judge, with no field that this has not."""
     if location is None:
         return False
     path = Path(location).expanduser()
@@ -117,11 +119,12 @@ def _is_own_format(location: Path | str | None) -> bool:
     with path.open("rb") as file:
         try:
             row = json.loads(file.readline())
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
     return (
         isinstance(row, dict)
         and isinstance(row.get("id"), str)
         and isinstance(row.get("prompt"), str)
-        and "tests" in row
+        and ("tests" in row or "answer" in row)
+        and row.keys() <= {field.name for field in fields(Problem)}
     )

@@ -14,8 +14,9 @@ from klearlib.evaluate.progress_lines import ProgressLines
 from klearlib.evaluate.record_files import save_record
 from klearlib.evaluate.response_rows import FileResponse
 from klearlib.evaluate.responses_file import read_responses
+from klearlib.evaluate.score_folder import check_scores, own_folder
 from klearlib.evaluate.score_summary import summarise, summary_text
-from klearlib.run.files import one_line_failures, sha256_file, write_json
+from klearlib.run.files import sha256_file, write_json
 
 if TYPE_CHECKING:
     from klearlib.curation.source_benchmarks import Benchmark
@@ -28,6 +29,7 @@ _OF_A_MODEL = (
     "top_k",
     "repetition_penalty",
     "yarn",
+    "yarn_original",
     "seed",
     "batch_rows",
 )
@@ -46,9 +48,22 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     _check(arguments)
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
     folder = Path(arguments.out or _default_folder(arguments, benchmark.name))
+    with own_folder(folder):
+        _score(arguments, benchmark, folder)
+    return 0
+
+
+def _score(arguments: argparse.Namespace, benchmark: Benchmark, folder: Path) -> None:
+    needed = {"benchmark": benchmark.name, "think_tags": arguments.think_tags}
+    if arguments.responses:
+        if (folder / SETTINGS).exists():
+            raise ParameterError(
+                f"{folder} holds the evaluation of a model: give --out another folder"
+            )
+        if (path := Path(arguments.responses).expanduser()).is_file():
+            needed["responses_sha256"] = sha256_file(path)
+    check_scores(folder, needed)
     responses, sampling = (_of_model if arguments.model else _of_file)(arguments, benchmark, folder)
-    with one_line_failures(folder):
-        folder.mkdir(parents=True, exist_ok=True)  # before the judging, which may take long
     total = len(benchmark.problems) * len(responses[0])
     record = judge_all(
         benchmark.problems,
@@ -67,7 +82,6 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     print(f"{benchmark.summary}, {len(responses[0])} responses to each")
     print(summary_text(scores))
     print(f"written to {folder}")
-    return 0
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -100,16 +114,18 @@ def _check(arguments: argparse.Namespace) -> None:
 def _default_folder(arguments: argparse.Namespace, benchmark: str) -> Path:
     path = Path(arguments.model or arguments.responses).expanduser()
     # Two parts: the suite's models are all in folders named "model".
-    parts = (path.resolve() if path.exists() else path).parts[-2:]
-    return Path("evaluations") / f"{benchmark}-{'-'.join(parts).partition('.jsonl')[0]}"
+    path = path.resolve() if path.exists() else path
+    parts = [part for part in path.parts[-2:] if part != path.anchor]
+    if arguments.responses:
+        parts[-1] = parts[-1].removesuffix(".gz").removesuffix(".jsonl")
+        parts += ["optional"] if arguments.think_tags == "optional" else []
+    return Path("evaluations") / "-".join([benchmark, *parts])
 
 
 def _of_file(
-    arguments: argparse.Namespace, benchmark: Benchmark, folder: Path
+    arguments: argparse.Namespace, benchmark: Benchmark, _folder: Path
 ) -> tuple[list[list[FileResponse]], dict]:
     path = Path(arguments.responses).expanduser()
-    if (folder / SETTINGS).exists():
-        raise ParameterError(f"{folder} holds the evaluation of a model: give --out another folder")
     responses = read_responses(path, benchmark.problems, num_responses=arguments.n)
     return responses, {"responses": path.name, "responses_sha256": sha256_file(path)}
 
@@ -124,7 +140,13 @@ def _of_model(
         top_k=arguments.top_k,
         repetition_penalty=arguments.repetition_penalty,
         yarn_factor=arguments.yarn,
+        yarn_original=arguments.yarn_original,
     )
+    if preset.temperature == 0 and arguments.n > 1:
+        raise ParameterError(
+            "--temperature 0 gives the same response each time: give --n 1, or a temperature "
+            "above 0"
+        )
     # Only here: responses that exist are judged without torch.
     from klearlib.evaluate.model_scores import sample_responses
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate.presets import SETTINGS, Preset
 from klearlib.evaluate.progress_lines import ProgressLines
 from klearlib.evaluate.response_rows import FileResponse
@@ -53,7 +53,7 @@ def sample_responses(
         MissingAsset: no such model. KlearError: no chat template, too few positions, or a folder
             that holds another evaluation.
     """
-    model, tokenizer = load_policy(model_path, yarn_factor=preset.yarn_factor)
+    model, tokenizer = _load(model_path, preset)
     if tokenizer.chat_template is None:
         raise KlearError(
             f"{model_path} has no chat template, and problems are asked as a user's turn: add one "
@@ -72,6 +72,8 @@ def sample_responses(
         "model": str(model_path),
         **settings.record(),
         "yarn_factor": preset.yarn_factor,
+        "yarn_original": preset.yarn_original,
+        "rope_scaling": None if preset.yarn_factor else _rope_scaling(model),
     }
     _claim(
         folder,
@@ -91,6 +93,24 @@ def sample_responses(
     # Not file by file: a kill leaves half-written ones among them.
     shutil.rmtree(folder / BLOCKS, ignore_errors=True)
     return read_responses(path, problems, num_responses=num_responses), sampling
+
+
+def _load(model_path: str, preset: Preset):
+    try:
+        return load_policy(
+            model_path, yarn_factor=preset.yarn_factor, yarn_original=preset.yarn_original
+        )
+    except DamagedEntry as error:  # its advice is for results of the suite, not for a user's model
+        reason = str(error).partition("; delete")[0]
+        raise KlearError(f"{reason}: fetch it again, or mend what --model names") from error
+
+
+def _rope_scaling(model) -> dict | None:
+    """How the model's own config scales its rotary positions; None where it does not."""
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") == "default":
+        return None
+    return {key: value for key, value in rope.items() if key != "rope_theta"}
 
 
 def _sample_blocks(
@@ -189,6 +209,8 @@ def _claim(folder: Path, wanted: dict) -> None:
             held = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise KlearError(f"{path} is damaged ({error}): delete {folder}") from error
+        if not isinstance(held, dict):
+            raise KlearError(f"{path} is damaged (no JSON object): delete {folder}")
         if others := sorted(k for k in {*held, *wanted} if held.get(k) != wanted.get(k)):
             raise KlearError(
                 f"{folder} holds another evaluation ({', '.join(others)} differ): give --out "

@@ -14,7 +14,8 @@ SETTINGS = "evaluation.json"
 class Preset:
     """Values that options of the command replace one by one.
 
-    yarn_factor: None leaves the model's positions as they are. budget: tokens of a response where
+    yarn_factor: None leaves the model's positions as they are. yarn_original: the positions that it
+    multiplies, None for those of the model's config. budget: tokens of a response where
     the model has the positions for so many.
     """
 
@@ -24,6 +25,7 @@ class Preset:
     repetition_penalty: float
     yarn_factor: float | None
     budget: int
+    yarn_original: int | None = None
 
 
 PRESETS = {
@@ -62,16 +64,21 @@ def choose(preset: str, **given: object) -> Preset:
     if values["yarn_factor"] == 1:
         values["yarn_factor"] = None
     chosen = Preset(**values)
-    if not 0 <= chosen.temperature < float("inf"):
-        raise ParameterError(f"--temperature must be 0 or more, got {chosen.temperature}")
+    if chosen.temperature != 0 and not 0.01 <= chosen.temperature < float("inf"):
+        raise ParameterError(
+            f"--temperature must be 0 (greedy) or at least 0.01, got {chosen.temperature}"
+        )
     if not 0 < chosen.top_p <= 1:
         raise ParameterError(f"--top-p must be above 0 and at most 1, got {chosen.top_p}")
     if chosen.top_k < 0:
         raise ParameterError(f"--top-k must be 0 (none) or more, got {chosen.top_k}")
-    if not 0 < chosen.repetition_penalty < float("inf"):
+    if not 0.1 <= chosen.repetition_penalty <= 10:
         raise ParameterError(
-            f"--repetition-penalty must be above 0, 1 for none, got {chosen.repetition_penalty}"
+            "--repetition-penalty must be from 0.1 to 10, 1 for none, got "
+            f"{chosen.repetition_penalty}"
         )
     if chosen.yarn_factor is not None and not 1 < chosen.yarn_factor < float("inf"):
         raise ParameterError(f"--yarn must be above 1, or 1 for none, got {chosen.yarn_factor}")
+    if chosen.yarn_original is not None and chosen.yarn_factor is None:
+        raise ParameterError("--yarn-original says what --yarn multiplies: give --yarn too")
     return chosen

@@ -54,7 +54,10 @@ def rows_of(path: Path) -> Iterator[tuple[int, Mapping]]:
                 try:
                     row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
                 except (ValueError, RecursionError) as error:
-                    raise KlearError(f"{path.name} line {number} is no JSON: {error}") from error
+                    raise KlearError(
+                        f"{path.name} line {number} is no JSON ({error}): write one JSON object a "
+                        "line"
+                    ) from error
                 if not isinstance(row, Mapping):
                     raise KlearError(
                         f"{path.name} line {number} is no row but a {type(row).__name__}: write "
@@ -83,18 +86,30 @@ def ids_of(row: Mapping) -> dict[str, str]:
     return ids
 
 
-def prompts_of(row: Mapping) -> list[str]:
-    """Texts of a row that may be its problem's, the likeliest first."""
+def prompts_of(row: Mapping, *, rendered: bool = True) -> list[str]:
+    """Texts of a row that may be its problem's, the likeliest first.
+
+    rendered: also a ``prompt`` that is a text, which a chat template may have written.
+    """
     texts = []
     for layer in _layers(row):
         for key in (*PROMPT_KEYS, "messages"):
             value = layer.get(key)
-            if isinstance(value, str):
+            if isinstance(value, str) and (rendered or key != "prompt"):
                 texts.append(value)
             elif isinstance(value, list):
                 turns = [t for t in value if isinstance(t, Mapping) and t.get("role") == "user"]
-                texts.append("\n\n".join(str(turn.get("content", "")) for turn in turns))
+                texts.append("\n\n".join(str(_content(turn) or "") for turn in turns))
     return [text for text in texts if text.strip()]
+
+
+def _content(turn: Mapping) -> object:
+    """What a turn says; parts of it that are all texts are joined."""
+    content = turn.get("content")
+    if not isinstance(content, list) or not content:
+        return content
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    return "".join(parts) if all(isinstance(part, str) for part in parts) else content
 
 
 def gold_of(row: Mapping) -> tuple[str, str] | None:
@@ -102,6 +117,8 @@ def gold_of(row: Mapping) -> tuple[str, str] | None:
     for layer in _layers(row):
         for key in GOLD_KEYS:
             value = layer.get(key)
+            if isinstance(value, list) and len(value) == 1:
+                value = value[0]
             if isinstance(value, int | float) and not isinstance(value, bool):
                 value = str(value)
             if not isinstance(value, str) or not value.strip() or len(value) > MAX_ANSWER_CHARS:
@@ -119,15 +136,20 @@ def responses_of(row: Mapping, where: str) -> list[FileResponse]:
     keys = [key for key in RESPONSE_KEYS if key in row]
     if len(keys) > 1:
         raise KlearError(f"{where} holds both {keys[0]} and {keys[1]}: leave one of them")
+    fault = f" (error: {str(row['error'])[:80]})" if row.get("error") else ""
+    none = KlearError(f"{where} holds no response{fault}: it has to be sampled again")
     if keys:
         value = row[keys[0]]
     else:
         turns = row.get("messages")
         last = turns[-1] if isinstance(turns, list) and turns else None
         if not isinstance(last, Mapping) or last.get("role") != "assistant":
-            fault = f" (error: {str(row['error'])[:80]})" if row.get("error") else ""
-            raise KlearError(f"{where} holds no response{fault}: it has to be sampled again")
-        value = last.get("content")
+            raise none
+        value = _content(last)
+        if isinstance(value, list):
+            raise KlearError(f"{where}: the assistant's turn must be a text, got parts without one")
+    if fault and not value:
+        raise none
     is_list = isinstance(value, list)
     texts = value if is_list else [value]
     if not texts:

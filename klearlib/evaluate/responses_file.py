@@ -26,13 +26,14 @@ def read_responses(
     """n responses to each problem, in the order of `problems`, from a file of JSON lines.
 
     A row holds one response, or a list of all those of its problem. Its problem is found by
-    ``problem_id``; else by its text (`PROMPT_KEYS`, or the user's turns of ``messages``), which
-    must be that of the problem, or hold it between words that are the same in all lines, such as
-    an instruction; else, in a row without any text, by another of `ID_KEYS`. Ids may lack the
-    benchmark's name in front. A key is looked for in the row, in ``meta`` and in ``meta.meta``, as
-    the released evaluation nests them. The response is that of `RESPONSE_KEYS`, or the last turn of
-    ``messages``, which must be the assistant's. A gold answer of the row (`GOLD_KEYS`) must be the
-    benchmark's: another one shows another version of it.
+    ``problem_id``, with which a text of the row must agree; else by that text (`PROMPT_KEYS`, or
+    the user's turns of ``messages``), which must be that of the problem, or hold it between words
+    that are the same in all lines, such as an instruction; else, in a row without any text, by
+    another of `ID_KEYS`. Ids may lack the benchmark's name in front. A key is looked for in the
+    row, in ``meta`` and in ``meta.meta``, as the released evaluation nests them. The response is
+    that of `RESPONSE_KEYS`, or the last turn of ``messages``, which must be the assistant's. A gold
+    answer of the row (`GOLD_KEYS`) must be the benchmark's: another one shows another version of
+    it.
 
     Args:
         path: ``.jsonl`` or ``.jsonl.gz``. num_responses: the n that there must be; None for any.
@@ -40,8 +41,8 @@ def read_responses(
     Raises:
         MissingAsset: no such file.
         KlearError: a line that is no row, a response that is no text, a problem that is unknown,
-            missing or given in two lists, another number of responses to one problem than to
-            another, or another gold answer.
+            missing or given in two lists, an id and a text of two problems, another number of
+            responses to one problem than to another, or another gold answer.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -52,8 +53,8 @@ def read_responses(
     golds: dict[tuple[int, str, str], int] = {}
     for number, row in rows_of(path):
         where = f"{path.name} line {number}"
+        found = responses_of(row, where)  # first, as a row that failed may lack the rest as well
         index = finder.find(row, where)
-        found = responses_of(row, where)
         if index in whole or (len(found) > 1 and groups[index]):
             raise KlearError(
                 f"{where}: the responses to {problems[index].id!r} are in an earlier line already: "
@@ -84,16 +85,14 @@ class _ProblemFinder:
                 self._by_id.setdefault(problem.id.removeprefix(prefix), i)
         self._texts = [_words(problem.prompt) for problem in problems]
         self._known: dict[tuple[str, ...], int] = {}
+        self._agree: set[tuple[str, tuple[str, ...], str]] = set()
         self._frame: tuple[str, str] | None = None  # what stands around each problem's text
 
     def find(self, row: Mapping, where: str) -> int:
         ids = ids_of(row)
-        if "problem_id" in ids:
-            index = self._by_id.get(ids["problem_id"])
-            if index is None:
-                raise KlearError(f"{where}: the benchmark has no problem {ids['problem_id']!r}")
-            return index
         texts = tuple(map(_words, prompts_of(row)))
+        if "problem_id" in ids:
+            return self._by_given_id(ids["problem_id"], row, bool(texts), where)
         if texts:
             if texts not in self._known:
                 self._known[texts] = self._by_texts(texts, where)
@@ -106,6 +105,44 @@ class _ProblemFinder:
         raise KlearError(
             f"{where} names no problem: give it a problem_id, or its text as problem or prompt"
         )
+
+    def _by_given_id(self, problem_id: str, row: Mapping, has_text: bool, where: str) -> int:
+        index = self._by_id.get(problem_id)
+        mend = "mend problem_id, or leave it out, then the text of the row tells its problem"
+        if index is None:
+            fix = f": {mend}" if has_text else ""
+            raise KlearError(f"{where}: the benchmark has no problem {problem_id!r}{fix}")
+        texts = tuple(map(_words, prompts_of(row, rendered=False)))
+        rendered = _words(row["prompt"]) if isinstance(row.get("prompt"), str) else ""
+        if (problem_id, texts, rendered) in self._agree:
+            return index
+        for text in texts:
+            if index not in self._of_text(text):
+                raise KlearError(
+                    f"{where} has problem_id {problem_id!r} and the text of another problem, "
+                    f"{text[:60]!r}: {mend}"
+                )
+        # A template may rewrite the text in it, which is then no problem's.
+        if rendered and index not in (self._of_text(rendered, whole=True) or [index]):
+            raise KlearError(
+                f"{where} has problem_id {problem_id!r} and a prompt that asks another problem, "
+                f"{rendered[:60]!r}: {mend}"
+            )
+        self._agree.add((problem_id, texts, rendered))
+        return index
+
+    def _of_text(self, text: str, *, whole: bool = False) -> list[int]:
+        """The problems that a text can be of: all of it, or else held by it, or part of theirs.
+
+        whole: a part of a problem is none of it.
+        """
+        if same := [i for i, known in enumerate(self._texts) if known == text]:
+            return same
+        if held := [i for i, known in enumerate(self._texts) if known and known in text]:
+            # The longest: one problem may be the beginning of another.
+            longest = max(len(self._texts[i]) for i in held)
+            return [i for i in held if len(self._texts[i]) == longest]
+        return [] if whole else [i for i, known in enumerate(self._texts) if text in known]
 
     def _by_texts(self, texts: tuple[str, ...], where: str) -> int:
         for text in texts:
@@ -157,6 +194,8 @@ def _check_counts(
     usual = num_responses or max(by_count, key=lambda count: (len(by_count[count]), count))
     if others := sorted(set(by_count) - {usual}):
         reason = "as --n says" if num_responses else "as for most of the problems"
+        if num_responses and len(by_count) == 1:
+            reason += f": give --n {others[0]}, or leave it out"
         raise KlearError(
             f"{name} has {others[0]} responses to {by_count[others[0]][0]!r} and must have "
             f"{usual}, {reason}"

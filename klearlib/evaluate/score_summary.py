@@ -14,7 +14,7 @@ from klearlib.evaluate.scores import (
 from klearlib.records import NOT_JUDGED, EvalRecord
 
 _REASONS = ("correct", "wrong", "no_answer", "bad_format", *NOT_JUDGED)
-_FORMAT_SHARE = 0.5  # of responses without think tags, above which a hint is given
+_HINT_SHARE = 0.5  # of responses without think tags, or repeated, above which a hint is given
 
 
 def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
@@ -76,7 +76,14 @@ def summary_text(scores: dict) -> str:
     rows.extend((name, str(value)) for name, value in scores["sampling"].items())
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    if scores["reasons"]["bad_format"] > _FORMAT_SHARE * total:
+    if scores["truncated"] == total:
+        lines.append("the budget cut off every response: raise --max-new-tokens")
+    if scores["repeated"] > _HINT_SHARE * total:
+        lines.append(
+            f"{scores['repeated']} responses repeat another one to their problem: unless they were "
+            "drawn independently, the first interval is too narrow"
+        )
+    if scores["reasons"]["bad_format"] > _HINT_SHARE * total:
         lines.append(
             f"{scores['reasons']['bad_format']} responses lack a think tag and count as wrong: "
             "--think-tags optional judges them as the released evaluation does"

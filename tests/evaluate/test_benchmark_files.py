@@ -66,6 +66,22 @@ def test_files_in_our_own_format(own, tmp_path):
         open_benchmark("mine", own, expected_size=28)
 
 
+def test_a_file_with_a_benchmarks_name_must_have_its_size(own, tmp_path):
+    path = tmp_path / "aime24.jsonl"
+    write_problems(OWN, path)
+    assert open_benchmark(str(path)).name == "aime_2024"
+    write_problems(OWN[:29], path)
+    with pytest.raises(KlearError, match="must hold 30 problems, got 29"):
+        open_benchmark(str(path))
+
+
+def test_our_format_needs_no_more_than_the_documented_keys(tmp_path):
+    rows = [{"id": p.id, "prompt": p.prompt, "answer": p.answer} for p in OWN]
+    text = "\n".join(json.dumps(row) for row in rows)
+    (tmp_path / "few.jsonl").write_text(text)
+    assert list(open_benchmark("aime24", tmp_path / "few.jsonl").problems) == OWN
+
+
 @pytest.mark.parametrize(
     ("problem", "words"),
     [

@@ -1,9 +1,12 @@
 """`klear evaluate` as a user calls it: scores with a whole denominator, or one line that says why
 not."""
 
+import argparse
+import fcntl
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,15 +126,20 @@ def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
     assert cli.main(judged) == 0
     assert scores_of(tmp_path / "out")["reasons"]["bad_format"] == 9
     assert "--think-tags optional" in capsys.readouterr().out
-    assert cli.main([*judged, "--think-tags", "optional"]) == 0
-    scores = scores_of(tmp_path / "out")
+    before = files(tmp_path / "out")
+    optional = [*judged, "--think-tags", "optional"]
+    assert "holds other scores (think_tags differ)" in failure(capsys, optional)
+    assert files(tmp_path / "out") == before
+    assert cli.main([*optional, "--out", "out2"]) == 0
+    scores = scores_of(tmp_path / "out2")
     assert scores["avg_at_n"] == pytest.approx(4 / 9)
     assert scores["sampling"]["think_tags"] == "optional"
     assert "--think-tags" not in capsys.readouterr().out
     # A template that opens the tag in the prompt has written it.
     write_rows(tmp_path / "r.jsonl", [row | {"prompt": "?<think>\n"} for row in rows])
-    assert cli.main(judged) == 0
-    assert scores_of(tmp_path / "out")["avg_at_n"] == pytest.approx(4 / 9)
+    assert "holds other scores (responses_sha256 differ)" in failure(capsys, judged)
+    assert cli.main([*judged, "--out", "out3"]) == 0
+    assert scores_of(tmp_path / "out3")["avg_at_n"] == pytest.approx(4 / 9)
 
 
 def test_a_judge_that_fails_counts_as_wrong_and_is_said(judged, tmp_path, capsys):
@@ -142,6 +150,51 @@ def test_a_judge_that_fails_counts_as_wrong_and_is_said(judged, tmp_path, capsys
     scores = scores_of(tmp_path / "out")
     assert scores["not_judged"] == 1 and scores["avg_at_n"] == pytest.approx(3 / 9)
     assert "1 of 9 responses, scored as wrong" in capsys.readouterr().out
+
+
+def test_a_folder_is_one_process_at_a_time(judged, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    with open(tmp_path / "out" / ".lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another klear evaluate works in out" in failure(capsys, judged)
+    assert cli.main(judged) == 0
+    assert sorted(files(tmp_path / "out")) == ["record.npz", "scores.json"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"sampling": 1, "benchmark": ""}'])
+def test_damaged_scores_are_not_written_over(judged, tmp_path, capsys, content):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "scores.json").write_text(content)
+    assert "scores.json is damaged" in failure(capsys, judged)
+
+
+def test_files_of_other_places_have_other_folders(judged, tmp_path):
+    parts = ("a.jsonl.parts/r.jsonl", "a.jsonl.parts/s.jsonl", "b/r.jsonl")
+    for place in parts:
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_bytes((tmp_path / "r.jsonl").read_bytes())
+        call = ["evaluate", "--responses", place, "--benchmark", "own.jsonl"]
+        assert cli.main(call) == 0
+    assert cli.main([*call, "--think-tags", "optional"]) == 0
+    names = {folder.name for folder in (tmp_path / "evaluations").iterdir()}
+    expected = {"a.jsonl.parts-r", "a.jsonl.parts-s", "b-r", "b-r-optional"}
+    assert names == {f"own-{name}" for name in expected}
+
+
+def test_the_root_is_no_part_of_a_name():
+    arguments = argparse.Namespace(model=None, responses="/none.jsonl.gz", think_tags="required")
+    assert command._default_folder(arguments, "own") == Path("evaluations/own-none")
+
+
+def test_hints_about_the_file(judged, tmp_path, capsys):
+    assert cli.main(judged) == 0
+    assert "too narrow" not in capsys.readouterr().out
+    rows = [row | {"response": THOUGHT, "truncated": True} for row in rows_of(tmp_path / "r.jsonl")]
+    write_rows(tmp_path / "r.jsonl", rows)
+    assert cli.main([*judged, "--out", "same"]) == 0
+    out = capsys.readouterr().out
+    assert "6 responses repeat another one" in out and "the first interval is too narrow" in out
+    assert "raise --max-new-tokens" in out
 
 
 def test_programs_are_run(tmp_path):
@@ -336,10 +389,13 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 @pytest.mark.parametrize(
     ("more", "words", "code"),
     [
-        (["--temperature", "-1"], "--temperature must be 0 or more, got -1.0", 2),
+        (["--temperature", "-1"], "--temperature must be 0 (greedy) or at least 0.01, got -1.0", 2),
         (["--top-p", "0"], "--top-p must be above 0", 2),
         (["--top-k", "-1"], "--top-k must be 0 (none) or more", 2),
-        (["--repetition-penalty", "0"], "--repetition-penalty must be above 0", 2),
+        (["--temperature", "0.001"], "--temperature must be 0 (greedy) or at least 0.01", 2),
+        (["--temperature", "0"], "gives the same response each time: give --n 1", 2),
+        (["--repetition-penalty", "0"], "--repetition-penalty must be from 0.1 to 10", 2),
+        (["--repetition-penalty", "11"], "--repetition-penalty must be from 0.1 to 10", 2),
         (["--yarn", "0.5"], "--yarn must be above 1", 2),
         (["--batch-rows", "0"], "--batch-rows must be at least 1", 2),
         (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1", 2),
@@ -386,6 +442,40 @@ def test_a_model_without_a_chat_template_is_refused(asked, model, tmp_path, caps
     settings.write_text(json.dumps(values))
     asked[asked.index("--model") + 1] = "bare"
     assert "has no chat template" in failure(capsys, [*asked, "--out", "one"])
+
+
+def test_a_damaged_model_is_not_to_be_deleted(asked, model, tmp_path, capsys):
+    import shutil
+
+    shutil.copytree(model, tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"\0" * 40)
+    asked[asked.index("--model") + 1] = "m"
+    line = failure(capsys, [*asked, "--out", "one"])
+    assert "no readable model folder" in line and "mend what --model names" in line
+    assert "delete" not in line and not (tmp_path / "one").exists()
+
+
+def test_the_models_own_rope_scaling_is_recorded(asked, model, tmp_path):
+    import shutil
+
+    shutil.copytree(model, tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    config = json.loads(path.read_text())
+    scaling = {"rope_type": "linear", "factor": 2.0}
+    config["rope_parameters"] = {**config["rope_parameters"], **scaling}
+    path.write_text(json.dumps(config))
+    for name, where in (("plain", model), ("scaled", "m")):
+        asked[asked.index("--model") + 1] = where
+        assert cli.main([*asked, "--n", "1", "--yarn", "1", "--out", name]) == 0
+    assert scores_of(tmp_path / "plain")["sampling"]["rope_scaling"] is None
+    assert scores_of(tmp_path / "scaled")["sampling"]["rope_scaling"] == scaling
+
+
+@pytest.mark.parametrize("content", ["[]", "7", "{"])
+def test_a_damaged_evaluation_is_one_line(asked, tmp_path, capsys, content):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "evaluation.json").write_text(content)
+    assert "evaluation.json is damaged" in failure(capsys, [*asked, "--out", "one"])
 
 
 def test_a_model_needs_n(model, capsys, tmp_path):

@@ -139,6 +139,34 @@ A_LIST = FORMATS["a list for each problem"]
         ([{"response": "x"}], "line 1 names no problem"),
         ([{"unique_id": "I-9", "response": "x"}], "has no problem 'I-9'"),
         ([*A_LIST, A_LIST[0]], "line 4: the responses to 'aime_2024-I-3' are in an earlier line"),
+        (
+            [OURS[0] | {"problem": PROBLEMS[1].prompt}],
+            "line 1 has problem_id 'aime_2024-I-1' and the text of another problem.*mend",
+        ),
+        (
+            [OURS[1] | {"question": PROBLEMS[0].prompt}],
+            "line 1 has problem_id 'aime_2024-I-2' and the text of another problem",
+        ),
+        (
+            [OURS[0] | {"problem": "How many ships are there?"}],
+            "line 1 has problem_id 'aime_2024-I-1' and the text of another problem",
+        ),
+        (
+            [OURS[0] | {"messages": turns(PROBLEMS[2].prompt, "x")}],
+            "line 1 has problem_id 'aime_2024-I-1' and the text of another problem",
+        ),
+        (
+            [OURS[0] | {"prompt": f"<user>{PROBLEMS[2].prompt}</user>"}],
+            "line 1 has problem_id 'aime_2024-I-1' and a prompt that asks another problem",
+        ),
+        (
+            [OURS[0] | {"problem_id": "I-9", "problem": PROBLEMS[0].prompt}],
+            "has no problem 'I-9': mend problem_id, or leave it out",
+        ),
+        (
+            [{"problem_id": "I-9", "response": None, "error": "out of memory"}],
+            r"line 1 holds no response \(error: out of memory\)",
+        ),
         ([*OURS, A_LIST[0]], "line 7: the responses to 'aime_2024-I-3' are in an earlier line"),
         ([["x"]], "line 1 is no row but a list"),
         (["x"], "line 1 is no row but a str"),
@@ -164,8 +192,39 @@ def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
         read_responses(file_of(tmp_path, rows), PROBLEMS)
 
 
+def test_an_id_and_a_text_that_agree(tmp_path):
+    """A template may rewrite the text in a rendered prompt; a part of the text is its problem's."""
+    texts = [
+        {"problem": PROBLEMS[0].prompt, "prompt": "rewritten"},
+        {"question": "And inks?", "prompt": f"<user>{PROBLEMS[1].prompt}</user>"},
+        {"messages": turns(TASK.format(PROBLEMS[2].prompt), "x")},
+    ]
+    rows = [OURS[i] | text for i, text in enumerate(texts)]
+    assert len(read_responses(file_of(tmp_path, rows), PROBLEMS)) == 3
+
+
+def test_parts_of_a_turn_are_one_text(tmp_path):
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": p.prompt}]},
+                {"role": "assistant", "content": [{"type": "text", "text": t} for t in "xy"]},
+            ],
+            "answer": [p.answer],
+        }
+        for p in PROBLEMS
+    ]
+    found = read_responses(file_of(tmp_path, rows), PROBLEMS)
+    assert [[r.text for r in group] for group in found] == [["xy"]] * 3
+    rows[2]["answer"] = ["5"]
+    with pytest.raises(KlearError, match="line 3 has the gold answer '5'"):
+        read_responses(file_of(tmp_path, rows), PROBLEMS)
+
+
 def test_the_n_that_is_asked_for_must_be_there(tmp_path):
-    with pytest.raises(KlearError, match=r"has 2 responses to .* must have 4, as --n says"):
+    with pytest.raises(
+        KlearError, match=r"has 2 responses to .* must have 4, .*: give --n 2, or leave it"
+    ):
         read_responses(file_of(tmp_path, OURS), PROBLEMS, num_responses=4)
 
 
