@@ -1,6 +1,6 @@
 """Train every rule at several learning rates: an order of rules at one of them is an order there.
 
-    .venv/bin/python benchmarks/learning_rates.py --profile mini
+    .venv/bin/python benchmarks/learning_rates.py --profile mini --steps 30
 
 Runs are stages like those of notebook 05 and are cached with them. Writes
 benchmarks/results/learning_rates_<profile>.csv: one row for each learning rate and rule with the
@@ -30,8 +30,12 @@ def main() -> None:
     parser.add_argument("--profile", default="mini")
     parser.add_argument("--rates", type=float, nargs="+", default=[2.5e-5, 5e-5, 1e-4, 2e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--steps", type=int, help="RL steps (default: the profile's)")
     arguments = parser.parse_args()
-    params = check("05_clipping", load_profile(arguments.profile, "05_clipping"))
+    values = load_profile(arguments.profile, "05_clipping")
+    if arguments.steps is not None:
+        values["num_steps"] = arguments.steps
+    params = check("05_clipping", values)
     sweep = {
         rate: dataclasses.replace(params, learning_rate=rate, seeds=arguments.seeds)
         for rate in arguments.rates

@@ -112,7 +112,7 @@ def verdicts(params: AlphaSweepParams) -> list[dict]:
     if isinstance(scored, str):
         return [not_run(about, scored)]
     corrected = holm_in_notebook({"C8": scored})["C8"]
-    scale = is_paper_scale(params.profile)
+    scale = is_paper_scale(params.profile) and not params.worlds
     return [data_scores.verdict("C8", corrected, domain="math", runs=runs, paper_scale=scale)]
 
 
@@ -142,13 +142,14 @@ def publish(params: AlphaSweepParams) -> Path:
                 score_table(params),
                 f"Table 6, ours beside the paper's: avg@{params.eval_responses} at the last step, "
                 "mean over seeds with 95 % t interval. The start is one checkpoint for all seeds, "
-                "so its interval is that of sampling alone.",
+                "so its interval is that of sampling alone. While runs are missing, rows may have "
+                "different seeds.",
             ),
             "optimum": (
                 optimum_table(params),
                 "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired "
-                f"by seed and problem, before Holm's correction; in which share of {RESAMPLES:,} "
-                "resamples of seeds and problems each alpha is the best.",
+                f"by seed and problem, not corrected; in which share of {RESAMPLES:,} resamples "
+                "of seeds and problems each alpha is the best (none with one seed).",
             ),
             "effects": (
                 effect_table(params),
@@ -166,6 +167,9 @@ def publish(params: AlphaSweepParams) -> Path:
             "arm's loss; notebook 09 lets them.",
             "Clipping by GPPO. At alpha 0 the arm is the GPPO arm of notebook 05; the paper calls "
             "its row alpha = 0 the standard GRPO loss.",
+            "The resamples are centred on what was measured, so four equal arms do not share them "
+            "equally: best_in_resamples says how stable the ranking of these runs is and is no "
+            "probability that an alpha is the best.",
             "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
             "arms, the order of problems.",
         ],

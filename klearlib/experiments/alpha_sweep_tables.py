@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.evaluate.bootstrap import best_shares
-from klearlib.evaluate.scores import paired_difference
 from klearlib.experiments import curves, data_scores
 from klearlib.experiments.alpha_sweep import finished_runs, series_of
-from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.score_tables import difference, seed_interval
 from klearlib.paper import table
 from klearlib.params import AlphaSweepParams
 
@@ -66,31 +65,33 @@ def optimum_table(params: AlphaSweepParams) -> pd.DataFrame:
     """Which alpha is best, and how sure that is, on the problems of both benchmarks together.
 
     One row for each alpha with the seeds that all alphas have: mean score; difference to alpha 0
-    with its 95 % interval, paired by seed and problem, not corrected; the share of bootstrap
-    resamples of seeds and problems in which it has the best mean (`best_shares`); the paper's mean
-    of both benchmarks and its difference to alpha 0.
+    with its 95 % interval, paired by seed and problem, not corrected, and what the interval is
+    over (`score_tables.difference`); the share of bootstrap resamples of seeds and problems in
+    which it has the best mean (`best_shares`), none with one seed, which cannot be resampled; the
+    paper's mean of both benchmarks and its difference to alpha 0.
     """
     import pandas as pd
 
     columns = ["alpha", "seeds", "problems", "score", "minus_alpha_0", "low", "high"]
-    columns += ["best_in_resamples", "paper", "paper_minus_alpha_0"]
+    columns += ["interval_over", "best_in_resamples", "paper", "paper_minus_alpha_0"]
     runs = finished_runs(params)
     names = {series_of(alpha): alpha for alpha in params.alphas}
     seeds = curves.common_seeds(runs, list(names))
     if not seeds:
         return pd.DataFrame(columns=columns)
     scores = {name: data_scores.problem_scores(runs, name, seeds, "math") for name in names}
-    best = best_shares(scores, num_resamples=RESAMPLES)
+    best = best_shares(scores, num_resamples=RESAMPLES) if len(seeds) > 1 else {}
     rows = []
     for name, alpha in names.items():
-        against = [None, None, None]
+        against = [None, None, None, ""]
         if alpha and (zero := series_of(0.0)) in scores:
-            found = paired_difference(scores[name], scores[zero])
-            against = [found.difference, found.low, found.high]
+            found = difference(scores[name], scores[zero])
+            against = [found.value, found.low, found.high, found.interval_over]
         paper, paper_zero = (_paper_mean(row_label(each)) for each in (alpha, 0.0))
-        row = [alpha, *scores[name].shape, float(scores[name].mean()), *against, best[name], paper]
-        rows.append([*row, paper - paper_zero if alpha else None])
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
+        row = [alpha, *scores[name].shape, float(scores[name].mean()), *against, best.get(name)]
+        rows.append([*row, paper, paper - paper_zero if alpha else None])
+    numbers = [column for column in columns[3:] if column != "interval_over"]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
 
 
 def effect_table(params: AlphaSweepParams) -> pd.DataFrame:

@@ -67,8 +67,11 @@ def off_the_line(values: np.ndarray) -> np.ndarray:
 
 
 def off_the_seeds(values: np.ndarray) -> np.ndarray:
-    """[seeds, steps]: each run's values less the mean over the seeds at the same step."""
-    return values - values.mean(axis=0)
+    """[seeds, steps]: each run's values less the mean over the seeds at the same step, times
+    sqrt(S / (S - 1)) for S seeds, since each run pulls that mean towards itself. One seed lies on
+    its own mean: all zeros, which say nothing."""
+    num_seeds = len(values)
+    return (values - values.mean(axis=0)) * np.sqrt(num_seeds / max(1, num_seeds - 1))
 
 
 def gradient_norms(runs: Runs) -> dict[str, list[list[float]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from klearlib.errors import ParameterError
 from klearlib.experiments.arms import Start, filtered_code_start, rl_stage, rule_spec
 from klearlib.experiments.data_arms import DataArms
 from klearlib.experiments.running import finished, plan_table, train
@@ -12,6 +13,7 @@ from klearlib.miniature.joint import BENCHMARK_SIZE, CODE_BENCHMARKS, MATHS_BENC
 from klearlib.miniature.stages import joint_stages
 from klearlib.params import HeadlineParams, code_miniature, joint_miniature, miniature
 from klearlib.params.declared_headline import CodeRLPhase, MathsRLPhase
+from klearlib.params.worlds import JointMiniatureParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -41,11 +43,16 @@ _TOP = 2  # sources of each domain: the best one or two are the paper's advice (
 
 class Pipeline:
     """The stages of a profile's pipelines: one base model and one SFT checkpoint for all seeds,
-    then RL on mathematics and on code for each, by GPPO."""
+    then RL on mathematics and on code for each, by GPPO.
+
+    Raises:
+        ParameterError: the longer budget does not fit into the positions that YaRN makes.
+    """
 
     def __init__(self, params: HeadlineParams):
         self._params = params
         self._joint = joint_miniature(params.profile)
+        _check_positions(self._joint, params.yarn_factor)
         maths, code = miniature(params.profile), code_miniature(params.profile)
         data, sft = DataArms(params.profile, params.curation), params.sft_phase
         self.curated = {domain: data.curated(domain) for domain in DOMAINS}
@@ -163,6 +170,19 @@ class Pipeline:
             {"world": self.stages["world"], "model": model},
             label=f"{DOMAIN_WORDS[domain]} benchmarks: {MODELS[series]}, seed {seed}",
             estimate_s=3 + len(DOMAINS[domain]) * BENCHMARK_SIZE * num_responses / 80,
+        )
+
+
+def _check_positions(joint: JointMiniatureParams, yarn_factor: float) -> None:
+    # max_positions holds the base budget and the longest prompt.
+    needed = joint.max_positions - joint.max_new_tokens + joint.extended_max_new_tokens
+    stretched = int(joint.max_positions * yarn_factor)
+    if needed > stretched:
+        raise ParameterError(
+            f"yarn_factor {yarn_factor:g} stretches max_positions {joint.max_positions} to "
+            f"{stretched}, but extended_max_new_tokens {joint.extended_max_new_tokens} after the "
+            f"longest prompt needs {needed}: give a factor of {needed / joint.max_positions:.2f} "
+            "or more, or a smaller budget"
         )
 
 

@@ -1,4 +1,4 @@
-"""What notebook 10 measured: records by model and seed, intervals, differences between models."""
+"""What notebook 10 measured: records by model and seed, their intervals, pairs of models."""
 
 from __future__ import annotations
 
@@ -17,18 +17,6 @@ from klearlib.records import EvalRecord
 
 Records = dict[tuple[str, int], dict[str, EvalRecord]]
 _LEVEL = 0.95
-_ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A mean difference with its 95 % interval: over seeds and problems, or, where there is one
-    seed, over problems alone, which says nothing about other seeds."""
-
-    value: float
-    low: float
-    high: float
-    interval_over: str
 
 
 @dataclass(frozen=True)
@@ -79,28 +67,6 @@ def sampling_interval(corrects: Sequence[np.ndarray]) -> tuple[float, float]:
     num_draws = sum(correct.size for correct in corrects)
     half = max(norm.isf((1 - _LEVEL) / 2) * error, scores.unseen_rate(num_draws, _LEVEL))
     return max(0.0, mean - half), min(1.0, mean + half)
-
-
-def difference(a: np.ndarray, b: np.ndarray) -> Difference:
-    """The mean of a - b, paired by seed and problem; a, b: float [seeds, problems].
-
-    Where all differences are equal, or there is one problem, there is no interval: that is a lack
-    of data and no certainty.
-    """
-    from scipy.stats import t
-
-    if len(a) > 1:
-        found = scores.paired_difference(a, b, _LEVEL)
-        mean, low, high, over = found.difference, found.low, found.high, "seeds and problems"
-    else:
-        delta = (a - b)[0]
-        mean, num_problems, over = float(delta.mean()), len(delta), "problems"
-        error = delta.std(ddof=1) / np.sqrt(num_problems) if num_problems > 1 else 0.0
-        half = float(t.isf((1 - _LEVEL) / 2, max(1, num_problems - 1)) * error)
-        low, high = mean - half, mean + half
-    if not _ROUNDING < high - low < np.inf:
-        return Difference(mean, float("nan"), float("nan"), "none")
-    return Difference(mean, low, high, over)
 
 
 def paired_scores(

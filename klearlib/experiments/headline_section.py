@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.experiments import headline_drawing, headline_tables, headline_yarn
+from klearlib.experiments import (
+    headline_drawing,
+    headline_tables,
+    headline_verdict,
+    headline_yarn,
+)
 from klearlib.experiments.headline import NOTEBOOK, finished_training, stages
 from klearlib.experiments.headline_scores import Gathered, gathered
 from klearlib.experiments.publish import as_table, departures, publish_section
-from klearlib.paper import claim
-from klearlib.params import DataOptions, FilterOptions, HeadlineParams, RLOptions
-from klearlib.records import EvalRecord
-from klearlib.report.claims import decide_absolute, is_paper_scale
+from klearlib.params import (
+    DataOptions,
+    FilterOptions,
+    HeadlineParams,
+    RLOptions,
+    joint_miniature,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from matplotlib.figure import Figure
 
 _EQUATIONS = (
     {
-        "number": "4",
+        "number": "avg@n",
         "latex": r"\mathrm{avg@}n=\frac{1}{P}\sum_{p=1}^{P}\frac{1}{n}\sum_{i=1}^{n}"
         r"\mathbb{1}[\text{response } i\text{ to problem } p\text{ is right}]",
         "says": "The score of a model on a benchmark of P problems, n responses to each.",
     },
     {
         "number": "YaRN",
-        "latex": r"\theta'_i=(1-\gamma_i)\,\theta_i+\gamma_i\,\frac{\theta_i}{s}\qquad "
+        "latex": r"\theta'_i=(1-\gamma_i)\,\frac{\theta_i}{s}+\gamma_i\,\theta_i\qquad "
         r"\sqrt{\tfrac{1}{t}}=0.1\ln s+1",
-        "says": "Positions up to s times the trained ones: slow rotary frequencies are divided by "
-        "s, fast ones kept, and all attention logits grow by the square of the factor.",
+        "says": "Positions up to s times the trained ones. gamma is 1 for rotary pairs that turn "
+        "at least 32 times over the trained positions (kept), 0 for those that turn at most once "
+        "(divided by s), and linear in the pair's number between. Cosines and sines are multiplied "
+        "by sqrt(1/t), attention logits by its square.",
     },
 )
-_REAL_NAMES = {
-    "aime_2024": "AIME 2024",
-    "aime_2025": "AIME 2025",
-    "hmmt_feb_2025": "HMMT 2025",
-    "livecodebench_v5": "LiveCodeBench V5",
-    "livecodebench_v6": "LiveCodeBench V6",
-}
-"""The paper's benchmarks by the names of `klearlib.curation.source_benchmarks`; nothing that only
-stands for one of them is ever held against the paper's number."""
-_BUDGETS = {"code_rl": "32K", "code_rl_long": "64K"}
 
 
 def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
@@ -82,29 +80,10 @@ def pipeline_table(params: HeadlineParams) -> pd.DataFrame:
     return headline_tables.pipeline_table(gathered(params))
 
 
-def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[str, np.ndarray]:
-    """The numbers of C13 by their names in claims.yaml: correct, bool [P, n].
-
-    Args:
-        by_budget: "32K" or "64K" -> benchmark, by its name in
-            `klearlib.curation.source_benchmarks.SIZES` -> record. Other benchmarks are left out:
-            they are not those of the paper's numbers.
-
-    >>> measured_numbers({"32K": {}})
-    {}
-    """
-    return {
-        f"{_REAL_NAMES[name]}, {budget}": record.correct
-        for budget, found in by_budget.items()
-        for name, record in found.items()
-        if name in _REAL_NAMES
-    }
-
-
 def verdicts(params: HeadlineParams) -> list[dict]:
     """The verdict on C13 by the rule of claims.yaml: of the final model of the first seed alone,
     never of the best one."""
-    return _verdicts(gathered(params))
+    return headline_verdict.decided(gathered(params))
 
 
 def verdict_table(params: HeadlineParams) -> pd.DataFrame:
@@ -114,7 +93,7 @@ def verdict_table(params: HeadlineParams) -> pd.DataFrame:
 
 def publish(params: HeadlineParams) -> Path:
     """Write tables, figures and section.json for what is done so far."""
-    have = gathered(params)
+    have, joint = gathered(params), joint_miniature(params.profile)
     ns = f"avg@{params.maths_responses} for maths, avg@{params.code_responses} for code"
     return publish_section(
         NOTEBOOK,
@@ -140,7 +119,7 @@ def publish(params: HeadlineParams) -> Path:
             "yarn": (
                 headline_tables.yarn_table(have),
                 "The final model with YaRN against itself without: on all problems, and on those "
-                "whose responses all fit into either budget (95 % intervals).",
+                "whose responses without YaRN all fit into the base budget (95 % intervals).",
             ),
             "scores": (
                 headline_tables.score_table(have),
@@ -153,7 +132,7 @@ def publish(params: HeadlineParams) -> Path:
                 "YaRN's rotary frequencies in two real configs, against the formula.",
             ),
         },
-        verdicts=_verdicts(have),
+        verdicts=headline_verdict.decided(have),
         notes=[
             *departures(params.options, RLOptions),
             *departures(params.test_filter, FilterOptions),
@@ -161,25 +140,16 @@ def publish(params: HeadlineParams) -> Path:
             "One base model and one SFT checkpoint serve all seeds; the seeds differ in both "
             "phases of RL and in sampling. The last step counts, never the best one, and of "
             "several seeds the first decides C13.",
+            f"SFT also has {joint.sft_long_maths} right long chains made by the suite, since the "
+            "sources have none; the base model has already seen such chains as chat turns, so it "
+            "is no raw base model, and maths C is no test of generalisation to longer chains.",
+            "No profile measures the real benchmarks yet, so C13 cannot be decided here: what "
+            "stands for them is never held against the paper's numbers.",
             "Scores with and without YaRN are different settings and stand in rows of their own: "
             "the factor is static and changes short outputs too.",
             "The paper does not print the steps of either phase, nor a score between them.",
         ],
     )
-
-
-def _verdicts(have: Gathered) -> list[dict]:
-    first = have.params.seeds[0]
-    by_budget = {
-        budget: {
-            name: record
-            for found in have.records.values()
-            for name, record in found.get((series, first), {}).items()
-        }
-        for series, budget in _BUDGETS.items()
-    }
-    paper_scale = is_paper_scale(have.params.profile)
-    return [decide_absolute(claim("C13"), measured_numbers(by_budget), paper_scale=paper_scale)]
 
 
 def _figures(have: Gathered) -> dict[str, tuple[Figure, str, str]]:

@@ -12,11 +12,10 @@ from klearlib.experiments.data_scores import card_of
 from klearlib.experiments.headline import DOMAIN_WORDS, DOMAINS, MODELS
 from klearlib.experiments.headline_scores import (
     Gathered,
-    difference,
     paired_scores,
     sampling_interval,
 )
-from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.score_tables import difference, seed_interval
 from klearlib.paper import table
 from klearlib.records import NOT_JUDGED, EvalRecord
 from klearlib.report.tables import interval_text
@@ -47,6 +46,7 @@ PAPER_TITLES = {
     "code_b": "LiveCodeBench V6",
 }
 LONGER_ROW = "w/ 64K Inference Budget"
+LONG_CHAINS = "right long SFT chains made by the suite"
 _PAPER_ROWS = {
     "sft": "Klear-Reasoner-8B-SFT",
     "code_rl": "Klear-Reasoner-8B",
@@ -171,8 +171,9 @@ def yarn_table(have: Gathered) -> pd.DataFrame:
     """The final model with YaRN, at the base and at the longer budget, against itself without it.
 
     `difference` is over all problems of a benchmark. `fitting` are those of them with no truncated
-    response in either setting, where the longer budget cannot help and all that YaRN does is what
-    its factor does to short outputs: `difference_fitting`.
+    response without YaRN in any of these seeds, where a longer budget has nothing to add:
+    `difference_fitting` is what the factor does to short outputs. What is truncated with YaRN
+    selects nothing: it is a part of what the factor does.
     """
     import pandas as pd
 
@@ -213,9 +214,19 @@ def pipeline_table(have: Gathered) -> pd.DataFrame:
         rows += [
             [f"{word}: curated sources", *_flow(sources and list(sources["sources"].values()))],
             [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])],
-            [f"{word}: RL problems, {filtered}", *_flow(pool and [pool])],
         ]
+        if domain == "math":
+            rows.append([f"{word}: {LONG_CHAINS}", *_long_chains(card_of(made.stages["examples"]))])
+        rows.append([f"{word}: RL problems, {filtered}", *_flow(pool and [pool])])
     return pd.DataFrame(rows, columns=["data", "read", "kept"])
+
+
+def _long_chains(card: Mapping | None) -> tuple[int | None, int | None]:
+    """All that the suite makes are kept."""
+    if card is None:
+        return None, None
+    count = card["sources"].get("long_maths", 0)
+    return count, count
 
 
 def _flow(cards: Sequence[Mapping] | None) -> tuple[int | None, int | None]:
@@ -233,7 +244,7 @@ def _paper_gain(names: Sequence[str], after: str, before: str) -> float:
 
 
 def _changes(ours: Sequence[EvalRecord], theirs: Sequence[EvalRecord], *, itself: bool) -> dict:
-    cut = np.any([record.truncated.any(axis=1) for record in (*ours, *theirs)], axis=0)
+    cut = np.any([record.truncated.any(axis=1) for record in theirs], axis=0)
     row: dict = {"fitting": int((~cut).sum())}
     if itself:
         return row

@@ -19,12 +19,12 @@ _DISTANCE = 64  # tokens, far within any budget
 def yarn_frequencies(
     *, dim: int, theta: float, positions: int, factor: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """YaRN by its formula: (mixing share in [0, 1], frequency) of each rotary pair, float
-    [dim / 2], and the factor on cosines and sines.
+    """YaRN by its formula: (gamma in [0, 1], frequency) of each rotary pair, float [dim / 2], and
+    the factor on cosines and sines.
 
-    Pair i turns by ``theta ** (-2 i / dim)`` radians a token. It is mixed by a ramp that is 0, for
-    kept, up to the pair that turns 32 times over the original `positions` and 1, for divided by
-    `factor`, from the pair that turns once, both rounded outwards; the factor on cosines and sines
+    Pair i turns by ``theta ** (-2 i / dim)`` radians a token. gamma is 1, for kept, up to the pair
+    that turns 32 times over the original `positions` and 0, for divided by `factor`, from the pair
+    that turns once, both rounded outwards, and linear in i between; the factor on cosines and sines
     is ``0.1 ln(factor) + 1``.
     """
     pair = np.arange(dim // 2)
@@ -35,9 +35,9 @@ def yarn_frequencies(
 
     first = max(math.floor(pair_with(_FAST)), 0)
     last = min(math.ceil(pair_with(_SLOW)), dim - 1)
-    ramp = np.clip((pair - first) / max(last - first, 0.001), 0, 1)
-    mixed = plain * (1 - ramp) + plain / factor * ramp
-    return ramp, mixed, 0.1 * math.log(factor) + 1
+    gamma = 1 - np.clip((pair - first) / max(last - first, 0.001), 0, 1)
+    mixed = plain / factor * (1 - gamma) + plain * gamma
+    return gamma, mixed, 0.1 * math.log(factor) + 1
 
 
 def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
@@ -69,7 +69,7 @@ def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
         plain = Qwen3RotaryEmbedding(config).inv_freq.double().numpy()
         stretched = Qwen3RotaryEmbedding(with_yarn(config, params.yarn_factor))
         real = stretched.inv_freq.double().numpy()
-        ramp, formula, scale = yarn_frequencies(
+        gamma, formula, scale = yarn_frequencies(
             dim=dim, theta=theta, positions=positions, factor=params.yarn_factor
         )
         rows.append(
@@ -78,9 +78,9 @@ def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
                 "positions": positions,
                 "with_yarn": config.max_position_embeddings,
                 "pairs": dim // 2,
-                "kept": int((ramp == 0).sum()),
-                "mixed": int(((ramp > 0) & (ramp < 1)).sum()),
-                "divided": int((ramp == 1).sum()),
+                "kept": int((gamma == 1).sum()),
+                "mixed": int(((gamma > 0) & (gamma < 1)).sum()),
+                "divided": int((gamma == 0).sum()),
                 "change_at_64": float(np.abs(real - plain).max() * _DISTANCE),
                 "logits_factor": float(stretched.attention_scaling) ** 2,
                 "largest_error": float(

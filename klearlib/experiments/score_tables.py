@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from klearlib.evaluate import scores as scoring
 from klearlib.experiments import curves
 from klearlib.paper import figure
 from klearlib.report.bands import seed_bands
@@ -15,6 +19,42 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Runs = Mapping[tuple[str, int], Path]
+
+_LEVEL = 0.95
+_ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference with its 95 % interval: over seeds and problems, or, where there is one
+    seed, over problems alone, which says nothing about other seeds."""
+
+    value: float
+    low: float
+    high: float
+    interval_over: str
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> Difference:
+    """The mean of a - b, paired by seed and problem; a, b: float [seeds, problems].
+
+    Where all differences are equal, or there is one problem, there is no interval: that is a lack
+    of data and no certainty.
+    """
+    from scipy.stats import t
+
+    if len(a) > 1:
+        found = scoring.paired_difference(a, b, _LEVEL)
+        mean, low, high, over = found.difference, found.low, found.high, "seeds and problems"
+    else:
+        delta = (a - b)[0]
+        mean, num_problems, over = float(delta.mean()), len(delta), "problems"
+        error = delta.std(ddof=1) / np.sqrt(num_problems) if num_problems > 1 else 0.0
+        half = float(t.isf((1 - _LEVEL) / 2, max(1, num_problems - 1)) * error)
+        low, high = mean - half, mean + half
+    if not _ROUNDING < high - low < np.inf:
+        return Difference(mean, float("nan"), float("nan"), "none")
+    return Difference(mean, low, high, over)
 
 
 def score_table(

@@ -42,10 +42,12 @@ if TYPE_CHECKING:
 
     Runs = dict[tuple[str, int], Path]
 
-# Only here the arms differ in nothing but the filter: with the LM loss, unfiltered solved groups
-# feed it.
+# Only here no solved group feeds the LM loss; the arms still differ in the number of updates per
+# step, which follows from the filter.
 _DECIDED_AT = 0.0
 _STEADY = "rollout/correct_rate"
+_OVER_SEEDS = "over seeds: no filter - filter"
+_ENOUGH_SEEDS = 8
 _TRAINING = {
     "tokens per step": "train/num_tokens",
     "groups trained": "rollout/groups_trained",
@@ -63,7 +65,8 @@ _EQUATIONS = (
         "latex": r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
         r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
         r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
-        "says": "Such a group adds nothing to the sum, but its tokens stay in the denominator.",
+        "says": "Such a group adds nothing to the sum, but its tokens stay in the denominator. "
+        "Printed for PPO's clip; the runs clip by GPPO, where the same holds.",
     },
 )
 
@@ -74,9 +77,9 @@ def gradient_table(params: ZeroAdvantageParams) -> pd.DataFrame:
 
 
 def curves_figure(params: ZeroAdvantageParams) -> Figure:
-    """The paper's Fig. 5 a, b on top, ours below at the first alpha; on the right our mean reward
-    of all rollouts, which no filter touches."""
-    alpha = params.alphas[0]
+    """The paper's Fig. 5 a, b on top, ours below at the alpha that decides the claim; on the right
+    our mean reward of all rollouts, which no filter touches."""
+    alpha = _DECIDED_AT if _DECIDED_AT in params.alphas else params.alphas[0]
     runs = finished_maths(params)[alpha]
     panels = [
         Panel(
@@ -127,7 +130,9 @@ def verdicts(params: ZeroAdvantageParams) -> list[dict]:
         why = "is done yet" if _DECIDED_AT in params.alphas else "was asked for"
         return [not_run(about, f"no seed of both arms at alpha {_DECIDED_AT:g} {why}")]
     corrected = holm_in_notebook({"C12": _measured(runs, seeds)})["C12"]
-    verdict = decide_ordering(about, corrected, paper_scale=is_paper_scale(params.profile))
+    scale = is_paper_scale(params.profile) and not params.worlds
+    verdict = decide_ordering(about, corrected, paper_scale=scale)
+    verdict["settle"] = _settled(verdict["settle"])
     verdict["reason"] += ". Decided at alpha 0 on maths A, which stands for AIME 2024"
     failures, _ = curves.last_counts(runs, DECIDED_ON)
     if failures:
@@ -168,7 +173,7 @@ def publish(params: ZeroAdvantageParams) -> Path:
             "effects": (
                 effect_table(params),
                 "What the filter changes at the last step, 95 % intervals paired by seed and "
-                "problem, before Holm's correction.",
+                "problem, not corrected.",
             ),
             "training": (training_table(params), "What a step trains on, mean over steps, seeds."),
             "rewards": (
@@ -180,9 +185,16 @@ def publish(params: ZeroAdvantageParams) -> Path:
         verdicts=verdicts(params),
         notes=[
             *departures(params.options, RLOptions),
-            "Without the filter a step has as many updates as groups that were drawn allow, with "
-            "it only as many as are left, so the arms also differ in their number of updates and "
-            "in how much of each update's denominator is idle.",
+            "A factor that all updates share is undone by AdamW. What remains of keeping groups "
+            "without advantage: mini-batches are diluted unequally; a step has as many updates as "
+            "the groups that were drawn allow, not only as the groups that are left; and a "
+            "mini-batch without any advantage still moves the weights, by momentum.",
+            "The gradient norm without the filter is smaller by the dilution alone, so it is no "
+            "sign of steadier training.",
+            "At alpha 0 no solved group feeds the loss on correct responses; the arms still differ "
+            "in the number of updates per step, which follows from the filter.",
+            "The seeds share the mean from which their distances are taken, so that distance is "
+            "scaled by sqrt(S / (S - 1)) and no number of seeds is worked out for it.",
             "The paper does not say which alpha Fig. 5 used. At alpha above 0 solved groups that "
             "stay feed the loss on correct responses, so the filter switches two things at once "
             "(D8 of docs/deviations.md).",
@@ -214,6 +226,17 @@ _ALT_LEARNING = (
 )
 
 
+def _settled(settle: str | None) -> str | None:
+    """`settle` without a number of seeds that the distances from a shared mean cannot give."""
+    if settle is None:
+        return None
+    steps = [
+        f"{_OVER_SEEDS}: at least {_ENOUGH_SEEDS} seeds" if step.startswith(_OVER_SEEDS) else step
+        for step in settle.split("; ")
+    ]
+    return "; ".join(steps)
+
+
 def _comparisons(params: ZeroAdvantageParams) -> list[tuple[str, str, Runs]]:
     found = [
         (f"alpha {alpha:g}", DECIDED_ON, runs) for alpha, runs in finished_maths(params).items()
@@ -229,9 +252,7 @@ def _measured(runs: Runs, seeds: list[int]) -> list[Measured]:
         "over steps: no filter - filter": {
             arm: np.abs(curves.off_the_line(rate)) for arm, rate in rates.items()
         },
-        "over seeds: no filter - filter": {
-            arm: np.abs(curves.off_the_seeds(rate)) for arm, rate in rates.items()
-        },
+        _OVER_SEEDS: {arm: np.abs(curves.off_the_seeds(rate)) for arm, rate in rates.items()},
     }
     return [
         measure(c.name, values[c.name][c.a[0]], values[c.name][c.b[0]])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.evaluate.scores import paired_difference
 from klearlib.experiments import code_rl, curves, maths_rl, score_tables
 from klearlib.experiments.zero_advantage import FILTERS, finished_code, finished_maths
 from klearlib.paper import figure
@@ -65,11 +64,13 @@ def effect_table(params: ZeroAdvantageParams) -> pd.DataFrame:
 
     For each alpha: filter - no filter on each maths benchmark and on both together. For each alpha
     but 0: how much more the filter changes there than at alpha 0 (the confound of D8). For the soft
-    code reward: advantage filter - accuracy filter. All in fractions, not corrected.
+    code reward: advantage filter - accuracy filter, and, where it runs, - no filter. All in
+    fractions, not corrected; what the interval is over: see `score_tables.difference`.
     """
     import pandas as pd
 
-    columns = ["difference", "benchmark", "seeds", "problems", "value", "low", "high", "paper"]
+    columns = ["difference", "benchmark", "seeds", "problems", "value", "low", "high"]
+    columns += ["interval_over", "paper"]
     rows, maths = [], finished_maths(params)
     for alpha, runs in maths.items():
         for benchmarks in ((_MATHS[0],), (_MATHS[1],), _MATHS):
@@ -86,10 +87,12 @@ def effect_table(params: ZeroAdvantageParams) -> pd.DataFrame:
             ]
             rows += _row(name, _MATHS, signed)
     code = finished_code(params)
-    if {"advantage", "accuracy"} <= set(params.soft_filters):
+    for other, words in (("accuracy", "accuracy"), ("off", "no filter")):
+        if not {"advantage", other} <= set(params.soft_filters):
+            continue
         for benchmarks in ((_CODE[0],), (_CODE[1],), _CODE):
-            name = f"advantage - accuracy, {_SOFT}"
-            rows += _row(name, benchmarks, [(code, "advantage", "accuracy", 1)])
+            name = f"advantage - {words}, {_SOFT}"
+            rows += _row(name, benchmarks, [(code, "advantage", other, 1)])
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -182,11 +185,11 @@ def _row(name: str, benchmarks, signed, paper: float = float("nan")) -> list[lis
         sign * (_scores(runs, a, seeds, benchmarks) - _scores(runs, b, seeds, benchmarks))
         for runs, a, b, sign in signed
     )
-    found = paired_difference(total, np.zeros_like(total))
+    found = score_tables.difference(total, np.zeros_like(total))
     titles = maths_rl.BENCHMARK_TITLES | code_rl.BENCHMARK_TITLES
     where = titles[benchmarks[0]] if len(benchmarks) == 1 else "both"
-    sizes = [found.num_seeds, found.num_problems]
-    return [[name, where, *sizes, found.difference, found.low, found.high, paper]]
+    interval = [found.low, found.high, found.interval_over]
+    return [[name, where, *total.shape, found.value, *interval, paper]]
 
 
 def _scores(runs: Runs, series: str, seeds: list[int], benchmarks) -> np.ndarray:

@@ -10,6 +10,7 @@ from klearlib.params.checking import parameter
 from klearlib.params.declared_data import NOT_STATED, DataOptions
 from klearlib.params.declared_options import FilterOptions, RLOptions, check_schedule
 
+_SMOKE = "smoke"
 _STEPS = {"minimum": 1, "help": "RL steps", "paper": NOT_STATED}
 _PROBLEMS = {
     "minimum": 1,
@@ -59,8 +60,8 @@ class MathsRLPhase:
         4,
         minimum=1,
         help="strong teacher's responses per problem, for its pass rate",
-        paper="up to 16",
-        place="SFT data; 3.2.1: n responses",
+        paper=16,
+        place="3.2.1: majority of 16 responses",
     )
     threshold: float = parameter(
         0.0,
@@ -164,6 +165,11 @@ class HeadlineParams:
         for name, record in phases.items():
             values = getattr(self, name)
             missing = [each.name for each in fields(record) if each.name not in values]
+            if not values and self.profile != _SMOKE:
+                raise ParameterError(
+                    f"{name} is empty, which stands for smoke's values: give all values of "
+                    f"{record.__name__} for profile {self.profile!r}"
+                )
             if values and missing:
                 raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
             # What runs is what is shown, kept in the section and compared.

@@ -65,6 +65,16 @@ class _MathsRL:
         return RLOptions(**self.options)
 
 
+def _check_alphas(alphas: list[float]) -> None:
+    printed = [f"{alpha:g}" for alpha in alphas]
+    alike = [alpha for alpha, name in zip(alphas, printed, strict=True) if printed.count(name) > 1]
+    if alike:
+        raise ParameterError(
+            f"alphas {alike} print alike, so their arms would have one name: "
+            "give weights that differ in six digits"
+        )
+
+
 @dataclass(frozen=True)
 class ClippingParams(_MathsRL):
     """Notebook 05: GPPO, Clip-Higher and CISPO from the same start (Section 5.2.1, Fig. 2)."""
@@ -140,6 +150,10 @@ class AlphaSweepParams(_MathsRL):
     workers: int = parameter(0, **_WORKERS)
     options: dict = parameter({}, **_OPTIONS)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_alphas(self.alphas)
+
 
 @dataclass(frozen=True)
 class ZeroAdvantageParams(_MathsRL):
@@ -164,7 +178,7 @@ class ZeroAdvantageParams(_MathsRL):
     )
     soft_filters: list[str] = parameter(
         ["advantage", "accuracy"],
-        choices=("advantage", "accuracy"),
+        choices=("off", "advantage", "accuracy"),
         unique=True,
         help="filters compared on 07's soft reward",
         paper="advantage (text), accuracy (released code)",
@@ -184,6 +198,7 @@ class ZeroAdvantageParams(_MathsRL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_alphas(self.alphas)
         if "zero_advantage_filter" in self.options:
             raise ParameterError(
                 "options: zero_advantage_filter is what this notebook compares: leave it out"

@@ -25,7 +25,7 @@ VERDICT_MEANINGS = {
     "opposite": "below paper scale, the difference has the other sign and its interval excludes 0",
     "inconclusive": "the interval holds 0, or runs are missing",
     "no power": "the comparison could not have shown a difference",
-    "not run": "nothing was measured for it",
+    "not run": "nothing was measured that decides it",
 }
 """What each verdict word means, in one line."""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GREY, _BLUE, _PALE = "#4D4D4D", "#0072B2", "#E9E9E9"
+_PALE = "#E9E9E9"
 _INK = "#444444"
 _ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
 
@@ -92,8 +92,7 @@ def model_color(model: str) -> str:
     >>> model_color("base model")
     '#4D4D4D'
     """
-    fixed = {"base model": _GREY, "SFT": _BLUE}
-    return fixed.get(model) or series_style(model.partition(",")[0]).color
+    return series_style(model.partition(",")[0]).color
 
 
 def _draw_paper(axis: Axes, frame: pd.DataFrame, models: Sequence[str], highlight: str) -> None:

@@ -76,7 +76,7 @@ def _section(section: Section) -> list[str]:
         blocks.append(f"Eq. {plain(item['number'])}: {plain(item['says'])}")
         blocks.append(f"```math\n{item['latex'].strip()}\n```")
     for item in content["figures"]:
-        links = _links(section, item["name"], ("svg", "pdf"))
+        links = _links(section, item["name"], ("svg",))
         blocks.append(f"![{plain(item['alt'])}]({notebook}/{item['name']}.png)")
         blocks.append(f"{plain(item['caption'])} {links}")
     for item in content["tables"]:

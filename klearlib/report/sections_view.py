@@ -120,6 +120,8 @@ def _figure(section: Section, item: dict, image: str) -> Markup:
 
 
 def _table(section: Section, item: dict) -> Markup:
+    figures = {figure["name"] for figure in section.content["figures"]}
+    suffix = "-table" if item["name"] in figures else ""  # an id stands once in a page
     path = section.path(item["name"], "md")
     try:
         header, numeric, rows = read_markdown_table(path.read_text(encoding="utf-8"))
@@ -145,7 +147,7 @@ def _table(section: Section, item: dict) -> Markup:
         element("caption", item["caption"], " ", links),
         element("thead", element("tr", head)),
         element("tbody", body),
-        id=f"{section.notebook}-{_anchor(item['name'])}",
+        id=f"{section.notebook}-{_anchor(item['name'])}{suffix}",
     )
     return element(
         "div", table, class_="scroll", role="region", aria_label=item["caption"], tabindex="0"

@@ -12,8 +12,16 @@ import pytest
 from maths_rl_fakes import HOW, finish
 
 from klearlib import params as parameters
+from klearlib.errors import ParameterError
 from klearlib.evaluate.bootstrap import best_shares
-from klearlib.experiments import alpha_sweep, alpha_sweep_section, clipping, lm_loss_demos
+from klearlib.evaluate.scores import paired_difference
+from klearlib.experiments import (
+    alpha_sweep,
+    alpha_sweep_section,
+    clipping,
+    data_scores,
+    lm_loss_demos,
+)
 from klearlib.experiments.publish import results_dir
 from klearlib.params import AlphaSweepParams
 
@@ -91,6 +99,57 @@ def test_the_verdict_needs_0_1_above_every_other_alpha(project, ends, word):
         found = by_name[f"alpha 0.1 - alpha {other}"]
         assert found["difference"] == pytest.approx(ends[0.1] - ends[float(other)], abs=0.011)
         assert (found["num_seeds"], found["num_problems"]) == (3, 60)
+
+
+def test_p_values_are_corrected_by_holm(project):
+    """Smallest first: three times, twice, once, and never below one that was smaller."""
+    finish_all({0.0: 0.5, 0.05: 0.625, 0.1: 0.625, 0.2: 0.75})
+    (verdict,) = alpha_sweep_section.verdicts(PARAMS)
+    runs, seeds = alpha_sweep.finished_runs(PARAMS), PARAMS.seeds
+    arm = {a: data_scores.problem_scores(runs, f"alpha_{a:g}", seeds, "math") for a in ALPHAS}
+    plain = {
+        f"alpha 0.1 - alpha {other:g}": paired_difference(arm[0.1], arm[other]).p_value
+        for other in (0.0, 0.05, 0.2)
+    }
+    last, wanted = 0.0, {}
+    for times, name in zip((3, 2, 1), sorted(plain, key=plain.get), strict=True):
+        last = max(last, min(1.0, times * plain[name]))
+        wanted[name] = last
+    found = {each["name"]: each["p_holm"] for each in verdict["comparisons"]}
+    assert found == pytest.approx(wanted) and found != pytest.approx(plain)
+
+
+def test_the_miniature_is_never_paper_scale(project, monkeypatch):
+    finish_all(FLAT | {0.1: 0.75})
+    monkeypatch.setattr(alpha_sweep_section, "is_paper_scale", lambda profile: True)
+    assert alpha_sweep_section.verdicts(PARAMS)[0]["verdict"] == "direction"
+    monkeypatch.setattr(AlphaSweepParams, "worlds", ())
+    assert alpha_sweep_section.verdicts(PARAMS)[0]["verdict"] == "reproduced"
+
+
+def test_alphas_that_print_alike_are_refused():
+    for notebook in ("06_alpha_sweep", "09_zero_advantage"):
+        with pytest.raises(ParameterError, match="print alike"):
+            parameters.check(notebook, {"alphas": [0.0, 0.1, 0.10000001]})
+
+
+def test_one_seed_gives_no_shares_and_an_interval_over_problems(project):
+    mine = dataclasses.replace(PARAMS, seeds=[0])
+    finish_all(FLAT | {0.2: 0.75}, params=mine)
+    table = alpha_sweep_section.optimum_table(mine).set_index("alpha")
+    assert table["best_in_resamples"].isna().all()
+    row = table.loc[0.2]
+    assert row["interval_over"] == "problems" and row["low"] < row["minus_alpha_0"] < row["high"]
+
+
+def test_equal_differences_have_no_interval(project):
+    for alpha in ALPHAS:
+        for seed in PARAMS.seeds:
+            stage = alpha_sweep.arms(PARAMS)[alpha_sweep.series_of(alpha), seed]
+            finish(stage, end=0.5 + alpha / 0.8, turned=seed)
+    row = alpha_sweep_section.optimum_table(PARAMS).set_index("alpha").loc[0.2]
+    assert row["minus_alpha_0"] == pytest.approx(0.25)
+    assert row["interval_over"] == "none" and np.isnan(row["low"]) and np.isnan(row["high"])
 
 
 def test_table_6_has_every_row_of_the_paper_beside_ours(project):

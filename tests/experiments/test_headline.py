@@ -15,11 +15,18 @@ from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate import scores
 from klearlib.evaluate.record_files import save_record
-from klearlib.experiments import curation, headline_section, headline_tables, soft_reward
+from klearlib.experiments import (
+    curation,
+    headline_section,
+    headline_tables,
+    headline_verdict,
+    soft_reward,
+)
 from klearlib.experiments.headline import DOMAINS, NOTEBOOK, Pipeline, stages
-from klearlib.experiments.headline_scores import difference, gathered, sampling_interval
+from klearlib.experiments.headline_scores import gathered, sampling_interval
 from klearlib.experiments.headline_yarn import yarn_frequencies
 from klearlib.experiments.publish import results_dir, runs_dir
+from klearlib.experiments.score_tables import difference
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
 from klearlib.params import HeadlineParams
@@ -27,6 +34,7 @@ from klearlib.records import EvalRecord
 from klearlib.report.claims import decide_absolute
 from klearlib.report.mathml import to_mathml
 from klearlib.rl.metrics import METRICS
+from klearlib.run.files import write_json
 from klearlib.run.folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,7 +69,9 @@ def record_of(name: str, *, right: int, n: int = 8, size: int = 30, offset: int 
     )
 
 
-def finish(params: HeadlineParams, *, without: tuple[str, ...] = ()) -> None:
+def finish(
+    params: HeadlineParams, *, without: tuple[str, ...] = (), truncated_with_yarn: bool = False
+) -> None:
     made = Pipeline(params)
     for domain, names in DOMAINS.items():
         for (series, seed), stage in made.measured(domain).items():
@@ -71,6 +81,8 @@ def finish(params: HeadlineParams, *, without: tuple[str, ...] = ()) -> None:
             folder.load_checkpoint()
             for name in names:
                 record = record_of(name, right=RIGHT[series], offset=seed)
+                if truncated_with_yarn and series in ("code_rl_yarn", "code_rl_long"):
+                    record.truncated[:] = True
                 save_record(record, folder.path / "evaluations" / f"{name}-00000.npz")
             folder.finish()
 
@@ -143,6 +155,62 @@ def test_models_are_measured_at_the_settings_that_they_name():
     assert len(set(keys)) == len(keys) == 6 + 2 * 14
 
 
+def test_models_are_drawn_from_as_the_paper_does():
+    """Eval settings, responses and sizes of each domain, and what RL clips by."""
+    params = dataclasses.replace(
+        THREE, maths_responses=5, code_responses=7, eps_low=0.15, eps_high=0.3
+    )
+    made = Pipeline(params)
+    for domain, num_responses in (("math", 5), ("code", 7)):
+        for (_, seed), stage in made.measured(domain).items():
+            drawn = stage.params
+            assert (drawn["temperature"], drawn["top_p"]) == (0.6, 0.95)
+            assert (drawn["num_responses"], drawn["seed"]) == (num_responses, seed)
+    for stage in made.trained.values():
+        rule = stage.params["rule"]
+        assert (rule["eps_low"], rule["eps_high"]) == (0.15, 0.3)
+
+
+def test_data_sizes_and_the_majority_filter():
+    mini = parameters.check(NOTEBOOK, parameters.load_profile("mini", NOTEBOOK))
+    made, joint = Pipeline(mini), parameters.joint_miniature("mini")
+    sizes = {domain: stage.params["size"] for domain, stage in made.selections.items()}
+    assert sizes == {"math": joint.sft_maths, "code": joint.sft_code}
+    assert joint.sft_maths != joint.sft_code
+    kept = made.pools["math"].params
+    assert kept["threshold"] == 0.5 and kept["keep_equal"] is False, "a half is no majority"
+
+
+def test_a_budget_beyond_yarns_positions_is_refused_before_anything_runs():
+    joint = parameters.joint_miniature("smoke")
+    needed = joint.max_positions - joint.max_new_tokens + joint.extended_max_new_tokens
+    factor = needed / joint.max_positions
+    Pipeline(dataclasses.replace(THREE, yarn_factor=factor + 0.01))
+    with pytest.raises(ParameterError, match=r"yarn_factor .* stretches max_positions"):
+        Pipeline(dataclasses.replace(THREE, yarn_factor=factor - 0.01))
+
+
+def test_the_suites_own_long_chains_have_a_row(project):
+    stage = Pipeline(THREE).stages["examples"]
+    folder = RunFolder(stage.folder(runs_dir()))
+    folder.load_checkpoint()
+    write_json(folder.path / "card.json", {"sources": {"math_1": 70, "long_maths": 20}})
+    folder.finish()
+    found = headline_section.pipeline_table(THREE).set_index("data")
+    assert found.loc["maths: right long SFT chains made by the suite"].tolist() == [20, 20]
+    section = json.loads(headline_section.publish(THREE).read_text())
+    assert any("20 right long chains made by the suite" in note for note in section["notes"])
+
+
+def test_only_what_is_truncated_without_yarn_selects_problems(project):
+    """With YaRN every problem is cut here, which is what the factor does and hides nothing."""
+    finish(THREE, truncated_with_yarn=True)
+    found = headline_section.yarn_table(THREE)
+    assert found["fitting"].tolist() == [22] * 15
+    with_yarn = found[found["setting"].str.contains("YaRN")]
+    assert not with_yarn["difference_fitting"].isna().any()
+
+
 def test_a_change_of_one_phase_leaves_the_ones_before_alone():
     changed = dataclasses.replace(THREE, code_rl=THREE.code_rl | {"num_steps": 3})
     old, new = Pipeline(THREE), Pipeline(changed)
@@ -158,6 +226,7 @@ def test_a_change_of_one_phase_leaves_the_ones_before_alone():
         ({"sft": HeadlineParams().sft | {"learning_rate": 0}}, "learning_rate must be above 0"),
         ({"code_rl": HeadlineParams().code_rl | {"mini_batch_problems": 9}}, "exceeds"),
         ({"yarn_factor": 1.0}, "yarn_factor must be above 1"),
+        ({"profile": "mini"}, "sft is empty, which stands for smoke's values"),
     ],
 )
 def test_bad_parameters_name_the_fix(values, words):
@@ -298,20 +367,28 @@ REAL = {
 }
 
 
-def real_record(name: str, rate: float, size: int, n: int) -> EvalRecord:
+DRAWN = {
+    "32K": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 32768},
+    "64K": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 65536, "yarn_factor": 2.5},
+}
+
+
+def real_record(name: str, rate: float, size: int, n: int, budget: str = "32K") -> EvalRecord:
     """Right responses at `rate`, in an order in which every problem has some right and wrong."""
     flat = np.zeros(size * n, dtype=bool)
     flat[: round(rate * size * n)] = True
     base = record_of(name, right=0, n=n, size=size)
     return dataclasses.replace(
-        base, correct=np.random.default_rng(0).permutation(flat).reshape(size, n)
+        base,
+        correct=np.random.default_rng(0).permutation(flat).reshape(size, n),
+        sampling=DRAWN[budget],
     )
 
 
 def real_records(shift: float = 0.0) -> dict[str, dict[str, EvalRecord]]:
     return {
         budget: {
-            name: real_record(name, entry[column] + shift, *entry[2:])
+            name: real_record(name, entry[column] + shift, *entry[2:], budget)
             for name, entry in REAL.items()
         }
         for column, budget in enumerate(("64K", "32K"))
@@ -319,12 +396,12 @@ def real_records(shift: float = 0.0) -> dict[str, dict[str, EvalRecord]]:
 
 
 def decide(by_budget) -> dict:
-    measured = headline_section.measured_numbers(by_budget)
+    measured = headline_verdict.measured_numbers(by_budget)
     return decide_absolute(claim("C13"), measured, paper_scale=True)
 
 
 def test_every_number_of_the_claim_is_measured():
-    names = set(headline_section.measured_numbers(real_records()))
+    names = set(headline_verdict.measured_numbers(real_records()))
     assert names == {number.what for number in claim("C13").paper}
 
 
@@ -348,16 +425,50 @@ def test_a_benchmark_of_a_wrong_size_is_refused():
         decide(found)
 
 
+@pytest.mark.parametrize(
+    ("budget", "changed", "words"),
+    [
+        ("32K", {"max_tokens": 16384}, "max_tokens 16384.*max_tokens 32768"),
+        ("32K", {"yarn_factor": 2.5}, "yarn_factor 2.5.*yarn_factor None"),
+        ("64K", {"yarn_factor": None}, "yarn_factor None.*yarn_factor 2.5"),
+        ("64K", {"max_tokens": 32768}, "max_tokens 32768.*max_tokens 65536"),
+        ("64K", {"temperature": 1.0}, "temperature 1.0.*temperature 0.6"),
+        ("32K", {"top_p": 1.0}, "top_p 1.0.*top_p 0.95"),
+    ],
+)
+def test_numbers_that_were_drawn_otherwise_are_refused(budget, changed, words):
+    found = real_records()
+    record = found[budget]["aime_2024"]
+    found[budget]["aime_2024"] = dataclasses.replace(record, sampling=record.sampling | changed)
+    with pytest.raises(KlearError, match=f"AIME 2024, {budget}: drawn with .*{words}"):
+        decide(found)
+
+
+def test_below_paper_scale_ours_are_told_as_not_comparable(project):
+    finish(THREE)
+    (verdict,) = headline_section.verdicts(THREE)
+    assert verdict["verdict"] == "not run" and "none does yet" in verdict["settle"]
+    row = headline_section.table1(THREE).set_index("model").loc["code RL"]
+    assert verdict["measured"].startswith(
+        f"not comparable: maths A {row['AIME 2024 / maths A'].split(' ')[0]} ["
+    )
+    assert verdict["measured"].count("(30 problems x 8 responses x 3 seeds)") == 5
+
+
 def test_what_stands_for_a_benchmark_is_never_held_against_the_paper(project, monkeypatch):
     finish(THREE)
-    monkeypatch.setattr(headline_section, "is_paper_scale", lambda profile: True)
+    monkeypatch.setattr(headline_verdict, "is_paper_scale", lambda profile: True)
+    (verdict,) = headline_section.verdicts(THREE)
+    assert verdict["verdict"] == "not run" and "at paper scale only" in verdict["reason"]
+    monkeypatch.setattr(HeadlineParams, "worlds", ())
     (verdict,) = headline_section.verdicts(THREE)
     assert verdict["verdict"] == "not run" and "none of its numbers" in verdict["reason"]
 
 
 def test_the_first_seed_decides(monkeypatch):
     """Not the best one: seed 1 has the paper's scores, seed 3, which comes first, has not."""
-    monkeypatch.setattr(headline_section, "is_paper_scale", lambda profile: True)
+    monkeypatch.setattr(headline_verdict, "is_paper_scale", lambda profile: True)
+    monkeypatch.setattr(HeadlineParams, "worlds", ())
     good, bad = real_records(), real_records(shift=-0.2)
     budgets = {"code_rl": "32K", "code_rl_long": "64K"}
     have = gathered(THREE)
@@ -368,16 +479,16 @@ def test_the_first_seed_decides(monkeypatch):
             for seed, found in ((3, first), (1, second))
         }
         changed = dataclasses.replace(have, records={"math": arms, "code": {}})
-        assert headline_section._verdicts(changed)[0]["verdict"] == word
+        assert headline_verdict.decided(changed)[0]["verdict"] == word
 
 
 def test_yarns_formula_by_hand():
     """Few enough pairs to work out: dim 8, theta 10, 64 positions."""
-    ramp, frequencies, scale = yarn_frequencies(dim=8, theta=10.0, positions=64, factor=4.0)
+    gamma, frequencies, scale = yarn_frequencies(dim=8, theta=10.0, positions=64, factor=4.0)
     plain = [10 ** (-i / 4) for i in range(4)]  # 1, 0.562, 0.316, 0.178 radians a token
     # 64 positions are 10.2, 5.7, 3.2 and 1.8 turns: none turns 32 times; once would be pair 4.03
-    assert ramp == pytest.approx([0, 1 / 5, 2 / 5, 3 / 5])
-    wanted = [p * (1 - r) + p / 4 * r for p, r in zip(plain, ramp, strict=True)]
+    assert gamma == pytest.approx([1, 4 / 5, 3 / 5, 2 / 5])
+    wanted = [p * (5 - i) / 5 + p / 4 * i / 5 for i, p in enumerate(plain)]
     assert frequencies == pytest.approx(wanted)
     assert scale == pytest.approx(1 + 0.1 * math.log(4))
 

@@ -13,9 +13,11 @@ from maths_rl_fakes import HOW, NUM_STEPS, finish
 
 from klearlib import params as parameters
 from klearlib.errors import ParameterError
+from klearlib.evaluate.scores import paired_difference
 from klearlib.experiments import (
     alpha_sweep,
     clipping,
+    curves,
     lm_loss_demos,
     soft_reward,
     zero_advantage,
@@ -23,6 +25,7 @@ from klearlib.experiments import (
 )
 from klearlib.experiments.publish import results_dir
 from klearlib.params import ZeroAdvantageParams
+from klearlib.report.style import series_style
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARAMS = ZeroAdvantageParams(seeds=[0, 1, 2], **HOW)
@@ -30,6 +33,9 @@ PARAMS = ZeroAdvantageParams(seeds=[0, 1, 2], **HOW)
 NOISE = np.random.default_rng(5).uniform(0.9, 1.1, size=(3, NUM_STEPS))
 # Straight lines, so that they lie apart from one another and not off their own line.
 LINES = np.stack([np.ones(NUM_STEPS), np.linspace(-1, 1, NUM_STEPS), np.linspace(1, -1, NUM_STEPS)])
+
+# Mean distance from the mean of the three, which each of them pulls to itself by a third.
+APART = np.abs(LINES - LINES.mean(axis=0)).mean() * (3 / 2) ** 0.5
 
 
 @pytest.fixture
@@ -150,10 +156,95 @@ def test_the_verdict_needs_better_and_steadier(project, ends, how, word):
     # An alternating swing lies almost whole off the straight line, the rise of 0.01 a step on it.
     assert over_steps["difference"] == pytest.approx(swings[0] - swings[1], abs=0.01)
     assert (over_steps["num_seeds"], over_steps["num_problems"]) == (3, 20)
-    gap = np.abs(LINES - LINES.mean(axis=0)).mean() * (
-        spread["no_filter"]["apart"] - spread["filter"]["apart"]
-    )
+    gap = APART * (spread["no_filter"]["apart"] - spread["filter"]["apart"])
     assert over_seeds["difference"] == pytest.approx(gap, abs=0.015)
+
+
+def test_p_values_are_corrected_by_holm_over_the_three(project):
+    finish_maths(0.0, BETTER, {"no_filter": {"swing": 0.051, "apart": 0.06}})
+    (verdict,) = zero_advantage_section.verdicts(PARAMS)
+    runs = zero_advantage.finished_maths(PARAMS)[0.0]
+    arms, seeds = ("filter", "no_filter"), [0, 1, 2]
+    score = [curves.last_scores(runs, arm, seeds, "math_a") for arm in arms]
+    rate = [curves.step_values(runs, arm, seeds, "rollout/correct_rate") for arm in arms]
+    pairs = {
+        "filter - no filter": score,
+        "over steps: no filter - filter": [np.abs(curves.off_the_line(r)) for r in rate[::-1]],
+        "over seeds: no filter - filter": [np.abs(curves.off_the_seeds(r)) for r in rate[::-1]],
+    }
+    plain = {name: paired_difference(*pair).p_value for name, pair in pairs.items()}
+    last, wanted = 0.0, {}
+    for times, name in zip((3, 2, 1), sorted(plain, key=plain.get), strict=True):
+        last = max(last, min(1.0, times * plain[name]))
+        wanted[name] = last
+    found = {each["name"]: each["p_holm"] for each in verdict["comparisons"]}
+    assert found == pytest.approx(wanted) and found != pytest.approx(plain)
+
+
+def test_no_number_of_seeds_is_worked_out_for_a_distance_from_their_mean(project):
+    finish_maths(0.0, BETTER)
+    (verdict,) = zero_advantage_section.verdicts(PARAMS)
+    steps = verdict["settle"].split("; ")
+    assert "over seeds: no filter - filter: at least 8 seeds" in steps and len(steps) >= 2
+
+
+def test_distances_from_the_seeds_mean_are_unbiased():
+    """Their mean square over independent runs is the runs' variance, 1, whatever the number."""
+    draws = np.random.default_rng(0)
+    for seeds in (2, 3, 8):
+        off = curves.off_the_seeds(draws.normal(size=(seeds, 200_000 // seeds)))
+        assert (off**2).mean() == pytest.approx(1, abs=0.02)
+    assert not curves.off_the_seeds(np.ones((1, 4))).any()
+
+
+def test_the_miniature_is_never_paper_scale(project, monkeypatch):
+    finish_maths(0.0, BETTER, STEADIER)
+    monkeypatch.setattr(zero_advantage_section, "is_paper_scale", lambda profile: True)
+    assert zero_advantage_section.verdicts(PARAMS)[0]["verdict"] == "direction"
+    monkeypatch.setattr(ZeroAdvantageParams, "worlds", ())
+    assert zero_advantage_section.verdicts(PARAMS)[0]["verdict"] == "reproduced"
+
+
+def test_a_third_arm_without_any_filter(project):
+    params = dataclasses.replace(PARAMS, soft_filters=["off", "advantage", "accuracy"])
+    arms = zero_advantage.code_arms(params)
+    ends = {"off": 0.5, "advantage": 0.75, "accuracy": 0.5}
+    for (arm, seed), stage in arms.items():
+        assert stage.params["settings"]["zero_advantage_filter"] == arm
+        finish(stage, end=ends[arm], turned=seed + len(arm), metrics=rates(seed))
+    table = zero_advantage_section.effect_table(params).set_index(["difference", "benchmark"])
+    found = table.loc[("advantage - no filter, soft code reward", "both")]
+    assert found["value"] == pytest.approx(0.25, abs=0.02) and found["seeds"] == 3
+    assert ("advantage - accuracy, soft code reward", "both") in table.index
+    assert set(zero_advantage_section.training_table(params)["arm"]) >= {
+        series_style(arm).label for arm in params.soft_filters
+    }
+
+
+def test_equal_differences_have_no_interval(project):
+    for (arm, seed), stage in zero_advantage.maths_arms(PARAMS)[0.0].items():
+        finish(stage, end=BETTER[arm], turned=seed, metrics=rates(seed))
+    table = zero_advantage_section.effect_table(PARAMS).set_index("benchmark")
+    assert table.loc["both", "value"] == pytest.approx(0.25)
+    assert table.loc["both", "interval_over"] == "none" and np.isnan(table.loc["both", "low"])
+
+
+def test_the_training_table_has_each_metric_in_its_column(project):
+    counts = {
+        "train/num_tokens": 200,
+        "train/num_updates": 7,
+        "rollout/groups_trained": 5,
+        "rollout/groups_all_correct": 2,
+        "rollout/groups_all_wrong": 1,
+        "train/grad_norm": 0.25,
+        "train/positive_tokens": 50,
+    }
+    for (_, seed), stage in zero_advantage.maths_arms(PARAMS)[0.0].items():
+        finish(stage, end=0.5, turned=seed, metrics=lambda step: counts)
+    row = zero_advantage_section.training_table(PARAMS).iloc[0]
+    names = ["tokens", "updates", "groups_trained", "all_correct", "all_wrong", "grad_norm"]
+    assert row[names].tolist() == pytest.approx([200, 7, 5, 2, 1, 0.25])
+    assert row["positive_share"] == pytest.approx(0.25)
 
 
 def test_the_claim_is_decided_at_alpha_0_alone(project):
@@ -195,9 +286,7 @@ def test_the_reward_table_keeps_both_means_apart(project):
     assert row["trained_first_fifth"] == pytest.approx(-0.1)
     assert row["all_last_fifth"] == pytest.approx(2 * (0.3 + 0.01 * 18.5 + 0.05 / 3) - 1, abs=0.03)
     assert row["correct_off_line"] == pytest.approx(0.05, abs=0.006)
-    assert row["correct_off_seeds"] == pytest.approx(
-        0.05 * np.abs(LINES - LINES.mean(axis=0)).mean(), abs=0.01
-    )
+    assert row["correct_off_seeds"] == pytest.approx(0.05 * APART, abs=0.01)
     paper = table.loc[("paper, Fig. 5b", "with filter")]
     assert paper["trained_off_line"] == pytest.approx(0.0442, abs=5e-4)
     assert np.isnan(paper["correct_off_seeds"])

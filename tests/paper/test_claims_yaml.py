@@ -39,6 +39,20 @@ def test_all_fourteen_claims_with_their_notebook_and_kind():
         assert entry.paper_text() and entry.section and entry.shown
 
 
+def test_distances_in_another_unit_than_the_papers_have_no_difference_of_the_paper():
+    """C12: the paper's are of a reward without a scale, ours of the rate correct."""
+    entry = next(entry for entry in claims() if entry.id == "C12")
+    papers = {comparison.name: comparison.paper for comparison in entry.comparisons}
+    assert papers == {
+        "filter - no filter": 0.007,
+        "over steps: no filter - filter": None,
+        "over seeds: no filter - filter": None,
+    }
+    printed = {number.what: number.value for number in entry.paper}
+    assert printed["filter, mean distance of the reward from a straight line"] == 0.044
+    assert any("another unit" in note for note in entry.notes)
+
+
 def test_only_the_clipping_orders_need_power_and_it_is_a_thousandth_of_the_tokens():
     by_id = {entry.id: entry for entry in claims()}
     assert {entry.id for entry in claims() if entry.power} == {"C1", "C2"}

@@ -210,8 +210,9 @@ def test_the_plotted_rewards_are_not_steadier_with_the_filter():
     assert len(common) == 2 * 70
     shown = [spreads["adv=0 Filter"], spreads["w/o adv=0 Filter"]]
     assert [n.value for n in claim("C12").paper[3:]] == pytest.approx(shown, abs=5e-4)
+    assert shown[0] > shown[1]
     _, over_steps, over_seeds = claim("C12").comparisons
-    assert over_steps.paper == pytest.approx(shown[1] - shown[0], abs=1e-3)
+    assert over_steps.paper is None, "a reward without a scale, not the rate correct"
     assert over_seeds.paper is None
 
 
