@@ -46,7 +46,7 @@ _EQUATIONS = (
 
 
 def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
-    """YaRN in two real configs against its formula; see `headline_yarn.yarn_demo`."""
+    """YaRN in two configs against its formula; see `headline_yarn.yarn_demo`."""
     return headline_yarn.yarn_demo(params)
 
 
@@ -129,7 +129,7 @@ def publish(params: HeadlineParams) -> Path:
             "pipeline": (headline_tables.pipeline_table(have), "What goes through the pipeline."),
             "yarn_demo": (
                 yarn_demo(params),
-                "YaRN's rotary frequencies in two real configs, against the formula.",
+                "YaRN's rotary frequencies in two configs, against the formula.",
             ),
         },
         verdicts=headline_verdict.decided(have),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,22 +42,26 @@ def yarn_frequencies(
 
 
 def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
-    """Qwen3-8B's rotary positions and the miniature's, stretched in their real configs, against
-    the formula.
+    """The rotary positions of Qwen3-8B-Base and of the miniature, stretched in configs of their
+    geometry, against the formula.
 
     `change_at_64` is the largest change, in radians, of the angle between two tokens 64 apart, a
     distance that needs no longer budget: the factor is static. `logits_factor` multiplies every
     attention logit, at any distance.
     """
     import pandas as pd
-    from transformers import Qwen3Config
-    from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
-    from klearlib.policy.load import with_yarn
+    with warnings.catch_warnings():
+        # Without ipywidgets its progress bars warn into the notebook, with a path of the machine.
+        warnings.simplefilter("ignore")
+        from transformers import Qwen3Config
+        from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+
+        from klearlib.policy.load import with_yarn
 
     joint = joint_miniature(params.profile)
     geometries = {
-        "Qwen3-8B": (128, 1.0e6, 32768),
+        "Qwen3-8B-Base": (128, 1.0e6, 32768),
         "the miniature": (joint.head_dim, 1.0e4, joint.max_positions),
     }
     rows = []

@@ -496,7 +496,7 @@ def test_yarns_formula_by_hand():
 def test_the_real_configs_follow_the_formula():
     found = headline_section.yarn_demo(HeadlineParams()).set_index("model")
     assert (found["largest_error"] < 1e-6).all()
-    large = found.loc["Qwen3-8B"]
+    large = found.loc["Qwen3-8B-Base"]
     assert large["with_yarn"] == 81920 and large["kept"] + large["mixed"] + large["divided"] == 64
     assert large["logits_factor"] == pytest.approx((1 + 0.1 * math.log(2.5)) ** 2)
 
