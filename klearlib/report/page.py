@@ -27,7 +27,7 @@ from klearlib.report.state_view import state_view
 from klearlib.report.verdicts import is_paper_scale
 from klearlib.run.files import write_text
 
-MAX_FIGURE_BYTES = 450_000
+MAX_FIGURE_BYTES = 400_000
 """Budget of the figures inside the page, which keeps the whole of a profile below 5 MB."""
 
 BELOW_PAPER_SCALE = (

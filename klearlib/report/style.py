@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 PAPER_DASH = (0, (4, 1.6))
 """matplotlib's dash pattern of every curve that the paper printed."""
 
-PNG_DPI = 96
+PNG_DPI = 84
 """Dots per inch of a published png: 1080 pixels across a wide figure. The svg is sharp at any
 size."""
 
-NOTEBOOK_DPI = 80
+NOTEBOOK_DPI = 70
 """Dots per inch in an executed notebook, which shows a figure in a column of about 900 pixels."""
 
 _BLUE, _VERMILION, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#4D4D4D"
