@@ -20,7 +20,7 @@ PAPER_DASH = (0, (4, 1.6))
 """matplotlib's dash pattern of every curve that the paper printed."""
 
 PNG_DPI = 84
-"""Dots per inch of a published png: 1080 pixels across a wide figure. The svg is sharp at any
+"""Dots per inch of a published png: some 950 pixels across a wide figure. The svg is sharp at any
 size."""
 
 NOTEBOOK_DPI = 70
