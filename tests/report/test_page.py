@@ -18,7 +18,7 @@ from klearlib.params import NOTEBOOKS
 from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
 from klearlib.report.forest import forest_plot
 from klearlib.report.mathml import to_mathml
-from klearlib.report.page import build_report
+from klearlib.report.page import MAX_FIGURE_BYTES, build_report
 from klearlib.report.verdicts import WORDS
 
 VOID = {"meta", "img", "br", "hr"}
@@ -91,7 +91,12 @@ def test_the_page_is_one_file_without_script_or_network(full):
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.elements}
     assert "//" not in re.sub(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+", "", text)
     assert not [key for _, attrs in page.elements for key in attrs if key.startswith("on")]
-    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.all("img"))
+    sources = [image["src"] for image in page.all("img")]
+    embedded = [source for source in sources if source.startswith("data:image/svg+xml;base64,")]
+    assert embedded and sum(map(len, embedded)) <= MAX_FIGURE_BYTES
+    # The largest, which would be more than the budget, are the files beside the page.
+    beside = [source for source in sources if source not in embedded]
+    assert all(source.endswith(".svg") and (full.parent / source).is_file() for source in beside)
 
 
 def test_links_and_anchors_lead_somewhere(full):
