@@ -33,6 +33,7 @@ NEEDED = {
     "pyarrow": "pyarrow",
     "matplotlib": "matplotlib",
     "papermill": "papermill",
+    "pillow": "PIL",
     "nbclient": "nbclient",
     "nbconvert": "nbconvert",
     "nbformat": "nbformat",
