@@ -404,13 +404,15 @@ def test_nothing_outlives_the_parent(tier, way):
     )
     with parent:
         worker = int(parent.stdout.readline())
+        if way != "exit":
+            # Worker, keeper, fork server, the program's process and its child; on a busy machine
+            # the last comes late.
+            wait_until(lambda: len(descendants(worker)) == 4)
         family = [worker, *descendants(worker)]
         if way != "exit":
-            assert (
-                len(family) == 5
-            )  # worker, keeper, fork server, the program's process and its child
             parent.send_signal(signal.SIGKILL if way == "kill" else signal.SIGINT)
         parent.wait(timeout=10)
+    assert way == "exit" or len(family) == 5
     assert wait_until(lambda: not any(map(is_running, family)))
     assert wait_until(lambda: folders() <= before)
 
