@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,6 +151,16 @@ def last_scores(runs: Runs, series: str, seeds: list[int], benchmark: str) -> np
         steps = evaluations(runs[series, seed], benchmark)
         rows.append(load_record(steps[max(steps)]).correct.mean(axis=1))
     return np.array(rows)
+
+
+def problem_scores(
+    runs: Runs, series: str, seeds: list[int], benchmarks: Iterable[str]
+) -> np.ndarray:
+    """float [seeds, problems of all benchmarks]; they have equally many, so the mean over problems
+    is the mean over benchmarks."""
+    parts = [last_scores(runs, series, seeds, name) for name in benchmarks]
+    assert len({part.shape for part in parts}) == 1
+    return np.concatenate(parts, axis=1)
 
 
 def common_seeds(runs: Runs, series: list[str]) -> list[int]:

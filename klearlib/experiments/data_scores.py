@@ -165,11 +165,8 @@ def common_notes(params, *, arms_text: str) -> list[str]:
 
 
 def problem_scores(runs: Runs, series: str, seeds: list[int], domain: str) -> np.ndarray:
-    """float [seeds, problems of all benchmarks]; they have equally many, so the mean over problems
-    is the mean over benchmarks."""
-    parts = [curves.last_scores(runs, series, seeds, name) for name in BENCHMARKS[domain]]
-    assert len({part.shape for part in parts}) == 1
-    return np.concatenate(parts, axis=1)
+    """`curves.problem_scores` of the benchmarks of a domain."""
+    return curves.problem_scores(runs, series, seeds, BENCHMARKS[domain])
 
 
 def _mean(scores: Iterable[np.ndarray]) -> np.ndarray:

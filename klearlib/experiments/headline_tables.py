@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.evaluate import scores
-from klearlib.experiments.data_scores import card_of
+from klearlib.experiments import data_scores
 from klearlib.experiments.headline import DOMAIN_WORDS, DOMAINS, MODELS
 from klearlib.experiments.headline_scores import (
     Gathered,
@@ -31,19 +31,12 @@ COLUMNS = {
     "code_b": "LCB V6 avg@8",
 }
 """Benchmark of the miniature -> column of Table 1 that it stands for."""
-TITLES = {
-    "math_a": "maths A",
-    "math_b": "maths B",
-    "math_c": "maths C",
-    "code_a": "code A",
-    "code_b": "code B",
-}
+_TITLES = data_scores.TITLES | {"math_c": "maths C"}
+TITLES = {name: _TITLES[name] for name in COLUMNS}
 PAPER_TITLES = {
-    "math_a": "AIME 2024",
-    "math_b": "AIME 2025",
+    **data_scores.BENCHMARKS["math"],
     "math_c": "HMMT 2025",
-    "code_a": "LiveCodeBench V5",
-    "code_b": "LiveCodeBench V6",
+    **data_scores.BENCHMARKS["code"],
 }
 LONGER_ROW = "w/ 64K Inference Budget"
 LONG_CHAINS = "right long SFT chains made by the suite"
@@ -207,16 +200,21 @@ def pipeline_table(have: Gathered) -> pd.DataFrame:
 
     made, rows = have.made, []
     for domain, word in DOMAIN_WORDS.items():
-        sources = card_of(made.curated[domain])
-        chosen = card_of(made.selections[domain])
-        pool = card_of(made.pools[domain])
+        sources = data_scores.card_of(made.curated[domain])
+        chosen = data_scores.card_of(made.selections[domain])
+        pool = data_scores.card_of(made.pools[domain])
         filtered = "majority of the teacher's responses" if domain == "math" else "trusted tests"
         rows += [
             [f"{word}: curated sources", *_flow(sources and list(sources["sources"].values()))],
             [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])],
         ]
         if domain == "math":
-            rows.append([f"{word}: {LONG_CHAINS}", *_long_chains(card_of(made.stages["examples"]))])
+            rows.append(
+                [
+                    f"{word}: {LONG_CHAINS}",
+                    *_long_chains(data_scores.card_of(made.stages["examples"])),
+                ]
+            )
         rows.append([f"{word}: RL problems, {filtered}", *_flow(pool and [pool])])
     return pd.DataFrame(rows, columns=["data", "read", "kept"])
 

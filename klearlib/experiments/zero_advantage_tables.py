@@ -181,8 +181,9 @@ def _row(name: str, benchmarks, signed, paper: float = float("nan")) -> list[lis
     )
     if not seeds:
         return []
+    scores = curves.problem_scores
     total = sum(
-        sign * (_scores(runs, a, seeds, benchmarks) - _scores(runs, b, seeds, benchmarks))
+        sign * (scores(runs, a, seeds, benchmarks) - scores(runs, b, seeds, benchmarks))
         for runs, a, b, sign in signed
     )
     found = score_tables.difference(total, np.zeros_like(total))
@@ -190,11 +191,6 @@ def _row(name: str, benchmarks, signed, paper: float = float("nan")) -> list[lis
     where = titles[benchmarks[0]] if len(benchmarks) == 1 else "both"
     interval = [found.low, found.high, found.interval_over]
     return [[name, where, *total.shape, found.value, *interval, paper]]
-
-
-def _scores(runs: Runs, series: str, seeds: list[int], benchmarks) -> np.ndarray:
-    parts = [curves.last_scores(runs, series, seeds, name) for name in benchmarks]
-    return np.concatenate(parts, axis=1)
 
 
 def _paper_difference() -> float:
