@@ -3,21 +3,23 @@
 
 PROFILE ?= mini
 KLEAR_VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python3.13)
 READY = $(KLEAR_VENV)/.klear-ready
 VENV_PYTHON = $(KLEAR_VENV)/bin/python
 KLEAR = exec $(VENV_PYTHON) -m klearlib.cli
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help reproduce plan report doctor test lab
+.PHONY: help reproduce plan report doctor test test-gpu test-vllm vllm-tests lab
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05"    numbers of notebooks'
 	@echo 'WORKERS=0      stages at once              JOBS=0       notebooks at once'
 	@echo 'PYTHON=        interpreter for the set-up  KLEAR_VENV=  folder of the environment (.venv)'
+	@echo 'VLLM_VENV=     that of test-vllm (.venv-vllm)'
 	@echo 'ARGS=          passed on to klear or pytest'
 
 reproduce: $(READY)  ## run what is not cached of a profile, and write its report
@@ -35,6 +37,15 @@ doctor: $(READY)  ## what this machine has and lacks
 test: $(READY)  ## the tests
 	@exec $(VENV_PYTHON) -m pytest $(ARGS)
 
+test-gpu: $(READY)  ## the tests of an NVIDIA GPU
+	@exec $(VENV_PYTHON) -m pytest -m gpu $(ARGS)
+
+test-vllm:  ## the tests of the vLLM engine on a CPU, in an environment of its own (Linux)
+	@exec $(MAKE) --no-print-directory KLEAR_VENV="$(VLLM_VENV)" BESIDE=requirements-vllm.lock vllm-tests
+
+vllm-tests: $(READY)
+	@CUDA_VISIBLE_DEVICES= VLLM_CPU_KVCACHE_SPACE=1 exec $(VENV_PYTHON) -m pytest tests/engine_vllm $(ARGS)
+
 lab: $(READY)  ## JupyterLab on the notebooks
 	@exec $(VENV_PYTHON) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
@@ -43,12 +54,14 @@ ifneq ($(shell test -x $(VENV_PYTHON) && echo works),works)
 .PHONY: $(READY)
 endif
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock $(BESIDE) pyproject.toml
 	@$(SHELL) -c "$$SET_UP"
 
 # The marker of a finished set-up is removed first and written last, so an interrupted one starts
 # over. A torch of the locked version in the chosen interpreter is lent to the environment by a .pth
 # line behind all that the environment has of its own: it is large, and a server's fits its GPUs.
+# A second lock, BESIDE, adds to requirements.lock, and what it names comes in its version; it is
+# installed as it stands, without what its entries ask for but do not need here.
 define SET_UP
 set -eu
 venv="$(KLEAR_VENV)"
@@ -93,9 +106,11 @@ fi
 pip() { "$$python" -m pip --disable-pip-version-check "$$@"; }
 site=$$("$$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 rm -f "$$site/klear_lent_torch.pth"
+beside="$(BESIDE)"
+awk -F== 'FILENAME != "requirements.lock" { named[$$1] = 1; print; next }
+$$1 != "torch" && !($$1 in named)' $$beside requirements.lock >"$$venv/without_torch.lock"
 if [ -n "$$lent" ]; then
   say "using torch $$locked_torch of $$chosen"
-  grep -v '^torch==' requirements.lock >"$$venv/without_torch.lock"
   pip install --no-deps -r "$$venv/without_torch.lock"
   printf '%s\n' "$$lent" >"$$site/klear_lent_torch.pth"
   if ! torch_folder "$$python" >/dev/null; then
@@ -104,7 +119,12 @@ if [ -n "$$lent" ]; then
     lent=
   fi
 fi
-[ -n "$$lent" ] || pip install -r requirements.lock
+if [ -z "$$lent" ] && [ -n "$$beside" ]; then
+  pip install "torch==$$locked_torch"
+  pip install --no-deps -r "$$venv/without_torch.lock"
+elif [ -z "$$lent" ]; then
+  pip install -r requirements.lock
+fi
 pip install --quiet --no-deps --no-build-isolation --editable .
 touch "$(READY)"
 endef

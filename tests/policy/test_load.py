@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from klearlib.errors import DamagedEntry, KlearError, MissingAsset
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.miniature.tokenizer import train_tokenizer
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
 
@@ -95,6 +95,14 @@ def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     assert "\n" not in str(error.value)
 
 
-def test_cpu_forward_is_not_autocast(tiny_policy):
-    with autocast("cpu"):
-        assert tiny_policy(input_ids=torch.arange(5)[None]).logits.dtype == torch.float32
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16")])
+def test_precision_of_a_forward_pass(tiny_policy, precision, dtype):
+    with autocast("cpu", precision):
+        logits = tiny_policy(input_ids=torch.arange(5)[None]).logits
+    assert logits.dtype == getattr(torch, dtype)
+    assert {weight.dtype for weight in tiny_policy.parameters()} == {torch.float32}
+
+
+def test_another_precision_is_refused():
+    with pytest.raises(ParameterError, match="precision must be 'fp32' or 'bf16', got 'fp16'"):
+        autocast("cpu", "fp16")

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from klearlib.errors import KlearError
+from klearlib.policy.drawing import SamplingSettings, cut, penalised
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.logprobs import token_logprobs
-from klearlib.policy.sampling import SamplingSettings, _cut, _penalised, sample_groups
+from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 
 # Prompts of different length, not sorted by it.
@@ -41,11 +42,11 @@ def full_logprobs(policy, response, temperature: float = 1.0) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "cuts"),
-    [(1.0, {}), (0.6, {}), (0.8, {"top_p": 0.9, "top_k": 20}), (1.7, {"batch_rows": 4})],
+    ("temperature", "cuts", "batch_rows"),
+    [(1.0, {}, 1024), (0.6, {}, 1024), (0.8, {"top_p": 0.9, "top_k": 20}, 1024), (1.7, {}, 4)],
 )
 def test_recorded_log_probabilities_are_the_trainers(
-    ending_policy, tiny_tokenizer, temperature, cuts
+    ending_policy, tiny_tokenizer, temperature, cuts, batch_rows
 ):
     groups = sample_groups(
         ending_policy,
@@ -53,6 +54,7 @@ def test_recorded_log_probabilities_are_the_trainers(
         PROBLEMS,
         group_size=4,
         settings=how(temperature=temperature, **cuts),
+        batch_rows=batch_rows,
     )
     lengths = {len(response.token_ids) for group in groups for response in group}
     assert len(lengths) > 3, "the test needs responses that leave the batch at different times"
@@ -139,7 +141,7 @@ HAND = torch.tensor([[0.125, 0.5, 0.125 / 2, 0.25, 0.125 / 2]])
 )
 def test_cuts_are_exact_on_a_distribution_by_hand(cuts, kept):
     two = torch.cat([HAND, HAND.flip(1)])
-    found = _cut(two, how(**cuts))
+    found = cut(two, how(**cuts))
     expected = torch.zeros(5)
     expected[kept] = HAND[0, kept]
     assert torch.equal(found, torch.stack([expected, expected.flip(0)]))
@@ -201,7 +203,12 @@ def test_same_seed_same_responses(ending_policy, tiny_tokenizer):
 @pytest.mark.parametrize("batch_rows", [1, 6, 7, 1024])
 def test_any_batch_size_draws_whole_groups(ending_policy, tiny_tokenizer, batch_rows):
     groups = sample_groups(
-        ending_policy, tiny_tokenizer, PROBLEMS, group_size=3, settings=how(batch_rows=batch_rows)
+        ending_policy,
+        tiny_tokenizer,
+        PROBLEMS,
+        group_size=3,
+        settings=how(),
+        batch_rows=batch_rows,
     )
     assert [len(group) for group in groups] == [3] * len(PROBLEMS)
     for group in groups:
@@ -218,7 +225,6 @@ def test_any_batch_size_draws_whole_groups(ending_policy, tiny_tokenizer, batch_
         {"top_p": 1.01},
         {"top_k": -1},
         {"max_tokens": 0},
-        {"batch_rows": 0},
         {"repetition_penalty": 0.0},
         {"repetition_penalty": float("inf")},
         {"repetition_penalty": float("nan")},
@@ -229,10 +235,21 @@ def test_bad_settings_are_refused(change):
         how(**change)
 
 
-@pytest.mark.parametrize(("problems", "group_size"), [([], 2), (PROBLEMS, 0)])
-def test_nothing_to_sample_is_refused(tiny_policy, tiny_tokenizer, problems, group_size):
+@pytest.mark.parametrize(
+    ("problems", "group_size", "batch_rows"), [([], 2, 8), (PROBLEMS, 0, 8), (PROBLEMS, 2, 0)]
+)
+def test_nothing_to_sample_is_refused(
+    tiny_policy, tiny_tokenizer, problems, group_size, batch_rows
+):
     with pytest.raises(ValueError, match="group_size"):
-        sample_groups(tiny_policy, tiny_tokenizer, problems, group_size=group_size, settings=how())
+        sample_groups(
+            tiny_policy,
+            tiny_tokenizer,
+            problems,
+            group_size=group_size,
+            settings=how(),
+            batch_rows=batch_rows,
+        )
 
 
 def test_record_holds_every_setting():
@@ -242,7 +259,6 @@ def test_record_holds_every_setting():
         "top_k": 0,
         "max_tokens": 12,
         "seed": 3,
-        "batch_rows": 1024,
         "repetition_penalty": 1.0,
     }
 
@@ -263,8 +279,8 @@ def test_more_positions_than_the_model_has_are_refused(tiny_policy, tiny_tokeniz
 def test_penalty_divides_what_is_positive_and_multiplies_what_is_not():
     logits = torch.tensor([[3.0, -3.0, 0.0, 3.0, -3.0]])
     seen = torch.tensor([[True, True, True, False, False]])
-    assert _penalised(logits, seen, 1.5).tolist() == [[2.0, -4.5, 0.0, 3.0, -3.0]]
-    assert torch.equal(_penalised(logits, seen, 1.0), logits)
+    assert penalised(logits, seen, 1.5).tolist() == [[2.0, -4.5, 0.0, 3.0, -3.0]]
+    assert torch.equal(penalised(logits, seen, 1.0), logits)
 
 
 def penalised_logits(policy, held: tuple[int, ...], penalty: float) -> torch.Tensor:
@@ -346,3 +362,14 @@ def test_a_tokenizer_without_padding_draws_the_same(ending_policy, tiny_tokenize
             for tokenizer in (bare, tiny_tokenizer)
         )
         assert found == expected
+
+
+@pytest.mark.parametrize("cuts", [{}, {"temperature": 0.6, "top_p": 0.95, "top_k": 20}])
+def test_logits_that_are_no_numbers_are_an_error_and_no_wrong_response(
+    tiny_policy, tiny_tokenizer, cuts
+):
+    damaged = copy.deepcopy(tiny_policy)
+    with torch.no_grad():
+        damaged.get_output_embeddings().weight[7] = float("nan")
+    with pytest.raises(KlearError, match="logits that are no numbers: its weights are damaged"):
+        sample_groups(damaged, tiny_tokenizer, PROBLEMS, group_size=2, settings=how(**cuts))

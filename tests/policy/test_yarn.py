@@ -8,8 +8,9 @@ import torch
 from transformers import GPT2Config, Qwen3Config, Qwen3ForCausalLM
 
 from klearlib.errors import MissingAsset, ParameterError
+from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy, save_policy, with_yarn
-from klearlib.policy.sampling import SamplingSettings, sample_groups
+from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 
 FAST, SLOW = 32, 1

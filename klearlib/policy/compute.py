@@ -1,0 +1,86 @@
+"""How a stage computes: who samples, in which precision, in how large parts. Never what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klearlib.errors import ParameterError
+
+ENGINES = ("transformers", "vllm")
+PRECISIONS = ("fp32", "bf16")
+ATTENTIONS = ("sdpa", "eager", "flash_attention_2")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The fields of ``params/<profile>/compute.yaml`` as a stage gets them.
+
+    engine: who samples. precision: of the forward pass, by autocast; weights, gradients and the
+    state of AdamW are float32 throughout. attention: of transformers.
+    batch_rows: responses that are decoded together. micro_batch_tokens: padded tokens of one
+    forward and backward pass, 0 for as many as the memory holds. pack_tokens: length of a row that
+    holds several sequences, None for one a row. gradient_checkpointing: compute each layer's
+    activations again in the backward pass instead of keeping them.
+    tensor_parallel, gpu_memory_share: GPUs of one vLLM engine, and the share of each one's memory
+    that it may take while it samples.
+
+    Raises ParameterError for a value out of range, for a packed row that is longer than a
+    micro-batch, or for transformers on several GPUs.
+    """
+
+    engine: str
+    precision: str
+    attention: str
+    batch_rows: int
+    micro_batch_tokens: int
+    pack_tokens: int | None
+    gradient_checkpointing: bool
+    tensor_parallel: int
+    gpu_memory_share: float
+
+    def __post_init__(self) -> None:
+        for name, words in (
+            ("engine", ENGINES),
+            ("precision", PRECISIONS),
+            ("attention", ATTENTIONS),
+        ):
+            if getattr(self, name) not in words:
+                raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+        for name, least in (("batch_rows", 1), ("micro_batch_tokens", 0), ("tensor_parallel", 1)):
+            if getattr(self, name) < least:
+                raise ParameterError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.pack_tokens is not None and self.pack_tokens < 1:
+            raise ParameterError(f"pack_tokens must be at least 1, got {self.pack_tokens}")
+        if self.pack_tokens is not None and 0 < self.micro_batch_tokens < self.pack_tokens:
+            raise ParameterError(
+                f"pack_tokens {self.pack_tokens} exceeds micro_batch_tokens "
+                f"{self.micro_batch_tokens}: a packed row must fit into a micro-batch"
+            )
+        if self.engine != "vllm" and self.tensor_parallel > 1:
+            raise ParameterError(
+                f"tensor_parallel {self.tensor_parallel} is for engine vllm: give 1"
+            )
+        if not 0 < self.gpu_memory_share <= 0.95:
+            raise ParameterError(
+                f"gpu_memory_share must be above 0 and at most 0.95, got {self.gpu_memory_share}"
+            )
+
+
+def local_compute(precision: str = "fp32", **changes) -> Compute:
+    """Compute of a small model in this process, for scripts and trials: transformers, padded rows.
+
+    >>> local_compute(batch_rows=64).batch_rows
+    64
+    """
+    values = {
+        "engine": "transformers",
+        "precision": precision,
+        "attention": "sdpa",
+        "batch_rows": 1024,
+        "micro_batch_tokens": 16384,
+        "pack_tokens": None,
+        "gradient_checkpointing": False,
+        "tensor_parallel": 1,
+        "gpu_memory_share": 0.5,
+    }
+    return Compute(**values | changes)

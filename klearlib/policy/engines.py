@@ -1,0 +1,113 @@
+"""Who samples: one interface, two engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from klearlib.policy.compute import Compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.load import load_policy
+from klearlib.policy.sampling import sample_groups
+from klearlib.records import Problem, Response
+
+
+class Engine(Protocol):
+    """What draws the responses of a policy.
+
+    Seeds, end tokens, truncation and the log-probabilities of `Response` mean the same in all
+    engines; that the same seed gives the same responses holds for each engine alone.
+
+    setting: what a sampling record says of the engine, ``engine`` and ``precision``.
+    num_restarts: how often an engine process died and was started again.
+    """
+
+    tokenizer: object
+    setting: dict[str, str]
+    num_restarts: int
+
+    def sample_groups(
+        self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
+    ) -> list[list[Response]]:
+        """G responses to each problem; see `klearlib.policy.sampling.sample_groups`."""
+
+    def wake(self) -> None:
+        """Be ready to sample, with the weights that the trainer's model has now."""
+
+    def sleep(self) -> None:
+        """Give back the memory that training needs."""
+
+    def close(self) -> None:
+        """End what the engine started."""
+
+
+class TransformersEngine:
+    """The engine in this process: the weights are the trainer's own, so there is nothing to hand
+    over and nothing to give back."""
+
+    num_restarts = 0
+
+    def __init__(self, model, tokenizer, compute: Compute):
+        self.tokenizer = tokenizer
+        self.setting = {"engine": compute.engine, "precision": compute.precision}
+        self._model, self._compute = model, compute
+
+    def sample_groups(
+        self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
+    ) -> list[list[Response]]:
+        return sample_groups(
+            self._model,
+            self.tokenizer,
+            problems,
+            group_size=group_size,
+            settings=settings,
+            precision=self._compute.precision,
+            batch_rows=self._compute.batch_rows,
+        )
+
+    def wake(self) -> None:
+        self._model.eval()
+
+    def sleep(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def open_engine(
+    path: str | Path,
+    *,
+    compute: Compute,
+    model=None,
+    tokenizer=None,
+    yarn_factor: float | None = None,
+    yarn_original: int | None = None,
+) -> Iterator[Engine]:
+    """The engine that `compute` names, closed at the end of the context.
+
+    Args:
+        path: the model, a local folder or a hub id.
+        model, tokenizer: the trainer's, loaded from `path`, whose weights are sampled from; None
+            where nothing is trained.
+        yarn_factor, yarn_original: see `klearlib.policy.load.with_yarn`.
+
+    Raises:
+        MissingAsset: no such model, or the engine is not installed.
+    """
+    stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
+    if compute.engine == "vllm":
+        from klearlib.policy.vllm_engine import VLLMEngine
+
+        engine: Engine = VLLMEngine(
+            path, compute=compute, model=model, tokenizer=tokenizer, **stretched
+        )
+    else:
+        if model is None:
+            model, tokenizer = load_policy(path, attention=compute.attention, **stretched)
+        engine = TransformersEngine(model, tokenizer, compute)
+    try:
+        yield engine
+    finally:
+        engine.close()

@@ -1,0 +1,158 @@
+"""How a run cuts its forward and backward passes, and what it does where the memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from klearlib.errors import KlearError
+from klearlib.policy.compute import Compute
+from klearlib.policy.fused_norm import fused_norms
+from klearlib.policy.memory import choose_micro_batch_tokens
+from klearlib.policy.probes import reads_lines, require_plain_head
+from klearlib.policy.token_line import in_one_line
+
+T = TypeVar("T")
+
+# What torch's CPU allocator, CUDA and its libraries say; torch's allocator of a GPU has an
+# exception of its own.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
+@dataclass
+class Passes:
+    """The parts in which a run computes. It lives as long as the run: where the memory ran out
+    once, the parts stay smaller.
+
+    micro_batch_tokens: padded tokens of one forward and backward pass, None for no limit.
+    precision, pack_tokens: see `klearlib.policy.compute.Compute`. one_row: packed rows of a pass
+    are joined into one, for varlen kernels. one_line: sequences go through the model as
+    `klearlib.policy.token_line`. recompute: activations are computed again in the backward pass.
+    parts_count: the objective depends on how a batch is cut, so that no part may become smaller.
+    num_halvings: how often the memory ran out so far.
+    """
+
+    micro_batch_tokens: int | None
+    precision: str
+    pack_tokens: int | None = None
+    one_row: bool = False
+    one_line: bool = False
+    recompute: bool = False
+    parts_count: bool = False
+    num_halvings: int = 0
+
+    @contextmanager
+    def computing(self, model) -> Iterator[None]:
+        """Around forward and backward passes of training, which differ from those of sampling."""
+        layers = [x for x in model.modules() if isinstance(x, GradientCheckpointingLayer)]
+        resting = [layer for layer in layers if self.recompute and not layer.training]
+        hooks = []
+        for layer in resting:
+            # transformers asks the layer whether it trains before it computes it. While it is
+            # computed it does not: it may have a dropout of its own.
+            layer.training = True
+            hooks.append(layer.register_forward_pre_hook(_rest))
+            hooks.append(layer.register_forward_hook(_train, always_call=True))
+        try:
+            with fused_norms(model), in_one_line(model) if self.one_line else nullcontext():
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for layer in resting:
+                layer.training = False
+
+    def fitting(self, attempt: Callable[[], T], *, row_tokens: Sequence[int]) -> T:
+        """What `attempt` returns, after as many halvings of `micro_batch_tokens` as it takes.
+
+        Args:
+            attempt: computes one whole batch from the start, cut by `micro_batch_tokens`; what an
+                attempt that failed has left behind is thrown away by the next.
+            row_tokens: of the rows that it may put together.
+
+        Raises:
+            KlearError: a row does not fit alone, or the parts may not become smaller.
+        """
+        while True:
+            try:
+                return attempt()
+            except (RuntimeError, MemoryError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                said = (str(error).splitlines() or [type(error).__name__])[0]
+            # Only here, where the failed pass is no longer held by the exception, is its memory
+            # free.
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            self._halve(sorted(row_tokens), said)
+
+    def _halve(self, rows: Sequence[int], said: str) -> None:
+        """`rows` by rising length: no part holds two where the two shortest do not fit."""
+        if self.parts_count:
+            raise KlearError(
+                f"out of memory ({said}), and the objective depends on micro_batch_tokens: set "
+                "loss_denominator and lm_normalizer to mini_batch, or lower micro_batch_tokens"
+            )
+        now = self.micro_batch_tokens or len(rows) * rows[-1]
+        if len(rows) < 2 or 2 * rows[1] > now:
+            what = "pack_tokens" if self.pack_tokens else "max_new_tokens or max_positions"
+            raise KlearError(
+                f"out of memory with a row of {rows[-1]} tokens at most alone in a pass ({said}): "
+                f"set gradient_checkpointing: true or precision: bf16, or lower {what}"
+            )
+        self.micro_batch_tokens = now // 2
+        self.num_halvings += 1
+
+
+def plan_passes(model, compute: Compute, *, parts_count: bool = False) -> Passes:
+    """The passes of a run over `model`, planned before the state of a checkpoint takes memory.
+
+    `micro_batch_tokens` 0 takes as many as the memory holds, see
+    `klearlib.policy.memory.choose_micro_batch_tokens`. parts_count: see `Passes`.
+
+    Raises:
+        KlearError: `klearlib.policy.logprobs` does not compute this model's log-probabilities.
+    """
+    # The varlen kernels have no float32.
+    require_plain_head(model, precision="bf16" if wants_one_row(model) else "fp32")
+    if compute.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return Passes(
+        micro_batch_tokens=compute.micro_batch_tokens
+        or choose_micro_batch_tokens(model, compute=compute),
+        precision=compute.precision,
+        pack_tokens=compute.pack_tokens,
+        one_row=wants_one_row(model),
+        one_line=compute.pack_tokens is None and reads_lines(model),
+        recompute=compute.gradient_checkpointing,
+        parts_count=parts_count,
+    )
+
+
+def wants_one_row(model) -> bool:
+    """Whether the model's attention is a varlen kernel, which takes packed examples in one row."""
+    return "flash" in (model.config._attn_implementation or "")
+
+
+def _rest(layer, _inputs) -> None:
+    layer.training = False
+
+
+def _train(layer, _inputs, _outputs) -> None:
+    layer.training = True
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in _OUT_OF_MEMORY)

@@ -1,0 +1,41 @@
+"""What every engine asks a policy by: the prompts' tokens, and the tokens that end a response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from klearlib.errors import KlearError
+from klearlib.policy.load import chat_prompt
+from klearlib.records import Problem
+
+
+def chat_prompts(
+    model, tokenizer, problems: Sequence[Problem], *, max_tokens: int
+) -> list[tuple[str, list[int]]]:
+    """Text and token ids of each problem's prompt, see `klearlib.policy.load.chat_prompt`.
+
+    Raises KlearError where the longest, with `max_tokens` of a response, exceeds the positions of
+    the model.
+    """
+    prompts = [chat_prompt(tokenizer, problem.prompt) for problem in problems]
+    longest = max(len(ids) for _, ids in prompts) + max_tokens
+    positions = num_positions(model)
+    if positions is not None and longest > positions:
+        raise KlearError(
+            f"prompt and response may need {longest} positions, the model has "
+            f"{positions}: lower max_new_tokens or raise max_positions"
+        )
+    return prompts
+
+
+def num_positions(model) -> int | None:
+    """The positions that a model knows, None where its config names no limit."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def end_ids(model, tokenizer) -> list[int]:
+    """The tokens that end a response: those of the model's generation config and the
+    tokenizer's."""
+    configured = model.generation_config.eos_token_id
+    ends = configured if isinstance(configured, list) else [configured]
+    return sorted({end for end in [*ends, tokenizer.eos_token_id] if end is not None})

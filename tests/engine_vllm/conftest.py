@@ -1,0 +1,87 @@
+"""The real engine on tiny models, run by `make test-vllm` alone.
+
+The folder is not called vllm: Python would take it for the package where that is not installed.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_world import TINY_MODEL
+
+# vLLM's attention on a CPU has no smaller heads.
+TINY_MODEL["head_dim"] = 32
+for folder in ("rl", "run"):  # what their own tests are made of
+    sys.path.append(str(Path(__file__).parents[1] / folder))
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.vllm)
+
+
+@pytest.fixture(scope="session")
+def new_policy(tiny_tokenizer):
+    """A function that makes a random Qwen3 that vLLM can run, the same one for the same seed.
+
+    Its distributions are far from uniform, and every 23rd word of it ends a response.
+    """
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    def make(seed: int = 0, **changes) -> Qwen3ForCausalLM:
+        torch.manual_seed(seed)
+        fields = {
+            "vocab_size": len(tiny_tokenizer),
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "intermediate_size": 64,
+            "max_position_embeddings": 512,
+            "tie_word_embeddings": True,
+            "initializer_range": 0.3,
+            "bos_token_id": None,
+            "eos_token_id": tiny_tokenizer.eos_token_id,
+            "pad_token_id": tiny_tokenizer.pad_token_id,
+        }
+        policy = Qwen3ForCausalLM(Qwen3Config(**fields | changes)).eval()
+        policy.generation_config.eos_token_id = list(range(0, policy.config.vocab_size, 23))
+        return policy
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def opened(tiny_tokenizer, tmp_path_factory):
+    """A function that starts an engine for a trainer's model; all are closed at the end."""
+    from klearlib.policy.compute import local_compute
+    from klearlib.policy.load import save_policy
+    from klearlib.policy.vllm_engine import VLLMEngine
+
+    engines = []
+
+    def start(policy, **compute) -> VLLMEngine:
+        path = tmp_path_factory.mktemp("policy")
+        save_policy(policy, tiny_tokenizer, path)
+        how = local_compute(**{"engine": "vllm", "batch_rows": 64} | compute)
+        engine = VLLMEngine(path, compute=how, model=policy, tokenizer=tiny_tokenizer)
+        engines.append(engine)
+        return engine
+
+    yield start
+    for engine in engines:
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def policy(new_policy):
+    """The trainer's model of `engine`. A test that changes its weights puts them back."""
+    return new_policy(0)
+
+
+@pytest.fixture(scope="session")
+def engine(opened, policy):
+    """One engine for the tests that leave it as it was."""
+    return opened(policy)

@@ -1,0 +1,65 @@
+"""The RL loop with vLLM as its sampler: it learns, and a killed engine changes nothing."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from tiny_runs import lines, run, weights
+
+from klearlib.evaluate.record_files import load_record
+from klearlib.policy.vllm_engine import VLLMEngine
+
+VLLM = {"engine": "vllm", "batch_rows": 256, "micro_batch_tokens": 8000}
+
+
+@pytest.fixture(scope="session")
+def inputs(tiny_stages, tmp_path_factory):
+    """The upstream folders of an RL run on a single problem."""
+    world = tmp_path_factory.mktemp("one") / "world"
+    world.mkdir()
+    first = (tiny_stages.world / "train.jsonl").read_text().splitlines(keepends=True)[0]
+    for name in ("train", "validation"):
+        (world / f"{name}.jsonl").write_text(first)
+    return {"world": world, "sft": tiny_stages.sft}
+
+
+ONE_PROBLEM = {
+    "num_problems": 1,
+    "mini_batch_problems": 1,
+    "group_size": 64,
+    "learning_rate": 1e-3,
+    "num_validation": 1,
+    "validation_responses": 200,
+}
+
+
+def test_training_makes_right_answers_likelier(inputs, tmp_path):
+    """Weights that were not handed over, or not in time, would be off policy and learn nothing."""
+    metrics = run(tmp_path, inputs, num_steps=15, compute=VLLM, **ONE_PROBLEM)
+    records = [load_record(path) for path in sorted((tmp_path / "evaluations").iterdir())]
+    before, after = (float(np.mean(record.correct)) for record in records)
+    assert after > before + 0.15
+    for line in metrics:
+        if line["train/num_updates"]:
+            assert line["train/mismatch_max"] < 1e-3, "the sampler's weights are the trainer's"
+    timings = lines(tmp_path, "timings.jsonl")
+    assert not any(line["sampling/engine_restarts"] for line in timings)
+
+
+def test_a_run_whose_engine_is_killed_equals_the_unbroken_one(inputs, tmp_path, monkeypatch):
+    expected = run(tmp_path / "whole", inputs, num_steps=2, compute=VLLM, **ONE_PROBLEM)
+    original, calls = VLLMEngine.sample_groups, []
+
+    def killed(self, problems, **how):
+        calls.append(how)
+        if len(calls) == 3:  # after the first evaluation and the first step
+            os.kill(self._process.pid, signal.SIGKILL)
+        return original(self, problems, **how)
+
+    monkeypatch.setattr(VLLMEngine, "sample_groups", killed)
+    found = run(tmp_path / "killed", inputs, num_steps=2, compute=VLLM, **ONE_PROBLEM)
+    assert found == expected
+    assert weights(tmp_path / "killed").equal(weights(tmp_path / "whole"))
+    timings = lines(tmp_path / "killed", "timings.jsonl")
+    assert [line["sampling/engine_restarts"] for line in timings] == [0, 1]

@@ -1,0 +1,97 @@
+"""The engine samples from the weights that the trainer's model has, in every form of them."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from drawing import GREEDY, LOGP_TOLERANCE, LONG, PROBLEMS, flat, full_logprobs, how
+
+from klearlib.policy.compute import local_compute
+from klearlib.policy.engines import open_engine
+from klearlib.policy.load import load_policy, save_policy
+from klearlib.policy.sampling import sample_groups
+
+
+def same_as_transformers(engine, policy, tokenizer, problems=PROBLEMS, settings=GREEDY):
+    found = flat(engine.sample_groups(problems, group_size=1, settings=settings))
+    expected = flat(sample_groups(policy, tokenizer, problems, group_size=1, settings=settings))
+    assert [r.token_ids for r in found] == [r.token_ids for r in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.logp == pytest.approx(theirs.logp, abs=LOGP_TOLERANCE)
+    return [r.token_ids for r in found]
+
+
+@pytest.fixture
+def changed(policy):
+    """A function that moves every weight of the trainer's model; they are put back."""
+    before = {name: p.detach().clone() for name, p in policy.named_parameters()}
+
+    def change(seed: int) -> None:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+
+    yield change
+    policy.load_state_dict(before, strict=False)
+
+
+def test_new_weights_are_sampled_from_after_wake(engine, policy, tiny_tokenizer, changed):
+    """Also those of a prompt whose keys and values the cache held."""
+    problems = PROBLEMS + LONG
+    seen = [same_as_transformers(engine, policy, tiny_tokenizer, problems)]
+    for seed in (1, 2):
+        changed(seed)
+        stale = flat(engine.sample_groups(problems, group_size=1, settings=GREEDY))
+        assert [r.token_ids for r in stale] == seen[-1], "weights move at wake() alone"
+        engine.sleep()
+        engine.wake()
+        seen.append(same_as_transformers(engine, policy, tiny_tokenizer, problems))
+    for before, after in pairwise(seen):
+        assert all(a != b for a, b in zip(before, after, strict=True))
+    assert engine.num_restarts == 0
+
+
+def test_the_weights_are_put_back(engine, policy, tiny_tokenizer):
+    engine.wake()
+    same_as_transformers(engine, policy, tiny_tokenizer)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_yarn_and_a_separate_head(new_policy, tiny_tokenizer, tmp_path, tied):
+    """A stretched model, from its folder and from a trainer, beyond the positions it had."""
+    save_policy(
+        new_policy(3, max_position_embeddings=64, tie_word_embeddings=tied),
+        tiny_tokenizer,
+        tmp_path,
+    )
+    yarn = {"yarn_factor": 4.0, "yarn_original": 64}
+    model, tokenizer = load_policy(tmp_path, device="cpu", **yarn)
+    trained = {"model": model, "tokenizer": tokenizer} if tied else {}
+    settings = how(temperature=0.0, max_tokens=150)
+    compute = local_compute(engine="vllm", batch_rows=8)
+    with open_engine(tmp_path, compute=compute, **trained, **yarn) as engine:
+        found = same_as_transformers(engine, model, tokenizer, settings=settings)
+    assert max(map(len, found)) > 64, "the test needs positions that only YaRN gives"
+    unstretched, _ = load_policy(tmp_path, device="cpu")
+    unstretched.config.max_position_embeddings = 512
+    (expected,) = sample_groups(
+        unstretched, tokenizer, PROBLEMS[:1], group_size=1, settings=settings
+    )
+    assert expected[0].token_ids != found[0], "YaRN changes what is drawn"
+
+
+def test_bf16_is_near_fp32(opened, new_policy):
+    """The master weights stay fp32 and are rounded at the hand-over."""
+    policy = new_policy(4)
+    engine = opened(policy, precision="bf16")
+    responses = flat(engine.sample_groups(PROBLEMS, group_size=4, settings=how(max_tokens=20)))
+    gaps = torch.tensor(
+        [
+            abs(ours - exact)
+            for response in responses
+            for ours, exact in zip(response.logp, full_logprobs(policy, response), strict=True)
+        ]
+    )
+    assert 1e-4 < gaps.mean() < 0.05, "bf16 has 8 bits: another precision, the same weights"
+    assert engine.setting == {"engine": "vllm", "precision": "bf16"}

@@ -1,0 +1,94 @@
+"""The engine in this process samples as the sampler does, from the weights of the moment."""
+
+import dataclasses
+import sys
+
+import pytest
+import torch
+
+from klearlib.errors import MissingAsset, ParameterError
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import TransformersEngine, open_engine
+from klearlib.policy.load import load_policy, save_policy
+from klearlib.policy.sampling import sample_groups
+from klearlib.records import Problem
+
+PROBLEMS = [Problem(f"p{i}", f"What is {i} + 1?", str(i + 1)) for i in range(3)]
+SETTINGS = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_tokens=10, seed=4)
+GROUPS = {"group_size": 2, "settings": SETTINGS}
+
+
+@pytest.fixture
+def path(new_policy, tiny_tokenizer, tmp_path):
+    save_policy(new_policy(0), tiny_tokenizer, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("batch_rows", [2, 1024])
+def test_it_samples_as_the_sampler_does(path, precision, batch_rows):
+    compute = local_compute(precision, batch_rows=batch_rows)
+    model, tokenizer = load_policy(path, device="cpu")
+    expected = sample_groups(
+        model, tokenizer, PROBLEMS, **GROUPS, precision=precision, batch_rows=batch_rows
+    )
+    with open_engine(path, compute=compute) as engine:
+        assert engine.sample_groups(PROBLEMS, **GROUPS) == expected
+        assert engine.setting == {"engine": "transformers", "precision": precision}
+        assert engine.num_restarts == 0
+
+
+def test_precision_reaches_the_log_probabilities(path):
+    """Of the most probable first token, so that both precisions look at the same one."""
+    greedy = dataclasses.replace(SETTINGS, temperature=0.0, max_tokens=1)
+    found = {}
+    for precision in ("fp32", "bf16"):
+        with open_engine(path, compute=local_compute(precision)) as engine:
+            (group,) = engine.sample_groups(PROBLEMS[:1], group_size=1, settings=greedy)
+            found[precision] = group[0]
+    assert found["bf16"].token_ids == found["fp32"].token_ids
+    assert found["bf16"].logp != found["fp32"].logp
+    assert found["bf16"].logp == pytest.approx(found["fp32"].logp, abs=0.1)
+
+
+def test_it_samples_from_the_trainers_weights_of_the_moment(path):
+    model, tokenizer = load_policy(path, device="cpu")
+    with open_engine(path, compute=local_compute(), model=model, tokenizer=tokenizer) as engine:
+        assert engine.tokenizer is tokenizer
+        before = engine.sample_groups(PROBLEMS, **GROUPS)
+        engine.sleep()
+        model.train()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(0.5)
+        engine.wake()
+        assert not model.training
+        after = engine.sample_groups(PROBLEMS, **GROUPS)
+    assert after != before
+    assert after == sample_groups(model, tokenizer, PROBLEMS, **GROUPS)
+
+
+def test_yarn_and_attention_reach_the_model_that_it_loads(path):
+    longer = dataclasses.replace(SETTINGS, max_tokens=300)  # the model has 256 positions
+    with open_engine(path, compute=local_compute(attention="eager"), yarn_factor=2.5) as engine:
+        assert isinstance(engine, TransformersEngine)
+        assert engine._model.config._attn_implementation == "eager"
+        engine.sample_groups(PROBLEMS[:1], group_size=1, settings=longer)
+    with pytest.raises(ParameterError, match="yarn_factor must be above 1"):
+        open_engine(path, compute=local_compute(), yarn_factor=1.0).__enter__()
+
+
+def test_it_is_closed_whatever_happens(path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(TransformersEngine, "close", lambda self: closed.append(1))
+    with pytest.raises(RuntimeError, match="boom"), open_engine(path, compute=local_compute()):
+        raise RuntimeError("boom")
+    assert closed == [1]
+
+
+def test_absent_vllm_is_one_line(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(MissingAsset, match="vllm") as caught:
+        open_engine(path, compute=local_compute(engine="vllm")).__enter__()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,235 @@
+"""The memory estimate against the bytes that tensors take, and the micro-batches chosen by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+
+import pytest
+import torch
+from live_bytes import LiveBytes
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+
+from klearlib.errors import KlearError
+from klearlib.policy import memory
+from klearlib.policy.compute import local_compute
+from klearlib.policy.forward import response_logprobs
+from klearlib.policy.load import autocast
+from klearlib.policy.logprobs import token_logprobs
+from klearlib.policy.passes import plan_passes
+from klearlib.policy.shape import ModelShape, shape_of
+from klearlib.policy.token_line import token_line
+from klearlib.sft.batches import Example
+from klearlib.sft.packing import packed_batch
+
+SHAPES = {
+    "narrow": ModelShape(2, 64, 4, 2, 16, 128, 300, True),
+    "deep": ModelShape(6, 128, 4, 2, 32, 384, 64, True),
+    "all heads": ModelShape(3, 96, 8, 8, 12, 192, 1000, True),
+    "wide MLP": ModelShape(3, 128, 2, 1, 64, 512, 600, False),
+    "many words": ModelShape(3, 128, 2, 1, 64, 512, 4000, True),
+}
+ROWS, ROW_TOKENS = 4, 128
+# How far the bound may be above what is needed.
+FACTOR = 2.0
+
+
+def model_of(shape: ModelShape, attention: str = "sdpa") -> Qwen3ForCausalLM:
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            num_hidden_layers=shape.num_layers,
+            hidden_size=shape.hidden_size,
+            num_attention_heads=shape.num_heads,
+            num_key_value_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            intermediate_size=shape.intermediate_size,
+            vocab_size=shape.vocab_size,
+            tie_word_embeddings=shape.tie_word_embeddings,
+            max_position_embeddings=1024,
+        )
+    )
+    model.set_attn_implementation(attention)
+    return model.train()
+
+
+def peak_of_a_pass(shape: ModelShape, compute) -> int:
+    """Most bytes that a forward and backward pass of training holds beside weights and
+    gradients."""
+    model = model_of(shape, compute.attention).eval()
+    passes = plan_passes(model, compute)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    num_rows, length = ROWS, ROW_TOKENS
+    if compute.pack_tokens:  # two in each row
+        num_rows, length = 2 * ROWS, ROW_TOKENS // 2
+    ids = torch.randint(0, shape.vocab_size, (num_rows, length)).tolist()
+    rows = [Example(tuple(row), num_prompt=2) for row in ids]
+    lines = [[row] for row in rows]
+    if compute.pack_tokens:
+        lines = [rows[start : start + 2] for start in range(0, num_rows, 2)]
+    loss_mask = packed_batch([[row] for row in rows], pad_id=0).loss_mask
+
+    def loss(logp: torch.Tensor) -> torch.Tensor:
+        return -logp.sum() / loss_mask.sum()
+
+    gc.collect()
+    with (
+        LiveBytes([*model.parameters(), *(w.grad for w in model.parameters())]) as live,
+        passes.computing(model),
+    ):
+        tokens = packed_batch(lines, pad_id=0)
+        if passes.one_line:
+            tokens = token_line(rows, device="cpu")
+        logp, _ = response_logprobs(model, tokens, loss_mask, passes=passes, loss=loss)
+        loss(logp).backward()
+    return live.peak
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(
+    ("layout", "chunks"), [("line", 1), ("line", 5), ("padded", 5), ("packed", 5)]
+)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_estimate_bounds_what_a_pass_holds(
+    shape, precision, layout, checkpointing, chunks, monkeypatch
+):
+    """The pass of training itself, in one chunk of the head and in several."""
+    compute = local_compute(
+        precision=precision,
+        attention="eager" if layout == "padded" else "sdpa",
+        pack_tokens=ROW_TOKENS if layout == "packed" else None,
+        gradient_checkpointing=checkpointing,
+    )
+    for name in ("_CPU_LOGITS", "_GPU_LOGITS"):
+        monkeypatch.setattr(memory, name, shape.vocab_size * ROWS * ROW_TOKENS // chunks)
+    estimate = memory.activation_bytes(
+        shape, compute=compute, tokens=ROWS * ROW_TOKENS, row_tokens=ROW_TOKENS
+    )
+    if precision == "bf16":
+        estimate += 2 * shape.num_parameters  # autocast's copy of the weights, part of the state
+    peak = peak_of_a_pass(shape, compute)
+    assert peak <= estimate <= FACTOR * peak
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_parameters_and_states_are_counted_exactly(shape):
+    model = model_of(shape)
+    assert shape_of(model.config) == shape
+    weights = list(model.parameters())
+    assert shape.num_parameters == sum(weight.numel() for weight in weights)
+    optimizer = torch.optim.AdamW(weights, lr=1e-3, foreach=False)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    moments = [t for state in optimizer.state.values() for t in state.values() if t.numel() > 1]
+    held = sum(
+        t.numel() * t.element_size() for t in (*weights, *(w.grad for w in weights), *moments)
+    )
+    assert memory.state_bytes(shape.num_parameters, precision="fp32") == held
+
+
+def test_the_sampling_estimate_bounds_cache_and_weights():
+    shape, rows, row_tokens = SHAPES["deep"], 8, 64
+    model = model_of(shape).eval()
+    gc.collect()
+    ids = torch.randint(0, shape.vocab_size, (rows, row_tokens - 1))
+    with torch.no_grad():
+        cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+        with LiveBytes(model.parameters()) as live:
+            model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
+    weights = 4 * shape.num_parameters
+    kept = 2 * 4 * shape.num_layers * rows * (row_tokens - 1) * shape.key_size
+    estimate = memory.sampling_bytes(
+        shape, compute=local_compute(), rows=rows, row_tokens=row_tokens
+    )
+    # While it grows, the old cache of one layer and the new one of the layers so far are there.
+    assert weights + kept <= estimate <= FACTOR * (weights + max(kept, live.peak))
+
+
+def test_micro_batches_are_the_largest_power_of_two_that_fits():
+    model, shape = model_of(SHAPES["narrow"]), SHAPES["narrow"]
+    compute = local_compute(micro_batch_tokens=0)
+    states = memory.state_bytes(shape.num_parameters, precision="fp32") - 4 * shape.num_parameters
+
+    def needed(tokens: int) -> int:
+        return memory.activation_bytes(shape, compute=compute, tokens=tokens)
+
+    def chosen(free: float, compute=compute) -> int:
+        return memory.choose_micro_batch_tokens(model, compute=compute, free_bytes=int(free))
+
+    for tokens in (512, 4096):
+        exact = (needed(tokens) + states) / memory.FREE_SHARE
+        assert chosen(exact + 1) == tokens
+        assert chosen(exact - 2) == tokens // 2
+    assert chosen(0) == memory.LEAST_TOKENS
+    assert chosen(1e15) == memory.MOST_TOKENS
+    packed = dataclasses.replace(compute, pack_tokens=5000)
+    assert chosen(0, packed) == 5000
+    # Gradients that are there already are not kept free a second time.
+    exact = (needed(512) + states) / memory.FREE_SHARE
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    assert chosen(exact - states / memory.FREE_SHARE + 1) == 512
+
+
+def test_checkpointing_and_bf16_make_room():
+    shape = ModelShape(28, 1024, 16, 8, 128, 3072, 151936, True)  # Qwen3-0.6B
+
+    def needed(**how) -> int:
+        return memory.activation_bytes(shape, compute=local_compute(**how), tokens=16384)
+
+    assert needed(gradient_checkpointing=True) < needed() / 3
+    assert needed(precision="bf16") < needed()
+    assert shape.num_parameters == 596_049_920
+
+
+def test_what_a_model_has_is_counted_and_not_what_its_config_says():
+    model, compute = model_of(SHAPES["narrow"]), local_compute(micro_batch_tokens=0)
+    free = 2**26
+    before = memory.choose_micro_batch_tokens(model, compute=compute, free_bytes=free)
+    model.experts = torch.nn.Parameter(torch.zeros(3 * 2**20))  # 36 MiB of gradients and moments
+    after = memory.choose_micro_batch_tokens(model, compute=compute, free_bytes=free)
+    assert memory.LEAST_TOKENS < after < before
+
+
+def test_a_config_without_the_shape_is_one_line():
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1))
+    assert plan_passes(model, local_compute(micro_batch_tokens=64)).micro_batch_tokens == 64
+    with pytest.raises(KlearError, match=r"GPT2LMHeadModel .* give micro_batch_tokens") as caught:
+        plan_passes(model, local_compute(micro_batch_tokens=0))
+    assert "\n" not in str(caught.value)
+
+
+def test_this_machine_has_memory():
+    here = memory.available_memory()
+    assert 0 < memory.free_memory(torch.device("cpu")) <= here
+    model = model_of(SHAPES["narrow"])
+    assert memory.choose_micro_batch_tokens(model, compute=local_compute()) >= memory.LEAST_TOKENS
+
+
+@pytest.mark.gpu
+def test_the_estimate_bounds_a_gpu_too():
+    shape = ModelShape(8, 512, 8, 4, 64, 1536, 1024, True)
+    compute = local_compute("bf16")
+    model = model_of(shape).to("cuda")
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    ids = torch.randint(0, shape.vocab_size, (32, 512), device="cuda")
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    with autocast("cuda", "bf16"):
+        logp, _ = token_logprobs(model, ids, chunk_size=ids.numel(), with_entropy=False)
+    (-logp.mean()).backward()
+    peak = torch.cuda.max_memory_allocated() - before
+    estimate = memory.activation_bytes(shape, compute=compute, tokens=ids.numel(), row_tokens=512)
+    assert peak <= estimate + 2 * shape.num_parameters <= FACTOR * peak
+
+
+@pytest.mark.gpu
+def test_the_free_memory_of_a_gpu_is_asked_for():
+    model = model_of(SHAPES["narrow"]).to("cuda")
+    chosen = memory.choose_micro_batch_tokens(model, compute=local_compute("bf16"))
+    assert chosen > memory.LEAST_TOKENS
