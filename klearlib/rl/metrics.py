@@ -7,6 +7,7 @@ from statistics import pstdev
 
 from klearlib.records import NOT_JUDGED, OUTCOMES
 from klearlib.rl.coefficients import CORNERS
+from klearlib.rl.mismatch import NUM_QUARTERS
 from klearlib.rl.rollouts import RolloutBatch
 from klearlib.rl.update import UpdateSums
 
@@ -40,9 +41,16 @@ METRICS = {
     "train/grad_norm_max": "largest gradient norm before clipping",
     "train/ratio_min": "smallest ratio pi / pi_old over trained tokens",
     "train/ratio_max": "largest ratio pi / pi_old over trained tokens",
-    "train/mismatch_mean": "mean |logp - logp_sampler| over the tokens of the step's first update",
+    "train/mismatch_mean": "mean |logp - logp_sampler| at the weights that sampled",
     "train/mismatch_max": "largest |logp - logp_sampler| over those tokens",
+    "train/mismatch_k3": "mean exp(d) - 1 - d over them, d = logp - logp_sampler",
 }
+for _quarter in range(1, NUM_QUARTERS + 1):
+    METRICS[f"train/mismatch_mean_quarter_{_quarter}"] = (
+        f"mean |logp - logp_sampler| over those tokens in quarter {_quarter} of the token budget"
+    )
+METRICS["train/correction_mean"] = "mean factor of the sampler's correction over trained tokens"
+METRICS["train/correction_capped_share"] = "share of trained tokens whose factor is the cap"
 for _corner in CORNERS:
     _words = _corner.replace("_", ", ")
     METRICS[f"train/token_share_{_corner}"] = f"share of trained tokens in the corner {_words}"
@@ -60,6 +68,8 @@ TIMINGS = {
     "seconds/evaluating": "wall clock of the step's evaluations, 0 where there is none",
     "tokens_per_second/sampling": "generated tokens / seconds/sampling",
     "tokens_per_second/training": "trained response tokens / seconds/training",
+    "sampling/engine_restarts": "engines that died and were started again in the step",
+    "training/memory_halvings": "times in the step that micro-batches were halved for memory",
 }
 
 
@@ -76,6 +86,7 @@ def step_metrics(
     programs = [v for g in batch.groups if g.problem.tests for v in g.verdicts]
     outcomes = Counter(o for v in programs if v.report is not None for o in v.report.outcomes)
     num_updates = len(sums.grad_norms) + sums.skipped_updates
+    mismatch = sums.mismatch
     line = {
         "step": step,
         "rollout/reward_mean": _mean(rewards),
@@ -111,9 +122,16 @@ def step_metrics(
         "train/grad_norm_max": max(sums.grad_norms, default=None),
         "train/ratio_min": sums.ratio_min if sums.num_tokens else None,
         "train/ratio_max": sums.ratio_max if sums.num_tokens else None,
-        "train/mismatch_mean": _ratio(sums.abs_mismatch, sums.mismatch_tokens),
-        "train/mismatch_max": sums.max_mismatch if sums.mismatch_tokens else None,
+        "train/mismatch_mean": _ratio(mismatch.abs_sum, mismatch.num_tokens),
+        "train/mismatch_max": mismatch.max_abs if mismatch.num_tokens else None,
+        "train/mismatch_k3": _ratio(mismatch.k3_sum, mismatch.num_tokens),
+        "train/correction_mean": _ratio(mismatch.factor_sum, mismatch.corrected_tokens),
+        "train/correction_capped_share": _ratio(mismatch.capped_tokens, mismatch.corrected_tokens),
     }
+    for index in range(NUM_QUARTERS):
+        line[f"train/mismatch_mean_quarter_{index + 1}"] = _ratio(
+            mismatch.quarter_abs[index], mismatch.quarter_tokens[index]
+        )
     for corner in CORNERS:
         line[f"train/token_share_{corner}"] = _ratio(sums.corner_tokens[corner], sums.num_tokens)
         line[f"train/gradient_share_{corner}"] = _ratio(sums.corner_gradient[corner], sums.gradient)

@@ -27,6 +27,7 @@ def policy_loss(
     normalizer: str = "token",
     denominator: float | None = None,
     log_ratio_clamp: float | None = None,
+    correction: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Minus the clipped surrogate objective; d(loss)/d(logp) = -F * A / denominator.
 
@@ -43,6 +44,9 @@ def policy_loss(
             does not depend on how it was split. The released code takes each micro-batch's own.
         log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token
             beyond it has no gradient.
+        correction: [N, T], a constant factor of each token's F * A; None, as in the paper, for 1.
+            See `klearlib.rl.mismatch.corrected`. The ratio, and with it the clipping, stays that of
+            the trainer's old policy, and the denominator still counts every token.
 
     Returns:
         A scalar to minimise; 0 with a graph where the mask is empty. Log-ratios of any size stay
@@ -69,8 +73,21 @@ def policy_loss(
             f"advantages must be [N] or [N, T] for logp {tuple(logp.shape)}, "
             f"got {tuple(advantages.shape)}"
         )
+    if correction is not None:
+        if correction.shape != logp.shape or not correction.is_floating_point():
+            raise ValueError(
+                f"correction must be floating point {tuple(logp.shape)} as logp, "
+                f"got {correction.dtype} {tuple(correction.shape)}"
+            )
+        correction = correction.detach()
     log_ratio = torch.where(mask, logp.detach() - logp_old, 0.0)
-    weight = token_weights(log_ratio, advantages, rule=rule, log_ratio_clamp=log_ratio_clamp)
+    weight = token_weights(
+        log_ratio,
+        advantages,
+        rule=rule,
+        log_ratio_clamp=log_ratio_clamp,
+        correction=correction,
+    )
     # Masked positions are replaced before the product: a NaN there would survive a multiplication
     # by 0.
     kept = torch.where(mask, logp, 0.0)
@@ -91,18 +108,22 @@ def token_weights(
     *,
     rule: Rule,
     log_ratio_clamp: float | None = None,
+    correction: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """F * A of each token: minus its gradient in `policy_loss`, before the denominator.
+    """F * A of each token, times its correction: minus its gradient in `policy_loss`, before the
+    denominator.
 
     Args:
-        log_ratio: logp - logp_old; advantages: broadcasts with it; log_ratio_clamp: as in
-            `policy_loss`.
+        log_ratio: logp - logp_old; advantages and correction: broadcast with it; log_ratio_clamp:
+            as in `policy_loss`.
     """
     if log_ratio_clamp is None:
-        return coefficient(log_ratio.exp(), advantages, rule) * advantages
-    within = log_ratio.abs() <= log_ratio_clamp
-    ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
-    return coefficient(ratio, advantages, rule) * advantages * within
+        weights = coefficient(log_ratio.exp(), advantages, rule) * advantages
+    else:
+        within = log_ratio.abs() <= log_ratio_clamp
+        ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
+        weights = coefficient(ratio, advantages, rule) * advantages * within
+    return weights if correction is None else weights * correction
 
 
 def positive_lm_loss(
@@ -114,7 +135,9 @@ def positive_lm_loss(
 ) -> torch.Tensor:
     """Eq. 13 with log pi: minus the mean log-probability over all tokens of correct responses.
 
-    The paper prints pi where log pi is meant; the released code has log pi too.
+    The paper prints pi where log pi is meant; the released code has log pi too. No correction by
+    the sampler's policy enters: this is maximum likelihood of responses that the verifier chose, as
+    in SFT, and no estimate of the policy's expected reward.
 
     Args:
         logp: [N, T]; loss_mask: [N, T] as in `policy_loss`.

@@ -15,14 +15,19 @@ from klearlib.rl.settings import RLSettings
 
 @dataclass(frozen=True)
 class Row:
-    """One rollout as the trainer sees it; `logp_old` and the loss are on the tokens from
-    `num_prompt` on."""
+    """One rollout as the trainer sees it; `logp_old`, `correction` and the loss are on the tokens
+    from `num_prompt` on.
+
+    correction: a constant factor of each token's policy gradient, None for 1; see
+    `klearlib.rl.mismatch.corrected`.
+    """
 
     ids: tuple[int, ...]
     num_prompt: int
     logp_old: tuple[float, ...]
     advantage: float
     is_correct: bool
+    correction: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,7 @@ def mini_batches(
     """The rows of each optimiser mini-batch, in the order in which the problems were drawn.
 
     The K groups that survive are cut into ceil(K / mini_batch_problems) parts of sizes that differ
-    by
-    one group at most: a short last part would weigh its few tokens as much as a full one.
+    by one group at most: a short last part would weigh its few tokens as much as a full one.
     """
     kept = batch.kept_groups.nonzero().squeeze(1).tolist()
     if not kept:

@@ -49,11 +49,13 @@ class RLSettings:
     test_timeout_s: float
     test_memory_mb: int
     logp_old: str
+    sampler_correction: float | None
     log_ratio_clamp: float | None
     warmup_steps: int
+    adam_beta1: float
+    adam_beta2: float
     weight_decay: float
     max_grad_norm: float
-    micro_batch_tokens: int
     checkpoint_every: int
 
     def __post_init__(self) -> None:
@@ -66,7 +68,6 @@ class RLSettings:
             "eval_responses",
             "validation_responses",
             "num_validation",
-            "micro_batch_tokens",
             "checkpoint_every",
             "test_memory_mb",
         ):
@@ -87,11 +88,44 @@ class RLSettings:
         for name in ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ParameterError(f"{name} must be >= 0 and finite, got {getattr(self, name)}")
+        for name in ("adam_beta1", "adam_beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ParameterError(
+                    f"{name} must be at least 0 and below 1, got {getattr(self, name)}"
+                )
+        if self.sampler_correction is not None:
+            require_correctable(self.sampler_correction, self.logp_old)
         if self.log_ratio_clamp is not None and not self.log_ratio_clamp > 0:
             raise ParameterError(f"log_ratio_clamp must be positive, got {self.log_ratio_clamp}")
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+
+
+def parts_count(options) -> bool:
+    """Whether the objective of these `RLSettings` or `klearlib.params.RLOptions` depends on how a
+    mini-batch is cut into micro-batches."""
+    return "micro_batch" in (options.loss_denominator, options.lm_normalizer)
+
+
+def require_counted_parts(options, micro_batch_tokens: int) -> None:
+    """Raises ParameterError where the memory would choose the parts that the objective counts."""
+    if parts_count(options) and not micro_batch_tokens:
+        raise ParameterError(
+            "loss_denominator and lm_normalizer micro_batch depend on micro_batch_tokens, which 0 "
+            "leaves to the memory: give it a number, or set both to mini_batch"
+        )
+
+
+def require_correctable(cap: float, logp_old: str) -> None:
+    """Raises ParameterError for a `sampler_correction` that is no cap or has nothing to compare."""
+    if not 1 <= cap < math.inf:
+        raise ParameterError(f"sampler_correction must be at least 1 and finite, got {cap}")
+    if logp_old != "trainer":
+        raise ParameterError(
+            "sampler_correction compares the trainer's log-probabilities with the sampler's: "
+            "set logp_old: trainer too"
+        )
 
 
 _WORDS = {

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from klearlib.policy.load import autocast
-from klearlib.policy.logprobs import token_logprobs
+from klearlib.policy.forward import response_logprobs
+from klearlib.policy.passes import Passes
 from klearlib.records import TokenBatch
-from klearlib.rl.batches import micro_batches, num_loss_tokens, num_positive_tokens, token_batch
+from klearlib.rl.batches import (
+    lay_out,
+    micro_batches,
+    num_loss_tokens,
+    num_positive_tokens,
+)
 from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
+from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.objective import policy_loss, positive_lm_loss, token_weights
 from klearlib.rl.rollouts import Row
-
-# Tokens whose logits are held at once; with 152,000 words in float32 that is 1.2 GB.
-HEAD_CHUNK_TOKENS = 2048
+from klearlib.sft.packing import row_loads
 
 
 @dataclass
@@ -24,12 +29,10 @@ class UpdateSums:
     """Sums over the tokens of one or more updates; means are taken once, by
     `metrics.step_metrics`."""
 
+    mismatch: Mismatch
     num_tokens: int = 0
     num_positive_tokens: int = 0
     entropy: float = 0.0
-    abs_mismatch: float = 0.0
-    max_mismatch: float = 0.0
-    mismatch_tokens: int = 0
     ratio_min: float = float("inf")
     ratio_max: float = 0.0
     corner_tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CORNERS, 0))
@@ -39,6 +42,18 @@ class UpdateSums:
     lm_loss: float = 0.0
     grad_norms: list[float] = field(default_factory=list)
     skipped_updates: int = 0
+    memory_halvings: int = 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one micro-batch gave: its share of the two losses, logp and entropy [N, T]."""
+
+    batch: TokenBatch
+    policy_loss: torch.Tensor
+    lm_loss: torch.Tensor
+    logp: torch.Tensor
+    entropy: torch.Tensor
 
 
 def update(
@@ -55,7 +70,7 @@ def update(
     log_ratio_clamp: float | None,
     temperature: float,
     max_grad_norm: float,
-    micro_batch_tokens: int,
+    passes: Passes,
     pad_id: int,
     first_of_step: bool,
 ) -> None:
@@ -66,40 +81,68 @@ def update(
     the released code does. A gradient that is not finite skips the step, and the skip is counted.
 
     Args:
+        passes: how it is cut and computed. Where the memory runs out, the gradient so far is thrown
+            away and made again in smaller parts.
         first_of_step: the weights are still those that sampled and `logp_old` is the sampler's, so
             logp - logp_old is the mismatch between sampler and trainer.
+
+    Raises:
+        KlearError: out of memory with a single row, or with parts that may not become smaller.
     """
-    parts = micro_batches(rows, max_tokens=micro_batch_tokens)
-    tokens, positives = num_loss_tokens(rows), num_positive_tokens(rows)
-    optimizer.zero_grad(set_to_none=True)
-    for part in parts:
-        batch = token_batch(part, pad_id=pad_id, device=model.device)
-        logp, entropy = _response_logprobs(model, batch, temperature)
-        share = 1.0
-        denominator = float(tokens if normalizer == "token" else len(rows))
-        lm_denominator = float(max(positives, 1))
-        if loss_denominator == "micro_batch":
-            denominator, share = None, 1 / len(parts)
-        lm_share = 1.0
-        if lm_normalizer == "micro_batch":
-            lm_denominator, lm_share = None, 1 / len(parts)
-        policy = share * policy_loss(
-            logp,
-            batch.logp_old,
-            batch.advantages,
-            batch.loss_mask,
-            rule=rule,
-            normalizer=normalizer,
-            denominator=denominator,
-            log_ratio_clamp=log_ratio_clamp,
+    num_tokens, positives = num_loss_tokens(rows), num_positive_tokens(rows)
+
+    def add_gradients() -> list[_Seen]:
+        optimizer.zero_grad(set_to_none=True)
+        parts = micro_batches(rows, passes=passes)
+        # None: each micro-batch's own count, and the mean of the means.
+        of_parts = loss_denominator == "micro_batch", lm_normalizer == "micro_batch"
+        share, lm_share = (1 / len(parts) if own else 1.0 for own in of_parts)
+        count = float(num_tokens if normalizer == "token" else len(rows))
+        denominator, lm_denominator = (
+            None if own else whole
+            for own, whole in zip(of_parts, (count, float(max(positives, 1))), strict=True)
         )
-        lm = lm_share * positive_lm_loss(
-            logp, batch.loss_mask, batch.is_correct, denominator=lm_denominator
-        )
-        (policy + alpha * lm).backward()
-        sums.policy_loss += policy.item()
-        sums.lm_loss += lm.item()
-        _observe(sums, batch, logp.detach(), entropy, rule, log_ratio_clamp, first_of_step)
+
+        def losses(logp: torch.Tensor, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
+            policy = policy_loss(
+                logp,
+                batch.logp_old,
+                batch.advantages,
+                batch.loss_mask,
+                rule=rule,
+                normalizer=normalizer,
+                denominator=denominator,
+                log_ratio_clamp=log_ratio_clamp,
+                correction=batch.correction,
+            )
+            lm = positive_lm_loss(
+                logp, batch.loss_mask, batch.is_correct, denominator=lm_denominator
+            )
+            return share * policy, lm_share * lm
+
+        seen = []
+        for part in parts:
+            tokens, batch = lay_out(part, passes=passes, pad_id=pad_id, device=model.device)
+            logp, entropy = response_logprobs(
+                model,
+                tokens,
+                batch.loss_mask,
+                passes=passes,
+                temperature=temperature,
+                loss=lambda logp, batch=batch: _total(losses(logp, batch), alpha),
+            )
+            policy, lm = losses(logp, batch)
+            _total((policy, lm), alpha).backward()
+            seen.append(_Seen(batch, policy.detach(), lm.detach(), logp.detach(), entropy))
+        return seen
+
+    num_halvings = passes.num_halvings
+    loads = row_loads([len(row.ids) for row in rows], pack_tokens=passes.pack_tokens)
+    with passes.computing(model):
+        seen = passes.fitting(add_gradients, row_tokens=loads)
+    sums.memory_halvings += passes.num_halvings - num_halvings
+    for part in seen:
+        _observe(sums, part, rule, log_ratio_clamp, first_of_step)
     sums.num_positive_tokens += positives
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
     if torch.isfinite(norm):
@@ -111,70 +154,79 @@ def update(
 
 @torch.no_grad()
 def trainer_logprobs(
-    model, rows: Sequence[Row], *, temperature: float, micro_batch_tokens: int, pad_id: int
+    model, rows: Sequence[Row], *, temperature: float, passes: Passes, pad_id: int
 ) -> list[Row]:
     """The same rows with `logp_old` computed by the trainer's forward pass (semantics.md D14)."""
-    renewed: dict[int, Row] = {}
-    position = {id(row): index for index, row in enumerate(rows)}
-    for part in micro_batches(rows, max_tokens=micro_batch_tokens):
-        batch = token_batch(part, pad_id=pad_id, device=model.device)
-        logp, _ = _response_logprobs(model, batch, temperature)
-        for row, values, mask in zip(part, logp, batch.loss_mask, strict=True):
-            renewed[position[id(row)]] = Row(
-                row.ids, row.num_prompt, tuple(values[mask].tolist()), row.advantage, row.is_correct
+
+    def compute() -> dict[int, Row]:
+        renewed = {}
+        for part in micro_batches(rows, passes=passes):
+            tokens, batch = lay_out(part, passes=passes, pad_id=pad_id, device=model.device)
+            logp, _ = response_logprobs(
+                model,
+                tokens,
+                batch.loss_mask,
+                passes=passes,
+                temperature=temperature,
+                with_entropy=False,
             )
-    return [renewed[index] for index in range(len(rows))]
+            flat = [row for line in part for row in line]
+            for row, values, mask in zip(flat, logp, batch.loss_mask, strict=True):
+                found = tuple(values[mask].tolist())
+                renewed[id(row)] = dataclasses.replace(row, logp_old=found)
+        return renewed
+
+    loads = row_loads([len(row.ids) for row in rows], pack_tokens=passes.pack_tokens)
+    with passes.computing(model):
+        renewed = passes.fitting(compute, row_tokens=loads)
+    return [renewed[id(row)] for row in rows]
 
 
-def observe_mismatch(sums: UpdateSums, rows: Sequence[Row], sampled: Sequence[Row]) -> None:
-    """Add to `sums` how far the `logp_old` of `rows`, by the trainer, is from that of `sampled`."""
-    mismatch = [
-        abs(logp - logp_sampler)
-        for row, before in zip(rows, sampled, strict=True)
-        for logp, logp_sampler in zip(row.logp_old, before.logp_old, strict=True)
-    ]
-    sums.abs_mismatch += sum(mismatch)
-    sums.max_mismatch = max(sums.max_mismatch, *mismatch)
-    sums.mismatch_tokens += len(mismatch)
-
-
-def _response_logprobs(model, batch: TokenBatch, temperature: float):
-    """`token_logprobs` of the response tokens, as the trainer runs it."""
-    with autocast(model.device):
-        return token_logprobs(
-            model,
-            batch.input_ids,
-            chunk_size=HEAD_CHUNK_TOKENS,
-            mask=batch.loss_mask,
-            temperature=temperature,
-        )
+def _total(losses: tuple[torch.Tensor, torch.Tensor], alpha: float) -> torch.Tensor:
+    policy, lm = losses
+    return policy + alpha * lm
 
 
 def _observe(
-    sums: UpdateSums,
-    batch: TokenBatch,
-    logp: torch.Tensor,
-    entropy: torch.Tensor,
-    rule: Rule,
-    log_ratio_clamp: float | None,
-    first_of_step: bool,
+    sums: UpdateSums, seen: _Seen, rule: Rule, log_ratio_clamp: float | None, first_of_step: bool
 ) -> None:
-    mask = batch.loss_mask
-    log_ratio = (logp - batch.logp_old)[mask]
-    advantages = batch.advantages[:, None].expand_as(logp)[mask]
+    batch, mask = seen.batch, seen.batch.loss_mask
+    log_ratio = (seen.logp - batch.logp_old)[mask]
+    advantages = batch.advantages[:, None].expand_as(mask)[mask]
     ratio = log_ratio.exp()
     # |F A| is the size of a token's gradient with respect to its own log-probability.
-    weights = token_weights(log_ratio, advantages, rule=rule, log_ratio_clamp=log_ratio_clamp)
+    weights = token_weights(
+        log_ratio,
+        advantages,
+        rule=rule,
+        log_ratio_clamp=log_ratio_clamp,
+        correction=None if batch.correction is None else batch.correction[mask],
+    )
     pull = weights.abs().double()
-    for corner, inside in corner_masks(ratio, advantages, rule).items():
-        sums.corner_tokens[corner] += int(inside.sum())
-        sums.corner_gradient[corner] += float(pull[inside].sum())
-    sums.gradient += float(pull.sum())
-    sums.num_tokens += int(mask.sum())
-    sums.entropy += float(entropy[mask].double().sum())
+    corners = corner_masks(ratio, advantages, rule)
+    totals = [
+        seen.policy_loss,
+        seen.lm_loss,
+        seen.entropy[mask].double().sum(),
+        pull.sum(),
+        ratio.min(),
+        ratio.max(),
+        *(inside.sum() for inside in corners.values()),
+        *(pull[inside].sum() for inside in corners.values()),
+    ]
+    # One transfer from the device for all of them.
+    policy, lm, entropy, gradient, low, high, *of_corners = torch.stack(
+        [total.double() for total in totals]
+    ).tolist()
+    sums.policy_loss += policy
+    sums.lm_loss += lm
+    sums.entropy += entropy
+    sums.gradient += gradient
+    sums.ratio_min, sums.ratio_max = min(sums.ratio_min, low), max(sums.ratio_max, high)
+    sums.num_tokens += len(log_ratio)
+    for index, corner in enumerate(corners):
+        sums.corner_tokens[corner] += int(of_corners[index])
+        sums.corner_gradient[corner] += of_corners[len(corners) + index]
     if first_of_step:
-        sums.abs_mismatch += float(log_ratio.abs().double().sum())
-        sums.max_mismatch = max(sums.max_mismatch, float(log_ratio.abs().max()))
-        sums.mismatch_tokens += len(log_ratio)
-    sums.ratio_min = min(sums.ratio_min, float(ratio.min()))
-    sums.ratio_max = max(sums.ratio_max, float(ratio.max()))
+        # A row of the batch is one rollout: the count of its mask so far is the place in it.
+        sums.mismatch.add(log_ratio, (mask.cumsum(1) - 1)[mask])

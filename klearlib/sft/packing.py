@@ -20,6 +20,7 @@ import torch
 
 from klearlib.errors import KlearError
 from klearlib.policy.load import autocast
+from klearlib.policy.passes import wants_one_row
 from klearlib.sft.batches import Example, cut_by_tokens, pad_rows, token_mask
 
 _PROBE_TOKENS = 12
@@ -123,49 +124,48 @@ def packed_batch(rows: Sequence[Sequence[Example]], *, pad_id: int) -> Supervise
     )
 
 
-def lay_out(
-    examples: Sequence[Example],
+def cut_rows(
+    lengths: Sequence[int],
     *,
-    pad_id: int,
     pack_tokens: int | None,
     micro_batch_tokens: int | None,
     one_row: bool = False,
-) -> list[SupervisedBatch]:
-    """The micro-batches of a batch; each example is in exactly one of them.
+) -> list[list[list[int]]]:
+    """Micro-batches of rows of indices; each index is in exactly one row.
 
     Args:
-        pack_tokens: length of a packed row; None puts each example into a row of its own.
+        pack_tokens: length of a packed row; None puts each sequence into a row of its own.
         micro_batch_tokens: rows x longest row of a micro-batch stays within it, but for a row that
             alone is longer; None puts all rows into one, in their order.
         one_row: join the rows of a packed micro-batch into one without padding, as the varlen
             kernels want them.
 
     Raises:
-        KlearError: an example longer than a packed row.
+        KlearError: a sequence longer than a packed row.
+
+    >>> cut_rows([5, 2, 9, 3], pack_tokens=10, micro_batch_tokens=10)
+    [[[2]], [[0, 3, 1]]]
     """
-    if pack_tokens is None:
-        rows = [[index] for index in range(len(examples))]
-    else:
-        rows = pack([len(example.ids) for example in examples], row_tokens=pack_tokens)
+    rows = [[index] for index in range(len(lengths))]
+    if pack_tokens is not None:
+        rows = pack(lengths, row_tokens=pack_tokens)
     parts = [list(range(len(rows)))]
     if micro_batch_tokens is not None:
-        lengths = [sum(len(examples[index].ids) for index in row) for row in rows]
-        parts = cut_by_tokens(lengths, max_tokens=micro_batch_tokens)
-    batches = []
-    for part in parts:
-        chosen = [[examples[index] for index in rows[row]] for row in part]
-        if one_row and pack_tokens is not None:
-            chosen = [[example for row in chosen for example in row]]
-        batches.append(packed_batch(chosen, pad_id=pad_id))
-    return batches
+        loads = [sum(lengths[index] for index in row) for row in rows]
+        parts = cut_by_tokens(loads, max_tokens=micro_batch_tokens)
+    cut = [[rows[row] for row in part] for part in parts]
+    if one_row and pack_tokens is not None:
+        cut = [[[index for row in part for index in row]] for part in cut]
+    return cut
 
 
-def wants_one_row(model) -> bool:
-    """Whether the model's attention is a varlen kernel, which takes packed examples in one row."""
-    return "flash" in (model.config._attn_implementation or "")
+def row_loads(lengths: Sequence[int], *, pack_tokens: int | None) -> list[int]:
+    """Tokens of each row that `cut_rows` puts together."""
+    rows = cut_rows(lengths, pack_tokens=pack_tokens, micro_batch_tokens=None)[0]
+    return [sum(lengths[index] for index in row) for row in rows]
 
 
-def require_separate(model) -> None:
+def require_separate(model, *, precision: str) -> None:
     """Check that the second example of a packed row is computed without a look at the first.
 
     Two rows that differ in the first example alone go through the model; the states of the second
@@ -178,7 +178,7 @@ def require_separate(model) -> None:
     """
     was_training = model.training
     model.eval()  # dropout would differ between the two
-    with autocast(model.device):
+    with autocast(model.device, precision):
         is_low = _is_low(model)
         sees = _sees_neighbour(model)
     if is_low and not wants_one_row(model):

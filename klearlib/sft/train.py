@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.policy.compute import Compute
 from klearlib.policy.load import load_policy
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import chat_example
@@ -30,16 +31,15 @@ def train_sft(
     learning_rate: float,
     final_learning_rate: float,
     normalizer: str,
+    compute: dict,
     num_steps: int | None = None,
     num_epochs: int | None = None,
     warmup_steps: int | None = None,
     examples: str = "sft.jsonl",
-    attention: str | None = None,
-    pack_tokens: int | None = None,
-    micro_batch_tokens: int | None = None,
-    gradient_checkpointing: bool = False,
     drop_longer: bool = False,
     drop_with_control: bool = False,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.95,
     checkpoint_every: int = 100,
 ) -> None:
     """Stage ``sft``: fine-tunes ``inputs["base"]/model`` and writes ``model/``, in the Hugging Face
@@ -47,13 +47,12 @@ def train_sft(
 
     It learns the samples of ``inputs["examples"]/examples.parquet`` (see
     `klearlib.curation.tables`) where that input is given, and otherwise the file `examples` of
-    ``inputs["world"]``: rows of prompt and response. On a GPU the forward pass is in bf16, with
-    float32 weights. A run that was killed anywhere and resumed equals the unbroken one bit for bit
-    on a CPU.
+    ``inputs["world"]``: rows of prompt and response. A run that was killed anywhere and resumed
+    equals the unbroken one bit for bit on a CPU; where the memory decided the budget of a
+    micro-batch, from the next checkpoint on.
 
     Args:
-        attention: of transformers: ``"eager"``, ``"sdpa"``, or ``"flash_attention_2"`` where it is
-            installed; None leaves the model's own, which is sdpa.
+        compute: the fields of `klearlib.policy.compute.Compute`.
 
     The others are those of `klearlib.sft.fit.fit`, and so are its errors. The paper: 4 epochs, 8e-5
     to 4e-5, Eq. 8 per sequence; it does not say whether it packs.
@@ -62,9 +61,8 @@ def train_sft(
         MissingAsset: no such file, or the attention is not installed.
         KlearError: a row without prompt or response.
     """
-    model, tokenizer = load_policy(inputs["base"] / "model")
-    if attention is not None:
-        _set_attention(model, attention)
+    how = Compute(**compute)
+    model, tokenizer = load_policy(inputs["base"] / "model", attention=how.attention)
     path = inputs["examples"] / SAMPLES if "examples" in inputs else inputs["world"] / examples
     fit(
         folder,
@@ -79,11 +77,11 @@ def train_sft(
         final_learning_rate=final_learning_rate,
         warmup_steps=warmup_steps,
         normalizer=normalizer,
-        pack_tokens=pack_tokens,
-        micro_batch_tokens=micro_batch_tokens,
-        gradient_checkpointing=gradient_checkpointing,
+        compute=how,
         drop_longer=drop_longer,
         drop_with_control=drop_with_control,
+        adam_beta1=adam_beta1,
+        adam_beta2=adam_beta2,
         checkpoint_every=checkpoint_every,
     )
 
@@ -112,16 +110,3 @@ def read_turns(path: Path) -> Iterator[tuple[str, str]]:
             if not all(isinstance(text, str) for text in turn):
                 raise KlearError(f"{path.name} line {number}: prompt and response must be texts")
             yield turn
-
-
-def _set_attention(model, name: str) -> None:
-    try:
-        model.set_attn_implementation(name)
-    except ImportError as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise MissingAsset(
-            f"attention {name!r} is not installed ({first_line}): install it, or give 'sdpa'"
-        ) from error
-    except ValueError as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise ParameterError(f"no attention {name!r} ({first_line}): give 'sdpa'") from error

@@ -35,11 +35,13 @@ SETTINGS = {
     "test_timeout_s": 2.0,
     "test_memory_mb": 256,
     "logp_old": "sampler",
+    "sampler_correction": None,
     "log_ratio_clamp": None,
     "warmup_steps": 0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
     "weight_decay": 0.0,
     "max_grad_norm": 1.0,
-    "micro_batch_tokens": 400,
     "checkpoint_every": 100,
 }
 
@@ -82,6 +84,7 @@ def group(
     return Group(Problem(f"p{index}", "?", "1"), responses, verdicts, tuple(rewards))
 
 
-def row(ids, num_prompt, *, logp_old=None, advantage=1.0, is_correct=True) -> Row:
+def row(ids, num_prompt, *, logp_old=None, advantage=1.0, is_correct=True, correction=None) -> Row:
     length = len(ids) - num_prompt
-    return Row(tuple(ids), num_prompt, logp_old or (-1.0,) * length, advantage, is_correct)
+    logp_old = logp_old or (-1.0,) * length
+    return Row(tuple(ids), num_prompt, logp_old, advantage, is_correct, correction)

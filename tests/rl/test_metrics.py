@@ -13,6 +13,7 @@ from rollout_fakes import group
 from klearlib.params import root
 from klearlib.records import OUTCOMES, Group, TestCase, TestReport, Verdict
 from klearlib.rl.metrics import METRICS, TIMINGS, step_metrics
+from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import RolloutBatch
 from klearlib.rl.update import UpdateSums
 
@@ -39,12 +40,21 @@ BATCH = RolloutBatch(
     kept_rollouts=torch.ones(4, 2, dtype=torch.bool),
 )
 SUMS = UpdateSums(
+    Mismatch(
+        max_tokens=12,
+        num_tokens=10,
+        abs_sum=0.5,
+        max_abs=0.25,
+        k3_sum=0.02,
+        quarter_abs=[0.1, 0.4, 0.0, 0.0],
+        quarter_tokens=[4, 5, 1, 0],
+        corrected_tokens=20,
+        factor_sum=19.0,
+        capped_tokens=3,
+    ),
     num_tokens=20,
     num_positive_tokens=8,
     entropy=30.0,
-    abs_mismatch=0.5,
-    max_mismatch=0.25,
-    mismatch_tokens=10,
     ratio_min=0.5,
     ratio_max=3.0,
     corner_tokens={"low_negative": 1, "high_positive": 2, "low_positive": 3, "high_negative": 4},
@@ -99,6 +109,13 @@ def test_every_metric_by_hand():
             "train/ratio_max": 3.0,
             "train/mismatch_mean": 0.05,
             "train/mismatch_max": 0.25,
+            "train/mismatch_k3": 0.002,
+            "train/mismatch_mean_quarter_1": 0.025,
+            "train/mismatch_mean_quarter_2": 0.08,
+            "train/mismatch_mean_quarter_3": 0.0,
+            "train/mismatch_mean_quarter_4": None,
+            "train/correction_mean": 0.95,
+            "train/correction_capped_share": 0.15,
             "train/token_share_low_negative": 0.05,
             "train/token_share_high_positive": 0.1,
             "train/token_share_low_positive": 0.15,
@@ -165,7 +182,7 @@ def test_the_trained_mean_leaves_out_what_the_filters_drop():
 
 
 def test_step_without_updates_has_no_means_of_nothing():
-    line = step_metrics(BATCH, UpdateSums(), step=1, learning_rate=1e-5)
+    line = step_metrics(BATCH, UpdateSums(Mismatch(max_tokens=9)), step=1, learning_rate=1e-5)
     assert set(line) == {"step", *METRICS}
     counts = {"num_updates", "skipped_updates", "num_tokens", "positive_tokens"}
     for key, value in line.items():

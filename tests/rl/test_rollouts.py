@@ -6,6 +6,7 @@ import pytest
 import torch
 from rollout_fakes import group, row, settings
 
+from klearlib.policy.passes import Passes
 from klearlib.records import Problem, Response, TestCase
 from klearlib.rl.advantages import mixed_accuracy_groups
 from klearlib.rl.batches import micro_batches, num_loss_tokens, num_positive_tokens, token_batch
@@ -143,7 +144,9 @@ def test_token_batch_aligns_targets_masks_and_old_log_probabilities():
 @pytest.mark.parametrize("max_tokens", [1, 6, 8, 13, 20, 1000])
 def test_micro_batches_keep_every_row_within_the_budget(max_tokens):
     rows = [row(range(length), 1) for length in (3, 9, 2, 6, 6, 4, 2, 5)]
-    parts = micro_batches(rows, max_tokens=max_tokens)
+    cut = micro_batches(rows, passes=Passes(max_tokens, "fp32"))
+    parts = [[r for line in part for r in line] for part in cut]
+    assert all(len(line) == 1 for part in cut for line in part)
     assert sorted(map(id, (r for part in parts for r in part))) == sorted(map(id, rows))
     for part in parts:
         longest = max(len(r.ids) for r in part)

@@ -3,7 +3,8 @@
 import pytest
 from rollout_fakes import SETTINGS, settings
 
-from klearlib.rl.settings import RLSettings
+from klearlib.params import RLOptions
+from klearlib.rl.settings import RLSettings, require_counted_parts
 
 POSITIVE_COUNTS = [
     "num_steps",
@@ -14,7 +15,6 @@ POSITIVE_COUNTS = [
     "eval_responses",
     "validation_responses",
     "num_validation",
-    "micro_batch_tokens",
     "checkpoint_every",
     "test_memory_mb",
     "max_tests",
@@ -81,6 +81,38 @@ def test_log_ratio_clamp_is_none_or_positive(value):
     assert settings(log_ratio_clamp=None) and settings(log_ratio_clamp=20.0)
     with pytest.raises(ValueError, match="log_ratio_clamp must be positive"):
         settings(log_ratio_clamp=value)
+
+
+@pytest.mark.parametrize("name", ["adam_beta1", "adam_beta2"])
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
+def test_betas_are_below_one(name, value):
+    assert settings(**{name: 0.0})
+    with pytest.raises(ValueError, match=f"{name} must be at least 0 and below 1"):
+        settings(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0.99, 0.0, -2.0, float("nan"), float("inf")])
+def test_cap_of_the_correction_is_at_least_one(value):
+    assert settings(sampler_correction=1.0, logp_old="trainer")
+    with pytest.raises(ValueError, match="sampler_correction must be at least 1"):
+        settings(sampler_correction=value, logp_old="trainer")
+
+
+def test_correction_needs_the_trainers_log_probabilities():
+    with pytest.raises(ValueError, match="set logp_old: trainer too"):
+        settings(sampler_correction=2.0)
+    with pytest.raises(ValueError, match="set logp_old: trainer too"):
+        RLOptions(sampler_correction=2.0)
+    assert RLOptions(sampler_correction=2.0, logp_old="trainer")
+
+
+@pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])
+def test_parts_that_the_objective_counts_are_not_left_to_the_memory(name):
+    for make in (settings, RLOptions):
+        require_counted_parts(make(), 0)
+        require_counted_parts(make(**{name: "micro_batch"}), 1)
+        with pytest.raises(ValueError, match="give it a number, or set both to mini_batch"):
+            require_counted_parts(make(**{name: "micro_batch"}), 0)
 
 
 def test_nothing_has_a_default():

@@ -10,6 +10,7 @@ from tiny_runs import lines, run, weights
 
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.record_files import load_record
+from klearlib.policy import engines
 from klearlib.rl import train
 from klearlib.rl.metrics import METRICS, TIMINGS
 
@@ -66,12 +67,13 @@ def test_seeds_and_steps_draw_different_rollouts_of_the_problems_in_order(
 ):
     calls = []
 
-    def recorded(model, tokenizer, problems, *, group_size, settings):
-        calls.append(([problem.id for problem in problems], group_size, settings))
-        return original(model, tokenizer, problems, group_size=group_size, settings=settings)
+    def recorded(model, tokenizer, problems, *, group_size, settings, **how):
+        if problems[0].id.startswith("train"):
+            calls.append(([problem.id for problem in problems], group_size, settings))
+        return original(model, tokenizer, problems, group_size=group_size, settings=settings, **how)
 
-    original = train.sample_groups
-    monkeypatch.setattr(train, "sample_groups", recorded)
+    original = engines.sample_groups
+    monkeypatch.setattr(engines, "sample_groups", recorded)
     run(tmp_path / "a", inputs, num_steps=11, max_new_tokens=2)
     run(tmp_path / "b", inputs, num_steps=1, max_new_tokens=2, seed=1)
     ids = [problem.id for problem in read_problems(inputs["world"] / "train.jsonl")]
@@ -111,7 +113,7 @@ def test_training_makes_right_answers_likelier(inputs, tmp_path):
         learning_rate=1e-3,
         num_validation=1,
         validation_responses=200,
-        micro_batch_tokens=8000,
+        compute={"micro_batch_tokens": 8000},
     )
     records = [load_record(p) for p in sorted((tmp_path / "run" / "evaluations").iterdir())]
     before, after = (float(np.mean(record.correct)) for record in records)

@@ -5,8 +5,10 @@ import torch
 from printed_equations import SPECS
 from tiny_runs import lines, run, weights
 
+from klearlib.errors import KlearError
 from klearlib.rl import train
 from klearlib.rl.metrics import METRICS
+from klearlib.sft import packing
 
 
 @pytest.mark.parametrize("rule", SPECS)
@@ -86,8 +88,10 @@ def test_filter_off_trains_on_every_group(inputs, tmp_path):
 
 
 def test_trainer_logprobs_train_the_same_and_report_the_mismatch(inputs, tmp_path):
-    (sampler,) = run(tmp_path / "sampler", inputs, num_steps=1)
-    (trainer,) = run(tmp_path / "trainer", inputs, num_steps=1, logp_old="trainer")
+    # One update, so that both ways measure the same tokens.
+    how = {"num_steps": 1, "mini_batch_problems": 6}
+    (sampler,) = run(tmp_path / "sampler", inputs, **how)
+    (trainer,) = run(tmp_path / "trainer", inputs, logp_old="trainer", **how)
     ends = [weights(tmp_path / name) for name in ("sampler", "trainer")]
     assert torch.allclose(*ends, atol=1e-3)
     # logp_old is exact now, but the sampler's difference is still what is reported.
@@ -105,8 +109,8 @@ def test_warm_up_is_linear_in_the_step(inputs, tmp_path):
     "change",
     [
         {"normalizer": "sequence"},
-        {"loss_denominator": "micro_batch", "micro_batch_tokens": 60},
-        {"lm_normalizer": "micro_batch", "alpha": 0.5, "micro_batch_tokens": 60},
+        {"loss_denominator": "micro_batch", "compute": {"micro_batch_tokens": 60}},
+        {"lm_normalizer": "micro_batch", "alpha": 0.5, "compute": {"micro_batch_tokens": 60}},
         {"group_epsilon": 1.0},
         {"weight_decay": 10.0},
         {"max_grad_norm": 1e-9},
@@ -117,10 +121,20 @@ def test_warm_up_is_linear_in_the_step(inputs, tmp_path):
 )
 def test_options_reach_the_weights(inputs, tmp_path, plain, change):
     how = {"num_steps": 1, "mini_batch_problems": 6, "learning_rate": 1e-3}
-    other = {
-        "alpha": change.get("alpha", 0.0),
-        "micro_batch_tokens": change.get("micro_batch_tokens", 400),
-    }
+    other = {"alpha": change.get("alpha", 0.0), "compute": change.get("compute")}
     run(tmp_path / "default", inputs, **how | other)
     run(tmp_path / "changed", inputs, **how | other | change)
     assert not torch.equal(weights(tmp_path / "default"), weights(tmp_path / "changed"))
+
+
+def test_packed_rollouts_train_alike_where_none_sees_another(inputs, tmp_path, monkeypatch):
+    how = {"num_steps": 1, "learning_rate": 1e-3}
+    (apart,) = run(tmp_path / "apart", inputs, **how)
+    packed = {"pack_tokens": 400, "micro_batch_tokens": 800}
+    (found,) = run(tmp_path / "packed", inputs, compute=packed, **how)
+    for key in ("train/policy_loss", "train/grad_norm", "train/entropy"):
+        assert found[key] == pytest.approx(apart[key], rel=1e-4, abs=1e-6)
+
+    monkeypatch.setattr(packing, "_sees_neighbour", lambda model: True)
+    with pytest.raises(KlearError, match="sees other examples of a packed row"):
+        run(tmp_path / "leaks", inputs, compute=packed, **how)

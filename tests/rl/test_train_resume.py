@@ -1,10 +1,14 @@
 """A run that was stopped or killed anywhere and goes on equals the unbroken one bit for bit."""
 
 import pytest
+import torch
 from tiny_runs import PLAIN, lines, run, weights
 
-from klearlib.errors import Stopped
+from klearlib.errors import KlearError, Stopped
+from klearlib.policy import passes as passes_module
 from klearlib.rl import train
+from klearlib.rl import update as update_module
+from klearlib.run.folder import RunFolder
 
 
 def assert_same_bytes(found, expected):
@@ -55,3 +59,44 @@ def test_killed_run_goes_back_to_its_last_checkpoint(
     monkeypatch.undo()
     run(tmp_path, inputs, **how)
     assert_same_bytes(tmp_path, plain)
+
+
+def test_budget_of_the_checkpoint_is_that_of_the_resumed_run(inputs, tmp_path, monkeypatch):
+    how = {"num_steps": 2, "compute": {"micro_batch_tokens": 0}}
+    order, budgets = [], iter([150, 150, 8192, 8192])
+
+    def choose(*_, **__):
+        order.append("plan")
+        return next(budgets)
+
+    def load(folder):
+        order.append("load")
+        return whole(folder)
+
+    whole = RunFolder.load_checkpoint
+    monkeypatch.setattr(passes_module, "choose_micro_batch_tokens", choose)
+    monkeypatch.setattr(RunFolder, "load_checkpoint", load)
+    run(tmp_path / "unbroken", inputs, **how)
+    with pytest.raises(Stopped):
+        run(tmp_path / "resumed", inputs, stop_at=1, **how)
+    run(tmp_path / "resumed", inputs, **how)
+    run(tmp_path / "larger", inputs, **how)
+    assert_same_bytes(tmp_path / "resumed", tmp_path / "unbroken")
+    ends = [weights(tmp_path / name) for name in ("unbroken", "larger")]
+    assert not torch.equal(*ends), "the test needs budgets that differ in their rounding"
+    # What is chosen counts the state of AdamW, which must not be there yet.
+    assert order == ["plan", "load"] * 4
+
+
+@pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])
+def test_parts_that_the_objective_counts_are_kept(inputs, tmp_path, monkeypatch, name):
+    how = {"num_steps": 1, name: "micro_batch"}
+    with pytest.raises(KlearError, match="give it a number"):
+        run(tmp_path, inputs, compute={"micro_batch_tokens": 0}, **how)
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(update_module, "response_logprobs", full)
+    with pytest.raises(KlearError, match=r"CUDA out of memory.*to mini_batch"):
+        run(tmp_path, inputs, **how)

@@ -6,9 +6,11 @@ import pytest
 import torch
 from printed_equations import SPECS
 from rollout_fakes import row
-from update_oracle import HOW, NUM_PROMPT, exact_logprobs, gradient, make_rows, oracle
+from update_oracle import HOW, NUM_PROMPT, PASSES, exact_logprobs, gradient, make_rows, oracle
 
+from klearlib.policy.passes import Passes
 from klearlib.rl.coefficients import rule_from
+from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.update import UpdateSums, trainer_logprobs, update
 
 
@@ -137,9 +139,9 @@ def test_sums_are_those_of_the_tokens(policy, rows):
     assert sums.ratio_min == pytest.approx(min(ratios), rel=1e-4)
     assert sums.ratio_max == pytest.approx(max(ratios), rel=1e-4)
     mismatch = [abs(difference) for difference, _, _ in tokens]
-    assert sums.abs_mismatch == pytest.approx(sum(mismatch), rel=1e-4)
-    assert sums.max_mismatch == pytest.approx(max(mismatch), rel=1e-4)
-    assert sums.mismatch_tokens == len(tokens)
+    assert sums.mismatch.abs_sum == pytest.approx(sum(mismatch), rel=1e-4)
+    assert sums.mismatch.max_abs == pytest.approx(max(mismatch), rel=1e-4)
+    assert sums.mismatch.num_tokens == len(tokens)
     corners = {"low_negative": 0, "high_positive": 0, "low_positive": 0, "high_negative": 0}
     pull = dict.fromkeys(corners, 0.0)
     total = 0.0
@@ -164,16 +166,16 @@ def test_sums_are_those_of_the_tokens(policy, rows):
 
 def test_mismatch_is_measured_only_at_the_weights_that_sampled(policy, rows):
     _, sums = gradient(policy, rows, first_of_step=False)
-    assert sums.mismatch_tokens == 0 and sums.abs_mismatch == 0 and sums.max_mismatch == 0
+    assert sums.mismatch == Mismatch(max_tokens=16)
 
 
 def test_step_follows_minus_the_clipped_gradient(new_policy, rows):
     policy = new_policy(3, dtype=torch.float64)
     expected, _ = gradient(policy, rows)
     before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
-    sums, limit = UpdateSums(), float(expected.norm()) / 4
+    sums, limit = UpdateSums(Mismatch(max_tokens=16)), float(expected.norm()) / 4
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-    update(policy, optimizer, rows, sums, **HOW | {"max_grad_norm": limit})
+    update(policy, optimizer, rows, sums, **HOW | {"max_grad_norm": limit}, passes=Passes(**PASSES))
     after = torch.cat([p.detach().flatten() for p in policy.parameters()])
     assert_same(after - before, -0.1 * expected / 4, 1e-5)
     # The norm is logged as it was before clipping.
@@ -194,14 +196,14 @@ def test_gradient_that_is_not_finite_skips_the_step_and_is_counted(new_policy, r
     policy = new_policy(3, dtype=torch.float64)
     before = [p.detach().clone() for p in policy.parameters()]
     broken = row(rows[0].ids, NUM_PROMPT, advantage=bad)
-    sums = UpdateSums()
+    sums = UpdateSums(Mismatch(max_tokens=16))
     optimizer = torch.optim.AdamW(policy.parameters(), lr=0.1)
-    update(policy, optimizer, [*rows[1:], broken], sums, **HOW)
+    update(policy, optimizer, [*rows[1:], broken], sums, **HOW, passes=Passes(**PASSES))
     assert sums.skipped_updates == 1 and sums.grad_norms == []
     for old, new in zip(before, policy.parameters(), strict=True):
         assert torch.equal(old, new)
     # What was not finite is gone at the next update.
-    update(policy, optimizer, rows, sums, **HOW)
+    update(policy, optimizer, rows, sums, **HOW, passes=Passes(**PASSES))
     assert sums.skipped_updates == 1 and len(sums.grad_norms) == 1
     assert all(torch.isfinite(p).all() for p in policy.parameters())
 
@@ -209,7 +211,11 @@ def test_gradient_that_is_not_finite_skips_the_step_and_is_counted(new_policy, r
 def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
     for tokens in (1, 30, 1000):
         renewed = trainer_logprobs(
-            policy, rows, temperature=1.0, micro_batch_tokens=tokens, pad_id=0
+            policy,
+            rows,
+            temperature=1.0,
+            passes=Passes(tokens, "fp32"),
+            pad_id=0,
         )
         for old, new in zip(rows, renewed, strict=True):
             assert (new.ids, new.num_prompt) == (old.ids, old.num_prompt)

@@ -1,11 +1,13 @@
 """RL runs of seconds on the tiny world, and what they left."""
 
 import json
+from dataclasses import asdict
 
 import torch
 from printed_equations import SPECS
 from rollout_fakes import SETTINGS
 
+from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
 from klearlib.rl.train import train_rl
 from klearlib.run.folder import RunFolder
@@ -19,14 +21,24 @@ def lines(path, name="metrics.jsonl"):
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def run(path, inputs, *, rule=SPECS["gppo"], seed=0, stop_at=None, **changes):
-    """One call of `train_rl`; with `stop_at`, stopped when that many steps are logged."""
+def run(path, inputs, *, rule=SPECS["gppo"], seed=0, stop_at=None, compute=None, **changes):
+    """One call of `train_rl`; with `stop_at`, stopped when that many steps are logged.
+
+    compute: fields of `local_compute`, several micro-batches an update unless they say otherwise.
+    """
 
     def stop_requested() -> bool:
         return stop_at is not None and len(lines(path)) >= stop_at
 
     folder = RunFolder(path, stop_requested=stop_requested)
-    train_rl(folder, inputs, seed=seed, rule=rule, settings=SETTINGS | changes)
+    train_rl(
+        folder,
+        inputs,
+        seed=seed,
+        rule=rule,
+        settings=SETTINGS | changes,
+        compute=asdict(local_compute(**{"micro_batch_tokens": 400} | (compute or {}))),
+    )
     return lines(path)
 
 

@@ -1,10 +1,14 @@
 """Rows for one optimiser update, its gradient, and the gradient of the printed objective."""
 
+from dataclasses import fields
+
 import torch
 from printed_equations import SPECS, printed_objective
 from rollout_fakes import row
 
+from klearlib.policy.passes import Passes
 from klearlib.rl.coefficients import rule_from
+from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.update import UpdateSums, update
 
 NUM_PROMPT = 3
@@ -36,6 +40,7 @@ def exact_logprobs(policy, ids: torch.Tensor) -> torch.Tensor:
     return torch.log_softmax(logits, -1).gather(1, ids[1:, None])[:, 0]
 
 
+PASSES = {"micro_batch_tokens": 10_000, "precision": "fp32"}
 HOW = {
     "rule": rule_from(SPECS["gppo"]),
     "alpha": 0.0,
@@ -45,15 +50,20 @@ HOW = {
     "log_ratio_clamp": None,
     "temperature": 1.0,
     "max_grad_norm": 1e9,
-    "micro_batch_tokens": 10_000,
     "pad_id": 0,
     "first_of_step": True,
 }
 
 
 def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
-    """The gradient of one update that moves nothing, as one vector."""
-    sums = UpdateSums()
+    """The gradient of one update that moves nothing, as one vector.
+
+    changes: arguments of `update`, and fields of `Passes`.
+    """
+    names = [field.name for field in fields(Passes)]
+    layout = PASSES | {name: changes.pop(name) for name in names if name in changes}
+    changes.setdefault("passes", Passes(**layout))
+    sums = UpdateSums(Mismatch(max_tokens=16))
     update(policy, torch.optim.SGD(policy.parameters(), lr=0.0), rows, sums, **HOW | changes)
     return torch.cat([p.grad.flatten().double() for p in policy.parameters()]), sums
 

@@ -2,6 +2,9 @@
 
 import json
 
+import torch
+
+from klearlib.policy.compute import local_compute
 from klearlib.run.folder import RunFolder
 from klearlib.sft.batches import Example
 from klearlib.sft.fit import fit
@@ -18,19 +21,27 @@ SCHEDULE = {
     "final_learning_rate": 1e-3,
     "warmup_steps": 1,
     "normalizer": "sequence",
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.95,
 }
 EPOCHS = {"num_steps": None, "num_epochs": 2}
+LAYOUT = ("precision", "attention", "pack_tokens", "micro_batch_tokens", "gradient_checkpointing")
 PACKED = {"pack_tokens": 16, "micro_batch_tokens": 20}
 
 
 def run(path, policy, tokenizer, *, examples=EXAMPLES, stop_at=None, **changes):
-    """One call of `fit`; with `stop_at` a stop is asked for once that many steps are logged."""
+    """One call of `fit`; with `stop_at` a stop is asked for once that many steps are logged.
+
+    changes: of `SCHEDULE`, and fields of `local_compute` that `LAYOUT` names.
+    """
 
     def stop_requested() -> bool:
         return stop_at is not None and len(lines(path)) >= stop_at
 
+    how = {name: changes.pop(name) for name in LAYOUT if name in changes}
     folder = RunFolder(path, stop_requested=stop_requested)
-    fit(folder, policy, tokenizer, examples, **SCHEDULE | changes)
+    compute = local_compute(**how)
+    fit(folder, policy, tokenizer, examples, compute=compute, **SCHEDULE | changes)
 
 
 def lines(path, name="metrics.jsonl"):
@@ -41,3 +52,17 @@ def lines(path, name="metrics.jsonl"):
 def assert_same_bytes(found, expected):
     for name in ("metrics.jsonl", "model/model.safetensors"):
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
+
+
+def too_large_for(forward, max_tokens: int):
+    """`forward` on a machine whose memory holds passes of `max_tokens` padded tokens."""
+
+    def bounded(model, tokens, loss_mask, **how):
+        rows = tokens.rows.numel() + len(tokens.rows) if hasattr(tokens, "rows") else None
+        if (rows or tokens.input_ids.numel()) > max_tokens:
+            logp, _ = forward(model, tokens, loss_mask, **how)
+            logp.sum().backward()  # what a pass that fails in its middle leaves behind
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+        return forward(model, tokens, loss_mask, **how)
+
+    return bounded

@@ -3,20 +3,18 @@
 import re
 
 import pytest
-from sft_runs import EXAMPLES, SCHEDULE, lines, run
+from sft_runs import EXAMPLES, lines, run
 
 from klearlib.errors import KlearError
-from klearlib.run.folder import RunFolder
-from klearlib.sft import fit as fit_module
+from klearlib.sft import gradients
 from klearlib.sft.batches import Example
-from klearlib.sft.fit import fit
 
 LONG = Example(ids=(1,) * 257, num_prompt=1)
 
 
 def test_example_longer_than_the_model_is_refused(new_policy, tiny_tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"longest example has 257 tokens.*raise max_positions"):
-        fit(RunFolder(tmp_path), new_policy(0), tiny_tokenizer, [LONG], **SCHEDULE)
+        run(tmp_path, new_policy(0), tiny_tokenizer, examples=[LONG])
 
 
 def test_example_longer_than_a_packed_row_is_refused(new_policy, tiny_tokenizer, tmp_path):
@@ -29,13 +27,13 @@ def test_dropped_examples_are_counted_and_the_others_are_whole(
     new_policy, tiny_tokenizer, tmp_path, monkeypatch
 ):
     seen = set()
-    original = fit_module.add_gradients
+    original = gradients.add_gradients
 
     def spy(model, batch, **how):
         seen.update(tuple(example.ids) for example in batch)
         return original(model, batch, **how)
 
-    monkeypatch.setattr(fit_module, "add_gradients", spy)
+    monkeypatch.setattr(gradients, "add_gradients", spy)
     how = {"drop_longer": True, "num_steps": None, "num_epochs": 1}
     run(tmp_path / "a", new_policy(6), tiny_tokenizer, pack_tokens=7, **how)
     assert seen == {tuple(example.ids) for example in EXAMPLES if len(example.ids) <= 7}

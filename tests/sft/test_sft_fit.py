@@ -4,14 +4,25 @@ import math
 
 import pytest
 import torch
-from sft_runs import EPOCHS, EXAMPLES, PACKED, SCHEDULE, assert_same_bytes, lines, run
+from sft_runs import (
+    EPOCHS,
+    EXAMPLES,
+    PACKED,
+    SCHEDULE,
+    assert_same_bytes,
+    lines,
+    run,
+    too_large_for,
+)
 
-from klearlib.errors import ParameterError, Stopped
+from klearlib.errors import KlearError, ParameterError, Stopped
+from klearlib.policy.forward import response_logprobs
 from klearlib.policy.load import load_policy
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
 from klearlib.sft import fit as fit_module
+from klearlib.sft import gradients
 from klearlib.sft.batches import example_order, pad_rows, token_mask
 from klearlib.sft.objective import sft_loss
 from klearlib.sft.schedule import cosine_learning_rate, planned_steps, planned_warmup
@@ -75,16 +86,22 @@ def test_training_learns_its_examples(new_policy, tiny_tokenizer, tmp_path):
 def test_unpacked_training_is_the_plain_loop_bit_for_bit(
     new_policy, tiny_tokenizer, tmp_path, normalizer
 ):
-    policy, schedule = new_policy(6), SCHEDULE | {"normalizer": normalizer}
-    run(tmp_path, new_policy(6), tiny_tokenizer, **schedule)
+    # Eager attention goes through padded rows, sdpa through one line of tokens.
+    policy, trained = new_policy(6), new_policy(6)
+    for model in (policy, trained):
+        model.set_attn_implementation("eager")
+    schedule = SCHEDULE | {"normalizer": normalizer}
+    run(tmp_path, trained, tiny_tokenizer, **schedule)
     policy.train()
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
     order = example_order(len(EXAMPLES), seed=schedule["seed"])
     losses = []
     for step in range(6):
         for group in optimizer.param_groups:
             group["lr"] = cosine_learning_rate(step, 6, 3e-3, 1e-3, 1)
-        batch = [EXAMPLES[next(order)] for _ in range(4)]
+        batch = sorted((EXAMPLES[next(order)] for _ in range(4)), key=lambda row: len(row.ids))
         ids = pad_rows([row.ids for row in batch], pad_id=tiny_tokenizer.pad_token_id)
         lengths = [len(row.ids) for row in batch]
         mask = token_mask([row.num_prompt for row in batch], lengths, ids.shape[1])
@@ -186,13 +203,13 @@ def test_epochs_show_each_example_that_often(
     new_policy, tiny_tokenizer, tmp_path, monkeypatch, batch_size, num_steps
 ):
     seen = []
-    original = fit_module.add_gradients
+    original = gradients.add_gradients
 
     def spy(model, batch, **how):
         seen.append([EXAMPLES.index(example) for example in batch])
         return original(model, batch, **how)
 
-    monkeypatch.setattr(fit_module, "add_gradients", spy)
+    monkeypatch.setattr(gradients, "add_gradients", spy)
     how = EPOCHS | {"warmup_steps": min(1, num_steps - 1)}
     run(tmp_path, new_policy(6), tiny_tokenizer, batch_size=batch_size, **how)
     assert len(seen) == num_steps
@@ -252,7 +269,6 @@ def test_warm_up_that_never_ends_is_refused(new_policy, tiny_tokenizer, tmp_path
         {"checkpoint_every": 0},
         {"checkpoint_every": -3},
         {"pack_tokens": 0},
-        {"micro_batch_tokens": -5},
     ],
 )
 def test_counts_out_of_range_are_refused(new_policy, tiny_tokenizer, tmp_path, changes):
@@ -264,9 +280,57 @@ def test_nobody_computes_the_entropy(new_policy, tiny_tokenizer, tmp_path, monke
     found = []
 
     def spy(*args, **how):
-        found.append(token_logprobs(*args, **how))
+        found.append(response_logprobs(*args, **how))
         return found[-1]
 
-    monkeypatch.setattr(fit_module, "token_logprobs", spy)
+    monkeypatch.setattr(gradients, "response_logprobs", spy)
     run(tmp_path, new_policy(6), tiny_tokenizer)
     assert len(found) == 6 and all(entropy is None for _, entropy in found)
+
+
+def test_rows_and_one_line_train_alike(new_policy, tiny_tokenizer, tmp_path):
+    eager = new_policy(6)
+    eager.set_attn_implementation("eager")
+    run(tmp_path / "rows", eager, tiny_tokenizer)
+    run(tmp_path / "line", new_policy(6), tiny_tokenizer)
+    for rows, line in zip(lines(tmp_path / "rows"), lines(tmp_path / "line"), strict=True):
+        assert rows["sft/loss"] == pytest.approx(line["sft/loss"], rel=1e-4)
+        assert rows["sft/grad_norm"] == pytest.approx(line["sft/grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize("pack_tokens", [None, 16])
+def test_run_out_of_memory_goes_on_in_halves(
+    new_policy, tiny_tokenizer, tmp_path, monkeypatch, pack_tokens
+):
+    """It is the run of the smaller budget from the step on at which the memory ran out."""
+    layout = {"pack_tokens": pack_tokens, "precision": "fp32"}
+    small, large = tmp_path / "small", tmp_path / "large"
+    run(small, new_policy(6), tiny_tokenizer, micro_batch_tokens=20, **layout)
+    monkeypatch.setattr(gradients, "response_logprobs", too_large_for(response_logprobs, 20))
+    run(large, new_policy(6), tiny_tokenizer, micro_batch_tokens=80, **layout)
+    assert_same_bytes(large, small)
+    assert [line["training/memory_halvings"] for line in lines(large, "timings.jsonl")] == [
+        2,
+        *[0] * 5,
+    ]
+
+
+def test_resumed_run_keeps_the_budget_that_was_halved(
+    new_policy, tiny_tokenizer, tmp_path, monkeypatch
+):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    how = {"micro_batch_tokens": 80}
+    with monkeypatch.context() as small:
+        small.setattr(gradients, "response_logprobs", too_large_for(response_logprobs, 20))
+        run(whole, new_policy(6), tiny_tokenizer, **how)
+        with pytest.raises(Stopped):
+            run(broken, new_policy(6), tiny_tokenizer, stop_at=2, **how)
+    run(broken, new_policy(6), tiny_tokenizer, **how)
+    assert_same_bytes(broken, whole)
+
+
+def test_example_that_fits_no_memory_is_a_line(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(gradients, "response_logprobs", too_large_for(response_logprobs, 3))
+    with pytest.raises(KlearError, match=r"a row of 8 tokens at most alone .* gradient_checkpoint"):
+        run(tmp_path, new_policy(6), tiny_tokenizer, micro_batch_tokens=80)
+    assert not lines(tmp_path)

@@ -8,11 +8,18 @@ from transformers import AttentionInterface, BloomConfig, BloomForCausalLM, mask
 
 from klearlib.errors import KlearError
 from klearlib.policy.logprobs import token_logprobs
-from klearlib.sft import fit as fit_module
+from klearlib.policy.passes import Passes, wants_one_row
 from klearlib.sft import packing
 from klearlib.sft.batches import Example
-from klearlib.sft.fit import add_gradients
-from klearlib.sft.packing import lay_out, pack, packed_batch, padded_batch, require_separate
+from klearlib.sft.gradients import add_gradients
+from klearlib.sft.packing import (
+    cut_rows,
+    pack,
+    packed_batch,
+    padded_batch,
+    require_separate,
+    row_loads,
+)
 
 PAD = 0
 _DRAWS = random.Random(2)
@@ -33,7 +40,8 @@ LAYOUTS = [
 def gradient(policy, *, normalizer: str, layout: dict, examples=EXAMPLES):
     """Loss and gradient of a batch, and its sums."""
     policy.zero_grad()
-    sums = add_gradients(policy, examples, normalizer=normalizer, pad_id=PAD, **layout)
+    passes = Passes(**{"precision": "fp32", "one_row": wants_one_row(policy)} | layout)
+    sums = add_gradients(policy, examples, normalizer=normalizer, pad_id=PAD, passes=passes)
     return sums.loss, torch.cat([p.grad.flatten() for p in policy.parameters()]), sums
 
 
@@ -65,7 +73,12 @@ def test_every_layout_has_the_loss_and_the_gradient_of_the_equation(
     policy = new_policy(3)
     policy.set_attn_implementation(attention)
     num_parts = set()
-    for layout in LAYOUTS:
+    in_line = [
+        layout | {"one_line": True}
+        for layout in LAYOUTS
+        if layout["pack_tokens"] is None and attention == "sdpa"
+    ]
+    for layout in LAYOUTS + in_line:
         loss, found, sums = gradient(policy, normalizer=normalizer, layout=layout)
         assert loss == pytest.approx(expected_loss, rel=1e-5), layout
         assert apart(found.double(), expected) < 1e-5, layout
@@ -89,31 +102,25 @@ def test_rows_that_see_their_neighbours_would_be_noticed(new_policy, monkeypatch
     policy.set_attn_implementation(attention)
     layout = {"pack_tokens": 64, "micro_batch_tokens": None}
     _, expected, _ = gradient(policy, normalizer="token", layout=WHOLE)
-    require_separate(policy)
+    require_separate(policy, precision="fp32")
     monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", lambda ids: None)
     _, found, _ = gradient(policy, normalizer="token", layout=layout)
     assert apart(found, expected) > 0.05
     with pytest.raises(KlearError, match=f"{attention} attention sees other examples"):
-        require_separate(policy)
+        require_separate(policy, precision="fp32")
 
 
-def bf16_autocast(device):
-    return torch.autocast("cpu", dtype=torch.bfloat16)
-
-
-@pytest.mark.parametrize("in_bf16", [False, True])
-def test_a_small_leak_is_noticed_in_training_of_any_precision(monkeypatch, in_bf16):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_small_leak_is_noticed_in_training_of_any_precision(monkeypatch, precision):
     """Attention with linear biases has no position ids to look at; untrained, it hardly looks at
     anything."""
     torch.manual_seed(0)
     model = BloomForCausalLM(BloomConfig(vocab_size=97, hidden_size=32, n_layer=2, n_head=4))
-    if in_bf16:
-        monkeypatch.setattr(packing, "autocast", bf16_autocast)
     with pytest.raises(KlearError, match="sees other examples"):
-        require_separate(model)
+        require_separate(model, precision=precision)
     assert model.training
     monkeypatch.setattr(packing, "_LEAK", 1e-2)
-    require_separate(model)
+    require_separate(model, precision=precision)
 
 
 def test_rounding_of_bf16_is_no_leak(new_policy, monkeypatch):
@@ -127,13 +134,12 @@ def test_rounding_of_bf16_is_no_leak(new_policy, monkeypatch):
         return output * (1 + (1e-3 if is_low else 1e-7) * noise)
 
     policy.model.norm.register_forward_hook(round_off)
-    require_separate(policy)
-    monkeypatch.setattr(packing, "autocast", bf16_autocast)
-    require_separate(policy)
+    require_separate(policy, precision="fp32")
+    require_separate(policy, precision="bf16")
     monkeypatch.setattr(packing, "_LEAK_BF16", 1e-4)
     with pytest.raises(KlearError, match="sees other examples"):
-        require_separate(policy)
-    require_separate(new_policy(3, dtype=torch.bfloat16))
+        require_separate(policy, precision="bf16")
+    require_separate(new_policy(3, dtype=torch.bfloat16), precision="fp32")
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -181,7 +187,7 @@ def test_varlen_attention_gets_one_row_and_position_ids(new_policy, normalizer, 
     _, expected, _ = gradient(policy, normalizer=normalizer, layout=WHOLE)
     AttentionInterface.register("flash_stand_in", varlen_attention)
     policy.config._attn_implementation = "flash_stand_in"
-    require_separate(policy)
+    require_separate(policy, precision="fp32")
     layout = {"pack_tokens": 40, "micro_batch_tokens": micro_batch_tokens}
     _, found, sums = gradient(policy, normalizer=normalizer, layout=layout)
     assert apart(found, expected) < 1e-5
@@ -200,14 +206,11 @@ def test_gradient_checkpointing_changes_nothing(new_policy, layout):
     assert again == loss and torch.equal(found, expected)
 
 
-def test_bf16_agrees_within_its_precision(new_policy, monkeypatch):
+def test_bf16_agrees_within_its_precision(new_policy):
     """What a GPU does, on a CPU: autocast, packed rows and checkpointing together."""
     policy = new_policy(3).train()
     loss, expected, _ = gradient(policy, normalizer="sequence", layout=WHOLE)
-    monkeypatch.setattr(
-        fit_module, "autocast", lambda device: torch.autocast("cpu", dtype=torch.bfloat16)
-    )
-    layout = {"pack_tokens": 64, "micro_batch_tokens": 90}
+    layout = {"pack_tokens": 64, "micro_batch_tokens": 90, "precision": "bf16"}
     low_loss, low, _ = gradient(policy, normalizer="sequence", layout=layout)
     assert loss != low_loss == pytest.approx(loss, rel=2e-2)
     assert apart(low, expected) < 0.1 and low.dtype == torch.float32
@@ -265,7 +268,16 @@ def test_example_longer_than_a_row_is_refused():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_micro_batches_hold_every_example_once_within_the_budget(layout):
-    batches = lay_out(EXAMPLES, pad_id=281, **layout)
+    lengths = [len(example.ids) for example in EXAMPLES]
+    batches = [
+        packed_batch([[EXAMPLES[index] for index in row] for row in part], pad_id=281)
+        for part in cut_rows(lengths, **layout)
+    ]
+    loads = sorted(
+        sum(lengths[index] for index in row)
+        for row in cut_rows(lengths, pack_tokens=layout["pack_tokens"], micro_batch_tokens=None)[0]
+    )
+    assert sorted(row_loads(lengths, pack_tokens=layout["pack_tokens"])) == loads
     found = sorted(
         token for batch in batches for token in batch.input_ids.flatten().tolist() if token != 281
     )

@@ -1,12 +1,14 @@
 """Stage ``sft``: what it reads, and that it is the same every time."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
 from sft_runs import lines
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
 from klearlib.run.folder import RunFolder
 from klearlib.sft.train import read_turns, train_sft
@@ -17,6 +19,7 @@ HOW = {
     "learning_rate": 1e-3,
     "final_learning_rate": 5e-4,
     "normalizer": "token",
+    "compute": asdict(local_compute()),
 }
 
 
@@ -52,7 +55,8 @@ def weights(path) -> torch.Tensor:
 def test_packed_stage_ends_where_the_padded_one_does(inputs, tmp_path):
     how = HOW | {"num_steps": 5, "batch_size": 24}
     train_sft(RunFolder(tmp_path / "padded"), inputs, **how)
-    how |= {"pack_tokens": 200, "micro_batch_tokens": 400, "gradient_checkpointing": True}
+    layout = {"pack_tokens": 200, "micro_batch_tokens": 400, "gradient_checkpointing": True}
+    how |= {"compute": asdict(local_compute(**layout))}
     train_sft(RunFolder(tmp_path / "packed"), inputs, **how)
     padded, packed = lines(tmp_path / "padded"), lines(tmp_path / "packed")
     assert padded != packed
@@ -113,18 +117,19 @@ def test_line_that_is_no_sample_is_named(tmp_path, line):
 
 def test_eager_attention_trains_as_sdpa_does(inputs, tmp_path):
     for name in ("eager", "sdpa"):
-        train_sft(RunFolder(tmp_path / name), inputs, **HOW, num_steps=1, attention=name)
+        how = HOW | {"compute": asdict(local_compute(attention=name))}
+        train_sft(RunFolder(tmp_path / name), inputs, **how, num_steps=1)
     (eager,), (sdpa,) = lines(tmp_path / "eager"), lines(tmp_path / "sdpa")
     assert eager["sft/loss"] == pytest.approx(sdpa["sft/loss"], rel=1e-5)
 
 
 def test_attention_that_is_not_there_is_a_line(inputs, tmp_path):
-    with pytest.raises(ParameterError, match="no attention 'other'"):
-        train_sft(RunFolder(tmp_path), inputs, **HOW, num_steps=1, attention="other")
+    how = HOW | {"compute": HOW["compute"] | {"attention": "other"}}
+    with pytest.raises(ParameterError, match=r"attention must be one of .* got 'other'"):
+        train_sft(RunFolder(tmp_path), inputs, **how, num_steps=1)
     try:
         import flash_attn  # noqa: F401
     except ImportError:
+        how = HOW | {"compute": asdict(local_compute(attention="flash_attention_2"))}
         with pytest.raises(MissingAsset, match="'flash_attention_2' is not installed"):
-            train_sft(
-                RunFolder(tmp_path), inputs, **HOW, num_steps=1, attention="flash_attention_2"
-            )
+            train_sft(RunFolder(tmp_path), inputs, **how, num_steps=1)

@@ -1,0 +1,121 @@
+"""How far the trainer's log-probabilities are from the sampler's, and the factor that corrects it.
+
+The rollouts were drawn from the sampler's policy q, and the loss takes them for draws of the
+trainer's policy p at the same weights. Another engine, precision or batch makes the two differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from klearlib.errors import KlearError
+from klearlib.records import Response
+from klearlib.rl.rollouts import Row
+
+NUM_QUARTERS = 4
+
+
+@dataclass
+class Mismatch:
+    """Sums over tokens of d = log p - log q, from which `metrics.step_metrics` takes the means.
+
+    ``k3`` is exp(d) - 1 - d: over draws from q its mean is KL(q || p), and no token's is negative.
+    Quarters are of `max_tokens`, by a token's place in its response: rounding that adds up along
+    the cache shows in the later ones.
+
+    max_tokens: the token budget of a response. corrected_tokens, factor_sum, capped_tokens: the
+    factors of `corrected`.
+
+    >>> seen = Mismatch(max_tokens=8)
+    >>> seen.add(torch.tensor([0.5, -1.0]), torch.tensor([0, 7]))
+    >>> seen.abs_sum, seen.max_abs, seen.quarter_abs
+    (1.5, 1.0, [0.5, 0.0, 0.0, 1.0])
+    """
+
+    max_tokens: int
+    num_tokens: int = 0
+    abs_sum: float = 0.0
+    max_abs: float = 0.0
+    k3_sum: float = 0.0
+    quarter_abs: list[float] = field(default_factory=lambda: [0.0] * NUM_QUARTERS)
+    quarter_tokens: list[int] = field(default_factory=lambda: [0] * NUM_QUARTERS)
+    corrected_tokens: int = 0
+    factor_sum: float = 0.0
+    capped_tokens: int = 0
+
+    def add(self, difference: torch.Tensor, position: torch.Tensor) -> None:
+        """Count K tokens.
+
+        Args:
+            difference: [K] log p - log q. position: [K] integers, places in the response from 0 on.
+        """
+        if not len(difference):
+            return
+        difference, position = difference.detach().double().cpu(), position.cpu()
+        size = difference.abs()
+        self.num_tokens += len(size)
+        self.abs_sum += float(size.sum())
+        self.max_abs = max(self.max_abs, float(size.max()))
+        self.k3_sum += float((torch.expm1(difference) - difference).sum())
+        quarter = (position * NUM_QUARTERS // self.max_tokens).clamp(max=NUM_QUARTERS - 1)
+        totals = torch.bincount(quarter, weights=size, minlength=NUM_QUARTERS)
+        counts = torch.bincount(quarter, minlength=NUM_QUARTERS)
+        for index in range(NUM_QUARTERS):
+            self.quarter_abs[index] += float(totals[index])
+            self.quarter_tokens[index] += int(counts[index])
+
+
+def observe(mismatch: Mismatch, rows: Sequence[Row], sampled: Sequence[Row]) -> None:
+    """Add the tokens of `rows`, whose `logp_old` is the trainer's, against that of `sampled`."""
+    for row, before in zip(rows, sampled, strict=True):
+        difference = _difference(row, before)
+        mismatch.add(difference, torch.arange(len(difference)))
+
+
+def corrected(
+    rows: Sequence[Row], sampled: Sequence[Row], *, cap: float, mismatch: Mismatch
+) -> list[Row]:
+    """`rows` with each token's factor min(p / q, `cap`): importance sampling, truncated by token.
+
+    The factor makes the policy gradient that of draws from p; the cap bounds its variance and
+    leaves a bias where p / q is larger. It is not in the paper; TRL has it as ``token_truncate``.
+
+    Args:
+        rows: `logp_old` by the trainer. sampled: the same rows as the sampler left them.
+        cap: at least 1. mismatch: counts the factors.
+    """
+    result = []
+    for row, before in zip(rows, sampled, strict=True):
+        ratio = _difference(row, before).exp()
+        factor = ratio.clamp(max=cap)
+        mismatch.corrected_tokens += len(factor)
+        mismatch.factor_sum += float(factor.sum())
+        mismatch.capped_tokens += int((ratio >= cap).sum())
+        result.append(dataclasses.replace(row, correction=tuple(factor.tolist())))
+    return result
+
+
+def require_finite(groups: Sequence[Sequence[Response]], *, engine: str) -> None:
+    """Check that the sampler gave a log-probability for every token: the ratios are made of them.
+
+    Raises:
+        KlearError: one is missing, infinite or no number.
+    """
+    for response in (response for group in groups for response in group):
+        is_whole = len(response.logp) == len(response.token_ids)
+        if not is_whole or not math.isfinite(sum(response.logp)):
+            raise KlearError(
+                f"engine {engine!r} gave no finite log-probability for every token of a response "
+                f"to problem {response.problem_id!r}: RL needs them; set engine: transformers in "
+                "compute.yaml, or mend the engine"
+            )
+
+
+def _difference(row: Row, before: Row) -> torch.Tensor:
+    logp = torch.tensor(row.logp_old, dtype=torch.float64)
+    return logp - torch.tensor(before.logp_old, dtype=torch.float64)
