@@ -89,8 +89,8 @@ def test_rerun_still_finds_a_misspelt_parameter(project, cell):
 def test_table_shows_value_paper_and_departures(project):
     params = notebook.setup("05_clipping", namespace(options={"dual_clip": 10.0}))
     table = notebook.show_resolved(params).set_index("parameter")
-    assert table.loc["learning_rate", "value"] == "0.0003"
-    assert table.loc["learning_rate", "paper"] == "1e-06"
+    assert table.loc["learning_rates", "value"] == "0.0003"
+    assert table.loc["learning_rates", "paper"] == "1e-06"
     assert table.loc["rules", "value"] == "clip_higher, gppo, cispo"
     assert "the profile's file says 3" in table.loc["num_steps", "note"]
     assert "profile's file" not in table.loc["group_size", "note"]

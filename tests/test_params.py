@@ -102,11 +102,11 @@ MISTAKES = {
     "float for integer": ({"num_steps": 3.0}, "num_steps must be an integer, got 3.0"),
     "text for integer": ({"num_steps": "3"}, "write it without quotes"),
     "bool for number": ({"alpha": False}, "alpha must be a number, got False"),
-    "YAML's 1e-4": ({"learning_rate": "1e-4"}, "YAML reads it as text, write 1.0e-4"),
+    "YAML's 1e-4": ({"learning_rates": ["1e-4"]}, "YAML reads it as text, write 1.0e-4"),
     "YAML's 1.5e4": ({"alpha": "1.5e4"}, "YAML reads it as text, write 1.5e+4"),
     "word for number": ({"alpha": "none"}, "alpha must be a number, got 'none'"),
     "nan": ({"alpha": float("nan")}, "alpha must be a finite number"),
-    "infinite": ({"learning_rate": float("inf")}, "must be a finite number"),
+    "infinite": ({"learning_rates": [float("inf")]}, "must be a finite number"),
     "null": ({"num_steps": None}, "num_steps must be an integer, got None"),
     "scalar for list": ({"seeds": 3}, "seeds must be a list of integers, got 3: write [3]"),
     "text for list": ({"seeds": "[1,2]"}, "seeds must be a list of integers"),
@@ -115,7 +115,7 @@ MISTAKES = {
     "twice": ({"seeds": [1, 1]}, "seeds names a value twice"),
     "negative seed": ({"seeds": [0, -1]}, "seeds[1] must be at least 0, got -1"),
     "choice": ({"rules": ["gpo"]}, "rules[0] is 'gpo'; did you mean 'gppo'?"),
-    "zero rate": ({"learning_rate": 0}, "learning_rate must be above 0.0"),
+    "zero rate": ({"learning_rates": [0]}, "learning_rates[0] must be above 0.0"),
     "eps_low above 1": ({"eps_low": 1.5}, "eps_low must be at most 1.0"),
     "group of one": ({"group_size": 1}, "group_size must be at least 2"),
     "one update": ({"mini_batch_problems": 8}, "all clipping rules are equal"),
@@ -297,6 +297,12 @@ def test_files_of_the_project_are_valid(path, monkeypatch):
     profile, notebook = path.parent.name, path.stem
     if notebook in params.WORLDS:
         assert params.WORLDS[notebook](profile)
+        return
+    if path.name == params.files.COMPUTE_FILE:
+        assert params.compute_of(profile)
+        return
+    if path.name == params.files.REAL_FILE:
+        assert params.real_of(profile)
         return
     values = params.load_profile(profile, notebook)
     checked = params.check(notebook, values)

@@ -140,8 +140,6 @@ def hidden_states(
     """
     import torch
 
-    from klearlib.policy.load import autocast
-
     max_tokens = _whole("max_tokens", max_tokens, least=1)
     batch_tokens = _whole("batch_tokens", batch_tokens, least=1)
     if isinstance(texts, str) or not isinstance(texts, Sequence) or not len(texts):
@@ -166,7 +164,7 @@ def hidden_states(
         mask = torch.tensor([[1] * lengths[i] + [0] * (width - lengths[i]) for i in chosen])
         ids = torch.tensor([tokens[i] + [0] * (width - lengths[i]) for i in chosen])
         mask, ids = mask.to(model.device), ids.to(model.device)
-        with torch.no_grad(), autocast(model.device):
+        with torch.no_grad():
             hidden = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
         read = hidden.last_hidden_state.float().masked_fill(mask[:, :, None] == 0, 0)
         rows[chosen] = (read.sum(1) / mask.sum(1, keepdim=True)).cpu().numpy()

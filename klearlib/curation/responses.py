@@ -26,8 +26,9 @@ from klearlib.curation.tables import (
     write_samples,
 )
 from klearlib.errors import KlearError, Stopped
-from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import SamplingSettings, sample_groups
+from klearlib.policy.compute import Compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import open_engine
 from klearlib.records import Problem, Response
 from klearlib.run.files import sha256_file, write_json
 from klearlib.run.seeding import derive_seed
@@ -58,6 +59,7 @@ def respond(
     max_new_tokens: int,
     test_timeout_s: float,
     test_memory_mb: int,
+    compute: dict,
 ) -> None:
     """Stage ``responses``: `num_responses` responses of ``inputs["model"]/model`` to every problem
     of the file `problems` of ``inputs["problems"]``, judged by that problem's own tests or answer.
@@ -72,6 +74,7 @@ def respond(
         teacher: the model's name, for the samples. num_responses: up to 16 in the paper.
         temperature, top_p, max_new_tokens: of the sampling, see `SamplingSettings`.
         test_timeout_s, test_memory_mb: limits of one test of a program.
+        compute: the fields of `klearlib.policy.compute.Compute`.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
@@ -90,36 +93,36 @@ def respond(
     folder.progress(done, total)
     if not state["is_joined"]:
         parts.mkdir(exist_ok=True)
-        model, tokenizer = load_policy(inputs["model"] / "model")
-    for chosen in chunks(islice(read_problem_file(file), done, None), _CHUNK):
-        settings = SamplingSettings(
-            temperature=temperature,
-            top_p=top_p,
-            top_k=0,
-            max_tokens=max_new_tokens,
-            seed=derive_seed(seed, "responses", teacher, done),
-        )
-        groups = sample_groups(
-            model, tokenizer, chosen, group_size=num_responses, settings=settings
-        )
-        judged = judge_responses(
-            chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
-        )
-        samples = [
-            labelled(_sample(problem, response, teacher), verdict)
-            for problem, group, verdicts in zip(chosen, groups, judged, strict=True)
-            for response, verdict in zip(group, verdicts, strict=True)
-        ]
-        rates = [pass_rate_of(p.id, verdicts) for p, verdicts in zip(chosen, judged, strict=True)]
-        write_samples(samples, parts / f"{done:09}.parquet")
-        write_pass_rates(rates, parts / f"{done:09}.jsonl")
-        state["num_truncated"] += sum(r.truncated for group in groups for r in group)
-        done += len(chosen)
-        folder.progress(done, total)
-        if done < total:
-            folder.save_checkpoint(state, done)
-            if folder.stop_requested:
-                raise Stopped(f"stopped after {done} of {total} problems; run again")
+        with open_engine(inputs["model"] / "model", compute=Compute(**compute)) as engine:
+            for chosen in chunks(islice(read_problem_file(file), done, None), _CHUNK):
+                settings = SamplingSettings(
+                    temperature=temperature,
+                    top_p=top_p,
+                    top_k=0,
+                    max_tokens=max_new_tokens,
+                    seed=derive_seed(seed, "responses", teacher, done),
+                )
+                groups = engine.sample_groups(chosen, group_size=num_responses, settings=settings)
+                judged = judge_responses(
+                    chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
+                )
+                samples = [
+                    labelled(_sample(problem, response, teacher), verdict)
+                    for problem, group, verdicts in zip(chosen, groups, judged, strict=True)
+                    for response, verdict in zip(group, verdicts, strict=True)
+                ]
+                rates = [
+                    pass_rate_of(p.id, verdicts) for p, verdicts in zip(chosen, judged, strict=True)
+                ]
+                write_samples(samples, parts / f"{done:09}.parquet")
+                write_pass_rates(rates, parts / f"{done:09}.jsonl")
+                state["num_truncated"] += sum(r.truncated for group in groups for r in group)
+                done += len(chosen)
+                folder.progress(done, total)
+                if done < total:
+                    folder.save_checkpoint(state, done)
+                    if folder.stop_requested:
+                        raise Stopped(f"stopped after {done} of {total} problems; run again")
     if not state["is_joined"]:
         counts = _join(parts, folder.path)
         assert counts["num_responses"] == total * num_responses

@@ -62,3 +62,18 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--batch-rows", type=int, metavar="N", help="responses decoded together (default: 64)"
     )
+    asked.add_argument(
+        "--engine", choices=("transformers", "vllm"), help="who samples (default: transformers)"
+    )
+    asked.add_argument(
+        "--precision", choices=("fp32", "bf16"), help="of the forward pass (default: fp32)"
+    )
+    asked.add_argument(
+        "--tensor-parallel", type=int, metavar="N", help="GPUs of one vLLM engine (default: 1)"
+    )
+    asked.add_argument(
+        "--gpu-memory-share",
+        type=float,
+        metavar="S",
+        help="of each GPU's memory for vLLM (default: 0.9)",
+    )

@@ -16,6 +16,7 @@ from klearlib.evaluate.response_rows import FileResponse
 from klearlib.evaluate.responses_file import read_responses
 from klearlib.evaluate.score_folder import check_scores, own_folder
 from klearlib.evaluate.score_summary import summarise, summary_text
+from klearlib.policy.compute import Compute
 from klearlib.run.files import sha256_file, write_json
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ _OF_A_MODEL = (
     "yarn_original",
     "seed",
     "batch_rows",
+    "engine",
+    "precision",
+    "tensor_parallel",
+    "gpu_memory_share",
 )
 
 
@@ -96,11 +101,21 @@ def _check(arguments: argparse.Namespace) -> None:
     counts = {
         "--n": arguments.n,
         "--batch-rows": arguments.batch_rows,
+        "--tensor-parallel": arguments.tensor_parallel,
         "--max-new-tokens": arguments.max_new_tokens,
     }
     for name, value in counts.items():
         if value is not None and value < 1:
             raise ParameterError(f"{name} must be at least 1, got {value}")
+    for name, value in (
+        ("--tensor-parallel", arguments.tensor_parallel),
+        ("--gpu-memory-share", arguments.gpu_memory_share),
+    ):
+        if value is not None and arguments.engine != "vllm":
+            raise ParameterError(f"{name} is for a vLLM engine: give --engine vllm too")
+    share = arguments.gpu_memory_share
+    if share is not None and not 0 < share <= 0.95:
+        raise ParameterError(f"--gpu-memory-share must be above 0 and at most 0.95, got {share}")
     if arguments.seed is not None and arguments.seed < 0:
         raise ParameterError(f"--seed must be 0 or more, got {arguments.seed}")
     if not 0 < arguments.test_timeout_s < float("inf"):
@@ -158,6 +173,20 @@ def _of_model(
         preset=preset,
         max_new_tokens=arguments.max_new_tokens,
         seed=arguments.seed or 0,
-        batch_rows=arguments.batch_rows or 64,
+        compute=_compute(arguments),
         folder=folder,
+    )
+
+
+def _compute(arguments: argparse.Namespace) -> Compute:
+    return Compute(
+        engine=arguments.engine or "transformers",
+        precision=arguments.precision or "fp32",
+        attention="sdpa",
+        batch_rows=arguments.batch_rows or 64,
+        micro_batch_tokens=0,
+        pack_tokens=None,
+        gradient_checkpointing=False,
+        tensor_parallel=arguments.tensor_parallel or 1,
+        gpu_memory_share=0.9 if arguments.gpu_memory_share is None else arguments.gpu_memory_share,
     )

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from klearlib.errors import KlearError
 from klearlib.evaluate.judged import evaluation_record
-from klearlib.policy.sampling import SamplingSettings, sample_groups
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import Engine
 from klearlib.records import EvalRecord, Problem
 from klearlib.verify.groups import judge_responses
 
 
 def evaluate(
-    model,
-    tokenizer,
+    engine: Engine,
     problems: Sequence[Problem],
     *,
     benchmark: str,
@@ -25,7 +25,8 @@ def evaluate(
     """avg@n's raw material: n independent responses a problem, judged.
 
     Args:
-        num_responses: n. settings: a `klearlib.policy.sampling.SamplingSettings`; its record is
+        engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
+        num_responses: n. settings: a `klearlib.policy.drawing.SamplingSettings`; its record is
             stored.
         test_timeout_s, test_memory_mb: limits of one test of a program, all of whose tests are run.
 
@@ -34,9 +35,7 @@ def evaluate(
     """
     if not problems:
         raise KlearError(f"benchmark {benchmark!r} holds no problems")
-    responses = sample_groups(
-        model, tokenizer, problems, group_size=num_responses, settings=settings
-    )
+    responses = engine.sample_groups(problems, group_size=num_responses, settings=settings)
     verdicts = judge_responses(
         problems, responses, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
     )
@@ -46,5 +45,5 @@ def evaluate(
         benchmark=benchmark,
         truncated=[[r.truncated for r in group] for group in responses],
         num_tokens=[[len(r.token_ids) for r in group] for group in responses],
-        sampling={**settings.record(), "num_responses": num_responses},
+        sampling={**settings.record(), **engine.setting, "num_responses": num_responses},
     )

@@ -15,8 +15,11 @@ from klearlib.evaluate.presets import SETTINGS, Preset
 from klearlib.evaluate.progress_lines import ProgressLines
 from klearlib.evaluate.response_rows import FileResponse
 from klearlib.evaluate.responses_file import read_responses
+from klearlib.policy.compute import Compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
-from klearlib.policy.sampling import SamplingSettings, num_positions, sample_groups
+from klearlib.policy.prompts import num_positions
 from klearlib.records import Problem, Response
 from klearlib.run.files import sha256_file, write_json, write_text
 from klearlib.run.seeding import derive_seed
@@ -33,15 +36,15 @@ def sample_responses(
     preset: Preset,
     max_new_tokens: int | None,
     seed: int,
-    batch_rows: int,
+    compute: Compute,
     folder: Path,
 ) -> tuple[list[list[FileResponse]], dict]:
     """n responses of a model to each problem, and how they were drawn.
 
-    A block is as many problems as fit into `batch_rows`, or a part of one problem's responses where
-    n is more. Each has a seed of its own and a file in ``blocks``, so a kill costs one block, and
-    the responses are those of an unbroken run. At the end all are in ``responses.jsonl``, in the
-    suite's own format.
+    A block is as many problems as fit into `compute.batch_rows`, or a part of one problem's
+    responses where n is more. Each has a seed of its own and a file in ``blocks``, so a kill costs
+    one block, and the responses are those of an unbroken run. At the end all are in
+    ``responses.jsonl``, in the suite's own format.
 
     Args:
         model_path: a local folder or a hub id.
@@ -53,7 +56,7 @@ def sample_responses(
         MissingAsset: no such model. KlearError: no chat template, too few positions, or a folder
             that holds another evaluation.
     """
-    model, tokenizer = _load(model_path, preset)
+    model, tokenizer = _load(model_path, preset, compute)
     if tokenizer.chat_template is None:
         raise KlearError(
             f"{model_path} has no chat template, and problems are asked as a user's turn: add one "
@@ -66,11 +69,13 @@ def sample_responses(
         repetition_penalty=preset.repetition_penalty,
         max_tokens=_budget(model, tokenizer, problems, preset.budget, max_new_tokens),
         seed=seed,
-        batch_rows=batch_rows,
     )
     sampling = {
         "model": str(model_path),
         **settings.record(),
+        "engine": compute.engine,
+        "precision": compute.precision,
+        "batch_rows": compute.batch_rows,
         "yarn_factor": preset.yarn_factor,
         "yarn_original": preset.yarn_original,
         "rope_scaling": None if preset.yarn_factor else _rope_scaling(model),
@@ -89,16 +94,30 @@ def sample_responses(
     if path.exists():
         print(f"all responses are in {path} already", file=sys.stderr)
     else:
-        _sample_blocks(model, tokenizer, problems, benchmark, num_responses, settings, folder)
+        with open_engine(
+            model_path,
+            compute=compute,
+            # vLLM holds the weights itself.
+            model=None if compute.engine == "vllm" else model,
+            tokenizer=tokenizer,
+            yarn_factor=preset.yarn_factor,
+            yarn_original=preset.yarn_original,
+        ) as engine:
+            rows = compute.batch_rows
+            _sample_blocks(engine, problems, benchmark, num_responses, settings, rows, folder)
     # Not file by file: a kill leaves half-written ones among them.
     shutil.rmtree(folder / BLOCKS, ignore_errors=True)
     return read_responses(path, problems, num_responses=num_responses), sampling
 
 
-def _load(model_path: str, preset: Preset):
+def _load(model_path: str, preset: Preset, compute: Compute):
     try:
         return load_policy(
-            model_path, yarn_factor=preset.yarn_factor, yarn_original=preset.yarn_original
+            model_path,
+            device="cpu" if compute.engine == "vllm" else None,
+            yarn_factor=preset.yarn_factor,
+            yarn_original=preset.yarn_original,
+            attention=compute.attention,
         )
     except DamagedEntry as error:  # its advice is for results of the suite, not for a user's model
         reason = str(error).partition("; delete")[0]
@@ -114,18 +133,18 @@ def _rope_scaling(model) -> dict | None:
 
 
 def _sample_blocks(
-    model,
-    tokenizer,
+    engine: Engine,
     problems: Sequence[Problem],
     benchmark: str,
     num_responses: int,
     settings: SamplingSettings,
+    batch_rows: int,
     folder: Path,
 ) -> None:
     """Sample the blocks that are missing, then join all of them."""
     blocks = [
         (*block, folder / BLOCKS / f"{block[0]:05d}-{block[2]:05d}.jsonl")
-        for block in _blocks(len(problems), num_responses, settings.batch_rows)
+        for block in _blocks(len(problems), num_responses, batch_rows)
     ]
     missing = [block for block in blocks if not block[-1].exists()]
     kept = _num_responses(blocks) - _num_responses(missing)
@@ -137,9 +156,7 @@ def _sample_blocks(
     )
     show = ProgressLines("sampled", total, kept=kept)
     for number, (first, last, start, stop, path) in enumerate(missing, start=1):
-        groups = sample_groups(
-            model,
-            tokenizer,
+        groups = engine.sample_groups(
             problems[first:last],
             group_size=stop - start,
             settings=replace(

@@ -10,8 +10,9 @@ from klearlib.errors import DamagedEntry, KlearError, ParameterError, Stopped
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.record_files import load_record, save_record
-from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import SamplingSettings
+from klearlib.policy.compute import Compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import open_engine
 from klearlib.run.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def evaluate_benchmarks(
     max_new_tokens: int,
     test_timeout_s: float,
     test_memory_mb: int,
+    compute: dict,
     top_k: int = 0,
-    batch_rows: int = 1024,
     step: int = 0,
     yarn_factor: float | None = None,
     yarn_original: int | None = None,
@@ -56,7 +57,7 @@ def evaluate_benchmarks(
         temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
         max_new_tokens: token budget of a response, end token included.
         test_timeout_s, test_memory_mb: limits of one test of a program.
-        batch_rows: responses that are decoded together.
+        compute: the fields of `klearlib.policy.compute.Compute`.
         step: of the training that made the model; only names the files and seeds.
         yarn_factor: stretch the model's positions by YaRN, see `klearlib.policy.load.with_yarn`;
             None for the model as it is. The paper: 2.5 for its 64K budget. It changes short
@@ -79,42 +80,45 @@ def evaluate_benchmarks(
         name: read_problems(source / f"{name}.jsonl", expected_size=size)
         for name, size in benchmarks.items()
     }
-    model, tokenizer = load_policy(
-        inputs["model"] / "model", yarn_factor=yarn_factor, yarn_original=yarn_original
-    )
     folder.progress(0, len(benchmarks))
-    for number, name in enumerate(benchmarks, start=1):
-        settings = SamplingSettings(
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            max_tokens=max_new_tokens,
-            seed=derive_seed(seed, "evaluate", name, step),
-            batch_rows=batch_rows,
-        )
-        path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
-        sampling = settings.record() | {
-            "num_responses": num_responses,
-            "yarn_factor": yarn_factor,
-            "yarn_original": yarn_original,
-        }
-        if not _is_measured(path, problems[name], sampling):
-            record = evaluate(
-                model,
-                tokenizer,
-                problems[name],
-                benchmark=name,
-                num_responses=num_responses,
-                settings=settings,
-                test_timeout_s=test_timeout_s,
-                test_memory_mb=test_memory_mb,
+    with open_engine(
+        inputs["model"] / "model",
+        compute=Compute(**compute),
+        yarn_factor=yarn_factor,
+        yarn_original=yarn_original,
+    ) as engine:
+        for number, name in enumerate(benchmarks, start=1):
+            settings = SamplingSettings(
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                max_tokens=max_new_tokens,
+                seed=derive_seed(seed, "evaluate", name, step),
             )
-            save_record(replace(record, sampling=sampling), path)
-        folder.progress(number, len(benchmarks), name)
-        if folder.stop_requested and number < len(benchmarks):
-            raise Stopped(
-                f"stopped after {number} of {len(benchmarks)} benchmarks; run again to go on"
-            )
+            path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
+            sampling = {
+                **settings.record(),
+                **engine.setting,
+                "num_responses": num_responses,
+                "yarn_factor": yarn_factor,
+                "yarn_original": yarn_original,
+            }
+            if not _is_measured(path, problems[name], sampling):
+                record = evaluate(
+                    engine,
+                    problems[name],
+                    benchmark=name,
+                    num_responses=num_responses,
+                    settings=settings,
+                    test_timeout_s=test_timeout_s,
+                    test_memory_mb=test_memory_mb,
+                )
+                save_record(replace(record, sampling=sampling), path)
+            folder.progress(number, len(benchmarks), name)
+            if folder.stop_requested and number < len(benchmarks):
+                raise Stopped(
+                    f"stopped after {number} of {len(benchmarks)} benchmarks; run again to go on"
+                )
 
 
 def _is_measured(path: Path, problems: list[Problem], sampling: dict) -> bool:

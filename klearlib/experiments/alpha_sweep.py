@@ -31,24 +31,33 @@ def arms(params: AlphaSweepParams) -> dict[tuple[str, int], Stage]:
     start = maths_start(params.profile)
     return {
         (series_of(alpha), seed): maths_arm(
-            params, start, label=f"alpha {alpha:g}", seed=seed, alpha=alpha
+            params,
+            start,
+            label=f"alpha {alpha:g}",
+            seed=seed,
+            learning_rate=params.learning_rate,
+            alpha=alpha,
         )
         for seed in params.seeds
         for alpha in params.alphas
     }
 
 
+def stages(params: AlphaSweepParams) -> list[Stage]:
+    """All that the notebook asks for."""
+    return list(arms(params).values())
+
+
 def plan(params: AlphaSweepParams) -> pd.DataFrame:
     """The stages of this notebook; see `running.plan_table`."""
-    return plan_table(arms(params).values())
+    return plan_table(stages(params))
 
 
 def run(params: AlphaSweepParams) -> None:
     """Train all arms that are not done yet, and publish what there is as runs finish."""
     from klearlib.experiments.alpha_sweep_section import publish
 
-    stages = list(arms(params).values())
-    train(stages, workers=params.workers, publish=lambda: publish(params))
+    train(stages(params), workers=params.workers, publish=lambda: publish(params))
 
 
 def finished_runs(params: AlphaSweepParams) -> dict[tuple[str, int], Path]:

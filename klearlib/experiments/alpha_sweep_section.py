@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from klearlib.experiments import curves, data_scores, lm_loss_demos
 from klearlib.experiments.alpha_sweep import NOTEBOOK, arms, finished_runs, series_of
 from klearlib.experiments.alpha_sweep_tables import (
-    BENCHMARKS,
     LEARNING,
     RESAMPLES,
     START,
@@ -21,9 +20,10 @@ from klearlib.experiments.alpha_sweep_tables import (
     runs_by_row,
     score_table,
 )
+from klearlib.experiments.benchmark_names import counterparts, titles
 from klearlib.experiments.publish import as_table, departures, publish_section
 from klearlib.paper import claim
-from klearlib.params import AlphaSweepParams, RLOptions
+from klearlib.params import AlphaSweepParams, RLOptions, uses_miniature
 from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
 from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
 from klearlib.report.figures import learning_curves
@@ -69,7 +69,7 @@ def score_figure(params: AlphaSweepParams) -> Figure:
 
     rows, panels = runs_by_row(params, finished_runs(params)), []
     labels = [START, *(row_label(alpha) for alpha in params.alphas)]
-    for name, printed in BENCHMARKS.items():
+    for name, printed in counterparts(params.profile, "math").items():
         paper = [("gppo", place_of(label), paper_score(label, printed)) for label in labels]
         frames = [
             curves.end_scores(mine, name, first=label == START).assign(
@@ -81,7 +81,7 @@ def score_figure(params: AlphaSweepParams) -> Figure:
         panels.append(
             ScorePanel(
                 f"{printed}, avg@32",
-                f"{data_scores.TITLES[name]}, avg@{params.eval_responses}",
+                f"{titles(params.profile)[name]}, avg@{params.eval_responses}",
                 pd.DataFrame(paper, columns=["series", "group", "value"]).dropna(),
                 pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns),
             )
@@ -107,13 +107,14 @@ def verdicts(params: AlphaSweepParams) -> list[dict]:
     if absent:
         return [not_run(about, f"no run of {', '.join(absent)}")]
     scored = data_scores.comparisons(
-        runs, "C8", domain="math", series={arm: arm for arm in about.arms}
+        runs, "C8", profile=params.profile, domain="math", series={arm: arm for arm in about.arms}
     )
     if isinstance(scored, str):
         return [not_run(about, scored)]
     corrected = holm_in_notebook({"C8": scored})["C8"]
-    scale = is_paper_scale(params.profile) and not params.worlds
-    return [data_scores.verdict("C8", corrected, domain="math", runs=runs, paper_scale=scale)]
+    scale = is_paper_scale(params.profile) and not uses_miniature(params)
+    about = {"profile": params.profile, "domain": "math"}
+    return [data_scores.verdict("C8", corrected, runs=runs, paper_scale=scale, **about)]
 
 
 def verdict_table(params: AlphaSweepParams) -> pd.DataFrame:

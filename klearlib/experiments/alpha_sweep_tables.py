@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.evaluate.bootstrap import best_shares
-from klearlib.experiments import curves, data_scores
+from klearlib.experiments import curves
 from klearlib.experiments.alpha_sweep import finished_runs, series_of
+from klearlib.experiments.benchmark_names import counterparts, titles
 from klearlib.experiments.score_tables import difference, seed_interval
 from klearlib.paper import table
 from klearlib.params import AlphaSweepParams
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     Runs = dict[tuple[str, int], Path]
 
-BENCHMARKS = data_scores.BENCHMARKS["math"]
 START = "Starting Checkpoint"
 RESAMPLES = 10_000
 _TABLE = 6
@@ -42,21 +42,22 @@ def score_table(params: AlphaSweepParams) -> pd.DataFrame:
     columns = ["benchmark", "arm", "seeds", "score", "low", "high"]
     columns += ["paper_benchmark", "paper", "not_judged", "truncated"]
     runs, rows, means = finished_runs(params), [], []
+    called = titles(params.profile)
     for label, mine in runs_by_row(params, runs).items():
         first = label == START
         parts, printed, counts = [], [], []
-        for name, paper_name in BENCHMARKS.items():
+        for name, paper_name in counterparts(params.profile, "math").items():
             scores = curves.end_scores(mine, name, first=first)
             parts.append(scores.set_index("seed")["value"])
             printed.append(paper_score(label, paper_name))
             counts.append(curves.last_counts(mine, name, first=first))
-            row = [data_scores.TITLES[name], _words(label), len(mine), *seed_interval(parts[-1])]
+            row = [called[name], _words(label), len(mine), *seed_interval(parts[-1])]
             rows.append([*row, paper_name, printed[-1], *counts[-1]])
         total = [sum(column) for column in zip(*counts, strict=True)]
         mean = seed_interval(sum(parts) / len(parts))
         row = ["mean of both", _words(label), len(mine), *mean, "mean of both"]
         means.append([*row, float(np.mean(printed)), *total])
-    order = list(data_scores.TITLES.values())
+    order = list(called.values())
     rows.sort(key=lambda row: order.index(row[0]))
     return pd.DataFrame([*rows, *means], columns=columns)
 
@@ -79,7 +80,8 @@ def optimum_table(params: AlphaSweepParams) -> pd.DataFrame:
     seeds = curves.common_seeds(runs, list(names))
     if not seeds:
         return pd.DataFrame(columns=columns)
-    scores = {name: data_scores.problem_scores(runs, name, seeds, "math") for name in names}
+    benchmarks = list(counterparts(params.profile, "math"))
+    scores = {name: curves.problem_scores(runs, name, seeds, benchmarks) for name in names}
     best = best_shares(scores, num_resamples=RESAMPLES) if len(seeds) > 1 else {}
     rows = []
     for name, alpha in names.items():
@@ -87,7 +89,7 @@ def optimum_table(params: AlphaSweepParams) -> pd.DataFrame:
         if alpha and (zero := series_of(0.0)) in scores:
             found = difference(scores[name], scores[zero])
             against = [found.value, found.low, found.high, found.interval_over]
-        paper, paper_zero = (_paper_mean(row_label(each)) for each in (alpha, 0.0))
+        paper, paper_zero = (_paper_mean(params, row_label(each)) for each in (alpha, 0.0))
         row = [alpha, *scores[name].shape, float(scores[name].mean()), *against, best.get(name)]
         rows.append([*row, paper, paper - paper_zero if alpha else None])
     numbers = [column for column in columns[3:] if column != "interval_over"]
@@ -141,8 +143,9 @@ def paper_score(label: str, benchmark: str) -> float:
     return float(printed[label]) / 100 if label in printed else float("nan")
 
 
-def _paper_mean(label: str) -> float:
-    return float(np.mean([paper_score(label, name) for name in BENCHMARKS.values()]))
+def _paper_mean(params: AlphaSweepParams, label: str) -> float:
+    names = counterparts(params.profile, "math").values()
+    return float(np.mean([paper_score(label, name) for name in names]))
 
 
 def positive_share(runs: Runs) -> pd.DataFrame:

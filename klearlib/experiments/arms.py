@@ -2,100 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
-from klearlib.miniature import code_world, world
-from klearlib.miniature.stages import code_start_stages, start_stages
-from klearlib.params import (
-    CodeMiniatureParams,
-    FilterOptions,
-    MiniatureParams,
-    RLOptions,
-    code_miniature,
-    miniature,
-)
+from klearlib.errors import ParameterError
+from klearlib.experiments.origins import Start, origin
+from klearlib.params import FilterOptions, RLOptions
+from klearlib.rl.settings import require_counted_parts
 from klearlib.run.stage import Stage
+
+__all__ = [
+    "RULE_NAMES",
+    "RULE_OPTIONS",
+    "Start",
+    "code_start",
+    "filtered_code_start",
+    "maths_start",
+    "rl_stage",
+    "rule_spec",
+    "teacher_pass_rates",
+]
 
 # Fields of RLOptions that describe the clipping rule and not the run.
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 RULE_NAMES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
 
 
-@dataclass(frozen=True)
-class Start:
-    """What an RL run starts from and what it is measured on.
-
-    `world` holds the benchmarks and the training problems, `pool` (None for all of them) the
-    problems that are left to train on; `benchmarks` maps names to sizes.
-    """
-
-    world: Stage
-    sft: Stage
-    benchmarks: dict[str, int]
-    num_validation: int
-    validation_responses: int
-    max_new_tokens: int
-    pool: Stage | None = None
-
-
 def maths_start(profile: str) -> Start:
-    """The maths miniature of a profile and its SFT checkpoint."""
-    params = miniature(profile)
-    benchmarks = dict.fromkeys(world.BENCHMARKS, world.BENCHMARK_SIZE)
-    return _start(params, start_stages(params), benchmarks)
+    """The maths world of a profile and its SFT checkpoint."""
+    return origin(profile).start("math")
 
 
 def code_start(profile: str) -> Start:
-    """The code miniature of a profile and its SFT checkpoint, with all training problems."""
-    params = code_miniature(profile)
-    benchmarks = dict.fromkeys(code_world.BENCHMARKS, code_world.BENCHMARK_SIZE)
-    return _start(params, code_start_stages(params), benchmarks)
-
-
-def _start(
-    params: MiniatureParams | CodeMiniatureParams,
-    stages: dict[str, Stage],
-    benchmarks: dict[str, int],
-) -> Start:
-    return Start(
-        world=stages["world"],
-        sft=stages["sft"],
-        benchmarks=benchmarks,
-        num_validation=params.num_validation,
-        validation_responses=params.validation_responses,
-        max_new_tokens=params.max_new_tokens,
-    )
+    """The code world of a profile and its SFT checkpoint, with all training problems."""
+    return origin(profile).start("code")
 
 
 def teacher_pass_rates(profile: str, *, options: FilterOptions, limits: RLOptions) -> Stage:
-    """The teacher's responses to every training problem of the code miniature, judged, and its pass
-    rates."""
-    params = code_miniature(profile)
-    stages = code_start_stages(params)
-    count = params.num_train_problems * options.teacher_responses
+    """The teacher's responses to every training problem of the code world, judged, and its pass
+    rates.
+
+    Raises:
+        ParameterError: the profile has no teacher for it.
+    """
+    of = origin(profile)
+    teacher, start = of.test_teacher(), of.start("code")
+    if teacher is None:
+        raise ParameterError(
+            f"profile {profile!r} has no teacher_code, so its code problems count as filtered: "
+            "name a model in real.yaml"
+        )
+    count = of.num_code_problems * options.teacher_responses
     return Stage(
         "responses",
         "klearlib.curation.responses:respond",
         {
-            "seed": params.seed,
+            "seed": of.code_seed,
             "problems": "train.jsonl",
             "teacher": "code teacher",
             "num_responses": options.teacher_responses,
             "temperature": options.teacher_temperature,
             "top_p": options.teacher_top_p,
-            "max_new_tokens": params.max_new_tokens,
+            "max_new_tokens": start.max_new_tokens,
             "test_timeout_s": limits.test_timeout_s,
             "test_memory_mb": limits.test_memory_mb,
+            "compute": of.compute,
         },
-        {"problems": stages["world"], "model": stages["teacher"]},
+        {"problems": start.world, "model": teacher},
         label=f"teacher's pass rates, {options.teacher_responses} responses a problem",
         estimate_s=10 + count / 60,
     )
 
 
 def filtered_code_start(profile: str, *, options: FilterOptions, limits: RLOptions) -> Start:
-    """`code_start` without the problems whose tests the teacher's programs seldom pass (5.2.4)."""
+    """`code_start` without the problems whose tests the teacher's programs seldom pass (5.2.4); all
+    of them where the profile's problems have passed the filter already."""
     start = code_start(profile)
+    if origin(profile).test_teacher() is None:
+        return start
     pool = Stage(
         "test_filter",
         "klearlib.curation.filters:keep_by_pass_rate",
@@ -142,6 +125,7 @@ def rl_stage(
     code_reward: str = "soft",
 ) -> Stage:
     """One RL run; see `klearlib.rl.settings.RLSettings`. `label` is for people and in no key."""
+    require_counted_parts(options, start.compute["micro_batch_tokens"])
     settings = {
         "num_steps": num_steps,
         "num_problems": num_problems,
@@ -164,7 +148,7 @@ def rl_stage(
     return Stage(
         "rl",
         "klearlib.rl.train:train_rl",
-        {"seed": seed, "rule": rule, "settings": settings},
+        {"seed": seed, "rule": rule, "settings": settings, "compute": start.compute},
         inputs,
         label=f"{label}, seed {seed}",
         # Measured on one core of a 2-core machine: about 35 rollouts a second, training included.

@@ -9,12 +9,18 @@ import numpy as np
 
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import RULE_OPTIONS
-from klearlib.experiments.clipping import NOTEBOOK, arms, finished_runs
-from klearlib.experiments.maths_rl import BENCHMARK_TITLES
+from klearlib.experiments.benchmark_names import curve_titles, standing_for, titles
+from klearlib.experiments.clipping import NOTEBOOK, finished_runs, grid
+from klearlib.experiments.clipping_rates import (
+    note_on_rates,
+    rate_table,
+    why_not_chosen,
+    words_on_rates,
+)
 from klearlib.experiments.mechanism import corner_table, gradient_check
 from klearlib.experiments.publish import as_table, changed_options, departures, publish_section
 from klearlib.paper import claim, figure
-from klearlib.params import ClippingParams, RLOptions
+from klearlib.params import ClippingParams, RLOptions, uses_miniature
 from klearlib.report.claims import (
     decide_mechanism,
     decide_ordering,
@@ -40,9 +46,13 @@ if TYPE_CHECKING:
 
     Runs = dict[tuple[str, int], Path]
 
-# Claim -> the benchmark that decides it here.
-_DECIDED_ON = {"C1": "math_a", "C2": "math_b"}
-_PAPER_FIGURES = {"math_a": "2a", "math_b": "2b"}
+# Claim -> the paper's name of the benchmark that decides it in the miniature, or is it.
+_DECIDED_ON = {"C1": "AIME 2024", "C2": "AIME 2025"}
+_PAPER_FIGURES = {"C1": "2a", "C2": "2b"}
+_NOT_MEASURED = (
+    "RL on mathematics is measured on mathematics alone here, and this claim is about "
+    "LiveCodeBench V5"
+)
 _STAND_IN = (
     "The miniature's second maths benchmark stands in for LiveCodeBench V5 here: the paper trains "
     "on mathematics in this experiment and code is its second benchmark."
@@ -95,13 +105,13 @@ def curves_figure(params: ClippingParams) -> Figure:
     n = params.eval_responses
     panels = [
         Panel(
-            figure(_PAPER_FIGURES[name]).attrs["metric"],
-            f"{BENCHMARK_TITLES[name]}, avg@{n}",
-            figure(_PAPER_FIGURES[name]),
+            figure(printed).attrs["metric"],
+            f"{titles(params.profile)[name]}, avg@{n}",
+            figure(printed),
             curves.score_curves(runs, name),
             y_label="score",
         )
-        for name in _PAPER_FIGURES
+        for name, printed in _paper_figures(params).items()
     ]
     norm = curves.metric_curves(runs, "train/grad_norm")
     panels.append(Panel("gradient norm", "gradient norm", figure("2c"), norm, "norm", log_y=True))
@@ -140,10 +150,21 @@ def score_table(params: ClippingParams) -> pd.DataFrame:
     return score_tables.score_table(
         finished_runs(params),
         series=params.rules,
-        benchmarks=BENCHMARK_TITLES,
-        paper_figures=_PAPER_FIGURES,
+        benchmarks=curve_titles(params.profile, "math"),
+        paper_figures=_paper_figures(params),
         what="rule",
     )
+
+
+def _decided_on(params: ClippingParams) -> dict[str, str]:
+    """Claim -> the benchmark that decides it. Nothing stands for LiveCodeBench beside the real
+    AIME."""
+    found = {about: standing_for(params.profile, paper) for about, paper in _DECIDED_ON.items()}
+    return found if uses_miniature(params) else {"C1": found["C1"]}
+
+
+def _paper_figures(params: ClippingParams) -> dict[str, str]:
+    return {name: _PAPER_FIGURES[about] for about, name in _decided_on(params).items()}
 
 
 def clipped_table(params: ClippingParams) -> pd.DataFrame:
@@ -178,8 +199,11 @@ def verdicts(params: ClippingParams) -> list[dict]:
     runs, paper_scale = finished_runs(params), is_paper_scale(params.profile)
     found = [_mechanism_verdict(params), *_ordering_verdicts(params, runs, paper_scale)]
     norms = curves.gradient_norms(runs)
-    if norms:
-        found.append(decide_stability(claim("C3"), norms, paper_scale=paper_scale))
+    if why := why_not_chosen(params):
+        found.append(not_run(claim("C3"), why))
+    elif norms:
+        stability = decide_stability(claim("C3"), norms, paper_scale=paper_scale)
+        found.append(_with_rates(stability, params))
     else:
         found.append(not_run(claim("C3"), "no run has finished yet"))
     return found
@@ -192,6 +216,8 @@ def verdict_table(params: ClippingParams) -> pd.DataFrame:
 
 def publish(params: ClippingParams) -> Path:
     """Write tables, figures and section.json for what is done so far."""
+    words = words_on_rates(params)
+    said = f" {words}." if words else ""
     tables = {
         "rules": (
             method_table(params),
@@ -201,23 +227,33 @@ def publish(params: ClippingParams) -> Path:
             score_table(params),
             f"Scores at the first and last step: avg@{params.eval_responses} at temperature 0.6 "
             "for the benchmarks, rate correct at temperature 1 for the validation set; mean over "
-            "seeds, 95 % t interval over seeds.",
+            f"seeds, 95 % t interval over seeds.{said}",
         ),
         "clipped": (
             clipped_table(params),
-            "Share of tokens in each corner (r low or high, sign of A), and gradient norms.",
+            "Share of tokens in each corner (r low or high, sign of A), and gradient norms." + said,
         ),
     }
+    if len(params.learning_rates) > 1:
+        tables["rates"] = (rate_table(params), _RATES)
     figures = {
-        "fig2": (curves_figure(params), "The paper's Fig. 2 and ours.", _ALT_CURVES),
+        "fig2": (curves_figure(params), f"The paper's Fig. 2 and ours.{said}", _ALT_CURVES),
         "rules": (method_figure(params), "The coefficient F of every rule.", _ALT_RULES),
-        "corners": (corners_figure(params), "Where tokens leave the clip range.", _ALT_CORNERS),
-        "learning": (learning_figure(params), "What the runs do beside scores.", _ALT_LEARNING),
+        "corners": (
+            corners_figure(params),
+            f"Where tokens leave the clip range.{said}",
+            _ALT_CORNERS,
+        ),
+        "learning": (
+            learning_figure(params),
+            f"What the runs do beside scores.{said}",
+            _ALT_LEARNING,
+        ),
     }
     return publish_section(
         NOTEBOOK,
         params,
-        stages=list(arms(params).values()),
+        stages=list(grid(params).values()),
         title="GPPO against Clip-Higher and CISPO",
         section="5.2.1",
         question="Does keeping bounded gradients from clipped tokens train better than dropping "
@@ -230,6 +266,10 @@ def publish(params: ClippingParams) -> Path:
     )
 
 
+_RATES = (
+    "Every rule at every learning rate: last scores on the validation set, by which the rate is "
+    "chosen, and on the benchmarks, which take no part in it; mean over seeds, 95 % t interval."
+)
 _ALT_CURVES = (
     "Six panels. Top: the paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, "
     "dashed. Bottom: ours for two maths benchmarks and the gradient norm, mean over seeds with a "
@@ -257,18 +297,19 @@ def _ordering_verdicts(params: ClippingParams, runs: Runs, paper_scale: bool) ->
     absent = [rule for rule in needed if rule not in params.rules]
     changed = [name for name in RULE_OPTIONS if name in changed_options(params.options, RLOptions)]
     seeds = curves.common_seeds(runs, list(needed))
-    why = ""
+    why = why_not_chosen(params)
     if changed:
         why = f"{' and '.join(changed)} make the rules others than the paper's"
     elif absent:
         why = f"no run of {', '.join(absent)}"
-    elif not seeds:
+    elif not why and not seeds:
         why = "no seed of all three rules is done yet"
     if why:
         return [not_run(claim(name), why) for name in _DECIDED_ON]
     paired = {arm: folder for arm, folder in runs.items() if arm[1] in seeds}
     measured = {}
-    for name, benchmark in _DECIDED_ON.items():
+    decided_on = _decided_on(params)
+    for name, benchmark in decided_on.items():
         scores = {rule: curves.last_scores(runs, rule, seeds, benchmark) for rule in needed}
         measured[name] = [
             measure(c.name, scores[c.a[0]], scores[c.b[0]]) for c in claim(name).comparisons
@@ -277,13 +318,19 @@ def _ordering_verdicts(params: ClippingParams, runs: Runs, paper_scale: bool) ->
     for name, comparisons in holm_in_notebook(measured).items():
         power = {c.name: _power(paired, claim(name), c) for c in claim(name).comparisons}
         verdict = decide_ordering(claim(name), comparisons, power=power, paper_scale=paper_scale)
-        if name == "C2" and not paper_scale:
+        if name == "C2":
             verdict["reason"] = f"{verdict['reason']}. {_STAND_IN}"
-        failures, _ = curves.last_counts(paired, _DECIDED_ON[name])
+        failures, _ = curves.last_counts(paired, decided_on[name])
         if failures:
             verdict["reason"] = f"{verdict['reason']}. {failures} responses could not be judged"
-        found.append(verdict)
-    return found
+        found.append(_with_rates(verdict, params))
+    left = [name for name in _DECIDED_ON if name not in decided_on]
+    return [*found, *(not_run(claim(name), _NOT_MEASURED) for name in left)]
+
+
+def _with_rates(verdict: dict, params: ClippingParams) -> dict:
+    words = words_on_rates(params)
+    return verdict | {"reason": f"{verdict['reason']}. {words}"} if words else verdict
 
 
 def _power(runs: Runs, about, comparison) -> float:
@@ -301,11 +348,8 @@ def _power(runs: Runs, about, comparison) -> float:
 def _notes(params: ClippingParams) -> list[str]:
     return [
         *departures(params.options, RLOptions),
-        f"One learning rate for all rules ({params.learning_rate:g}). An order of rules measured "
-        "at one learning rate is an order at that learning rate: GPPO never cuts off tokens that "
-        "it pushes down, and rests on small steps more than Clip-Higher does (docs/miniature.md "
-        "has the runs).",
+        note_on_rates(params),
         "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
         "rules, the order of problems.",
-        _STAND_IN,
+        _STAND_IN if uses_miniature(params) else f"{_NOT_MEASURED}.",
     ]

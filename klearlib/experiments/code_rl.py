@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import Start, rl_stage, rule_spec
+from klearlib.experiments.benchmark_names import curve_titles, standing_for
 from klearlib.experiments.publish import departures
 from klearlib.paper import claim, figure
 from klearlib.paper.schema import Claim
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
     Runs = Mapping[tuple[str, int], Path]
 
-BENCHMARK_TITLES = {"code_a": "code A", "code_b": "code B", "validation": "validation"}
-# Where the paper has LiveCodeBench V5: it decides the claims about scores.
-DECIDED_ON = "code_a"
+# It decides the claims about scores.
+_DECIDED_ON = "LiveCodeBench V5"
 _LEARNING = {
     "rollouts that pass every test, temperature 1": "rollout/correct_rate",
     "share of tests passed": "rollout/pass_rate_mean",
@@ -63,29 +63,37 @@ def code_arm(params: CodeRLParams, start: Start, *, seed: int, code_reward: str)
 
 def score_panel(params: CodeRLParams, runs: Runs, paper_figure: str) -> Panel:
     """The paper's curve on LiveCodeBench V5 above ours on the window that stands for it."""
-    printed = figure(paper_figure)
+    printed, name = figure(paper_figure), decided_on(params.profile)
     return Panel(
         printed.attrs["metric"],
-        f"{BENCHMARK_TITLES[DECIDED_ON]}, avg@{params.eval_responses}",
+        f"{curve_titles(params.profile, 'code')[name]}, avg@{params.eval_responses}",
         printed,
-        curves.score_curves(runs, DECIDED_ON),
+        curves.score_curves(runs, name),
         y_label="score",
     )
 
 
-def score_table(runs: Runs, *, series: Sequence[str], paper_figure: str, what: str) -> pd.DataFrame:
+def decided_on(profile: str) -> str:
+    """The benchmark of a profile where the paper has LiveCodeBench V5."""
+    return standing_for(profile, _DECIDED_ON)
+
+
+def score_table(
+    runs: Runs, *, profile: str, series: Sequence[str], paper_figure: str, what: str
+) -> pd.DataFrame:
     """`score_tables.score_table` of the code benchmarks, and the mean share of tests that the
     programs of the last evaluations pass."""
+    benchmarks = curve_titles(profile, "code")
     table = score_tables.score_table(
         runs,
         series=series,
-        benchmarks=BENCHMARK_TITLES,
-        paper_figures={DECIDED_ON: paper_figure},
+        benchmarks=benchmarks,
+        paper_figures={decided_on(profile): paper_figure},
         what=what,
     )
     passed = [
         curves.last_pass_rate(curves.of_series(runs, arm), name)
-        for name in BENCHMARK_TITLES
+        for name in benchmarks
         for arm in series
         if curves.of_series(runs, arm)
     ]
@@ -101,21 +109,22 @@ def learning_figure(runs: Runs) -> Figure:
     return learning_curves(pd.concat(parts, ignore_index=True))
 
 
-def score_comparisons(runs: Runs, about: Claim) -> list[Measured] | str:
+def score_comparisons(runs: Runs, about: Claim, *, profile: str) -> list[Measured] | str:
     """The claim's comparisons of last scores, paired by seed and problem; or why there are none."""
     seeds = curves.common_seeds(runs, list(about.arms))
     if not seeds:
         return f"no seed of {' and '.join(about.arms)} is done yet"
-    last = {arm: curves.last_scores(runs, arm, seeds, DECIDED_ON) for arm in about.arms}
+    name = decided_on(profile)
+    last = {arm: curves.last_scores(runs, arm, seeds, name) for arm in about.arms}
     return [measure(c.name, last[c.a[0]], last[c.b[0]]) for c in about.comparisons]
 
 
 def ordering_verdict(
-    claim_id: str, corrected: list[Measured], *, runs: Runs, paper_scale: bool
+    claim_id: str, corrected: list[Measured], *, profile: str, runs: Runs, paper_scale: bool
 ) -> dict:
     """`decide_ordering`, with a word on responses that could not be judged."""
     verdict = decide_ordering(claim(claim_id), corrected, paper_scale=paper_scale)
-    failures, _ = curves.last_counts(runs, DECIDED_ON)
+    failures, _ = curves.last_counts(runs, decided_on(profile))
     if failures:
         verdict["reason"] = f"{verdict['reason']}. {failures} responses could not be judged"
     return verdict

@@ -60,17 +60,21 @@ def arms(params: CorrectnessParams) -> dict[tuple[str, int], Stage]:
     }
 
 
+def stages(params: CorrectnessParams) -> list[Stage]:
+    """All that the notebook asks for."""
+    return list(arms(params).values())
+
+
 def plan(params: CorrectnessParams) -> pd.DataFrame:
     """The stages of this notebook; see `running.plan_table`."""
-    return plan_table(arms(params).values())
+    return plan_table(stages(params))
 
 
 def run(params: CorrectnessParams) -> None:
     """Train and measure all arms that are not done yet, publishing what there is as they finish."""
     from klearlib.experiments.correctness_section import publish
 
-    stages = list(arms(params).values())
-    train(stages, workers=params.workers, publish=lambda: publish(params))
+    train(stages(params), workers=params.workers, publish=lambda: publish(params))
 
 
 def finished_runs(params: CorrectnessParams) -> dict[tuple[str, int], Path]:

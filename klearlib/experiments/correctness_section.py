@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from klearlib.curation.difficulty import difficulties
 from klearlib.curation.pass_rates import RATES, read_pass_rates
 from klearlib.experiments import data_demos, data_scores
+from klearlib.experiments.benchmark_names import counterparts, titles
 from klearlib.experiments.correctness import (
     DIFFICULTIES,
     FILTERS,
@@ -104,7 +105,8 @@ def example_table(params: CorrectnessParams) -> pd.DataFrame:
 
 def score_table(params: CorrectnessParams) -> pd.DataFrame:
     """Table 2: ours with intervals beside the paper's; see `data_scores.score_table`."""
-    return data_scores.score_table(finished_runs(params), _ARMS, domain="math", paper_table=_TABLE)
+    about = {"profile": params.profile, "domain": "math", "paper_table": _TABLE}
+    return data_scores.score_table(finished_runs(params), _ARMS, **about)
 
 
 def score_figure(params: CorrectnessParams) -> Figure:
@@ -112,7 +114,7 @@ def score_figure(params: CorrectnessParams) -> Figure:
     import pandas as pd
 
     runs, panels = finished_runs(params), []
-    for name, printed in data_scores.BENCHMARKS["math"].items():
+    for name, printed in counterparts(params.profile, "math").items():
         paper = [
             (kind, difficulty, data_scores.paper_cell(_TABLE, printed, _ARMS[series].column))
             for series, difficulty, kind in _parts()
@@ -122,7 +124,7 @@ def score_figure(params: CorrectnessParams) -> Figure:
         panels.append(
             ScorePanel(
                 printed,
-                f"{data_scores.TITLES[name]}, avg@{params.eval_responses}",
+                f"{titles(params.profile)[name]}, avg@{params.eval_responses}",
                 pd.DataFrame(paper, columns=["series", "group", "value"]),
                 ours,
             )
@@ -137,7 +139,7 @@ def verdicts(params: CorrectnessParams) -> list[dict]:
     runs = finished_runs(params)
     about = claim("C4")
     scored = data_scores.comparisons(
-        runs, "C4", domain="math", series={arm: arm for arm in about.arms}
+        runs, "C4", profile=params.profile, domain="math", series={arm: arm for arm in about.arms}
     )
     if isinstance(scored, str):
         return [not_run(about, scored)]
@@ -146,6 +148,7 @@ def verdicts(params: CorrectnessParams) -> list[dict]:
         data_scores.verdict(
             "C4",
             corrected,
+            profile=params.profile,
             domain="math",
             runs=runs,
             paper_scale=is_paper_scale(params.profile),

@@ -38,12 +38,13 @@ def curated(params: CurationParams) -> dict[tuple[str, str], Stage]:
 
 def responses(params: CurationParams) -> dict[str, Stage]:
     """The judged responses to the maths pool: of the reference, for difficulty, and of the strong
-    teacher, for the majority filter."""
+    teacher, for the majority filter, unless the problems have passed it already."""
     data = DataArms(params.profile, params.data_options)
-    return {
-        "reference": data.responses("reference", num_responses=params.reference_responses),
-        "strong": data.responses("strong", num_responses=params.num_responses),
-    }
+    found = {"reference": data.responses("reference", num_responses=params.reference_responses)}
+    teacher = data.origin.majority_teacher()
+    if teacher is not None:
+        found["strong"] = data.responses(teacher, num_responses=params.num_responses)
+    return found
 
 
 def stages(params: CurationParams) -> list[Stage]:

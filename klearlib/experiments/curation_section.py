@@ -14,10 +14,10 @@ from klearlib.experiments.curation import DOMAINS, NOTEBOOK, RULES, curated, res
 from klearlib.experiments.data_arms import ranked_sources
 from klearlib.experiments.data_scores import card_of
 from klearlib.experiments.publish import departures, publish_section, runs_dir
-from klearlib.params import CurationParams, DataOptions
+from klearlib.params import CurationParams, DataOptions, uses_miniature
 from klearlib.report.arm_scores import stacked_bars
 from klearlib.run.entry import DONE, read_own_json
-from klearlib.run.stage import is_done
+from klearlib.run.stage import Stage, is_done
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,8 +103,8 @@ def found_table(params: CurationParams) -> pd.DataFrame:
     rows = []
     for domain in DOMAINS:
         stage = curated(params)[domain, "used"]
-        if not is_done(stage, runs_dir()):
-            continue
+        if not uses_miniature(params) or not is_done(stage, runs_dir()):
+            continue  # nothing is planted in real data
         rejects = planted.rejected(stage.folder(runs_dir()))
         groups: dict[tuple[str, str], list[bool]] = {}
         for place, row in planted.truth(_input(stage, "sources"), domain).items():
@@ -136,6 +136,9 @@ def overlap_table(params: CurationParams) -> pd.DataFrame:
     for (domain, rule), stage in curated(params).items():
         card = card_of(stage)
         if card is None:
+            continue
+        if not uses_miniature(params):
+            rows.append(_unplanted(params, rule, domain, card, stage))
             continue
         sources, world = _input(stage, "sources"), _input(stage, "world")
         names = [benchmark["name"] for benchmark in stage.params["benchmarks"]]
@@ -216,7 +219,7 @@ def set_table(params: CurationParams) -> pd.DataFrame:
         card = card_of(curated(params)[domain, "used"])
         if card is None:
             continue
-        ranked = ranked_sources(domain)
+        ranked = ranked_sources(params.profile, domain)
         kept = [card["responses"][name] for name in ranked]
         rows.append(
             {
@@ -234,7 +237,9 @@ def set_table(params: CurationParams) -> pd.DataFrame:
     card = card_of(curated(params)["code", "used"])
     if card:
         rule = f"RL, code: at least {params.data_options.min_tests} tests"
-        left = card["sources"]["code_pool"]["num_kept"]
+        learnt = ranked_sources(params.profile, "code")
+        pool = [name for name in card["sources"] if name not in learnt]
+        left = sum(card["sources"][name]["num_kept"] for name in pool)
         rows.append({"set": rule, "problems": left, "paper": "18K, after pass@16 as well"})
     return pd.DataFrame(rows, columns=["set", "problems", "responses", "paper"])
 
@@ -245,14 +250,15 @@ def cost_table(params: CurationParams) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    every = [curated(params)["math", "used"].inputs["sources"], *stages(params)]
+    raw = curated(params)["math", "used"].inputs
+    every = [raw["sources" if "sources" in raw else "benchmarks"], *stages(params)]
     for stage in every:
         if not is_done(stage, runs_dir()):
             continue
         folder = stage.folder(runs_dir())
         seconds = read_own_json(folder / DONE, "seconds")["seconds"]
-        card = None if stage.name == "sources" else read_own_json(folder / "card.json")
         handled = {"curate": "num_read", "responses": "num_responses"}.get(stage.name)
+        card = read_own_json(folder / "card.json") if handled else None
         number = card[handled] if card else None
         rows.append(
             {
@@ -299,10 +305,7 @@ def publish(params: CurationParams) -> Path:
         },
         verdicts=[],
         notes=[
-            "The miniature's prompts come from few families, whose phrases stand in many benchmark "
-            "items. The rule that is used cuts these phrases out of both sides; the strict rule, "
-            "which leaves them in, removes much that is no copy, each by a 9-gram that it does "
-            "share.",
+            *_FAMILIES[: uses_miniature(params)],
             "Of equal prompts the one of the better source stays, because sources are read best "
             "first. A prompt that shares something with a benchmark counts as overlap also where "
             "it is a duplicate.",
@@ -313,6 +316,11 @@ def publish(params: CurationParams) -> Path:
     )
 
 
+_FAMILIES = (
+    "The miniature's prompts come from few families, whose phrases stand in many benchmark items. "
+    "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
+    "them in, removes much that is no copy, each by a 9-gram that it does share.",
+)
 _STAGE_WORDS = {
     "adapter": "unusable",
     "duplicates": "duplicate",
@@ -330,8 +338,17 @@ def _funnel(card: dict, name: str) -> tuple[int, dict[str, int], int]:
 
 
 def _sources(card: dict, domain: str) -> list[str]:
-    """The sources of a card from best to worst, the pool last."""
-    return [name for name in (*ranked_sources(domain), f"{domain}_pool") if name in card["sources"]]
+    """The sources of a card, which are read from best to worst, the pool last."""
+    return [name for name in card["sources"] if card["sources"][name]["num_read"]]
+
+
+def _unplanted(params: CurationParams, rule: str, domain: str, card: dict, stage: Stage) -> list:
+    """The row of a rule on real data: nothing is planted, so no recall is known."""
+    removed = len(planted.removals(stage.folder(runs_dir())))
+    boilerplate = card["overlap"]["num_boilerplate"] / max(1, removed)
+    nan = float("nan")
+    row = [_rule_words(params, rule), domain, 0, 0, nan, nan, nan]
+    return [*row, removed, nan, boilerplate, card["num_kept"]]
 
 
 def _rule_words(params: CurationParams, rule: str) -> str:
@@ -345,8 +362,8 @@ def _rule_words(params: CurationParams, rule: str) -> str:
 
 
 def _rates(params: CurationParams, name: str) -> dict[str, PassRate]:
-    stage = responses(params)[name]
-    if not is_done(stage, runs_dir()):
+    stage = responses(params).get(name)
+    if stage is None or not is_done(stage, runs_dir()):
         return {}
     return read_pass_rates(stage.folder(runs_dir()) / RATES)
 

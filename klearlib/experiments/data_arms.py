@@ -9,25 +9,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klearlib.miniature import code_world, world
-from klearlib.miniature.source_plan import SOURCES, curate_sources
-from klearlib.miniature.source_plants import TEMPLATES
-from klearlib.miniature.stages import data_stages
-from klearlib.params import (
-    CorrectnessParams,
-    DataOptions,
-    TeacherParams,
-    code_miniature,
-    data_miniature,
-    miniature,
-)
+from klearlib.experiments.curation_stages import DOMAIN_WORDS, curate_stage, selection_stage
+from klearlib.experiments.origins import origin
+from klearlib.params import CorrectnessParams, DataOptions, TeacherParams
 from klearlib.run.stage import Stage
-
-_SIZES = {
-    "math": dict.fromkeys(world.BENCHMARKS, world.BENCHMARK_SIZE),
-    "code": dict.fromkeys(code_world.BENCHMARKS, code_world.BENCHMARK_SIZE),
-}
-_PROBLEMS = "problems.parquet"
 
 
 @dataclass(frozen=True)
@@ -55,13 +40,12 @@ class Recipe:
 class DataArms:
     """The stages of a profile's experiments on data.
 
-    Each method gives a `Stage`; `stages` holds those of `miniature.stages.data_stages`.
+    Each method gives a `Stage`; `origin` is what they start from, and `stages` are its.
     """
 
     def __init__(self, profile: str, options: DataOptions):
-        self._maths, self._code = miniature(profile), code_miniature(profile)
-        self._data, self._options = data_miniature(profile), options
-        self.stages = data_stages(self._maths, self._code, self._data)
+        self.origin, self._options = origin(profile, options), options
+        self.stages = self.origin.stages
         # Equal stages as one object: each works its key out once.
         self._made: dict[str, Stage] = {}
 
@@ -70,66 +54,59 @@ class DataArms:
         domain: str,
         *,
         pool_only: bool = False,
-        templates: Sequence[str] = TEMPLATES,
+        templates: Sequence[str] | None = None,
         stop_more_than: int | None = None,
         words: str = "",
     ) -> Stage:
         """The sources of a domain after deduplication, overlap and tests; with `pool_only` the
         problems that teachers answer. `templates` and `stop_more_than` are those of the overlap;
-        where the stop list is None, that of the options; `words` goes into the label."""
-        options = self._options
-        sources = curate_sources(domain, with_pool=True)
-        if pool_only:
-            sources = [source for source in sources if source["alias"] == f"{domain}_pool"]
-        if stop_more_than is None:
-            stop_more_than = options.stop_more_than
-        what = "problems for the teachers" if pool_only else f"{_WORDS[domain]} sources"
-        return self._once(
-            "curate",
-            "klearlib.curation.curate:curate",
-            {
-                "sources": sources,
-                "benchmarks": [
-                    {"name": name, "location": f"{name}.jsonl", "input": "world"}
-                    for name in _SIZES[domain]
-                ],
-                "ngram_words": options.ngram_words,
-                "ngram_mode": options.ngram_mode,
-                "templates": list(templates),
-                "stop_more_than": stop_more_than,
-                "need_gold": False,
-                "min_tests": options.min_tests if domain == "code" else 0,
-                "merge_responses": options.merge_responses,
-                "workers": 1,
-            },
-            {"sources": self.stages["sources"], "world": self._world(domain)},
-            label=f"{what}, curated{words and f' ({words})'}",
-            estimate_s=4 + len(sources) * self._data.num_maths / 1500,
+        where they are None, the origin's templates and the options' stop list; `words` goes into
+        the label."""
+        sources = self.origin.sources(domain, pool_only=pool_only)
+        what = "problems for the teachers" if pool_only else f"{DOMAIN_WORDS[domain]} sources"
+        stage = curate_stage(
+            domain,
+            sources=sources,
+            benchmarks=self.origin.benchmark_items(domain),
+            inputs=self.origin.curation_inputs(domain),
+            options=self._options,
+            templates=self.origin.templates if templates is None else templates,
+            stop_more_than=stop_more_than or self._options.stop_more_than,
+            workers=self.origin.curate_workers,
+            what=f"{what}, curated{words and f' ({words})'}",
+            estimate_s=4 + len(sources) * self.origin.curation_s,
         )
+        return self._once(stage)
 
     def responses(self, model: str, *, num_responses: int) -> Stage:
         """Judged responses to the maths pool of ``reference`` or a teacher, as ``middle``."""
-        options = self._options
-        stage = self.stages["reference" if model == "reference" else f"teacher_{model}"]
-        return self._once(
+        options, (pool, file) = self._options, self.pool()
+        teacher = self.stages["reference" if model == "reference" else f"teacher_{model}"]
+        stage = Stage(
             "responses",
             "klearlib.curation.responses:respond",
             {
-                "seed": self._data.seed,
-                "problems": _PROBLEMS,
+                "seed": self.origin.seed,
+                "problems": file,
                 "teacher": model,
                 "num_responses": num_responses,
                 "temperature": options.temperature,
                 "top_p": options.top_p,
-                "max_new_tokens": self._maths.max_new_tokens,
+                "max_new_tokens": self.origin.max_new_tokens["math"],
                 "test_timeout_s": options.test_timeout_s,
                 "test_memory_mb": options.test_memory_mb,
+                "compute": self.origin.compute,
             },
-            {"problems": self.curated("math", pool_only=True), "model": stage},
+            {"problems": pool, "model": teacher},
             label=f"responses, {model}" + ("" if model == "reference" else " teacher"),
             # Measured on one core: 1,000 problems x 4 responses in 15 s.
-            estimate_s=5 + self._data.num_pool * num_responses / 250,
+            estimate_s=5 + self.origin.num_pool * num_responses / 250,
         )
+        return self._once(stage)
+
+    def pool(self) -> tuple[Stage, str]:
+        """The maths problems that teachers answer: their stage, and its file."""
+        return self.origin.pool(self.curated("math", pool_only=True))
 
     def chosen_responses(
         self,
@@ -143,29 +120,33 @@ class DataArms:
         reference_responses: int | None = None,
     ) -> Stage:
         """`size` of a teacher's responses by K-center, after the filters of Table 2."""
+        pool, file = self.pool()
         inputs = {
             "responses": self.responses(model, num_responses=num_responses),
-            "problems": self.curated("math", pool_only=True),
+            "problems": pool,
         }
         if difficulty != "overall":
             inputs["reference"] = self.responses("reference", num_responses=reference_responses)
-        return self._selection(
+        return selection_stage(
             inputs,
             size=size,
             label=f"examples: {model}, {difficulty}, {correctness}",
+            options=self._options,
             difficulty=difficulty,
             easy_from=None if difficulty == "overall" else easy_from,
             correctness=correctness,
+            **({} if file == "problems.parquet" else {"problems": file}),
         )
 
-    def chosen_sources(self, domain: str, *, most: int, size: int) -> Stage:
-        """`size` examples by K-center of the `most` best sources of a domain."""
-        curated = self.curated(domain)
-        return self._selection(
+    def chosen_sources(self, domain: str, *, most: int, size: int | None) -> Stage:
+        """`size` examples by K-center of the `most` best sources of a domain; None: all."""
+        curated = self._once(self.origin.learnable(domain, self.curated(domain)))
+        return selection_stage(
             {"responses": curated, "problems": curated},
             size=size,
-            label=f"examples: {_WORDS[domain]}, top {most}",
-            sources=ranked_sources(domain)[:most],
+            label=f"examples: {DOMAIN_WORDS[domain]}, top {most}",
+            options=self._options,
+            sources=self.origin.ranked_sources(domain)[:most],
         )
 
     def student(
@@ -185,6 +166,8 @@ class DataArms:
                 # The paper's proportion: 8e-5 to 4e-5.
                 "final_learning_rate": recipe.learning_rate / 2,
                 "normalizer": recipe.normalizer,
+                "compute": self.origin.compute,
+                **self.origin.sft_options,
             },
             {"base": base, "examples": chosen},
             label=f"SFT: {label}, seed {seed}",
@@ -202,80 +185,34 @@ class DataArms:
         self, domain: str, model: Stage, *, label: str, seed: int, num_responses: int
     ) -> Stage:
         """A model on the benchmarks of a domain."""
-        options, miniature_ = self._options, self._maths if domain == "math" else self._code
+        options = self._options
         return Stage(
             "evaluate",
             "klearlib.evaluate.stage:evaluate_benchmarks",
             {
                 "seed": seed,
-                "benchmarks": _SIZES[domain],
+                "benchmarks": self.origin.benchmarks[domain],
                 "num_responses": num_responses,
                 "temperature": options.eval_temperature,
                 "top_p": options.eval_top_p,
-                "max_new_tokens": miniature_.max_new_tokens,
+                "max_new_tokens": self.origin.max_new_tokens[domain],
                 "test_timeout_s": options.test_timeout_s,
                 "test_memory_mb": options.test_memory_mb,
+                "compute": self.origin.compute,
             },
             {"world": self._world(domain), "model": model},
             label=label,
             estimate_s=4.0 if domain == "math" else 7.0,
         )
 
-    def _once(self, name: str, target: str, params: dict, inputs: dict, **words) -> Stage:
-        identity = json.dumps([name, params, [id(stage) for stage in inputs.values()]])
-        if identity not in self._made:
-            self._made[identity] = Stage(name, target, params, inputs, **words)
-        return self._made[identity]
+    def _once(self, stage: Stage) -> Stage:
+        inputs = [id(each) for each in stage.inputs.values()]
+        return self._made.setdefault(json.dumps([stage.name, stage.params, inputs]), stage)
 
     def _world(self, domain: str) -> Stage:
         return self.stages["world" if domain == "math" else "code_world"]
 
-    def _selection(
-        self,
-        inputs: dict[str, Stage],
-        *,
-        size: int,
-        label: str,
-        sources: list[str] | None = None,
-        difficulty: str = "overall",
-        easy_from: float | None = None,
-        correctness: str = "mixed",
-    ) -> Stage:
-        options = self._options
-        return Stage(
-            "select",
-            "klearlib.curation.select:select",
-            {
-                "sources": sources,
-                "difficulty": difficulty,
-                "easy_from": easy_from,
-                "pass_rate": None,
-                "correctness": correctness,
-                "max_responses": None,
-                "size": size,
-                "embedding": {
-                    "kind": "hashed_tfidf",
-                    "text": options.embedding_text,
-                    "dim": options.embedding_dim,
-                    "seed": options.embedding_seed,
-                },
-                "test_timeout_s": options.test_timeout_s,
-                "test_memory_mb": options.test_memory_mb,
-            },
-            inputs,
-            label=label,
-            estimate_s=4.0,
-        )
 
-
-def ranked_sources(domain: str) -> list[str]:
-    """The names of a domain's sources, the best first.
-
-    >>> ranked_sources("code")[:2]
-    ['code_1', 'code_2']
-    """
-    ranked = sorted((p for p in SOURCES if p.domain == domain and p.rank), key=lambda p: p.rank)
-    return [plan.name for plan in ranked]
-
-
-_WORDS = {"math": "maths", "code": "code"}
+def ranked_sources(profile: str, domain: str) -> list[str]:
+    """The names of a domain's sources in a profile, the best first."""
+    return origin(profile).ranked_sources(domain)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.experiments import curves
+from klearlib.experiments.benchmark_names import counterparts, titles
 from klearlib.experiments.publish import departures, runs_dir
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.paper import claim, table
@@ -23,13 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Runs = Mapping[tuple[str, int], Path]
-
-BENCHMARKS = {
-    "math": {"math_a": "AIME 2024", "math_b": "AIME 2025"},
-    "code": {"code_a": "LiveCodeBench V5", "code_b": "LiveCodeBench V6"},
-}
-"""Domain -> benchmark of the miniature -> the paper's, which it stands for."""
-TITLES = {"math_a": "maths A", "math_b": "maths B", "code_a": "code A", "code_b": "code B"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ def scores_frame(runs: Runs, benchmark: str) -> pd.DataFrame:
 
 
 def score_table(
-    runs: Runs, arms: Mapping[str, Arm], *, domain: str, paper_table: int
+    runs: Runs, arms: Mapping[str, Arm], *, profile: str, domain: str, paper_table: int
 ) -> pd.DataFrame:
     """One row for each benchmark and series: mean over seeds with its 95 % t interval, the paper's
     cell beside it, all in fractions; how many responses could not be judged (they count as wrong)
@@ -56,22 +50,22 @@ def score_table(
 
     columns = ["benchmark", "arm", "seeds", "score", "low", "high"]
     columns += ["paper_benchmark", "paper", "not_judged", "truncated"]
-    rows, means = [], []
+    called, rows, means = titles(profile), [], []
     for series, arm in arms.items():
         mine = curves.of_series(runs, series)
         if not mine:
             continue
         parts, printed, counts = [], [], []
-        for name, paper_name in BENCHMARKS[domain].items():
+        for name, paper_name in counterparts(profile, domain).items():
             parts.append(scores_frame(mine, name).set_index("seed")["value"])
             printed.append(paper_cell(paper_table, paper_name, arm.column))
             counts.append(curves.last_counts(mine, name))
-            row = [TITLES[name], arm.label, len(mine), *seed_interval(parts[-1])]
+            row = [called[name], arm.label, len(mine), *seed_interval(parts[-1])]
             rows.append([*row, paper_name, printed[-1], *counts[-1]])
         mean = [float(np.mean(printed)), *(sum(column) for column in zip(*counts, strict=True))]
         interval = seed_interval(sum(parts) / len(parts))
         means.append(["mean of both", arm.label, len(mine), *interval, "mean of both", *mean])
-    order = list(TITLES.values())
+    order = list(called.values())
     rows.sort(key=lambda row: order.index(row[0]))
     return pd.DataFrame([*rows, *means], columns=columns)
 
@@ -82,7 +76,7 @@ def paper_cell(number: int, benchmark: str, column: str) -> float:
 
 
 def comparisons(
-    runs: Runs, claim_id: str, *, domain: str, series: Mapping[str, str]
+    runs: Runs, claim_id: str, *, profile: str, domain: str, series: Mapping[str, str]
 ) -> list[Measured] | str:
     """The claim's comparisons, paired by seed and by the problems of the domain's benchmarks, or
     why there are none. An arm that stands on one side with others is averaged with them.
@@ -94,7 +88,8 @@ def comparisons(
     seeds = curves.common_seeds(runs, wanted)
     if not seeds:
         return f"no seed of all arms is done yet: {', '.join(about.arms)}"
-    scores = {arm: problem_scores(runs, series[arm], seeds, domain) for arm in about.arms}
+    names = list(counterparts(profile, domain))
+    scores = {arm: curves.problem_scores(runs, series[arm], seeds, names) for arm in about.arms}
     return [
         measure(c.name, _mean(scores[arm] for arm in c.a), _mean(scores[arm] for arm in c.b))
         for c in about.comparisons
@@ -102,27 +97,37 @@ def comparisons(
 
 
 def verdict(
-    claim_id: str, corrected: list[Measured], *, domain: str, runs: Runs, paper_scale: bool
+    claim_id: str,
+    corrected: list[Measured],
+    *,
+    profile: str,
+    domain: str,
+    runs: Runs,
+    paper_scale: bool,
 ) -> dict:
     """`decide_ordering`, with a word on the benchmarks that decide here and on responses that could
     not be judged."""
     found = decide_ordering(claim(claim_id), corrected, paper_scale=paper_scale)
-    found["reason"] += f". {decided_on(claim_id, domain)}"
-    failures = sum(curves.last_counts(runs, name)[0] for name in BENCHMARKS[domain])
+    found["reason"] += f". {decided_on(claim_id, profile, domain)}"
+    names = counterparts(profile, domain)
+    failures = sum(curves.last_counts(runs, name)[0] for name in names)
     if failures:
         found["reason"] += f". {failures} responses could not be judged"
     return found
 
 
-def decided_on(claim_id: str, domain: str) -> str:
+def decided_on(claim_id: str, profile: str, domain: str) -> str:
     """Which benchmarks stand for which of the paper's, and which of the paper's have none here.
 
-    >>> decided_on("C5", "math")[-67:]
+    >>> decided_on("C5", "smoke", "math")[-67:]
     'LiveCodeBench V5 has no counterpart: a maths student writes no code'
     """
-    here = BENCHMARKS[domain]
+    here, called = counterparts(profile, domain), titles(profile)
     paper = dict.fromkeys(name for c in claim(claim_id).comparisons for name in c.benchmarks)
-    pairs = " and ".join(f"{TITLES[name]} for {there}" for name, there in here.items())
+    pairs = " and ".join(
+        there if called[name] == there else f"{called[name]} for {there}"
+        for name, there in here.items()
+    )
     missing = [name for name in paper if name not in here.values()]
     if not missing:
         return f"Decided on {pairs}"
@@ -162,11 +167,6 @@ def common_notes(params, *, arms_text: str) -> list[str]:
         "the sampling of the benchmarks. Benchmarks are sampled at temperature "
         f"{options.eval_temperature:g} and top-p {options.eval_top_p:g}, as in the paper.",
     ]
-
-
-def problem_scores(runs: Runs, series: str, seeds: list[int], domain: str) -> np.ndarray:
-    """`curves.problem_scores` of the benchmarks of a domain."""
-    return curves.problem_scores(runs, series, seeds, BENCHMARKS[domain])
 
 
 def _mean(scores: Iterable[np.ndarray]) -> np.ndarray:

@@ -37,17 +37,21 @@ def arms(params: TestFilterParams) -> dict[tuple[str, int], Stage]:
     }
 
 
+def stages(params: TestFilterParams) -> list[Stage]:
+    """All that the notebook asks for."""
+    return list(arms(params).values())
+
+
 def plan(params: TestFilterParams) -> pd.DataFrame:
     """The stages of this notebook; see `running.plan_table`."""
-    return plan_table(arms(params).values())
+    return plan_table(stages(params))
 
 
 def run(params: TestFilterParams) -> None:
     """Train all arms that are not done yet, and publish what there is as runs finish."""
     from klearlib.experiments.filtering_section import publish
 
-    stages = list(arms(params).values())
-    train(stages, workers=params.workers, publish=lambda: publish(params))
+    train(stages(params), workers=params.workers, publish=lambda: publish(params))
 
 
 def finished_runs(params: TestFilterParams) -> dict[tuple[str, int], Path]:

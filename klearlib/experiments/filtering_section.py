@@ -13,7 +13,7 @@ from klearlib.experiments.filtering import NOTEBOOK, arms, finished_runs, rates_
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.miniature.code_flaws import FLAWS
 from klearlib.paper import claim
-from klearlib.params import TestFilterParams
+from klearlib.params import TestFilterParams, uses_miniature
 from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
 from klearlib.report.figures import paper_beside_ours
 from klearlib.report.histograms import pass_rate_histogram
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 # The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
 _RULES = ((0.25, False), (0.5, False), (0.5, True), (0.75, False))
 _LEVEL = 0.95
+_PLANTED = (
+    "The flaws of the miniature are planted, so precision and recall are known exactly; benchmarks "
+    "and validation problems have none. The kinds of flaws, their share and the teacher's strength "
+    "are the miniature's and decide how much there is to gain."
+)
+_UNKNOWN = (
+    "Which tests of real problems are flawed is not known, so the filter has no precision and no "
+    "recall here. Validation problems are not filtered."
+)
 _EQUATIONS = (
     {
         "number": "5.2.4",
@@ -44,7 +53,8 @@ def flawed_demo(params: TestFilterParams) -> pd.DataFrame:
 
 
 def filter_table(params: TestFilterParams) -> pd.DataFrame:
-    """The filter against the planted truth, at the threshold of `params` and at others.
+    """The filter against the planted truth, at the threshold of `params` and at others. On real
+    problems nobody knows the truth: what is kept and dropped is all that there is.
 
     One row for each rule: problems kept and dropped, precision (the share of dropped problems whose
     tests are flawed), recall (the share of flawed problems that are dropped) and what is left of
@@ -60,19 +70,23 @@ def filter_table(params: TestFilterParams) -> pd.DataFrame:
     if measured is None:
         return pd.DataFrame(columns=columns)
     rates, truth = measured
+    names = list(rates)
     options = params.filter_options
     chosen = (options.threshold, options.keep_equal)
     rows = []
     for threshold, keep_equal in dict.fromkeys([chosen, *_RULES]):
-        kept = kept_by_pass_rate(list(truth), rates, threshold=threshold, keep_equal=keep_equal)
-        flawed = [row["is_flawed"] for row in truth.values()]
-        both = list(zip(flawed, kept, strict=True))
+        kept = kept_by_pass_rate(names, rates, threshold=threshold, keep_equal=keep_equal)
         dropped = kept.count(False)
-        hits = both.count((True, False))
         sign = ">=" if keep_equal else ">"
         used = " (used)" if (threshold, keep_equal) == chosen else ""
-        row = [f"pass rate {sign} {threshold:g}{used}", kept.count(True), dropped, hits]
-        row += [both.count((False, False))]
+        row = [f"pass rate {sign} {threshold:g}{used}", kept.count(True), dropped]
+        if not truth:
+            rows.append([*row, *[float("nan")] * (len(columns) - len(row))])
+            continue
+        flawed = [truth[name]["is_flawed"] for name in names]
+        both = list(zip(flawed, kept, strict=True))
+        hits = both.count((True, False))
+        row += [hits, both.count((False, False))]
         for part, total in (
             (hits, dropped),
             (hits, flawed.count(True)),
@@ -117,11 +131,15 @@ def pass_rate_figure(params: TestFilterParams) -> Figure:
     """The teacher's pass rates on problems with sound and with flawed tests, and the threshold."""
     measured = _rates_and_truth(params)
     rates, truth = measured if measured is not None else ({}, {})
+    groups = {"sound tests": False, "flawed tests": True}
+    found = {
+        words: [rates[n].pass_rate for n, row in truth.items() if row["is_flawed"] is is_flawed]
+        for words, is_flawed in groups.items()
+    }
+    if rates and not truth:
+        found = {"all problems": [rate.pass_rate for rate in rates.values()]}
     return pass_rate_histogram(
-        {
-            "sound tests": [rates[n].pass_rate for n, row in truth.items() if not row["is_flawed"]],
-            "flawed tests": [rates[n].pass_rate for n, row in truth.items() if row["is_flawed"]],
-        },
+        found,
         num_responses=params.filter_options.teacher_responses,
         threshold=params.filter_options.threshold,
     )
@@ -141,18 +159,26 @@ def learning_figure(params: TestFilterParams) -> Figure:
 def score_table(params: TestFilterParams) -> pd.DataFrame:
     """Scores at the first and the last step; see `code_rl.score_table`."""
     return code_rl.score_table(
-        finished_runs(params), series=claim("C11").arms, paper_figure="4", what="training problems"
+        finished_runs(params),
+        profile=params.profile,
+        series=claim("C11").arms,
+        paper_figure="4",
+        what="training problems",
     )
 
 
 def verdicts(params: TestFilterParams) -> list[dict]:
     """The verdict on C11 by the rule of claims.yaml, from the runs that are done."""
     runs, paper_scale = finished_runs(params), is_paper_scale(params.profile)
-    scored = code_rl.score_comparisons(runs, claim("C11"))
+    scored = code_rl.score_comparisons(runs, claim("C11"), profile=params.profile)
     if isinstance(scored, str):
         return [not_run(claim("C11"), scored)]
     corrected = holm_in_notebook({"C11": scored})["C11"]
-    return [code_rl.ordering_verdict("C11", corrected, runs=runs, paper_scale=paper_scale)]
+    return [
+        code_rl.ordering_verdict(
+            "C11", corrected, profile=params.profile, runs=runs, paper_scale=paper_scale
+        )
+    ]
 
 
 def verdict_table(params: TestFilterParams) -> pd.DataFrame:
@@ -187,9 +213,7 @@ def publish(params: TestFilterParams) -> Path:
         },
         verdicts=verdicts(params),
         notes=[
-            "The flaws of the miniature are planted, so precision and recall are known exactly; "
-            "benchmarks and validation problems have none. The kinds of flaws, their share and the "
-            "teacher's strength are the miniature's and decide how much there is to gain.",
+            _PLANTED if uses_miniature(params) else _UNKNOWN,
             "The filter cannot tell flawed tests from a problem that the teacher cannot solve: "
             "what it drops beside the flawed ones are the teacher's hard problems.",
             "Both arms use the soft reward and take the same number of steps, so the arm with the "
@@ -224,10 +248,14 @@ def _figures(params: TestFilterParams) -> dict[str, tuple[Figure, str, str]]:
 
 
 def _rates_and_truth(params: TestFilterParams) -> tuple[dict[str, PassRate], dict] | None:
+    """The teacher's pass rates and, by the same ids, which tests are flawed, as far as anyone
+    knows; None before they are measured."""
     stage = rates_stage(params)
     if not is_done(stage, runs_dir()):
         return None
     rates = read_pass_rates(stage.folder(runs_dir()) / RATES)
+    if not uses_miniature(params):
+        return rates, {}
     path = stage.inputs["problems"].folder(runs_dir()) / "truth.jsonl"
     with path.open(encoding="utf-8") as file:
         truth = {row["id"]: row for row in map(json.loads, file)}

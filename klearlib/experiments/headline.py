@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.arms import Start, filtered_code_start, rl_stage, rule_spec
+from klearlib.experiments.curation_stages import DOMAIN_WORDS
 from klearlib.experiments.data_arms import DataArms
+from klearlib.experiments.origins import Joint
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.miniature.joint import BENCHMARK_SIZE, CODE_BENCHMARKS, MATHS_BENCHMARKS
-from klearlib.miniature.stages import joint_stages
-from klearlib.params import HeadlineParams, code_miniature, joint_miniature, miniature
+from klearlib.params import HeadlineParams
 from klearlib.params.declared_headline import CodeRLPhase, MathsRLPhase
-from klearlib.params.worlds import JointMiniatureParams
+from klearlib.run.cost import WINDOW_SIZE
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTEBOOK = "10_headline"
-DOMAINS = {"math": MATHS_BENCHMARKS, "code": CODE_BENCHMARKS}
-"""Domain -> its benchmarks in the miniature."""
-DOMAIN_WORDS = {"math": "maths", "code": "code"}
+DOMAINS = tuple(DOMAIN_WORDS)
 MODELS = {
     "base": "base model",
     "sft": "SFT",
@@ -38,7 +36,6 @@ base budget, which shows what the static factor does, and at the longer one, whi
 TRAINED = ("maths_rl", "code_rl")
 """The two phases of RL, by the series of the models that they end with."""
 _NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
-_TOP = 2  # sources of each domain: the best one or two are the paper's advice (Tables 4, 5)
 
 
 class Pipeline:
@@ -50,55 +47,30 @@ class Pipeline:
     """
 
     def __init__(self, params: HeadlineParams):
-        self._params = params
-        self._joint = joint_miniature(params.profile)
-        _check_positions(self._joint, params.yarn_factor)
-        maths, code = miniature(params.profile), code_miniature(params.profile)
-        data, sft = DataArms(params.profile, params.curation), params.sft_phase
+        data = DataArms(params.profile, params.curation)
+        self._params, self._origin, joint = params, data.origin, data.origin.joint
+        self.joint = joint
+        _check_positions(joint, params.yarn_factor)
         self.curated = {domain: data.curated(domain) for domain in DOMAINS}
-        sizes = {"math": self._joint.sft_maths, "code": self._joint.sft_code}
         self.selections = {
-            domain: data.chosen_sources(domain, most=_TOP, size=size)
-            for domain, size in sizes.items()
+            domain: data.chosen_sources(domain, most=joint.num_sources[domain], size=size)
+            for domain, size in joint.sft_sizes.items()
         }
-        self.stages = joint_stages(
-            maths,
-            code,
-            self._joint,
-            selections=list(self.selections.values()),
-            seed=params.seeds[0],
-            **asdict(sft),
+        self.stages = self._origin.joint_stages(
+            list(self.selections.values()), seed=params.seeds[0], sft=params.sft_phase
         )
-        # The problems whose answer most of the strong teacher's responses reach (3.2.1), and those
-        # whose tests a teacher's programs pass (5.2.4).
-        phase = params.maths_phase
         self.pools = {
-            "math": Stage(
-                "majority_filter",
-                "klearlib.curation.filters:keep_by_pass_rate",
-                {
-                    "threshold": phase.threshold,
-                    "keep_equal": False,
-                    "problems": "problems.parquet",
-                },
-                {
-                    "world": data.curated("math", pool_only=True),
-                    "pass_rates": data.responses("strong", num_responses=phase.teacher_responses),
-                },
-                label="maths problems kept by the majority of a teacher's responses",
-                estimate_s=2.0,
-            ),
-            "code": filtered_code_start(
-                params.profile, options=params.filter_options, limits=params.rl_options
-            ).pool,
+            "math": self._majority(data, params.maths_phase),
+            "code": self._trusted(params),
         }
         start = Start(
             world=self.stages["world"],
             sft=self.stages["sft"],
             benchmarks={},  # every model is measured at the end of its phase, at both budgets
-            num_validation=self._joint.num_validation,
-            validation_responses=self._joint.validation_responses,
-            max_new_tokens=self._joint.max_new_tokens,
+            num_validation=joint.num_validation,
+            validation_responses=joint.validation_responses,
+            max_new_tokens=joint.max_new_tokens,
+            compute=self._origin.compute,
         )
         self.trained: dict[tuple[str, int], Stage] = {}
         for seed in params.seeds:
@@ -108,10 +80,36 @@ class Pipeline:
             final = self._rl(second, params.code_phase, label="code RL", seed=seed)
             self.trained |= {("maths_rl", seed): after, ("code_rl", seed): final}
 
+    def _majority(self, data: DataArms, phase: MathsRLPhase) -> Stage:
+        """The problems whose answer most of a teacher's responses reach (3.2.1)."""
+        teacher, (pool, file) = self._origin.majority_teacher(), data.pool()
+        if teacher is None:
+            return pool
+        return Stage(
+            "majority_filter",
+            "klearlib.curation.filters:keep_by_pass_rate",
+            {"threshold": phase.threshold, "keep_equal": False, "problems": file},
+            {
+                "world": pool,
+                "pass_rates": data.responses(teacher, num_responses=phase.teacher_responses),
+            },
+            label="maths problems kept by the majority of a teacher's responses",
+            estimate_s=2.0,
+        )
+
+    def _trusted(self, params: HeadlineParams) -> Stage:
+        """The problems whose tests a teacher's programs pass (5.2.4)."""
+        start = filtered_code_start(
+            params.profile, options=params.filter_options, limits=params.rl_options
+        )
+        return start.pool or start.world
+
     def setting(self, series: str) -> dict:
         """The token budget at which a series of `MODELS` is measured, and the factor of YaRN where
         it has one."""
-        joint, yarn = self._joint, {"yarn_factor": self._params.yarn_factor}
+        joint, yarn = self.joint, {"yarn_factor": self._params.yarn_factor}
+        if joint.yarn_original is not None:
+            yarn["yarn_original"] = joint.yarn_original
         if series == "code_rl_long":
             return {"max_new_tokens": joint.extended_max_new_tokens, **yarn}
         base = {"max_new_tokens": joint.max_new_tokens}
@@ -154,28 +152,30 @@ class Pipeline:
     def _evaluate(self, domain: str, model: Stage, series: str, seed: int) -> Stage:
         options, params = self._params.curation, self._params
         num_responses = params.maths_responses if domain == "math" else params.code_responses
+        sizes = self.joint.benchmarks[domain]
+        num_problems = sum(size or WINDOW_SIZE for size in sizes.values())
         return Stage(
             "evaluate",
             "klearlib.evaluate.stage:evaluate_benchmarks",
             {
                 "seed": seed,
-                "benchmarks": _sizes(domain),
+                "benchmarks": sizes,
                 "num_responses": num_responses,
                 "temperature": options.eval_temperature,
                 "top_p": options.eval_top_p,
                 "test_timeout_s": options.test_timeout_s,
                 "test_memory_mb": options.test_memory_mb,
+                "compute": self._origin.compute,
                 **self.setting(series),
             },
             {"world": self.stages["world"], "model": model},
             label=f"{DOMAIN_WORDS[domain]} benchmarks: {MODELS[series]}, seed {seed}",
-            estimate_s=3 + len(DOMAINS[domain]) * BENCHMARK_SIZE * num_responses / 80,
+            estimate_s=3 + num_problems * num_responses / 80,
         )
 
 
-def _check_positions(joint: JointMiniatureParams, yarn_factor: float) -> None:
-    # max_positions holds the base budget and the longest prompt.
-    needed = joint.max_positions - joint.max_new_tokens + joint.extended_max_new_tokens
+def _check_positions(joint: Joint, yarn_factor: float) -> None:
+    needed = joint.longest_prompt + joint.extended_max_new_tokens
     stretched = int(joint.max_positions * yarn_factor)
     if needed > stretched:
         raise ParameterError(
@@ -184,19 +184,6 @@ def _check_positions(joint: JointMiniatureParams, yarn_factor: float) -> None:
             f"longest prompt needs {needed}: give a factor of {needed / joint.max_positions:.2f} "
             "or more, or a smaller budget"
         )
-
-
-def _sizes(domain: str) -> dict[str, int]:
-    return dict.fromkeys(DOMAINS[domain], BENCHMARK_SIZE)
-
-
-def domain_of(benchmark: str) -> str:
-    """The domain of a benchmark.
-
-    >>> domain_of("math_c")
-    'math'
-    """
-    return next(domain for domain, names in DOMAINS.items() if benchmark in names)
 
 
 def stages(params: HeadlineParams) -> list[Stage]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from klearlib.evaluate import scores
 from klearlib.experiments import curves, headline_tables
-from klearlib.experiments.headline import DOMAINS, MODELS
+from klearlib.experiments.benchmark_names import Named
+from klearlib.experiments.headline import MODELS
 from klearlib.experiments.headline_scores import Gathered
-from klearlib.experiments.headline_tables import COLUMNS, LONGER_ROW, PAPER_TITLES, TITLES
+from klearlib.experiments.headline_tables import LONGER_ROW
 from klearlib.paper import figure, table
 from klearlib.report.figures import learning_curves
 from klearlib.report.headline_figures import BarPanel, headline_bars
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KLEAR = "Klear-Reasoner-8B"
+_IN_TABLE_ALONE = "HMMT 2025"  # and not in Fig. 1
 # Models of Fig. 1 by their names in Table 1, which has HMMT 2025.
 _TABLE_NAMES = {
     _KLEAR: LONGER_ROW,
@@ -38,10 +40,10 @@ def score_figure(have: Gathered) -> Figure:
     """The paper's Fig. 1 on top, with Table 1's scores on HMMT 2025, and ours below."""
     measured, panels = headline_tables.score_table(have), []
     columns = {"score": "value", "sampling_low": "low", "sampling_high": "high"}
-    for name in COLUMNS:
-        params = have.params
-        responses = params.maths_responses if name in DOMAINS["math"] else params.code_responses
-        mine = measured[measured["benchmark"] == TITLES[name]].rename(columns=columns)
+    for name, about in have.named.items():
+        params, is_maths = have.params, about.domain == "math"
+        responses = params.maths_responses if is_maths else params.code_responses
+        mine = measured[measured["benchmark"] == about.title].rename(columns=columns)
         rows = [
             (label, seed, scores.avg_at_n(record.correct))
             for series, label in MODELS.items()
@@ -49,9 +51,9 @@ def score_figure(have: Gathered) -> Figure:
         ]
         panels.append(
             BarPanel(
-                PAPER_TITLES[name] + ("\n(Table 1)" if name == "math_c" else ""),
-                f"{TITLES[name]}, avg@{responses}",
-                _paper_bars(name),
+                about.paper + ("\n(Table 1)" if about.paper == _IN_TABLE_ALONE else ""),
+                f"{about.title}, avg@{responses}",
+                _paper_bars(about),
                 mine[["model", "value", "low", "high"]],
                 _frame(rows, ["model", "seed", "value"]),
             )
@@ -80,15 +82,15 @@ def learning_figure(trained: Mapping[tuple[str, int], Path]) -> Figure:
     return learning_curves(pd.concat(parts, ignore_index=True), x_label="step of the phase")
 
 
-def _paper_bars(name: str) -> pd.DataFrame:
+def _paper_bars(about: Named) -> pd.DataFrame:
     """Columns model, value: Fig. 1's bars, from Table 1 where Fig. 1 has no such benchmark."""
     printed = figure("1")
     models = list(dict.fromkeys(printed["model"]))
-    if name == "math_c":
-        cells = table(1)[COLUMNS[name]]
+    if about.paper == _IN_TABLE_ALONE:
+        cells = table(1)[about.column]
         rows = [(model, cells[_TABLE_NAMES.get(model, model)] / 100) for model in models]
         return _frame(rows, ["model", "value"])
-    wanted = PAPER_TITLES[name].replace("AIME ", "AIME")
+    wanted = about.paper.replace("AIME ", "AIME")
     mine = printed[printed["benchmark"].str.startswith(wanted)]
     return mine.assign(value=mine["value"] / 100)[["model", "value"]]
 

@@ -10,7 +10,8 @@ import numpy as np
 from klearlib.evaluate import scores
 from klearlib.evaluate.record_files import load_record
 from klearlib.experiments import curves
-from klearlib.experiments.headline import DOMAINS, TRAINED, Pipeline, domain_of
+from klearlib.experiments.benchmark_names import Named, named
+from klearlib.experiments.headline import DOMAINS, TRAINED, Pipeline
 from klearlib.experiments.running import finished
 from klearlib.params import HeadlineParams
 from klearlib.records import EvalRecord
@@ -28,9 +29,18 @@ class Gathered:
     made: Pipeline
     records: dict[str, Records]
 
+    @property
+    def named(self) -> dict[str, Named]:
+        """The benchmarks of the profile, in the order of Table 1."""
+        return named(self.params.profile)
+
+    def benchmarks(self, domain: str) -> list[str]:
+        """Those of a domain."""
+        return [name for name, about in self.named.items() if about.domain == domain]
+
     def of_series(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
         """Seed -> the record of one model on one benchmark."""
-        found = self.records[domain_of(benchmark)]
+        found = self.records[self.named[benchmark].domain]
         return {seed: mine[benchmark] for (name, seed), mine in found.items() if name == series}
 
     def setting_text(self, series: str) -> str:
@@ -45,10 +55,13 @@ def gathered(params: HeadlineParams) -> Gathered:
     made = Pipeline(params)
     records = {
         domain: {
-            arm: {name: load_record(curves.evaluations(folder, name)[0]) for name in names}
+            arm: {
+                name: load_record(curves.evaluations(folder, name)[0])
+                for name in made.joint.benchmarks[domain]
+            }
             for arm, folder in finished(made.measured(domain)).items()
         }
-        for domain, names in DOMAINS.items()
+        for domain in DOMAINS
     }
     return Gathered(params, made, records)
 

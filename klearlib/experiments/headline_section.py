@@ -19,7 +19,7 @@ from klearlib.params import (
     FilterOptions,
     HeadlineParams,
     RLOptions,
-    joint_miniature,
+    uses_miniature,
 )
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def verdict_table(params: HeadlineParams) -> pd.DataFrame:
 
 def publish(params: HeadlineParams) -> Path:
     """Write tables, figures and section.json for what is done so far."""
-    have, joint = gathered(params), joint_miniature(params.profile)
+    have = gathered(params)
     ns = f"avg@{params.maths_responses} for maths, avg@{params.code_responses} for code"
     return publish_section(
         NOTEBOOK,
@@ -140,16 +140,28 @@ def publish(params: HeadlineParams) -> Path:
             "One base model and one SFT checkpoint serve all seeds; the seeds differ in both "
             "phases of RL and in sampling. The last step counts, never the best one, and of "
             "several seeds the first decides C13.",
-            f"SFT also has {joint.sft_long_maths} right long chains made by the suite, since the "
-            "sources have none; the base model has already seen such chains as chat turns, so it "
-            "is no raw base model, and maths C is no test of generalisation to longer chains.",
-            "No profile measures the real benchmarks yet, so C13 cannot be decided here: what "
-            "stands for them is never held against the paper's numbers.",
+            *_origin_notes(have),
             "Scores with and without YaRN are different settings and stand in rows of their own: "
             "the factor is static and changes short outputs too.",
             "The paper does not print the steps of either phase, nor a score between them.",
         ],
     )
+
+
+def _origin_notes(have: Gathered) -> list[str]:
+    """What holds for the miniature alone, or for real models alone."""
+    if not uses_miniature(have.params):
+        return [
+            "The paper's SFT data are 1.5M responses of DeepSeek-R1-0528 that are not published; "
+            "SFT has examples of the named data sets here, whose responses other teachers wrote.",
+        ]
+    return [
+        f"SFT also has {have.made.joint.long_examples} right long chains made by the suite, since "
+        "the sources have none; the base model has already seen such chains as chat turns, so it "
+        "is no raw base model, and maths C is no test of generalisation to longer chains.",
+        "This profile does not measure the real benchmarks, so C13 cannot be decided here: what "
+        "stands for them is never held against the paper's numbers.",
+    ]
 
 
 def _figures(have: Gathered) -> dict[str, tuple[Figure, str, str]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from klearlib.evaluate import scores
 from klearlib.experiments import data_scores
+from klearlib.experiments.benchmark_names import Named
 from klearlib.experiments.headline import DOMAIN_WORDS, DOMAINS, MODELS
 from klearlib.experiments.headline_scores import (
     Gathered,
@@ -23,21 +24,6 @@ from klearlib.report.tables import interval_text
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = {
-    "math_a": "AIME2024 avg@64",
-    "math_b": "AIME2025 avg@64",
-    "math_c": "HMMT2025 avg@64",
-    "code_a": "LCB V5 avg@8",
-    "code_b": "LCB V6 avg@8",
-}
-"""Benchmark of the miniature -> column of Table 1 that it stands for."""
-_TITLES = data_scores.TITLES | {"math_c": "maths C"}
-TITLES = {name: _TITLES[name] for name in COLUMNS}
-PAPER_TITLES = {
-    **data_scores.BENCHMARKS["math"],
-    "math_c": "HMMT 2025",
-    **data_scores.BENCHMARKS["code"],
-}
 LONGER_ROW = "w/ 64K Inference Budget"
 LONG_CHAINS = "right long SFT chains made by the suite"
 _PAPER_ROWS = {
@@ -66,23 +52,24 @@ def table1(have: Gathered) -> pd.DataFrame:
 
     printed = table(1)
     marks, dagger = printed.attrs["marks"], set(printed.attrs["dagger"])
-    heads = {name: f"{PAPER_TITLES[name]} / {TITLES[name]}" for name in COLUMNS}
+    heads = {name: _head(about) for name, about in have.named.items()}
     rows = []
     for label, cells in printed.attrs["cells"].items():
         budget = marks.get(label, "(32K)").partition("(")[2].rstrip(")")
         model = f"Klear-Reasoner-8B {label}" if label == LONGER_ROW else label
         row = {"from": "paper", "model": model, "budget": budget}
-        for name, column in COLUMNS.items():
-            row[heads[name]] = cells[column] + ("†" if (label, column) in dagger else "")
+        for name, about in have.named.items():
+            mark = "†" if (label, about.column) in dagger else ""
+            row[heads[name]] = cells[about.column] + mark
         rows.append(row)
     found = score_table(have).set_index(["series", "benchmark"])
     for series, model in MODELS.items():
-        mine = {name: found.loc[series, TITLES[name]] for name in COLUMNS
-                if (series, TITLES[name]) in found.index}  # fmt: skip
+        mine = {name: found.loc[series, about.title] for name, about in have.named.items()
+                if (series, about.title) in found.index}  # fmt: skip
         if not mine:
             continue
         row = {"from": "here", "model": model, "budget": have.setting_text(series)}
-        for name in COLUMNS:
+        for name in have.named:
             if name in mine:
                 values = [100 * mine[name][column] for column in _SAMPLED]
                 row[heads[name]] = interval_text(*values)
@@ -103,20 +90,21 @@ def score_table(have: Gathered) -> pd.DataFrame:
     columns += ["seeds_low", "seeds_high", "stands_for", "paper", "responses", "tokens_mean"]
     columns += ["truncated", "not_judged"]
     printed, rows = table(1), []
-    for names in DOMAINS.values():
+    for domain in DOMAINS:
         for series, model in MODELS.items():
-            for name in names:
+            for name in have.benchmarks(domain):
+                about = have.named[name]
                 mine = have.of_series(series, name)
                 if not mine:
                     continue
                 corrects = [record.correct for record in mine.values()]
                 paper = float("nan")
                 if series in _PAPER_ROWS:
-                    paper = float(printed.loc[_PAPER_ROWS[series], COLUMNS[name]]) / 100
+                    paper = float(printed.loc[_PAPER_ROWS[series], about.column]) / 100
                 means = {seed: scores.avg_at_n(record.correct) for seed, record in mine.items()}
                 mean, *over_seeds = seed_interval(pd.Series(means).rename_axis("seed"))
-                row = [series, model, have.setting_text(series), TITLES[name], len(mine), mean]
-                row += [*sampling_interval(corrects), *over_seeds, PAPER_TITLES[name], paper]
+                row = [series, model, have.setting_text(series), about.title, len(mine), mean]
+                row += [*sampling_interval(corrects), *over_seeds, about.paper, paper]
                 every = mine.values()
                 row += [corrects[0].shape[1], _mean(record.num_tokens for record in every)]
                 row += [_mean(record.truncated for record in every)]
@@ -135,7 +123,8 @@ def phase_table(have: Gathered) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for domain, names in DOMAINS.items():
+    for domain in DOMAINS:
+        names = have.benchmarks(domain)
         for after, before in _STEPS:
             pair = paired_scores(have.records[domain], names, after, before)
             if pair is None:
@@ -143,7 +132,7 @@ def phase_table(have: Gathered) -> pd.DataFrame:
             gain = difference(*pair)
             rows.append(
                 {
-                    "benchmarks": " + ".join(TITLES[name] for name in names),
+                    "benchmarks": " + ".join(have.named[name].title for name in names),
                     "step": f"{MODELS[after]} - {MODELS[before]}",
                     "seeds": len(pair[0]),
                     "problems": pair[0].shape[1],
@@ -153,7 +142,9 @@ def phase_table(have: Gathered) -> pd.DataFrame:
                     "low": gain.low,
                     "high": gain.high,
                     "interval_over": gain.interval_over,
-                    "paper_gain": _paper_gain(names, after, before),
+                    "paper_gain": _paper_gain(
+                        [have.named[name].column for name in names], after, before
+                    ),
                 }
             )
     columns = ["benchmarks", "step", "seeds", "problems", "before", "after", "gain", "low", "high"]
@@ -171,8 +162,8 @@ def yarn_table(have: Gathered) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for names in DOMAINS.values():
-        for name in names:
+    for domain in DOMAINS:
+        for name in have.benchmarks(domain):
             plain = have.of_series("code_rl", name)
             for series in ("code_rl", "code_rl_yarn", "code_rl_long"):
                 mine = have.of_series(series, name)
@@ -181,7 +172,7 @@ def yarn_table(have: Gathered) -> pd.DataFrame:
                     continue
                 ours, theirs = ([part[seed] for seed in seeds] for part in (mine, plain))
                 row = {
-                    "benchmark": TITLES[name],
+                    "benchmark": have.named[name].title,
                     "setting": have.setting_text(series),
                     "seeds": len(seeds),
                     "score": _mean(record.correct for record in ours),
@@ -208,7 +199,7 @@ def pipeline_table(have: Gathered) -> pd.DataFrame:
             [f"{word}: curated sources", *_flow(sources and list(sources["sources"].values()))],
             [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])],
         ]
-        if domain == "math":
+        if domain == "math" and made.joint.long_examples:
             rows.append(
                 [
                     f"{word}: {LONG_CHAINS}",
@@ -233,10 +224,19 @@ def _flow(cards: Sequence[Mapping] | None) -> tuple[int | None, int | None]:
     return sum(card["num_read"] for card in cards), sum(card["num_kept"] for card in cards)
 
 
-def _paper_gain(names: Sequence[str], after: str, before: str) -> float:
+def _head(about: Named) -> str:
+    """Of a column: the paper's benchmark, and what stands for it where something does.
+
+    >>> _head(Named("math", "maths A", "AIME 2024", "AIME2024 avg@64"))
+    'AIME 2024 / maths A'
+    """
+    return about.paper if about.title == about.paper else f"{about.paper} / {about.title}"
+
+
+def _paper_gain(columns: list[str], after: str, before: str) -> float:
     if after not in _PAPER_ROWS or before not in _PAPER_ROWS:
         return float("nan")
-    printed = table(1)[[COLUMNS[name] for name in names]]
+    printed = table(1)[columns]
     gain = printed.loc[_PAPER_ROWS[after]] - printed.loc[_PAPER_ROWS[before]]
     return float(gain.mean()) / 100
 

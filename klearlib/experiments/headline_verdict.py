@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError
-from klearlib.experiments import headline_tables
+from klearlib.experiments.benchmark_names import REAL
 from klearlib.experiments.headline_scores import Gathered, sampling_interval
 from klearlib.paper import claim
+from klearlib.params import uses_miniature
 from klearlib.records import EvalRecord
 from klearlib.report.claims import decide_absolute, is_paper_scale
 from klearlib.report.verdicts import NOT_RUN
@@ -16,15 +17,6 @@ from klearlib.report.verdicts import NOT_RUN
 if TYPE_CHECKING:
     import numpy as np
 
-_REAL_NAMES = {
-    "aime_2024": "AIME 2024",
-    "aime_2025": "AIME 2025",
-    "hmmt_feb_2025": "HMMT 2025",
-    "livecodebench_v5": "LiveCodeBench V5",
-    "livecodebench_v6": "LiveCodeBench V6",
-}
-"""The paper's benchmarks by the names of `klearlib.curation.source_benchmarks`; nothing that only
-stands for one of them is ever held against the paper's number."""
 _BUDGETS = {"code_rl": "32K", "code_rl_long": "64K"}
 _SAMPLING = {"temperature": 0.6, "top_p": 0.95}
 _LENGTHS = {
@@ -32,9 +24,11 @@ _LENGTHS = {
     "64K": {"max_tokens": 65536, "yarn_factor": 2.5},
 }
 """How the paper's numbers were drawn, by the keys of a sampling record."""
-_NO_PROFILE = (
-    "a profile that measures AIME, HMMT and LiveCodeBench with a real model; none does yet"
+_STANDS_FOR = (
+    "profile paper, which measures AIME, HMMT and LiveCodeBench with the paper's base model; what "
+    "stands for them here is never held against the paper's numbers"
 )
+_SMALLER = "profile paper: the same benchmarks with the paper's base model, data and budgets"
 
 
 def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[str, np.ndarray]:
@@ -54,9 +48,9 @@ def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[
     measured = {}
     for budget, found in by_budget.items():
         for name, record in found.items():
-            if name not in _REAL_NAMES:
+            if name not in REAL:
                 continue
-            number = f"{_REAL_NAMES[name]}, {budget}"
+            number = f"{REAL[name].paper}, {budget}"
             _check_sampling(number, record, _LENGTHS[budget] | _SAMPLING)
             measured[number] = record.correct
     return measured
@@ -74,10 +68,13 @@ def decided(have: Gathered) -> list[dict]:
         }
         for series, budget in _BUDGETS.items()
     }
-    paper_scale = is_paper_scale(have.params.profile) and not have.params.worlds
-    found = decide_absolute(claim("C13"), measured_numbers(by_budget), paper_scale=paper_scale)
+    paper_scale = is_paper_scale(have.params.profile) and not uses_miniature(have.params)
+    # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
+    measured = measured_numbers(by_budget) if paper_scale else {}
+    found = decide_absolute(claim("C13"), measured, paper_scale=paper_scale)
     if found["verdict"] == NOT_RUN:
-        found |= {"settle": _NO_PROFILE, "measured": _for_information(have)}
+        settle = _STANDS_FOR if uses_miniature(have.params) else _SMALLER
+        found |= {"settle": settle, "measured": _for_information(have)}
     return [found]
 
 
@@ -97,7 +94,7 @@ def _in_words(sampling: Mapping[str, float | None]) -> str:
 def _for_information(have: Gathered) -> str:
     """Our scores of the final model at the base budget, as a text that compares nothing."""
     texts = []
-    for name, title in headline_tables.TITLES.items():
+    for name, about in have.named.items():
         records = have.of_series("code_rl", name)
         if not records:
             continue
@@ -106,5 +103,5 @@ def _for_information(have: Gathered) -> str:
         low, high = (100 * bound for bound in sampling_interval(corrects))
         problems, responses = corrects[0].shape
         size = f"{problems} problems x {responses} responses x {len(corrects)} seeds"
-        texts.append(f"{title} {mean:.1f} [{low:.1f}, {high:.1f}] ({size})")
+        texts.append(f"{about.title} {mean:.1f} [{low:.1f}, {high:.1f}] ({size})")
     return f"not comparable: {'; '.join(texts)}" if texts else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.params import HeadlineParams, joint_miniature
+from klearlib.params import HeadlineParams, joint_miniature, uses_miniature
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +42,8 @@ def yarn_frequencies(
 
 
 def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
-    """The rotary positions of Qwen3-8B-Base and of the miniature, stretched in configs of their
-    geometry, against the formula.
+    """The rotary positions of Qwen3-8B-Base and, where the notebook runs in it, of the miniature,
+    stretched in configs of their geometry, against the formula.
 
     `change_at_64` is the largest change, in radians, of the angle between two tokens 64 apart, a
     distance that needs no longer budget: the factor is static. `logits_factor` multiplies every
@@ -59,11 +59,10 @@ def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
 
         from klearlib.policy.load import with_yarn
 
-    joint = joint_miniature(params.profile)
-    geometries = {
-        "Qwen3-8B-Base": (128, 1.0e6, 32768),
-        "the miniature": (joint.head_dim, 1.0e4, joint.max_positions),
-    }
+    geometries = {"Qwen3-8B-Base": (128, 1.0e6, 32768)}
+    if uses_miniature(params):
+        joint = joint_miniature(params.profile)
+        geometries["the miniature"] = (joint.head_dim, 1.0e4, joint.max_positions)
     rows = []
     for model, (dim, theta, positions) in geometries.items():
         config = Qwen3Config(

@@ -8,8 +8,6 @@ from klearlib.run.stage import Stage
 
 MathsRLParams = ClippingParams | AlphaSweepParams | ZeroAdvantageParams
 
-BENCHMARK_TITLES = {"math_a": "maths A", "math_b": "maths B", "validation": "validation"}
-
 
 def maths_arm(
     params: MathsRLParams,
@@ -17,6 +15,7 @@ def maths_arm(
     *,
     label: str,
     seed: int,
+    learning_rate: float,
     alpha: float,
     rule: str = "gppo",
     options: RLOptions | None = None,
@@ -36,7 +35,7 @@ def maths_arm(
         num_problems=params.num_problems,
         group_size=params.group_size,
         mini_batch_problems=params.mini_batch_problems,
-        learning_rate=params.learning_rate,
+        learning_rate=learning_rate,
         alpha=alpha,
         eval_every=params.eval_every,
         eval_responses=params.eval_responses,

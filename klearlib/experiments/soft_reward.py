@@ -31,17 +31,21 @@ def arms(params: SoftRewardParams) -> dict[tuple[str, int], Stage]:
     }
 
 
+def stages(params: SoftRewardParams) -> list[Stage]:
+    """All that the notebook asks for."""
+    return list(arms(params).values())
+
+
 def plan(params: SoftRewardParams) -> pd.DataFrame:
     """The stages of this notebook; see `running.plan_table`."""
-    return plan_table(arms(params).values())
+    return plan_table(stages(params))
 
 
 def run(params: SoftRewardParams) -> None:
     """Train all arms that are not done yet, and publish what there is as runs finish."""
     from klearlib.experiments.soft_reward_section import publish
 
-    stages = list(arms(params).values())
-    train(stages, workers=params.workers, publish=lambda: publish(params))
+    train(stages(params), workers=params.workers, publish=lambda: publish(params))
 
 
 def finished_runs(params: SoftRewardParams) -> dict[tuple[str, int], Path]:

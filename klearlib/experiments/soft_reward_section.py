@@ -91,7 +91,11 @@ def learning_figure(params: SoftRewardParams) -> Figure:
 def score_table(params: SoftRewardParams) -> pd.DataFrame:
     """Scores at the first and the last step; see `code_rl.score_table`."""
     return code_rl.score_table(
-        finished_runs(params), series=REWARDS, paper_figure="3a", what="reward"
+        finished_runs(params),
+        profile=params.profile,
+        series=REWARDS,
+        paper_figure="3a",
+        what="reward",
     )
 
 
@@ -127,14 +131,16 @@ def outcome_table(params: SoftRewardParams) -> pd.DataFrame:
 def verdicts(params: SoftRewardParams) -> list[dict]:
     """The verdicts on C9 and C10 by the rules of claims.yaml, from the runs that are done."""
     runs, paper_scale = finished_runs(params), is_paper_scale(params.profile)
-    scored = code_rl.score_comparisons(runs, claim("C9"))
+    scored = code_rl.score_comparisons(runs, claim("C9"), profile=params.profile)
     if isinstance(scored, str):
         return [not_run(claim(name), scored) for name in ("C9", "C10")]
     corrected = holm_in_notebook({"C9": scored, "C10": _spread_comparisons(runs)})
     spreads = decide_ordering(claim("C10"), corrected["C10"], paper_scale=paper_scale)
     if failures := code_rl.judge_failures(runs):
         spreads["reason"] = f"{spreads['reason']}. {failures} rollouts could not be judged"
-    scores = code_rl.ordering_verdict("C9", corrected["C9"], runs=runs, paper_scale=paper_scale)
+    scores = code_rl.ordering_verdict(
+        "C9", corrected["C9"], profile=params.profile, runs=runs, paper_scale=paper_scale
+    )
     return [scores, spreads]
 
 

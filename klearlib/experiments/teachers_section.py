@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import RATES, read_pass_rates
-from klearlib.experiments import data_demos, data_scores
+from klearlib.experiments import curves, data_demos, data_scores
+from klearlib.experiments.benchmark_names import counterparts, titles
 from klearlib.experiments.data_scores import Arm, card_of, common_notes, mean_loss
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.experiments.running import finished
@@ -58,7 +59,9 @@ def teacher_table(params: TeacherParams) -> pd.DataFrame:
     the chosen ones, the correct among them, and its students' last training loss."""
     import pandas as pd
 
-    columns = ["teacher", "pass_rate_on_prompts", "maths_A", "maths_B", "responses", "examples"]
+    names = counterparts(params.profile, "math")
+    scores = [titles(params.profile)[name].replace(" ", "_") for name in names]
+    columns = ["teacher", "pass_rate_on_prompts", *scores, "responses", "examples"]
     columns += ["correct_examples", "students_last_loss"]
     measured, students = finished(teachers(params)), arms(params)
     rows = []
@@ -67,7 +70,7 @@ def teacher_table(params: TeacherParams) -> pd.DataFrame:
             continue
         rates = read_pass_rates(stage.folder(runs_dir()) / RATES)
         row = [_ARMS[name].label, sum(rate.pass_rate for rate in rates.values()) / len(rates)]
-        for benchmark in data_scores.BENCHMARKS["math"]:
+        for benchmark in names:
             mine = {arm: folder for arm, folder in measured.items() if arm[0] == name}
             row.append(data_scores.scores_frame(mine, benchmark)["value"].mean())
         row.append(sum(rate.num_responses for rate in rates.values()))
@@ -79,7 +82,8 @@ def teacher_table(params: TeacherParams) -> pd.DataFrame:
 
 def score_table(params: TeacherParams) -> pd.DataFrame:
     """Table 3: ours with intervals beside the paper's; see `data_scores.score_table`."""
-    return data_scores.score_table(finished_runs(params), _ARMS, domain="math", paper_table=_TABLE)
+    about = {"profile": params.profile, "domain": "math", "paper_table": _TABLE}
+    return data_scores.score_table(finished_runs(params), _ARMS, **about)
 
 
 def score_figure(params: TeacherParams) -> Figure:
@@ -87,7 +91,7 @@ def score_figure(params: TeacherParams) -> Figure:
     import pandas as pd
 
     runs, own, panels = finished_runs(params), finished(teachers(params)), []
-    for name, printed in data_scores.BENCHMARKS["math"].items():
+    for name, printed in counterparts(params.profile, "math").items():
         paper = [
             ("student", teacher, data_scores.paper_cell(_TABLE, printed, arm.column))
             for teacher, arm in _ARMS.items()
@@ -102,7 +106,7 @@ def score_figure(params: TeacherParams) -> Figure:
         panels.append(
             ScorePanel(
                 printed,
-                f"{data_scores.TITLES[name]}, avg@{params.eval_responses}",
+                f"{titles(params.profile)[name]}, avg@{params.eval_responses}",
                 pd.DataFrame(paper, columns=["series", "group", "value"]),
                 pd.concat(frames, ignore_index=True),
             )
@@ -115,7 +119,9 @@ def score_figure(params: TeacherParams) -> Figure:
 def verdicts(params: TeacherParams) -> list[dict]:
     """The verdict on C5 by the rule of claims.yaml, from the students that are measured."""
     runs = finished_runs(params)
-    scored = data_scores.comparisons(runs, "C5", domain="math", series={arm: arm for arm in _ARMS})
+    scored = data_scores.comparisons(
+        runs, "C5", profile=params.profile, domain="math", series={arm: arm for arm in _ARMS}
+    )
     if isinstance(scored, str):
         return [not_run(claim("C5"), scored)]
     corrected = holm_in_notebook({"C5": scored})["C5"]
@@ -123,6 +129,7 @@ def verdicts(params: TeacherParams) -> list[dict]:
         data_scores.verdict(
             "C5",
             corrected,
+            profile=params.profile,
             domain="math",
             runs=runs,
             paper_scale=is_paper_scale(params.profile),
@@ -136,13 +143,13 @@ def difference_table(params: TeacherParams) -> pd.DataFrame:
     import pandas as pd
 
     from klearlib.evaluate.scores import paired_difference
-    from klearlib.experiments import curves
 
     columns = ["difference", "seeds", "problems", "value", "low", "high"]
     runs, rows = finished_runs(params), []
     seeds = curves.common_seeds(runs, list(_ARMS))
     if seeds:
-        scores = {name: data_scores.problem_scores(runs, name, seeds, "math") for name in _ARMS}
+        names = list(counterparts(params.profile, "math"))
+        scores = {arm: curves.problem_scores(runs, arm, seeds, names) for arm in _ARMS}
         for better, worse in (("middle", "weak"), ("strong", "middle"), ("strong", "weak")):
             found = paired_difference(scores[better], scores[worse], 0.95)
             row = [f"{better} - {worse}", found.num_seeds, found.num_problems]

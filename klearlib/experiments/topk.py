@@ -79,17 +79,21 @@ def domain_of(series_name: str) -> str:
     return series_name.partition("_")[0]
 
 
+def stages(params: TopKParams) -> list[Stage]:
+    """All that the notebook asks for."""
+    return list(arms(params).values())
+
+
 def plan(params: TopKParams) -> pd.DataFrame:
     """The stages of this notebook; see `running.plan_table`."""
-    return plan_table(arms(params).values())
+    return plan_table(stages(params))
 
 
 def run(params: TopKParams) -> None:
     """Train and measure all arms that are not done yet, publishing what there is as they finish."""
     from klearlib.experiments.topk_section import publish
 
-    stages = list(arms(params).values())
-    train(stages, workers=params.workers, publish=lambda: publish(params))
+    train(stages(params), workers=params.workers, publish=lambda: publish(params))
 
 
 def finished_runs(params: TopKParams) -> dict[tuple[str, int], Path]:

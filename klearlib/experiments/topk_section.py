@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.experiments import data_demos, data_scores
+from klearlib.experiments.benchmark_names import counterparts, titles
 from klearlib.experiments.data_arms import ranked_sources
 from klearlib.experiments.data_scores import Arm, card_of, common_notes, mean_loss
 from klearlib.experiments.publish import as_table, publish_section
@@ -84,11 +85,13 @@ def spread_table(params: TopKParams) -> pd.DataFrame:
 
     stages, rows = arms(params), []
     for name, stage in chosen(params).items():
-        counts = list(data_scores.spread(stage, ranked_sources(domain_of(name))).values())
+        counts = list(
+            data_scores.spread(stage, ranked_sources(params.profile, domain_of(name))).values()
+        )
         if counts:
             row = {"arm": _label(name), "examples": sum(counts)}
             row |= {"last_loss": mean_loss(stages, name)}
-            ranks = range(len(ranked_sources("math")))
+            ranks = range(len(ranked_sources(params.profile, "math")))
             row |= {f"rank_{i + 1}": str(counts[i]) if i < len(counts) else "" for i in ranks}
             rows.append(row)
     return pd.DataFrame(rows)
@@ -98,7 +101,7 @@ def spread_figure(params: TopKParams) -> Figure:
     """The same as bars, one for each arm."""
     bars = {}
     for name, stage in chosen(params).items():
-        counts = data_scores.spread(stage, ranked_sources(domain_of(name)))
+        counts = data_scores.spread(stage, ranked_sources(params.profile, domain_of(name)))
         if counts:
             bars[_label(name)] = {f"rank {i}": n for i, n in enumerate(counts.values(), start=1)}
     return stacked_bars(bars, x_label="examples", heading="Here: the sources of the examples")
@@ -110,7 +113,9 @@ def score_table(params: TopKParams) -> pd.DataFrame:
 
     runs = finished_runs(params)
     parts = [
-        data_scores.score_table(runs, _arms(domain), domain=domain, paper_table=number)
+        data_scores.score_table(
+            runs, _arms(domain), profile=params.profile, domain=domain, paper_table=number
+        )
         for domain, number in _TABLES.items()
     ]
     filled = [part for part in parts if len(part)]
@@ -125,7 +130,7 @@ def score_figure(params: TopKParams) -> Figure:
     for domain, number in _TABLES.items():
         of_domain = {arm: folder for arm, folder in runs.items() if domain_of(arm[0]) == domain}
         responses = params.eval_responses if domain == "math" else params.code_eval_responses
-        for name, printed in data_scores.BENCHMARKS[domain].items():
+        for name, printed in counterparts(params.profile, domain).items():
             paper = [
                 ("student", group, data_scores.paper_cell(number, printed, group.title()))
                 for group in series(domain)
@@ -135,7 +140,7 @@ def score_figure(params: TopKParams) -> Figure:
             panels.append(
                 ScorePanel(
                     printed,
-                    f"{data_scores.TITLES[name]}, avg@{responses}",
+                    f"{titles(params.profile)[name]}, avg@{responses}",
                     pd.DataFrame(paper, columns=["series", "group", "value"]),
                     ours.assign(series="student"),
                 )
@@ -150,7 +155,9 @@ def verdicts(params: TopKParams) -> list[dict]:
     """The verdicts on C6 and C7 by the rules of claims.yaml, from the students measured so far."""
     runs = finished_runs(params)
     scored = {
-        name: data_scores.comparisons(runs, name, domain=domain, series=series(domain))
+        name: data_scores.comparisons(
+            runs, name, profile=params.profile, domain=domain, series=series(domain)
+        )
         for name, domain in _CLAIMS.items()
     }
     measured = {name: found for name, found in scored.items() if not isinstance(found, str)}
@@ -160,6 +167,7 @@ def verdicts(params: TopKParams) -> list[dict]:
         data_scores.verdict(
             name,
             corrected[name],
+            profile=params.profile,
             domain=domain,
             runs={arm: folder for arm, folder in runs.items() if domain_of(arm[0]) == domain},
             paper_scale=paper_scale,

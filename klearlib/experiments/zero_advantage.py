@@ -48,6 +48,7 @@ def maths_arms(params: ZeroAdvantageParams) -> dict[float, Arms]:
                 start,
                 label=f"{arm.replace('_', ' ')}, alpha {alpha:g}",
                 seed=seed,
+                learning_rate=params.learning_rate,
                 alpha=alpha,
                 options=replace(params.rl_options, zero_advantage_filter=option),
             )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.experiments import curves, lm_loss_demos
+from klearlib.experiments import code_rl, curves, lm_loss_demos
+from klearlib.experiments.benchmark_names import titles
 from klearlib.experiments.publish import as_table, departures, publish_section
 from klearlib.experiments.zero_advantage import (
     FILTERS,
@@ -18,14 +19,14 @@ from klearlib.experiments.zero_advantage import (
     stages,
 )
 from klearlib.experiments.zero_advantage_tables import (
-    DECIDED_ON,
+    decided_on,
     effect_table,
     reward_table,
     score_table,
     training_table,
 )
 from klearlib.paper import claim, figure
-from klearlib.params import RLOptions, ZeroAdvantageParams
+from klearlib.params import RLOptions, ZeroAdvantageParams, uses_miniature
 from klearlib.report.claims import (
     decide_ordering,
     holm_in_notebook,
@@ -84,9 +85,9 @@ def curves_figure(params: ZeroAdvantageParams) -> Figure:
     panels = [
         Panel(
             figure("5a").attrs["metric"],
-            f"maths A, avg@{params.eval_responses}, alpha {alpha:g}",
+            f"{_title(params)}, avg@{params.eval_responses}, alpha {alpha:g}",
             figure("5a"),
-            curves.score_curves(runs, DECIDED_ON),
+            curves.score_curves(runs, decided_on(params.profile)),
             "score",
         ),
         Panel(
@@ -129,12 +130,14 @@ def verdicts(params: ZeroAdvantageParams) -> list[dict]:
     if not seeds:
         why = "is done yet" if _DECIDED_AT in params.alphas else "was asked for"
         return [not_run(about, f"no seed of both arms at alpha {_DECIDED_AT:g} {why}")]
-    corrected = holm_in_notebook({"C12": _measured(runs, seeds)})["C12"]
-    scale = is_paper_scale(params.profile) and not params.worlds
+    corrected = holm_in_notebook({"C12": _measured(params.profile, runs, seeds)})["C12"]
+    scale = is_paper_scale(params.profile) and not uses_miniature(params)
     verdict = decide_ordering(about, corrected, paper_scale=scale)
     verdict["settle"] = _settled(verdict["settle"])
-    verdict["reason"] += ". Decided at alpha 0 on maths A, which stands for AIME 2024"
-    failures, _ = curves.last_counts(runs, DECIDED_ON)
+    verdict["reason"] += f". Decided at alpha 0 on {_title(params)}"
+    if uses_miniature(params):
+        verdict["reason"] += ", which stands for AIME 2024"
+    failures, _ = curves.last_counts(runs, decided_on(params.profile))
     if failures:
         verdict["reason"] += f". {failures} responses could not be judged"
     return [verdict]
@@ -239,13 +242,18 @@ def _settled(settle: str | None) -> str | None:
 
 def _comparisons(params: ZeroAdvantageParams) -> list[tuple[str, str, Runs]]:
     found = [
-        (f"alpha {alpha:g}", DECIDED_ON, runs) for alpha, runs in finished_maths(params).items()
+        (f"alpha {alpha:g}", decided_on(params.profile), runs)
+        for alpha, runs in finished_maths(params).items()
     ]
-    return [*found, ("soft reward", "code_a", finished_code(params))]
+    return [*found, ("soft reward", code_rl.decided_on(params.profile), finished_code(params))]
 
 
-def _measured(runs: Runs, seeds: list[int]) -> list[Measured]:
-    last = {arm: curves.last_scores(runs, arm, seeds, DECIDED_ON) for arm in FILTERS}
+def _title(params: ZeroAdvantageParams) -> str:
+    return titles(params.profile)[decided_on(params.profile)]
+
+
+def _measured(profile: str, runs: Runs, seeds: list[int]) -> list[Measured]:
+    last = {arm: curves.last_scores(runs, arm, seeds, decided_on(profile)) for arm in FILTERS}
     rates = {arm: curves.step_values(runs, arm, seeds, _STEADY) for arm in FILTERS}
     values = {
         "filter - no filter": last,

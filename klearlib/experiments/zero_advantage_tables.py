@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.experiments import code_rl, curves, maths_rl, score_tables
+from klearlib.experiments import code_rl, curves, score_tables
+from klearlib.experiments.benchmark_names import (
+    counterparts,
+    curve_titles,
+    standing_for,
+    titles,
+)
 from klearlib.experiments.zero_advantage import FILTERS, finished_code, finished_maths
 from klearlib.paper import figure
 from klearlib.params import ZeroAdvantageParams
@@ -18,9 +24,6 @@ if TYPE_CHECKING:
 
     Runs = dict[tuple[str, int], Path]
 
-# Where the paper has AIME 2024 (Fig. 5a): it decides the claim.
-DECIDED_ON = "math_a"
-_MATHS, _CODE = ("math_a", "math_b"), ("code_a", "code_b")
 _SOFT = "soft code reward"
 _MEANS = {
     "tokens": "train/num_tokens",
@@ -32,18 +35,23 @@ _MEANS = {
 }
 
 
+def decided_on(profile: str) -> str:
+    """The benchmark of a profile where the paper has AIME 2024 (Fig. 5a): it decides the claim."""
+    return standing_for(profile, "AIME 2024")
+
+
 def score_table(params: ZeroAdvantageParams) -> pd.DataFrame:
     """Scores at the first and the last step of all arms, by comparison; see
     `score_tables.score_table`."""
     import pandas as pd
 
-    parts = []
+    parts, deciding = [], decided_on(params.profile)
     for alpha, runs in finished_maths(params).items():
         table = score_tables.score_table(
             runs,
             series=list(FILTERS),
-            benchmarks=maths_rl.BENCHMARK_TITLES,
-            paper_figures={DECIDED_ON: "5a"},
+            benchmarks=curve_titles(params.profile, "math"),
+            paper_figures={deciding: "5a"},
             what="arm",
         )
         table.insert(0, "comparison", _words(alpha))
@@ -51,7 +59,7 @@ def score_table(params: ZeroAdvantageParams) -> pd.DataFrame:
     table = score_tables.score_table(
         finished_code(params),
         series=params.soft_filters,
-        benchmarks=code_rl.BENCHMARK_TITLES,
+        benchmarks=curve_titles(params.profile, "code"),
         paper_figures={},
         what="arm",
     )
@@ -71,13 +79,16 @@ def effect_table(params: ZeroAdvantageParams) -> pd.DataFrame:
 
     columns = ["difference", "benchmark", "seeds", "problems", "value", "low", "high"]
     columns += ["interval_over", "paper"]
-    rows, maths = [], finished_maths(params)
+    called, rows, maths = titles(params.profile), [], finished_maths(params)
+    domains = ("math", "code")
+    on_maths, on_code = (tuple(counterparts(params.profile, name)) for name in domains)
+    deciding = (decided_on(params.profile),)
     for alpha, runs in maths.items():
-        for benchmarks in ((_MATHS[0],), (_MATHS[1],), _MATHS):
+        for benchmarks in (*((name,) for name in on_maths), on_maths):
             name = f"filter - no filter, {_words(alpha)}"
             # The paper does not say its alpha, so its difference stands beside each.
-            paper = _paper_difference() if benchmarks == (DECIDED_ON,) else float("nan")
-            rows += _row(name, benchmarks, [(runs, "filter", "no_filter", 1)], paper)
+            paper = _paper_difference() if benchmarks == deciding else float("nan")
+            rows += _row(name, benchmarks, called, [(runs, "filter", "no_filter", 1)], paper)
     for alpha in maths:
         if alpha and 0.0 in maths:
             name = f"the same, {_words(alpha)} less {_words(0.0)}"
@@ -85,14 +96,14 @@ def effect_table(params: ZeroAdvantageParams) -> pd.DataFrame:
                 (maths[alpha], "filter", "no_filter", 1),
                 (maths[0.0], "filter", "no_filter", -1),
             ]
-            rows += _row(name, _MATHS, signed)
+            rows += _row(name, on_maths, called, signed)
     code = finished_code(params)
     for other, words in (("accuracy", "accuracy"), ("off", "no filter")):
         if not {"advantage", other} <= set(params.soft_filters):
             continue
-        for benchmarks in ((_CODE[0],), (_CODE[1],), _CODE):
+        for benchmarks in (*((name,) for name in on_code), on_code):
             name = f"advantage - {words}, {_SOFT}"
-            rows += _row(name, benchmarks, [(code, "advantage", other, 1)])
+            rows += _row(name, benchmarks, called, [(code, "advantage", other, 1)])
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -174,7 +185,7 @@ def _words(alpha: float) -> str:
     return f"alpha {alpha:g}"
 
 
-def _row(name: str, benchmarks, signed, paper: float = float("nan")) -> list[list]:
+def _row(name: str, benchmarks, called, signed, paper: float = float("nan")) -> list[list]:
     """The row of a sum of differences a - b with the given signs; none without a common seed."""
     seeds = sorted(
         set.intersection(*(set(curves.common_seeds(runs, [a, b])) for runs, a, b, _ in signed))
@@ -187,8 +198,7 @@ def _row(name: str, benchmarks, signed, paper: float = float("nan")) -> list[lis
         for runs, a, b, sign in signed
     )
     found = score_tables.difference(total, np.zeros_like(total))
-    titles = maths_rl.BENCHMARK_TITLES | code_rl.BENCHMARK_TITLES
-    where = titles[benchmarks[0]] if len(benchmarks) == 1 else "both"
+    where = called[benchmarks[0]] if len(benchmarks) == 1 else "both"
     interval = [found.low, found.high, found.interval_over]
     return [[name, where, *total.shape, found.value, *interval, paper]]
 

@@ -10,6 +10,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from klearlib.miniature.tokenizer import train_tokenizer
+from klearlib.policy.compute import Compute
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import Example
 from klearlib.sft.fit import fit
@@ -34,7 +35,7 @@ def pretrain(
     num_steps: int,
     batch_size: int,
     learning_rate: float,
-    micro_batch_tokens: int | None = None,
+    compute: dict,
 ) -> None:
     """Stage ``base``: learns the tokenizer and pretrains the model on
     ``inputs["world"]/corpus.jsonl``, rows of text. What a row has as `given` is read before its
@@ -49,8 +50,7 @@ def pretrain(
     Args:
         max_positions: the longest sequence, prompt and response together, in tokens.
         learning_rate: the peak; cosine to a tenth of it.
-        micro_batch_tokens: rows of similar length are computed together, so that little is
-            padding; the gradient is the same. See `klearlib.sft.fit.fit`.
+        compute: the fields of `klearlib.policy.compute.Compute`.
     """
     with (inputs["world"] / "corpus.jsonl").open() as file:
         rows = [json.loads(line) for line in file]
@@ -96,5 +96,7 @@ def pretrain(
         final_learning_rate=learning_rate / 10,
         warmup_steps=num_steps // 20,
         normalizer="token",
-        micro_batch_tokens=micro_batch_tokens,
+        compute=Compute(**compute),
+        adam_beta1=0.9,
+        adam_beta2=0.95,
     )

@@ -14,7 +14,7 @@ from klearlib.params import (
 from klearlib.run.stage import Stage
 
 
-def start_stages(world: MiniatureParams) -> dict[str, Stage]:
+def start_stages(world: MiniatureParams, *, compute: dict) -> dict[str, Stage]:
     """The stages ``world``, ``base`` and ``sft`` of a profile's miniature, by name."""
     data = Stage(
         "world",
@@ -34,11 +34,12 @@ def start_stages(world: MiniatureParams) -> dict[str, Stage]:
         label="world: problems, benchmarks, chains of thought",
         estimate_s=5.0,
     )
-    base = _base(world, data, label="base model", seconds_per_step=0.25)
+    base = _base(world, data, compute, label="base model", seconds_per_step=0.25)
     sft = _sft(
         world,
         data,
         base,
+        compute,
         num_steps=world.sft_steps,
         label="SFT checkpoint",
         seconds_per_step=0.3,
@@ -46,7 +47,7 @@ def start_stages(world: MiniatureParams) -> dict[str, Stage]:
     return {"world": data, "base": base, "sft": sft}
 
 
-def code_start_stages(world: CodeMiniatureParams) -> dict[str, Stage]:
+def code_start_stages(world: CodeMiniatureParams, *, compute: dict) -> dict[str, Stage]:
     """The stages ``world``, ``base``, ``sft`` and ``teacher`` of the code part, by name.
 
     The teacher is trained as the SFT checkpoint is, from the same base model, longer and on better
@@ -73,11 +74,12 @@ def code_start_stages(world: CodeMiniatureParams) -> dict[str, Stage]:
         label="code world: problems, tests, benchmark windows, responses",
         estimate_s=5.0,
     )
-    base = _base(world, data, label="code base model", seconds_per_step=0.08)
+    base = _base(world, data, compute, label="code base model", seconds_per_step=0.08)
     sft = _sft(
         world,
         data,
         base,
+        compute,
         num_steps=world.sft_steps,
         label="code SFT checkpoint",
         seconds_per_step=0.08,
@@ -86,6 +88,7 @@ def code_start_stages(world: CodeMiniatureParams) -> dict[str, Stage]:
         world,
         data,
         base,
+        compute,
         num_steps=world.teacher_steps,
         label="code teacher",
         seconds_per_step=0.08,
@@ -95,7 +98,11 @@ def code_start_stages(world: CodeMiniatureParams) -> dict[str, Stage]:
 
 
 def data_stages(
-    maths: MiniatureParams, code: CodeMiniatureParams, data: DataMiniatureParams
+    maths: MiniatureParams,
+    code: CodeMiniatureParams,
+    data: DataMiniatureParams,
+    *,
+    compute: dict,
 ) -> dict[str, Stage]:
     """The stages of the experiments on data, by name.
 
@@ -105,7 +112,8 @@ def data_stages(
     ``teacher_weak``, ``teacher_middle`` and ``teacher_strong`` are trained from the maths base
     model on ``teacher_examples``.
     """
-    maths_stages, code_stages = start_stages(maths), code_start_stages(code)
+    maths_stages = start_stages(maths, compute=compute)
+    code_stages = code_start_stages(code, compute=compute)
     sources = Stage(
         "sources",
         "klearlib.miniature.sources:build",
@@ -154,7 +162,9 @@ def data_stages(
         estimate_s=3.0,
     )
     base = maths_stages["base"]
-    teachers = {f"teacher_{name}": _teacher(name, data, examples, base) for name in TEACHERS}
+    teachers = {
+        f"teacher_{name}": _teacher(name, data, examples, base, compute) for name in TEACHERS
+    }
     return {
         "world": maths_stages["world"],
         "base": base,
@@ -179,6 +189,7 @@ def joint_stages(
     batch_size: int,
     learning_rate: float,
     normalizer: str,
+    compute: dict,
 ) -> dict[str, Stage]:
     """The stages of the model for mathematics and code, by name.
 
@@ -196,7 +207,8 @@ def joint_stages(
         num_epochs, batch_size, learning_rate, normalizer: of the SFT, whose learning rate falls to
             half. The paper: 4 epochs, 8e-5, Eq. 8 per sequence.
     """
-    maths_world, code_world = start_stages(maths)["world"], code_start_stages(code)["world"]
+    maths_world = start_stages(maths, compute=compute)["world"]
+    code_world = code_start_stages(code, compute=compute)["world"]
     data = Stage(
         "joint_world",
         "klearlib.miniature.joint:build",
@@ -216,13 +228,7 @@ def joint_stages(
         label="joint world: both domains, longer problems",
         estimate_s=5.0,
     )
-    base = _base(
-        joint,
-        data,
-        label="joint base model",
-        seconds_per_step=0.075,
-        micro_batch_tokens=joint.micro_batch_tokens,
-    )
+    base = _base(joint, data, compute, label="joint base model", seconds_per_step=0.075)
     examples = Stage(
         "combine",
         "klearlib.curation.combine:combine",
@@ -243,7 +249,7 @@ def joint_stages(
             # The paper's proportion: 8e-5 to 4e-5.
             "final_learning_rate": learning_rate / 2,
             "normalizer": normalizer,
-            "micro_batch_tokens": joint.micro_batch_tokens,
+            "compute": compute,
         },
         {"base": base, "examples": examples},
         label=f"joint SFT, seed {seed}",
@@ -252,7 +258,9 @@ def joint_stages(
     return {"world": data, "base": base, "examples": examples, "sft": sft}
 
 
-def _teacher(name: str, data: DataMiniatureParams, examples: Stage, base: Stage) -> Stage:
+def _teacher(
+    name: str, data: DataMiniatureParams, examples: Stage, base: Stage, compute: dict
+) -> Stage:
     num_steps = getattr(data, f"{name}_steps")
     return Stage(
         "sft",
@@ -264,6 +272,7 @@ def _teacher(name: str, data: DataMiniatureParams, examples: Stage, base: Stage)
             "learning_rate": data.teacher_learning_rate,
             "final_learning_rate": data.teacher_learning_rate / 2,
             "normalizer": "token",
+            "compute": compute,
             "examples": f"{name}.jsonl",
         },
         {"world": examples, "base": base},
@@ -275,10 +284,10 @@ def _teacher(name: str, data: DataMiniatureParams, examples: Stage, base: Stage)
 def _base(
     world: MiniatureParams | CodeMiniatureParams | JointMiniatureParams,
     data: Stage,
+    compute: dict,
     *,
     label: str,
     seconds_per_step: float,
-    **layout: int,
 ) -> Stage:
     return Stage(
         "base",
@@ -296,7 +305,7 @@ def _base(
             "num_steps": world.base_steps,
             "batch_size": world.base_batch,
             "learning_rate": world.base_learning_rate,
-            **layout,
+            "compute": compute,
         },
         {"world": data},
         label=label,
@@ -308,6 +317,7 @@ def _sft(
     world: MiniatureParams | CodeMiniatureParams,
     data: Stage,
     base: Stage,
+    compute: dict,
     *,
     num_steps: int,
     label: str,
@@ -325,6 +335,7 @@ def _sft(
             # The paper's proportion: 8e-5 to 4e-5.
             "final_learning_rate": world.sft_learning_rate / 2,
             "normalizer": "token",
+            "compute": compute,
             **examples,
         },
         {"world": data, "base": base},

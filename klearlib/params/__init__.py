@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from klearlib.errors import ParameterError
 from klearlib.params.checking import check_values, did_you_mean, missing_assets, parameters_cell
+from klearlib.params.compute import ComputeParams
 from klearlib.params.declared import (
     NOTEBOOKS,
     ClippingParams,
@@ -29,9 +30,12 @@ from klearlib.params.declared_headline import HeadlineParams
 from klearlib.params.declared_maths import AlphaSweepParams, ZeroAdvantageParams
 from klearlib.params.files import (
     CODE_WORLD_FILE,
+    COMPUTE_FILE,
     DATA_WORLD_FILE,
     JOINT_WORLD_FILE,
+    REAL_FILE,
     WORLD_FILE,
+    is_real,
     load_profile,
     notebooks_of,
     profiles,
@@ -39,6 +43,7 @@ from klearlib.params.files import (
     root,
     world_values,
 )
+from klearlib.params.real import RealParams
 from klearlib.params.worlds import (
     CodeMiniatureParams,
     DataMiniatureParams,
@@ -53,6 +58,7 @@ __all__ = [
     "ClippingParams",
     "CodeMiniatureParams",
     "CodeRLParams",
+    "ComputeParams",
     "CorrectnessParams",
     "CurationParams",
     "DataMiniatureParams",
@@ -63,6 +69,7 @@ __all__ = [
     "MiniatureParams",
     "OverviewParams",
     "RLOptions",
+    "RealParams",
     "SoftRewardParams",
     "TeacherParams",
     "TestFilterParams",
@@ -70,7 +77,9 @@ __all__ = [
     "ZeroAdvantageParams",
     "check",
     "code_miniature",
+    "compute_of",
     "data_miniature",
+    "is_real",
     "joint_miniature",
     "load_profile",
     "miniature",
@@ -78,9 +87,11 @@ __all__ = [
     "notebooks_of",
     "parameters_cell",
     "profiles",
+    "real_of",
     "record_of",
     "require_profile",
     "root",
+    "uses_miniature",
     "worlds_of",
 ]
 
@@ -151,6 +162,27 @@ def joint_miniature(profile: str) -> JointMiniatureParams:
     return check_values(JointMiniatureParams, values, f"{profile}/{JOINT_WORLD_FILE}")
 
 
+def real_of(profile: str) -> RealParams:
+    """The real model and the data sets of `profile`, from ``params/<profile>/real.yaml``; all are
+    required.
+
+    Raises:
+        ParameterError: the file is absent, incomplete or wrong.
+    """
+    return check_values(RealParams, world_values(profile, REAL_FILE), f"{profile}/{REAL_FILE}")
+
+
+def compute_of(profile: str) -> ComputeParams:
+    """How the stages of `profile` compute, from ``params/<profile>/compute.yaml``; all are
+    required.
+
+    Raises:
+        ParameterError: the file is absent, incomplete or wrong.
+    """
+    values = world_values(profile, COMPUTE_FILE)
+    return check_values(ComputeParams, values, f"{profile}/{COMPUTE_FILE}")
+
+
 WORLDS = {
     "miniature": miniature,
     "code_miniature": code_miniature,
@@ -160,13 +192,23 @@ WORLDS = {
 """The embedded worlds by the name under which a notebook's parameters ask for them (``worlds``)."""
 
 
-def worlds_of(
-    params,
-) -> dict[str, MiniatureParams | CodeMiniatureParams | DataMiniatureParams | JointMiniatureParams]:
-    """The worlds of its profile that a notebook with these parameters needs, by file name.
+def worlds_of(params) -> dict[str, object]:
+    """The worlds of its profile that a notebook with these parameters needs, and how its stages
+    compute, by file name; empty for a notebook that needs no world. A profile with a real model has
+    that in the place of all others.
 
     Raises:
         ParameterError: the profile has no such file, or it is incomplete or wrong.
     """
     names = getattr(params, "worlds", ())
-    return {f"{name}.yaml": WORLDS[name](params.profile) for name in names}
+    if names and is_real(params.profile):
+        found: dict[str, object] = {REAL_FILE: real_of(params.profile)}
+    else:
+        found = {f"{name}.yaml": WORLDS[name](params.profile) for name in names}
+    return found | {COMPUTE_FILE: compute_of(params.profile)} if found else {}
+
+
+def uses_miniature(params) -> bool:
+    """Whether a notebook with these parameters runs in the embedded world: what it measures there
+    only stands for the paper's models and benchmarks."""
+    return bool(getattr(params, "worlds", ())) and not is_real(params.profile)

@@ -10,13 +10,13 @@ import copy
 import dataclasses
 import difflib
 import math
-import os
 import types
 import typing
 from collections.abc import Iterable
 from pathlib import Path
 
 from klearlib.errors import ParameterError
+from klearlib.hub import fetch_command, hub_folder
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
 _PLURALS = {int: "integers", float: "numbers", str: "texts", bool: "truth values"}
@@ -103,16 +103,13 @@ def missing_assets(params) -> list[str]:
 
     One line each, with the command that fetches it; empty for parameters that need none.
     """
-    cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-    hub = Path(os.environ.get("HF_HUB_CACHE", cache / "hub"))
     lines = []
     for field in dataclasses.fields(params):
         kind, name = field.metadata.get("asset"), getattr(params, field.name)
         if not kind or not name or Path(name).exists():
             continue
-        if not (hub / f"{kind}s--{name.replace('/', '--')}" / "snapshots").is_dir():
-            flag = " --repo-type dataset" if kind == "dataset" else ""
-            lines.append(f"{kind} {name} is not on this machine: hf download {name}{flag}")
+        if not (hub_folder(kind, name) / "snapshots").is_dir():
+            lines.append(f"{kind} {name} is not on this machine: {fetch_command(kind, name)}")
     return lines
 
 

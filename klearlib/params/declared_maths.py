@@ -65,13 +65,13 @@ class _MathsRL:
         return RLOptions(**self.options)
 
 
-def _check_alphas(alphas: list[float]) -> None:
-    printed = [f"{alpha:g}" for alpha in alphas]
-    alike = [alpha for alpha, name in zip(alphas, printed, strict=True) if printed.count(name) > 1]
+def _check_printed(name: str, values: list[float]) -> None:
+    printed = [f"{value:g}" for value in values]
+    alike = [value for value, text in zip(values, printed, strict=True) if printed.count(text) > 1]
     if alike:
         raise ParameterError(
-            f"alphas {alike} print alike, so their arms would have one name: "
-            "give weights that differ in six digits"
+            f"{name} {alike} print alike, so their arms would have one name: "
+            "give values that differ in six digits"
         )
 
 
@@ -97,7 +97,11 @@ class ClippingParams(_MathsRL):
     num_problems: int = parameter(8, **_PROBLEMS)
     group_size: int = parameter(4, **_GROUP)
     mini_batch_problems: int = parameter(2, **_MINI_BATCH)
-    learning_rate: float = parameter(3.0e-4, **_RATE)
+    learning_rates: list[float] = parameter(
+        [3.0e-4],
+        **_RATE | {"help": "of the policy; each rule keeps its best"},
+        unique=True,
+    )
     eps_low: float = parameter(0.2, **_EPS_LOW)
     eps_high: float = parameter(0.28, **_EPS_HIGH)
     alpha: float = parameter(
@@ -113,6 +117,7 @@ class ClippingParams(_MathsRL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_printed("learning_rates", self.learning_rates)
         if self.mini_batch_problems == self.num_problems and len(self.rules) > 1:
             raise ParameterError(
                 f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
@@ -152,7 +157,7 @@ class AlphaSweepParams(_MathsRL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alphas(self.alphas)
+        _check_printed("alphas", self.alphas)
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,7 @@ class ZeroAdvantageParams(_MathsRL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_alphas(self.alphas)
+        _check_printed("alphas", self.alphas)
         if "zero_advantage_filter" in self.options:
             raise ParameterError(
                 "options: zero_advantage_filter is what this notebook compares: leave it out"

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from klearlib.errors import ParameterError
 from klearlib.params.checking import parameter
 from klearlib.params.declared_data import NOT_STATED
+from klearlib.rl.settings import require_correctable
 
 
 @dataclass(frozen=True)
 class RLOptions:
     """How one step of RL is done where paper, released code and peers differ; defaults: the paper.
 
-    ``D1``..``D14`` are the rows of ``docs/deviations.md``.
+    ``D1``..``D15`` are the rows of ``docs/deviations.md``.
     """
 
     dual_clip: float | None = parameter(
@@ -59,9 +60,10 @@ class RLOptions:
     test_memory_mb: int = parameter(256, minimum=16, help="limit of one test of a program")
     temperature: float = parameter(1.0, above=0.0, help="of the sampling of rollouts")
     warmup_steps: int = parameter(0, minimum=0, help="steps of linear learning-rate warm-up")
+    adam_beta1: float = parameter(0.9, minimum=0.0, maximum=0.9999, help="AdamW's first beta")
+    adam_beta2: float = parameter(0.999, minimum=0.0, maximum=0.9999, help="AdamW's second beta")
     weight_decay: float = parameter(0.0, minimum=0.0, help="AdamW's decay")
     max_grad_norm: float = parameter(1.0, above=0.0, help="gradient norm that is clipped to")
-    micro_batch_tokens: int = parameter(16384, minimum=1, help="padded tokens per backward pass")
     checkpoint_every: int = parameter(5, minimum=1, help="steps between checkpoints")
     log_ratio_clamp: float | None = parameter(
         None, above=0.0, help="clamp of logp - logp_old (verl: 20); D2"
@@ -69,8 +71,13 @@ class RLOptions:
     logp_old: str = parameter(
         "sampler", choices=("sampler", "trainer"), help="whose old log-probabilities; D14"
     )
+    sampler_correction: float | None = parameter(
+        None, minimum=1.0, help="cap of the ratio of trainer and sampler that weighs a token; D15"
+    )
 
     def __post_init__(self) -> None:
+        if self.sampler_correction is not None:
+            require_correctable(self.sampler_correction, self.logp_old)
         for name in ("format_scores", "code_scores"):
             if self.format_penalty and getattr(self, name) == "released":
                 raise ParameterError(

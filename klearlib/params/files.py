@@ -15,8 +15,17 @@ WORLD_FILE = "miniature.yaml"
 CODE_WORLD_FILE = "code_miniature.yaml"
 DATA_WORLD_FILE = "data_miniature.yaml"
 JOINT_WORLD_FILE = "joint_miniature.yaml"
-WORLD_FILES = (WORLD_FILE, CODE_WORLD_FILE, DATA_WORLD_FILE, JOINT_WORLD_FILE)
-"""The files of a profile that describe a world and no notebook."""
+REAL_FILE = "real.yaml"
+COMPUTE_FILE = "compute.yaml"
+WORLD_FILES = (
+    WORLD_FILE,
+    CODE_WORLD_FILE,
+    DATA_WORLD_FILE,
+    JOINT_WORLD_FILE,
+    REAL_FILE,
+    COMPUTE_FILE,
+)
+"""The files of a profile that describe a world, or how it computes, and no notebook."""
 
 
 def root() -> Path:
@@ -84,6 +93,11 @@ def load_profile(profile: str, notebook: str) -> dict:
             f"write profile: {profile}"
         )
     return values
+
+
+def is_real(profile: str) -> bool:
+    """Whether `profile` has a real model and named data sets, by its `REAL_FILE`."""
+    return (root() / "params" / require_profile(profile) / REAL_FILE).is_file()
 
 
 def world_values(profile: str, file: str) -> dict:

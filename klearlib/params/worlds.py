@@ -194,9 +194,6 @@ class JointMiniatureParams:
     base_steps: int = parameter(minimum=1, help="updates of the pretraining")
     base_batch: int = parameter(minimum=1, help="texts per update of the pretraining")
     base_learning_rate: float = parameter(above=0.0, help="of the pretraining")
-    micro_batch_tokens: int = parameter(
-        minimum=1, help="texts of similar length are computed together, in pretraining and SFT"
-    )
     sft_maths: int = parameter(minimum=1, help="SFT examples of the best maths sources")
     sft_long_maths: int = parameter(
         minimum=1, help="SFT examples with chains as long as math_c's, right throughout"

@@ -1,7 +1,7 @@
 """Responses and pass rates of a real tiny model: its own responses, judged one by one."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ from klearlib.curation.responses import CARD, RESPONSES, respond
 from klearlib.curation.tables import Sample, read_samples, write_problem_table
 from klearlib.errors import Stopped
 from klearlib.evaluate.benchmarks import read_problems
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import SamplingSettings, sample_groups
+from klearlib.policy.sampling import sample_groups
 from klearlib.records import NOT_JUDGED, Verdict
 from klearlib.run.files import sha256_file
 from klearlib.run.folder import RunFolder
@@ -31,6 +33,7 @@ HOW = {
     "max_new_tokens": 40,
     "test_timeout_s": 2.0,
     "test_memory_mb": 256,
+    "compute": asdict(local_compute()),
 }
 RESULTS = (RESPONSES, RATES, CARD)
 

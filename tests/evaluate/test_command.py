@@ -6,6 +6,7 @@ import fcntl
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from klearlib.evaluate.judged import UNKNOWN_TOKENS
 from klearlib.evaluate.presets import PRESETS, choose
 from klearlib.evaluate.record_files import load_record
 from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
+from klearlib.policy import engines
+from klearlib.policy.load import load_policy
 from klearlib.records import Problem, TestCase
 
 PROBLEMS = [Problem(f"p-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(3)]
@@ -230,6 +233,10 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
         (["--n", "0"], "--n must be at least 1", 2),
         (["--temperature", "1"], "--temperature says how a model is asked", 2),
         (["--yarn", "2.5"], "--yarn says how a model is asked", 2),
+        (["--engine", "vllm"], "--engine says how a model is asked", 2),
+        (["--precision", "bf16"], "--precision says how a model is asked", 2),
+        (["--tensor-parallel", "2"], "--tensor-parallel says how a model is asked", 2),
+        (["--gpu-memory-share", "0.5"], "--gpu-memory-share says how a model is asked", 2),
         (["--test-timeout-s", "0"], "--test-timeout-s must be above 0", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
@@ -292,6 +299,8 @@ def test_a_model_is_scored_and_its_responses_score_the_same(asked, tiny_stages, 
     assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (0.6, 0.95, 0)
     assert (sampling["max_tokens"], sampling["seed"], sampling["yarn_factor"]) == (40, 5, None)
     assert (sampling["repetition_penalty"], sampling["num_responses"]) == (1.0, 3)
+    assert (sampling["engine"], sampling["precision"]) == ("transformers", "fp32")
+    assert sampling["batch_rows"] == 8
     data = str(tiny_stages.world / "validation.jsonl")
     again = ["--responses", "whole/responses.jsonl", "--benchmark", "validation", "--data", data]
     assert cli.main(["evaluate", *again, "--out", "again"]) == 0
@@ -312,7 +321,7 @@ def test_killed_and_resumed_gives_the_unbroken_files(
     asked, tmp_path, monkeypatch, capsys, num_before
 ):
     assert cli.main([*asked, "--out", "whole"]) == 0
-    original, sampled = model_scores.sample_groups, []
+    original, sampled = engines.sample_groups, []
 
     def killing(model, tokenizer, problems, **how):
         if len(sampled) == num_before:
@@ -320,7 +329,7 @@ def test_killed_and_resumed_gives_the_unbroken_files(
         sampled.append(len(problems))
         return original(model, tokenizer, problems, **how)
 
-    monkeypatch.setattr(model_scores, "sample_groups", killing)
+    monkeypatch.setattr(engines, "sample_groups", killing)
     if num_before == 3:  # all are sampled: the kill comes while they are judged
         monkeypatch.setattr(command, "judge_all", lambda *_, **__: (_ for _ in ()).throw(Killed))
     with pytest.raises(Killed):
@@ -337,7 +346,7 @@ def test_killed_and_resumed_gives_the_unbroken_files(
         sampled.append(len(problems))
         return original(model, tokenizer, problems, **how)
 
-    monkeypatch.setattr(model_scores, "sample_groups", counting)
+    monkeypatch.setattr(engines, "sample_groups", counting)
     assert cli.main([*asked, "--out", "broken"]) == 0
     assert sampled == [2, 2, 2][num_before:]
     assert files(tmp_path / "broken") == files(tmp_path / "whole")
@@ -352,6 +361,35 @@ def test_more_responses_than_rows_are_split_and_differ(asked, tmp_path):
     assert groups != later, "each block needs draws of its own"
 
 
+def test_precision_reaches_the_responses(asked, tmp_path):
+    for precision in ("fp32", "bf16"):
+        assert cli.main([*asked, "--precision", precision, "--out", precision]) == 0
+    assert scores_of(tmp_path / "bf16")["sampling"]["precision"] == "bf16"
+    low, full = (rows_of(tmp_path / name / "responses.jsonl") for name in ("bf16", "fp32"))
+    assert low != full
+
+
+def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, monkeypatch):
+    """vLLM stands in by a fake that keeps what it was given."""
+    given = {}
+
+    @contextmanager
+    def fake(path, *, compute, model, tokenizer, **stretched):
+        given.update(compute=compute, model=model, **stretched)
+        loaded, _ = load_policy(path, device="cpu")
+        yield engines.TransformersEngine(loaded, tokenizer, compute)
+
+    monkeypatch.setattr(model_scores, "open_engine", fake)
+    more = ["--engine", "vllm", "--tensor-parallel", "2", "--gpu-memory-share", "0.7"]
+    assert cli.main([*asked, *more, "--yarn", "2.5", "--out", "vllm"]) == 0
+    compute = given["compute"]
+    assert (compute.engine, compute.tensor_parallel, compute.gpu_memory_share) == ("vllm", 2, 0.7)
+    assert (compute.precision, compute.batch_rows) == ("fp32", 8)
+    # It loads its own weights, stretched as the tokenizer's model was.
+    assert (given["model"], given["yarn_factor"]) == (None, 2.5)
+    assert scores_of(tmp_path / "vllm")["sampling"]["engine"] == "vllm"
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -359,6 +397,8 @@ def test_more_responses_than_rows_are_split_and_differ(asked, tmp_path):
         (["--top-k", "3"], "holds another evaluation (top_k differ)"),
         (["--preset", "released"], "(repetition_penalty, top_k, yarn_factor differ)"),
         (["--n", "2"], "(num_responses differ)"),
+        (["--precision", "bf16"], "holds another evaluation (precision differ)"),
+        (["--batch-rows", "4"], "holds another evaluation (batch_rows differ)"),
     ],
 )
 def test_settings_are_never_mixed_in_a_folder(asked, capsys, tmp_path, more, words):
@@ -398,6 +438,12 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
         (["--repetition-penalty", "11"], "--repetition-penalty must be from 0.1 to 10", 2),
         (["--yarn", "0.5"], "--yarn must be above 1", 2),
         (["--batch-rows", "0"], "--batch-rows must be at least 1", 2),
+        (["--engine", "sglang"], "argument --engine: invalid choice", 2),
+        (["--precision", "fp16"], "argument --precision: invalid choice", 2),
+        (["--tensor-parallel", "2"], "--tensor-parallel is for a vLLM engine: give --engine", 2),
+        (["--gpu-memory-share", "0.5"], "--gpu-memory-share is for a vLLM engine", 2),
+        (["--engine", "vllm", "--tensor-parallel", "0"], "--tensor-parallel must be at least 1", 2),
+        (["--engine", "vllm", "--gpu-memory-share", "1"], "--gpu-memory-share must be above 0", 2),
         (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1", 2),
         (["--max-new-tokens", "250"], "lower --max-new-tokens", 1),
         (["--seed", "-1"], "--seed must be 0 or more", 2),
@@ -423,8 +469,6 @@ def test_without_a_budget_the_positions_are_used(asked, tmp_path):
     assert cli.main([*asked, "--n", "1", "--temperature", "0", "--out", "room"]) == 0
     sampling = scores_of(tmp_path / "room")["sampling"]
     rows = rows_of(tmp_path / "room" / "responses.jsonl")
-    from klearlib.policy.load import load_policy
-
     _, tokenizer = load_policy(asked[asked.index("--model") + 1], device="cpu")
     longest = max(len(tokenizer(r["prompt"], add_special_tokens=False)["input_ids"]) for r in rows)
     assert sampling["max_tokens"] == 256 - longest and sampling["temperature"] == 0

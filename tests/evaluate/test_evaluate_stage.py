@@ -15,8 +15,10 @@ from klearlib.evaluate.stage import evaluate_benchmarks
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import RULE_OPTIONS
 from klearlib.params import RLOptions
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import SamplingSettings
 from klearlib.run.folder import RunFolder
 from klearlib.run.seeding import derive_seed
 
@@ -29,6 +31,7 @@ HOW = {
     "max_new_tokens": 40,
     "test_timeout_s": 2.0,
     "test_memory_mb": 256,
+    "compute": dataclasses.asdict(local_compute()),
 }
 FILES = ["math_a-00000.npz", "math_b-00000.npz", "validation-00000.npz"]
 
@@ -52,11 +55,12 @@ def files(path):
 
 def test_each_benchmark_is_measured_as_the_harness_does(measured, inputs):
     assert list(files(measured)) == FILES
-    model, tokenizer = load_policy(inputs["model"] / "model", device="cpu")
+    engine = TransformersEngine(
+        *load_policy(inputs["model"] / "model", device="cpu"), local_compute()
+    )
     for name, size in HOW["benchmarks"].items():
         expected = evaluate(
-            model,
-            tokenizer,
+            engine,
             read_problems(inputs["world"] / f"{name}.jsonl", expected_size=size),
             benchmark=name,
             num_responses=2,
@@ -100,7 +104,14 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
     }
     inputs = {"world": tiny_stages.world, "sft": tiny_stages.sft}
     rule = {"name": "gppo", "eps_low": 0.2, "eps_high": 0.28, "beta_low": 1.0, "beta_high": 1.0}
-    train_rl(RunFolder(tmp_path / "rl"), inputs, seed=3, rule=rule, settings=settings)
+    train_rl(
+        RunFolder(tmp_path / "rl"),
+        inputs,
+        seed=3,
+        rule=rule,
+        settings=settings,
+        compute=HOW["compute"],
+    )
     inputs["model"] = tmp_path / "rl"
     how = HOW | {"benchmarks": {"math_a": 30}}
     evaluate_benchmarks(RunFolder(tmp_path / "evaluate"), inputs, **how, step=1)

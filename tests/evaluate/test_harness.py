@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from klearlib.errors import DamagedEntry, KlearError
-from klearlib.evaluate import harness
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.record_files import load_record, save_record
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import SamplingSettings, sample_groups
+from klearlib.policy.sampling import sample_groups
 from klearlib.records import EvalRecord, Problem, Response, TestCase
 from klearlib.verify.answers import verify_answer
 
@@ -27,8 +29,9 @@ def measured(tiny_stages):
     """One real evaluation: policy, problems, record."""
     model, tokenizer = load_policy(tiny_stages.sft / "model", device="cpu")
     problems = read_problems(tiny_stages.world / "math_a.jsonl", expected_size=30)
+    engine = TransformersEngine(model, tokenizer, local_compute())
     record = evaluate(
-        model, tokenizer, problems, benchmark="math_a", num_responses=3, settings=SETTINGS, **LIMITS
+        engine, problems, benchmark="math_a", num_responses=3, settings=SETTINGS, **LIMITS
     )
     return model, tokenizer, problems, record
 
@@ -57,16 +60,25 @@ def test_sampling_record_is_whole(measured):
         "top_k": 0,
         "max_tokens": 40,
         "seed": 7,
-        "batch_rows": 1024,
         "repetition_penalty": 1.0,
+        "engine": "transformers",
+        "precision": "fp32",
         "num_responses": 3,
     }
 
 
-def test_rows_are_problems_and_columns_responses(monkeypatch):
+class Canned:
+    """An engine that answers by a function."""
+
+    def __init__(self, sample_groups):
+        self.sample_groups = sample_groups
+        self.setting = {"engine": "canned", "precision": "fp32"}
+
+
+def test_rows_are_problems_and_columns_responses():
     texts = {"a": ["4", "4", "5"], "b": ["5", "7", "7"]}
 
-    def canned(model, tokenizer, problems, *, group_size, settings):
+    def canned(problems, *, group_size, settings):
         assert group_size == 3
         return [
             [
@@ -84,10 +96,9 @@ def test_rows_are_problems_and_columns_responses(monkeypatch):
             for problem in problems
         ]
 
-    monkeypatch.setattr(harness, "sample_groups", canned)
     problems = [Problem("a", "?", "4"), Problem("b", "?", "7")]
     record = evaluate(
-        None, None, problems, benchmark="x", num_responses=3, settings=SETTINGS, **LIMITS
+        Canned(canned), problems, benchmark="x", num_responses=3, settings=SETTINGS, **LIMITS
     )
     assert record.problem_ids == ("a", "b")
     assert record.correct.tolist() == [[True, True, False], [False, True, True]]
@@ -99,19 +110,17 @@ def test_rows_are_problems_and_columns_responses(monkeypatch):
     ]
 
 
-def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates(monkeypatch):
+def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():
     programs = ["print(int(input()) * 2)", "print(4)", "print(", "no program"]
     blocks = [f"<think>x</think>\n```python\n{p}\n```" for p in programs[:3]]
 
-    def canned(model, tokenizer, problems, *, group_size, settings):
+    def canned(problems, *, group_size, settings):
         texts = [*blocks, f"<think>x</think>{programs[3]}"]
         return [[Response("a", "?", (1,), (2,), (-1.0,), text, False) for text in texts]]
 
-    monkeypatch.setattr(harness, "sample_groups", canned)
     tests = tuple(TestCase(stdin=str(n), expected=str(2 * n)) for n in (2, 3, 5, 7))
     record = evaluate(
-        None,
-        None,
+        Canned(canned),
         [Problem("a", "?", tests=tests)],
         benchmark="x",
         num_responses=4,
@@ -134,8 +143,7 @@ def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates(monkeypatch)
 def test_nothing_to_measure_is_refused(tiny_policy, tiny_tokenizer, problems, num_responses, words):
     with pytest.raises(ValueError, match=words):
         evaluate(
-            tiny_policy,
-            tiny_tokenizer,
+            TransformersEngine(tiny_policy, tiny_tokenizer, local_compute()),
             problems,
             benchmark="x",
             num_responses=num_responses,

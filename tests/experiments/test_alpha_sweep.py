@@ -19,7 +19,7 @@ from klearlib.experiments import (
     alpha_sweep,
     alpha_sweep_section,
     clipping,
-    data_scores,
+    curves,
     lm_loss_demos,
 )
 from klearlib.experiments.publish import results_dir
@@ -106,7 +106,8 @@ def test_p_values_are_corrected_by_holm(project):
     finish_all({0.0: 0.5, 0.05: 0.625, 0.1: 0.625, 0.2: 0.75})
     (verdict,) = alpha_sweep_section.verdicts(PARAMS)
     runs, seeds = alpha_sweep.finished_runs(PARAMS), PARAMS.seeds
-    arm = {a: data_scores.problem_scores(runs, f"alpha_{a:g}", seeds, "math") for a in ALPHAS}
+    names = ["math_a", "math_b"]
+    arm = {a: curves.problem_scores(runs, f"alpha_{a:g}", seeds, names) for a in ALPHAS}
     plain = {
         f"alpha 0.1 - alpha {other:g}": paired_difference(arm[0.1], arm[other]).p_value
         for other in (0.0, 0.05, 0.2)

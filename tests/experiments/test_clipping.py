@@ -92,6 +92,18 @@ def test_arms_are_shared_whatever_the_notebook_calls_itself(project):
     assert changed == {"gppo"}
 
 
+def test_a_run_of_a_grid_is_the_run_at_its_rate_alone(project):
+    wide = dataclasses.replace(PARAMS, learning_rates=[1e-4, 3e-4, 1e-3])
+    cells = clipping.grid(wide)
+    assert len(cells) == 27 and [seed for _, _, seed in cells] == [0] * 9 + [1] * 9 + [2] * 9
+    assert len({stage.title for stage in cells.values()}) == 27
+    for rate in wide.learning_rates:
+        alone = clipping.arms(dataclasses.replace(PARAMS, learning_rates=[rate]))
+        assert {arm: stage.key for arm, stage in alone.items()} == {
+            (rule, seed): stage.key for (rule, mine, seed), stage in cells.items() if mine == rate
+        }
+
+
 def test_rule_spec_gives_each_rule_its_own_arguments():
     options = RLOptions(dual_clip=10.0, beta_high=2.0)
     specs = {

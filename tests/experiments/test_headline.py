@@ -22,6 +22,7 @@ from klearlib.experiments import (
     headline_verdict,
     soft_reward,
 )
+from klearlib.experiments.benchmark_names import MINIATURE
 from klearlib.experiments.headline import DOMAINS, NOTEBOOK, Pipeline, stages
 from klearlib.experiments.headline_scores import gathered, sampling_interval
 from klearlib.experiments.headline_yarn import yarn_frequencies
@@ -73,7 +74,8 @@ def finish(
     params: HeadlineParams, *, without: tuple[str, ...] = (), truncated_with_yarn: bool = False
 ) -> None:
     made = Pipeline(params)
-    for domain, names in DOMAINS.items():
+    for domain in DOMAINS:
+        names = made.joint.benchmarks[domain]
         for (series, seed), stage in made.measured(domain).items():
             if series in without:
                 continue
@@ -149,8 +151,9 @@ def test_models_are_measured_at_the_settings_that_they_name():
         assert yarn.params == plain.params | {"yarn_factor": 2.5}
         budget = {"max_new_tokens": joint.extended_max_new_tokens}
         assert longer.params == yarn.params | budget
-        assert list(plain.params["benchmarks"]) == list(DOMAINS[domain])
-    assert [*DOMAINS["math"], *DOMAINS["code"]] == list(headline_tables.COLUMNS) == list(BENCHMARKS)
+        names = [name for name, about in MINIATURE.items() if about.domain == domain]
+        assert list(plain.params["benchmarks"]) == names
+    assert list(MINIATURE) == list(BENCHMARKS)
     keys = [stage.key for stage in stages(THREE)]
     assert len(set(keys)) == len(keys) == 6 + 2 * 14
 
@@ -447,7 +450,7 @@ def test_numbers_that_were_drawn_otherwise_are_refused(budget, changed, words):
 def test_below_paper_scale_ours_are_told_as_not_comparable(project):
     finish(THREE)
     (verdict,) = headline_section.verdicts(THREE)
-    assert verdict["verdict"] == "not run" and "none does yet" in verdict["settle"]
+    assert verdict["verdict"] == "not run" and "profile paper" in verdict["settle"]
     row = headline_section.table1(THREE).set_index("model").loc["code RL"]
     assert verdict["measured"].startswith(
         f"not comparable: maths A {row['AIME 2024 / maths A'].split(' ')[0]} ["

@@ -1,6 +1,7 @@
 """The base model: a real Qwen3 that learnt its corpus, saved as transformers reads it."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -8,11 +9,18 @@ from tiny_world import TINY_MODEL
 
 from klearlib.errors import Stopped
 from klearlib.miniature.base import pretrain
+from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.run.folder import RunFolder
 
-SCHEDULE = {"seed": 0, "num_steps": 4, "batch_size": 4, "learning_rate": 1e-3}
+SCHEDULE = {
+    "seed": 0,
+    "num_steps": 4,
+    "batch_size": 4,
+    "learning_rate": 1e-3,
+    "compute": asdict(local_compute()),
+}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ its own examples."""
 
 import inspect
 import json
+from dataclasses import asdict
 from importlib import import_module
 
 import pytest
@@ -12,16 +13,24 @@ from klearlib.miniature.base import pretrain
 from klearlib.miniature.code_world import build
 from klearlib.miniature.stages import code_start_stages, start_stages
 from klearlib.params import code_miniature, miniature
+from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
 from klearlib.run.folder import RunFolder
 from klearlib.sft.train import train_sft
 
-SCHEDULE = {"seed": 0, "num_steps": 1, "batch_size": 8, "learning_rate": 1e-3}
+COMPUTE = asdict(local_compute())
+SCHEDULE = {
+    "seed": 0,
+    "num_steps": 1,
+    "batch_size": 8,
+    "learning_rate": 1e-3,
+    "compute": COMPUTE,
+}
 
 
 @pytest.mark.parametrize("profile", ["smoke", "mini"])
 def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
-    stages = code_start_stages(code_miniature(profile))
+    stages = code_start_stages(code_miniature(profile), compute=COMPUTE)
     assert list(stages) == ["world", "base", "sft", "teacher"]
     for stage in stages.values():
         module, _, name = stage.target.partition(":")
@@ -38,7 +47,7 @@ def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
 def test_the_teacher_learns_longer_and_from_other_responses():
     for profile in ("smoke", "mini"):
         world = code_miniature(profile)
-        stages = code_start_stages(world)
+        stages = code_start_stages(world, compute=COMPUTE)
         assert stages["sft"].inputs == stages["teacher"].inputs
         assert stages["teacher"].params.pop("examples") == "teacher.jsonl"
         assert stages["teacher"].params.pop("num_steps") == world.teacher_steps
@@ -48,7 +57,8 @@ def test_the_teacher_learns_longer_and_from_other_responses():
 
 
 def test_maths_and_code_share_no_stage_and_maths_names_no_file():
-    maths, code = start_stages(miniature("smoke")), code_start_stages(code_miniature("smoke"))
+    maths = start_stages(miniature("smoke"), compute=COMPUTE)
+    code = code_start_stages(code_miniature("smoke"), compute=COMPUTE)
     assert not {s.key for s in maths.values()} & {s.key for s in code.values()}
     assert "examples" not in maths["sft"].params
     assert code["sft"].key != code["teacher"].key

@@ -15,11 +15,16 @@ from klearlib.miniature.problems import draw, held_out
 from klearlib.miniature.stages import code_start_stages, data_stages, start_stages
 from klearlib.miniature.teachers import TEACHERS, build
 from klearlib.params import code_miniature, data_miniature, miniature
+from klearlib.policy.compute import local_compute
 from klearlib.run.folder import RunFolder
+
+COMPUTE = dataclasses.asdict(local_compute())
 
 
 def stages_of(profile):
-    return data_stages(miniature(profile), code_miniature(profile), data_miniature(profile))
+    return data_stages(
+        miniature(profile), code_miniature(profile), data_miniature(profile), compute=COMPUTE
+    )
 
 
 @pytest.mark.parametrize("profile", ["smoke", "mini"])
@@ -32,7 +37,8 @@ def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
 
 def test_worlds_bases_and_checkpoints_are_those_of_the_other_notebooks():
     stages = stages_of("mini")
-    maths, code = start_stages(miniature("mini")), code_start_stages(code_miniature("mini"))
+    maths = start_stages(miniature("mini"), compute=COMPUTE)
+    code = code_start_stages(code_miniature("mini"), compute=COMPUTE)
     for name, other in (
         ("world", maths["world"]),
         ("base", maths["base"]),

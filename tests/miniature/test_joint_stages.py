@@ -9,7 +9,7 @@ import pytest
 from klearlib.errors import ParameterError
 from klearlib.experiments.data_arms import DataArms
 from klearlib.miniature.stages import code_start_stages, joint_stages, start_stages
-from klearlib.params import DataOptions, code_miniature, joint_miniature, miniature
+from klearlib.params import DataOptions, code_miniature, compute_of, joint_miniature, miniature
 
 SFT = {
     "seed": 0,
@@ -28,7 +28,8 @@ def stages_of(profile, joint=None, **changes):
         arms.chosen_sources("code", most=2, size=joint.sft_code),
     ]
     worlds = miniature(profile), code_miniature(profile), joint
-    return joint_stages(*worlds, selections=selections, **SFT | changes), selections
+    how = SFT | changes | {"compute": dataclasses.asdict(compute_of(profile))}
+    return joint_stages(*worlds, selections=selections, **how), selections
 
 
 @pytest.mark.parametrize("profile", ["smoke", "mini"])
@@ -43,8 +44,10 @@ def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
 
 def test_worlds_are_those_of_the_other_notebooks_and_examples_those_of_the_selections():
     stages, selections = stages_of("mini")
-    assert stages["world"].inputs["maths"].key == start_stages(miniature("mini"))["world"].key
-    code = code_start_stages(code_miniature("mini"))["world"]
+    compute = dataclasses.asdict(compute_of("mini"))
+    maths = start_stages(miniature("mini"), compute=compute)["world"]
+    assert stages["world"].inputs["maths"].key == maths.key
+    code = code_start_stages(code_miniature("mini"), compute=compute)["world"]
     assert stages["world"].inputs["code"].key == code.key
     combined = [stage.key for stage in stages["examples"].inputs.values()]
     assert combined == [*(stage.key for stage in selections), stages["world"].key]

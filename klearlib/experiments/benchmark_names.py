@@ -1,0 +1,84 @@
+"""What the benchmarks of a profile are called, and which of the paper's each one is or stands
+for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klearlib.params import is_real
+
+
+@dataclass(frozen=True)
+class Named:
+    """A benchmark: its domain, its title in our tables and figures, the paper's that it is or
+    stands for, and that one's column of Table 1. `in_headline_only`: no other notebook has it."""
+
+    domain: str
+    title: str
+    paper: str
+    column: str
+    in_headline_only: bool = False
+
+
+_PAPER = {
+    "aime_2024": ("math", "AIME 2024", "AIME2024 avg@64"),
+    "aime_2025": ("math", "AIME 2025", "AIME2025 avg@64"),
+    "hmmt_feb_2025": ("math", "HMMT 2025", "HMMT2025 avg@64", True),
+    "livecodebench_v5": ("code", "LiveCodeBench V5", "LCB V5 avg@8"),
+    "livecodebench_v6": ("code", "LiveCodeBench V6", "LCB V6 avg@8"),
+}
+_STAND_INS = {
+    "math_a": ("maths A", "aime_2024"),
+    "math_b": ("maths B", "aime_2025"),
+    "math_c": ("maths C", "hmmt_feb_2025"),
+    "code_a": ("code A", "livecodebench_v5"),
+    "code_b": ("code B", "livecodebench_v6"),
+}
+
+REAL = {name: Named(domain, paper, paper, *rest) for name, (domain, paper, *rest) in _PAPER.items()}
+"""The paper's own, by the names of `klearlib.curation.source_benchmarks.SIZES`."""
+MINIATURE = {
+    name: Named(REAL[real].domain, title, REAL[real].paper, REAL[real].column,
+                REAL[real].in_headline_only)
+    for name, (title, real) in _STAND_INS.items()
+}  # fmt: skip
+"""Those of the miniature, each beside the one that it stands for."""
+
+
+def named(profile: str) -> dict[str, Named]:
+    """The benchmarks of a profile, in the order of the columns of Table 1."""
+    return REAL if is_real(profile) else MINIATURE
+
+
+def counterparts(profile: str, domain: str) -> dict[str, str]:
+    """Benchmark of a profile -> the paper's, of a domain: those of all notebooks but 10.
+
+    >>> counterparts("smoke", "code")
+    {'code_a': 'LiveCodeBench V5', 'code_b': 'LiveCodeBench V6'}
+    """
+    return {
+        name: about.paper
+        for name, about in named(profile).items()
+        if about.domain == domain and not about.in_headline_only
+    }
+
+
+def titles(profile: str) -> dict[str, str]:
+    """Benchmark of a profile -> its title."""
+    return {name: about.title for name, about in named(profile).items()}
+
+
+def curve_titles(profile: str, domain: str) -> dict[str, str]:
+    """The titles of what the RL runs on a domain are measured on: its benchmarks, and the
+    validation set."""
+    mine = {name: titles(profile)[name] for name in counterparts(profile, domain)}
+    return mine | {"validation": "validation"}
+
+
+def standing_for(profile: str, paper: str) -> str:
+    """The benchmark of a profile that is, or stands for, one of the paper's.
+
+    >>> standing_for("smoke", "AIME 2024")
+    'math_a'
+    """
+    return next(name for name, about in named(profile).items() if about.paper == paper)

@@ -1,0 +1,169 @@
+"""The stages of a profile with the embedded world: see `origins.Origin`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cached_property
+
+from klearlib.experiments.origins import Joint, Start
+from klearlib.miniature import code_world, joint, world
+from klearlib.miniature.source_plan import SOURCES, curate_sources
+from klearlib.miniature.source_plants import TEMPLATES
+from klearlib.miniature.stages import (
+    code_start_stages,
+    data_stages,
+    joint_stages,
+    start_stages,
+)
+from klearlib.params import (
+    CodeMiniatureParams,
+    DataMiniatureParams,
+    JointMiniatureParams,
+    MiniatureParams,
+    code_miniature,
+    compute_of,
+    data_miniature,
+    joint_miniature,
+    miniature,
+)
+from klearlib.params.declared_headline import SFTPhase
+from klearlib.run.stage import Stage
+
+_TOP = 2  # sources of each domain: the best one or two are the paper's advice (Tables 4, 5)
+
+
+class MiniatureOrigin:
+    """The embedded world of a profile. Each of its files is read where it is needed first: an
+    experiment may do with one of them."""
+
+    templates = tuple(TEMPLATES)
+    curate_workers = 1
+    benchmarks = {  # noqa: RUF012
+        "math": dict.fromkeys(world.BENCHMARKS, world.BENCHMARK_SIZE),
+        "code": dict.fromkeys(code_world.BENCHMARKS, code_world.BENCHMARK_SIZE),
+    }
+
+    def __init__(self, profile: str):
+        self._profile = profile
+        self.compute = asdict(compute_of(profile))
+        self.sft_options: dict = {}
+
+    @cached_property
+    def stages(self) -> dict[str, Stage]:
+        return data_stages(self._maths, self._code, self._data, compute=self.compute)
+
+    @cached_property
+    def max_new_tokens(self) -> dict[str, int]:
+        return {"math": self._maths.max_new_tokens, "code": self._code.max_new_tokens}
+
+    @cached_property
+    def num_pool(self) -> int:
+        return self._data.num_pool
+
+    @cached_property
+    def num_code_problems(self) -> int:
+        return self._code.num_train_problems
+
+    @cached_property
+    def curation_s(self) -> float:
+        return self._data.num_maths / 1500
+
+    @cached_property
+    def joint(self) -> Joint:
+        params = self._joint
+        return Joint(
+            benchmarks={
+                "math": dict.fromkeys(joint.MATHS_BENCHMARKS, joint.BENCHMARK_SIZE),
+                "code": dict.fromkeys(joint.CODE_BENCHMARKS, joint.BENCHMARK_SIZE),
+            },
+            sft_sizes={"math": params.sft_maths, "code": params.sft_code},
+            num_sources=dict.fromkeys(self.benchmarks, _TOP),
+            long_examples=params.sft_long_maths,
+            num_validation=params.num_validation,
+            validation_responses=params.validation_responses,
+            max_new_tokens=params.max_new_tokens,
+            extended_max_new_tokens=params.extended_max_new_tokens,
+            max_positions=params.max_positions,
+            # max_positions holds the base budget and the longest prompt.
+            longest_prompt=params.max_positions - params.max_new_tokens,
+            yarn_original=None,
+        )
+
+    def start(self, domain: str) -> Start:
+        params = self._maths if domain == "math" else self._code
+        make = start_stages if domain == "math" else code_start_stages
+        stages = make(params, compute=self.compute)
+        return Start(
+            world=stages["world"],
+            sft=stages["sft"],
+            benchmarks=self.benchmarks[domain],
+            num_validation=params.num_validation,
+            validation_responses=params.validation_responses,
+            max_new_tokens=params.max_new_tokens,
+            compute=self.compute,
+        )
+
+    def ranked_sources(self, domain: str) -> list[str]:
+        ranked = sorted((p for p in SOURCES if p.domain == domain and p.rank), key=lambda p: p.rank)
+        return [plan.name for plan in ranked]
+
+    def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
+        found = curate_sources(domain, with_pool=True)
+        return found[-1:] if pool_only else found
+
+    def curation_inputs(self, domain: str) -> dict[str, Stage]:
+        name = "world" if domain == "math" else "code_world"
+        return {"sources": self.stages["sources"], "world": self.stages[name]}
+
+    def benchmark_items(self, domain: str) -> list[dict]:
+        return [
+            {"name": name, "location": f"{name}.jsonl", "input": "world"}
+            for name in self.benchmarks[domain]
+        ]
+
+    def learnable(self, domain: str, curated: Stage) -> Stage:
+        return curated
+
+    def pool(self, curated: Stage) -> tuple[Stage, str]:
+        return curated, "problems.parquet"
+
+    def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
+        return joint_stages(
+            self._maths,
+            self._code,
+            self._joint,
+            selections=selections,
+            seed=seed,
+            compute=self.compute,
+            **asdict(sft),
+        )
+
+    def majority_teacher(self) -> str | None:
+        return "strong"
+
+    def test_teacher(self) -> Stage | None:
+        return code_start_stages(self._code, compute=self.compute)["teacher"]
+
+    @cached_property
+    def seed(self) -> int:
+        return self._data.seed
+
+    @cached_property
+    def code_seed(self) -> int:
+        return self._code.seed
+
+    @cached_property
+    def _maths(self) -> MiniatureParams:
+        return miniature(self._profile)
+
+    @cached_property
+    def _code(self) -> CodeMiniatureParams:
+        return code_miniature(self._profile)
+
+    @cached_property
+    def _data(self) -> DataMiniatureParams:
+        return data_miniature(self._profile)
+
+    @cached_property
+    def _joint(self) -> JointMiniatureParams:
+        return joint_miniature(self._profile)

@@ -1,0 +1,252 @@
+"""The parameters of a profile on a real model and named data sets: ``params/<profile>/real.yaml``,
+which stands in the place of the miniature's files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+from klearlib.errors import ParameterError
+from klearlib.params.checking import check_values, parameter
+from klearlib.params.declared_data import NOT_STATED
+
+MATHS_BENCHMARKS = ("aime_2024", "aime_2025", "hmmt_feb_2025")
+CODE_BENCHMARKS = ("livecodebench_v5", "livecodebench_v6")
+BENCHMARKS = (*MATHS_BENCHMARKS, *CODE_BENCHMARKS)
+"""The paper's benchmarks by the names of `klearlib.curation.source_benchmarks.SIZES`."""
+_LISTS = ("maths_sources", "code_sources", "maths_problems", "code_problems")
+
+
+@dataclass(frozen=True)
+class DataSetParams:
+    """One data set of a list: where it is and how much of it is read."""
+
+    name: str | None = parameter(None, help="of SOURCES, null where the key is it")
+    location: str | None = parameter(None, help="a file or folder here, null for the hub")
+    split: str | None = parameter(None, help="null for the usual one")
+    config: str | None = parameter(None, help="null for the usual one")
+    limit: int | None = parameter(None, minimum=1, help="rows read at most, null for all")
+
+
+@dataclass(frozen=True)
+class BenchmarkParams:
+    """One benchmark: where it is and how many problems it must have."""
+
+    location: str | None = parameter(None, help="a file or folder here, null for the hub")
+    size: int | None = parameter(None, minimum=1, help="problems, null for the known number")
+
+
+@dataclass(frozen=True)
+class ShapeParams:
+    """The shape of a dense model, by which its memory and arithmetic are estimated."""
+
+    num_layers: int = parameter(minimum=1, help="num_hidden_layers of its config.json")
+    hidden_size: int = parameter(minimum=1, help="hidden_size")
+    num_heads: int = parameter(minimum=1, help="num_attention_heads")
+    num_kv_heads: int = parameter(minimum=1, help="num_key_value_heads; divides num_heads")
+    head_dim: int = parameter(minimum=2, help="head_dim, or hidden_size / num_attention_heads")
+    intermediate_size: int = parameter(minimum=1, help="intermediate_size")
+    vocab_size: int = parameter(minimum=2, help="vocab_size")
+    tie_word_embeddings: bool = parameter(help="tie_word_embeddings")
+
+    def __post_init__(self) -> None:
+        _check_heads(self.num_heads, self.num_kv_heads)
+
+
+@dataclass(frozen=True)
+class RealParams:
+    """A real model and the data sets that it is trained and measured on.
+
+    `maths_sources` and `code_sources`, whose responses SFT learns, and `maths_problems` and
+    `code_problems`, which RL draws from, map names of `klearlib.curation.sources.SOURCES` (or other
+    names, for several parts of one data set) to `DataSetParams`, the best source first;
+    `benchmarks` maps `BENCHMARKS` to `BenchmarkParams`.
+    `shapes` maps the reference and the teachers to `ShapeParams`; those that are the base model
+    itself need none.
+    Where there is no teacher of the majority filter or of the test filter, the problems are those
+    that have passed it already.
+    """
+
+    seed: int = parameter(minimum=0, help="of the choice of problems and of the SFT checkpoint")
+    model: str = parameter(
+        asset="model",
+        help="base model: a hub id or a folder here",
+        paper="Qwen/Qwen3-8B-Base",
+        place="experiment setup: based on Qwen3-8B-Base",
+    )
+    chat_template: str | None = parameter(help="a file, where the model has no chat template")
+    num_layers: int = parameter(minimum=1, help="transformer layers of the base model")
+    hidden_size: int = parameter(minimum=1, help="its width")
+    num_heads: int = parameter(minimum=1, help="its attention heads")
+    num_kv_heads: int = parameter(minimum=1, help="its key-value heads; divides num_heads")
+    head_dim: int = parameter(minimum=2, help="width of a head")
+    intermediate_size: int = parameter(minimum=1, help="width of its feed-forward layers")
+    vocab_size: int = parameter(minimum=2, help="rows of its embedding")
+    tie_word_embeddings: bool = parameter(help="whether the LM head is its embedding")
+    max_positions: int = parameter(
+        minimum=64, help="positions that it was trained on, which YaRN multiplies"
+    )
+    sft_model: str | None = parameter(
+        asset="model", help="SFT checkpoint of notebooks 05 to 09; null trains one from model"
+    )
+    reference: str | None = parameter(
+        asset="model",
+        help="solves problems for their difficulty, null for the SFT checkpoint",
+        paper="Qwen/Qwen3-8B",
+        place="SFT data: difficulty",
+    )
+    teacher_weak: str | None = parameter(
+        asset="model", help="of notebook 03", paper="Qwen/QwQ-32B", place="Table 3"
+    )
+    teacher_middle: str | None = parameter(
+        asset="model",
+        help="of notebooks 02 and 03",
+        paper="deepseek-ai/DeepSeek-R1",
+        place="Table 3: R1-0120",
+    )
+    teacher_strong: str | None = parameter(
+        asset="model",
+        help="of notebook 03",
+        paper="deepseek-ai/DeepSeek-R1-0528",
+        place="Table 3",
+    )
+    teacher_majority: str | None = parameter(
+        asset="model",
+        help="of the majority filter; null: the maths problems have passed it",
+        paper="deepseek-ai/DeepSeek-R1",
+        place="3.2.1: R1-0120",
+    )
+    teacher_code: str | None = parameter(
+        asset="model",
+        help="of the test filter; null: the code problems have passed it",
+        paper="deepseek-ai/DeepSeek-R1",
+        place="5.2.4: R1-0120",
+    )
+    shapes: dict = parameter(help="shapes of the reference and the teachers, by their names above")
+    maths_sources: dict = parameter(help="data sets of maths responses, best first")
+    code_sources: dict = parameter(help="data sets of code responses, best first")
+    maths_problems: dict = parameter(help="data sets of maths problems for RL")
+    code_problems: dict = parameter(help="data sets of code problems for RL")
+    benchmarks: dict = parameter(help="the paper's benchmarks")
+    num_train_problems: int = parameter(
+        minimum=1, help="maths problems that RL draws from, at most", paper=88000, place="3.2.1"
+    )
+    num_code_problems: int = parameter(
+        minimum=1, help="code problems that RL draws from, at most", paper=18000, place="3.2.1"
+    )
+    num_validation: int = parameter(
+        minimum=2, help="held-out problems of the curves of each domain; even", paper=NOT_STATED
+    )
+    validation_responses: int = parameter(minimum=1, help="responses per held-out problem")
+    sft_maths: int | None = parameter(
+        minimum=1,
+        help="SFT examples of the maths sources, by K-center; null for all",
+        paper="1.5M of both domains",
+        place="SFT data",
+    )
+    sft_code: int | None = parameter(
+        minimum=1,
+        help="SFT examples of the code sources, by K-center; null for all",
+        paper="1.5M of both domains",
+        place="SFT data",
+    )
+    sft_epochs: int = parameter(
+        minimum=1, help="times that each example is seen", paper=4, place="SFT"
+    )
+    sft_batch: int = parameter(minimum=1, help="examples per update of the SFT", paper=NOT_STATED)
+    sft_learning_rate: float = parameter(
+        above=0.0,
+        help="of the first update of the SFT; falls to one half by a cosine",
+        paper=8.0e-5,
+        place="SFT: 8e-5 to 4e-5",
+    )
+    sft_normalizer: str = parameter(
+        choices=("sequence", "token"),
+        help="mean over responses (Eq. 8) or over tokens",
+        paper="sequence",
+        place="Eq. 8 as printed",
+    )
+    test_timeout_s: float = parameter(
+        above=0.0, help="limit of one test where the examples of the SFT are judged"
+    )
+    test_memory_mb: int = parameter(minimum=16, help="the same")
+    max_prompt_tokens: int = parameter(
+        minimum=1, help="positions that a prompt needs beside a budget", paper=NOT_STATED
+    )
+    max_new_tokens: int = parameter(
+        minimum=1, help="token budget of a response", paper=32768, place="Table 1: 32K"
+    )
+    code_max_new_tokens: int = parameter(
+        minimum=1,
+        help="the same in the code notebooks",
+        paper=16384,
+        place="Figs. 3, 4: 16K",
+    )
+    extended_max_new_tokens: int = parameter(
+        minimum=2, help="the longer budget, which needs YaRN", paper=65536, place="Table 1: 64K"
+    )
+
+    def __post_init__(self) -> None:
+        _check_heads(self.num_heads, self.num_kv_heads)
+        self._complete("shapes", ShapeParams)
+        self._check_shapes()
+        if self.num_validation % 2:
+            raise ParameterError(
+                f"num_validation must be even, half of each domain in notebook 10, got "
+                f"{self.num_validation}"
+            )
+        if self.extended_max_new_tokens <= self.max_new_tokens:
+            raise ParameterError(
+                f"extended_max_new_tokens {self.extended_max_new_tokens} must exceed "
+                f"max_new_tokens {self.max_new_tokens}"
+            )
+        for name in _LISTS:
+            self._complete(name, DataSetParams)
+        self._complete("benchmarks", BenchmarkParams)
+        if tuple(self.benchmarks) != BENCHMARKS:
+            raise ParameterError(
+                f"benchmarks must be {', '.join(BENCHMARKS)}, in this order, got "
+                f"{', '.join(self.benchmarks)}"
+            )
+
+    def _check_shapes(self) -> None:
+        """A model whose shape nothing says could be refused by no check of memory."""
+        for field in _models_of_any_shape():
+            model = getattr(self, field.name)
+            if model and model != self.model and model not in self.shapes:
+                raise ParameterError(
+                    f"shapes has no {model}, the {field.name}: give the numbers of its config.json"
+                )
+
+    def _complete(self, name: str, record: type) -> None:
+        """The entries of a mapping, each checked and with all of its fields."""
+        values = getattr(self, name)
+        if not values and name != "shapes":
+            raise ParameterError(f"{name} is empty: name at least one")
+        found = {}
+        for key, value in values.items():
+            if not isinstance(value, dict):
+                raise ParameterError(
+                    f"{name}: {key} must be a mapping, got {value!r}"
+                    + (": write {} for the hub" if name != "shapes" else "")
+                )
+            found[key] = asdict(check_values(record, value, f"{name}: {key}"))
+        object.__setattr__(self, name, found)
+
+
+def shape_of_model(real: RealParams, model: str) -> dict:
+    """The shape of a model that `real` names, by the names of `ShapeParams`; that of the base model
+    for the SFT checkpoint."""
+    if model != real.model and model in real.shapes:
+        return real.shapes[model]
+    return {field.name: getattr(real, field.name) for field in fields(ShapeParams)}
+
+
+def _models_of_any_shape() -> list:
+    """The fields of the models that need not have the base model's shape."""
+    named = (field for field in fields(RealParams) if field.metadata.get("asset") == "model")
+    return [field for field in named if field.name not in ("model", "sft_model")]
+
+
+def _check_heads(num_heads: int, num_kv_heads: int) -> None:
+    if num_heads % num_kv_heads:
+        raise ParameterError(f"num_kv_heads {num_kv_heads} must divide num_heads {num_heads}")

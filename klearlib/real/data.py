@@ -1,0 +1,86 @@
+"""Data sets of this machine or of the hub's cache as stages, so that no key depends on where they
+are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klearlib.errors import MissingAsset
+from klearlib.evaluate.benchmark_files import collect
+from klearlib.hub import cached_snapshot, fetch_command, hub_folder
+from klearlib.real.links import link_file
+from klearlib.run.files import write_json
+
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+FILES = "files"
+
+
+def link_data(
+    folder: RunFolder, inputs: dict[str, Path], *, hub_id: str, location: str | None, name: str
+) -> None:
+    """Stage ``data``: ``files/<name>``, a link to a file or a folder of links, and card.json.
+
+    Args:
+        inputs: none are read.
+        hub_id: of the data set. location: a file or a folder of this machine; None takes the
+            snapshot of the hub's cache.
+        name: what the file or folder is called here. Hidden files are left out.
+
+    Raises:
+        MissingAsset: nothing there.
+    """
+    source = _found(hub_id, location)
+    target = folder.path / FILES / name
+    if source.is_file():
+        links = {source: target}
+    else:
+        files = (file for file in sorted(source.rglob("*")) if file.is_file())
+        inside = {file: file.relative_to(source) for file in files}
+        links = {
+            file: target / at
+            for file, at in inside.items()
+            if not any(part.startswith(".") for part in at.parts)
+        }
+    if not links:
+        raise MissingAsset(f"{source} holds no file of {hub_id}: fetch it, or mend its path")
+    for file, link in links.items():
+        link_file(file, link)
+    write_json(
+        folder.path / "card.json",
+        {
+            "hub_id": hub_id,
+            "snapshot": source.name if location is None else None,
+            "num_files": len(links),
+            "bytes": sum(file.stat().st_size for file in links),
+        },
+    )
+
+
+def collect_benchmarks(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    benchmarks: dict[str, int | None],
+    places: dict[str, str],
+) -> None:
+    """Stage ``benchmarks``: `klearlib.evaluate.benchmark_files.collect` of the data sets
+    ``inputs[<benchmark>]`` (stages of `link_data`), each at its place of `places` there."""
+    locations = {name: str(inputs[name] / place) for name, place in places.items()}
+    collect(folder, {}, benchmarks=benchmarks, locations=locations)
+
+
+def _found(hub_id: str, location: str | None) -> Path:
+    if location is not None:
+        if not Path(location).exists():
+            raise MissingAsset(f"no file or folder at {location}: mend the path in real.yaml")
+        return Path(location)
+    snapshot = cached_snapshot("dataset", hub_id)
+    if snapshot is None:
+        raise MissingAsset(
+            f"dataset {hub_id} is not at {hub_folder('dataset', hub_id)}: "
+            f"{fetch_command('dataset', hub_id)}"
+        )
+    return snapshot

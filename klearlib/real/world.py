@@ -1,0 +1,172 @@
+"""What RL draws from and is measured on: training and validation problems of curated data sets, and
+the paper's benchmarks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from klearlib.curation.tables import read_problem_table, read_rows
+from klearlib.errors import KlearError, ParameterError
+from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.real.held_out import near_held_out
+from klearlib.real.links import link_file
+from klearlib.records import Problem
+from klearlib.run.files import write_json, write_text
+from klearlib.run.seeding import derive_seed
+from klearlib.verify.groups import is_code
+
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+TRAIN, VALIDATION, REJECTS = "train.jsonl", "validation.jsonl", "rejects.jsonl"
+NOTHING_TO_JUDGE_BY = "no answer and no tests"
+OTHER_DOMAIN = "a problem of the other domain"
+NEAR_HELD_OUT = "too like a validation problem"
+NOT_DRAWN = "not drawn"
+
+
+def build(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    seed: int,
+    domain: str,
+    num_train_problems: int,
+    num_validation: int,
+    benchmarks: list[str],
+    ngram_words: int,
+    ngram_mode: str,
+    workers: int,
+) -> None:
+    """Stage ``real_world``: validation.jsonl and then train.jsonl, drawn by `seed` from the
+    problems of ``inputs["problems"]`` (a stage ``curate``), and a link to each of `benchmarks` in
+    ``inputs["benchmarks"]`` (a stage ``benchmarks``). What `near_held_out` finds like a validation
+    problem is not trained on.
+
+    Writes rejects.jsonl (id and reason of every other problem) and card.json: counts that add up.
+
+    Args:
+        domain: ``math`` or ``code``; problems of the other one are rejects.
+        num_train_problems: at most; all that are left where there are fewer. num_validation: that
+            many, or it is an error.
+        ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
+
+    Raises:
+        KlearError: no problem is left to train on.
+    """
+    if domain not in ("math", "code"):
+        raise ParameterError(f"domain must be math or code, got {domain!r}")
+    path = inputs["problems"] / "problems.parquet"
+    reasons: dict[str, str] = {}
+    usable = []
+    for problem in read_problem_table(path):
+        fault = _fault(problem, domain)
+        if fault:
+            reasons[problem.id] = fault
+        else:
+            usable.append(problem.id)
+    if len(usable) <= num_validation:
+        raise KlearError(
+            f"{len(usable)} problems can be judged, {num_validation} of them are held out and none "
+            "is left to train on: name more data sets or raise their limit in real.yaml"
+        )
+    order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
+    held_out = set(order[:num_validation])
+    rest = _unlike(
+        path,
+        order[num_validation:],
+        held_out,
+        ngram_words=ngram_words,
+        ngram_mode=ngram_mode,
+        workers=workers,
+    )
+    drawn = set(rest[:num_train_problems])
+    unlike = set(rest)
+    for name in order[num_validation:]:
+        if name not in drawn:
+            reasons[name] = NOT_DRAWN if name in unlike else NEAR_HELD_OUT
+    if not drawn:
+        raise KlearError(
+            "every problem is like one that is held out, and none is left to train on: name more "
+            "data sets or raise their limit in real.yaml"
+        )
+    # A second pass: the tests of a code problem may have megabytes.
+    for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
+        chosen = (problem for problem in read_problem_table(path) if problem.id in names)
+        write_problems(chosen, folder.path / file)
+    rows = (json.dumps({"id": name, "reason": why}) + "\n" for name, why in reasons.items())
+    write_text(folder.path / REJECTS, "".join(rows))
+    _link_benchmarks(folder, inputs["benchmarks"], benchmarks)
+    counts = Counter(reasons.values())
+    write_json(
+        folder.path / "card.json",
+        {
+            "num_read": len(drawn) + len(held_out) + len(reasons),
+            "num_kept": len(drawn),
+            "num_validation": len(held_out),
+            "num_rejected": dict(counts),
+            "seed": seed,
+            "benchmarks": benchmarks,
+        },
+    )
+
+
+def join(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    num_validation: int,
+    benchmarks: dict[str, list[str]],
+) -> None:
+    """Stage ``joint_world``: the benchmarks of both domains, and a validation set of which half are
+    the first problems of each domain's.
+
+    Args:
+        inputs: ``math`` and ``code``, stages of `build`.
+        num_validation: an even number of problems, at most twice what a world has.
+        benchmarks: domain -> their names.
+    """
+    half, odd = divmod(num_validation, 2)
+    found = {name: read_problems(inputs[name] / VALIDATION) for name in ("math", "code")}
+    for name, problems in found.items():
+        if odd or half > len(problems):
+            raise ParameterError(
+                f"num_validation must be even and at most {2 * len(problems)}, twice what the "
+                f"{name} world has, got {num_validation}"
+            )
+    halves = (
+        [replace(problem, id=f"{name}-{problem.id}") for problem in problems[:half]]
+        for name, problems in found.items()
+    )
+    write_problems(chain(*halves), folder.path / VALIDATION)
+    for name, names in benchmarks.items():
+        _link_benchmarks(folder, inputs[name], names)
+
+
+def _unlike(path: Path, names: list[str], held_out: set[str], **rule) -> list[str]:
+    """Those of the problems `names` that are not like one of `held_out`, in their order."""
+    wanted = held_out.union(names)
+    rows = read_rows(path, columns=["id", "prompt"])
+    texts = {row["id"]: row["prompt"] for row in rows if row["id"] in wanted}
+    validation = (Problem(name, texts[name]) for name in sorted(held_out))
+    near = near_held_out((texts[name] for name in names), validation, **rule)
+    return [name for name, is_near in zip(names, near, strict=True) if not is_near]
+
+
+def _fault(problem: Problem, domain: str) -> str:
+    """Why a problem cannot be trained on; "" where it can."""
+    if problem.answer is None and not problem.tests:
+        return NOTHING_TO_JUDGE_BY
+    return "" if is_code(problem) == (domain == "code") else OTHER_DOMAIN
+
+
+def _link_benchmarks(folder: RunFolder, source: Path, names: Iterable[str]) -> None:
+    for name in names:
+        link_file(source / f"{name}.jsonl", folder.path / f"{name}.jsonl")

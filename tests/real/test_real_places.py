@@ -1,0 +1,195 @@
+"""Where models and data sets are: as the hub's own library says, in no key, and said before a
+run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from real_project import (
+    PROFILE,
+    SHAPE,
+    card_of,
+    make,
+    run_here,
+    write_model,
+    write_rows,
+    write_yaml,
+)
+
+from klearlib.errors import MissingAsset, ParameterError
+from klearlib.experiments.origins import origin
+from klearlib.experiments.real_origin import RealOrigin
+from klearlib.hub import has_weights, hub_folder
+from klearlib.params import real_of
+from klearlib.real import data as data_stage
+from klearlib.real.missing import missing_assets
+from klearlib.run.folder import RunFolder
+
+NAMES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(RealOrigin, "curate_workers", 1)
+    return make(tmp_path)
+
+
+def change(project, **values) -> None:
+    path = project / "params" / PROFILE / "real.yaml"
+    write_yaml(project, "real", yaml.safe_load(path.read_text()) | values)
+
+
+def lines() -> list[str]:
+    return [str(each) for each in missing_assets(real_of(PROFILE))]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"XDG_CACHE_HOME": "/some/cache"},
+        {"XDG_CACHE_HOME": "~/cache"},
+        {"HF_HOME": "~/models", "XDG_CACHE_HOME": "/some/cache"},
+        {"HF_HOME": "$PLACE/models"},
+        {"HF_HUB_CACHE": "~/a/$PLACE", "HF_HOME": "/b"},
+        {"HUGGINGFACE_HUB_CACHE": "${PLACE}/old"},
+        {"HF_HUB_CACHE": ""},
+    ],
+)
+def test_the_cache_is_where_the_hubs_library_has_it(monkeypatch, values):
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PLACE", "/disk")
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    code = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    ).stdout.rstrip("\n")
+    assert hub_folder("model", "a/b").parent == Path(said)
+
+
+def test_no_key_depends_on_the_place_of_the_hubs_cache(project, monkeypatch):
+    change(
+        project,
+        maths_problems={"klear_math": {}},
+        benchmarks={
+            name: {"size": 2}
+            for name in yaml.safe_load((project / "params" / PROFILE / "real.yaml").read_text())[
+                "benchmarks"
+            ]
+        },
+        reference="Org/Reference",
+        shapes={"Org/Reference": SHAPE},
+    )
+    keys = []
+    for name in ("hub", "elsewhere"):
+        monkeypatch.setenv("HF_HUB_CACHE", str(project / name))
+        start = origin(PROFILE)
+        keys.append((start.start("math").sft.key, start.stages["reference"].key))
+        for kind, repo in (
+            ("model", "Org/Reference"),
+            ("dataset", "Kwai-Klear/KlearReasoner-MathSub-30K"),
+            ("dataset", "HuggingFaceH4/aime_2024"),
+        ):
+            place = hub_folder(kind, repo)
+            (place / "snapshots" / "abc").mkdir(parents=True)
+            (place / "snapshots" / "abc" / "rows.jsonl").write_text("{}\n")
+        start = origin(PROFILE)
+        keys.append((start.start("math").sft.key, start.stages["reference"].key))
+    assert len(set(keys)) == 1
+
+
+def test_a_data_set_of_the_hubs_cache_is_curated(project):
+    change(project, maths_problems={"klear_math": {}})
+    snapshot = hub_folder("dataset", "Kwai-Klear/KlearReasoner-MathSub-30K") / "snapshots" / "abc"
+    (snapshot / ".cache").mkdir(parents=True)
+    (snapshot / ".cache" / "part.json").write_text("{")
+    shutil.move(project / "data" / "klear_math.jsonl", snapshot / "train_math_30K.jsonl")
+    curated = origin(PROFILE).start("math").world.inputs["problems"]
+    assert card_of(run_here(curated))["num_kept"] == 20
+    linked = run_here(curated.inputs["data_klear_math"])
+    assert card_of(linked)["snapshot"] == "abc" and card_of(linked)["num_files"] == 1
+    (file,) = (path for path in (linked / "files").rglob("*") if path.is_file())
+    assert file.is_symlink() and file.name == "train_math_30K.jsonl"
+
+
+def test_a_data_set_that_is_not_here_is_one_line(project, tmp_path):
+    how = {"hub_id": "Org/Rows", "name": "Rows"}
+    with pytest.raises(MissingAsset, match=r"hf download Org/Rows --repo-type dataset"):
+        data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=None, **how)
+    with pytest.raises(MissingAsset, match=r"none: mend the path in real\.yaml"):
+        data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=str(tmp_path / "none"), **how)
+
+
+def test_a_model_without_all_of_its_weights_is_missing(project):
+    change(project, reference="Org/Part", shapes={"Org/Part": SHAPE})
+    snapshot = hub_folder("model", "Org/Part") / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "tokenizer.json").write_text("{}")
+    (line,) = lines()
+    assert line.startswith("model Org/Part") and line.endswith("hf download Org/Part")
+    write_model(snapshot)
+    assert lines() == [] and has_weights(snapshot)
+    weights = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    index = snapshot / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weights}))
+    shutil.copy(snapshot / "model.safetensors", snapshot / weights["a"])
+    assert len(lines()) == 1, "the second of two files is still to come"
+    shutil.rmtree(project / "models" / "tiny")
+    (project / "models" / "tiny").mkdir()
+    assert any("all weights in .safetensors" in each for each in lines())
+
+
+def test_an_absent_template_and_a_mistyped_path_are_said_as_paths(project):
+    change(project, chat_template="no/file.jinja", teacher_weak="models/typo")
+    change(project, shapes={"models/typo": SHAPE})
+    template, model = sorted(lines())
+    assert template.startswith("chat template no/file.jinja is not at")
+    assert str(project / "models" / "typo") in model and "hf download" not in model
+    assert template.endswith(": mend its path in real.yaml")
+    stage = origin(PROFILE).stages["teacher_weak"]
+    with pytest.raises(MissingAsset, match="no model folder at"):
+        run_here(stage)
+
+
+def test_two_absent_parts_of_one_data_set_are_two_lines(project):
+    parts = {
+        part: {"name": "deepcoder", "config": part, "location": f"data/none_{part}"}
+        for part in ("taco", "primeintellect")
+    }
+    change(project, code_problems=parts)
+    assert len(lines()) == 2
+    assert all(any(f"none_{part}" in line for line in lines()) for part in parts)
+
+
+def test_a_model_of_unknown_shape_is_refused(project):
+    change(project, reference="Org/Unknown")
+    with pytest.raises(ParameterError, match="shapes has no Org/Unknown, the reference: give"):
+        real_of(PROFILE)
+    change(project, shapes={"Org/Unknown": SHAPE | {"num_kv_heads": 3}})
+    with pytest.raises(ParameterError, match="num_kv_heads 3 must divide num_heads 2"):
+        real_of(PROFILE)
+
+
+def test_a_mixed_row_of_a_problem_that_another_source_holds(project):
+    """The response's source need not hold both domains for its problem to be of the other one."""
+    path = project / "data" / "acereason.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[4]["input"] = "What is 2 + 3?"  # code here, mathematics in OpenR1-Math
+    write_rows(path, rows)
+    listed = real_of(PROFILE).maths_sources
+    change(project, maths_sources=dict(reversed(listed.items())))
+    selection = next(iter(origin(PROFILE).start("math").sft.inputs["examples"].inputs.values()))
+    card = card_of(run_here(selection.inputs["responses"]))["learnable"]
+    left_out = sum(sum(kinds.values()) for kinds in card["other_domain"].values())
+    assert card["num_read"] == card["num_kept"] + left_out + sum(card["held_out"].values())

@@ -1,0 +1,214 @@
+"""The stages that make a world and a model of files of this machine: nothing is copied that is
+large, nothing is dropped without a reason, and what is wrong is one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from real_project import SHAPE, card_of, make, run_here, write_model, write_rows
+
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset
+from klearlib.evaluate.benchmarks import read_problems
+from klearlib.experiments.origins import origin
+from klearlib.experiments.publish import runs_dir
+from klearlib.experiments.real_origin import RealOrigin
+from klearlib.params import real_of
+from klearlib.policy.load import load_policy
+from klearlib.real import model as model_stage
+from klearlib.real.missing import missing_assets
+from klearlib.real.world import NOT_DRAWN, NOTHING_TO_JUDGE_BY, OTHER_DOMAIN, build
+from klearlib.run.folder import RunFolder
+from klearlib.run.stage import is_done
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(RealOrigin, "curate_workers", 1)
+    return make(tmp_path)
+
+
+def linked(folder, model, **how):
+    values = {"chat_template": None, "positions": 64, "shape": SHAPE}
+    model_stage.link_model(RunFolder(folder), {}, model=str(model), **(values | how))
+
+
+def test_a_model_is_linked_and_verified_through_its_links(project):
+    stage = origin("tiny").stages["base"]
+    folder = run_here(stage)
+    assert (folder / "model" / "model.safetensors").is_symlink()
+    assert not (folder / "model" / "config.json").is_symlink()
+    model, tokenizer = load_policy(folder / "model")
+    assert model.config.hidden_size == 16 and tokenizer.chat_template
+    assert model.config.max_position_embeddings == 512
+    assert is_done(stage, runs_dir())
+    (project / "models" / "tiny" / "model.safetensors").unlink()
+    with pytest.raises(DamagedEntry, match=r"model\.safetensors is missing"):
+        is_done(stage, runs_dir())
+
+
+def test_a_config_allows_the_budget_after_the_longest_prompt(tmp_path):
+    """Qwen3-8B-Base allows 32,768 positions, which the paper's budget alone fills."""
+    write_model(tmp_path / "tiny")
+    linked(tmp_path / "run", tmp_path / "tiny", positions=700)
+    model, _ = load_policy(tmp_path / "run" / "model")
+    assert model.config.max_position_embeddings == 700
+    own = json.loads((tmp_path / "tiny" / "config.json").read_text())
+    assert own["max_position_embeddings"] == 512, "the model's own file is not written"
+    assert card_of(tmp_path / "run")["max_positions"] == {"own": 512, "allowed": 700}
+
+
+def test_a_model_of_another_shape_or_without_template_is_refused(tmp_path):
+    write_model(tmp_path / "odd", chat_template=False, intermediate_size=48)
+    with pytest.raises(KlearError, match="intermediate_size is 48, real"):
+        linked(tmp_path / "a", tmp_path / "odd")
+    shape = SHAPE | {"intermediate_size": 48}
+    with pytest.raises(KlearError, match="has no chat template"):
+        linked(tmp_path / "b", tmp_path / "odd", shape=shape)
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for m in messages %}[{{ m.content }}]{% endfor %}")
+    linked(tmp_path / "b", tmp_path / "odd", shape=shape, chat_template=str(template))
+    _, tokenizer = load_policy(tmp_path / "b" / "model")
+    asked = tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False)
+    assert asked == "[x]"
+    assert not (tmp_path / "odd" / "chat_template.jinja").exists()
+
+
+def test_a_snapshot_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    at = tmp_path / "hub" / "models--Org--Tiny"
+    write_model(at / "snapshots" / "abc")
+    (at / "refs").mkdir()
+    (at / "refs" / "main").write_text("abc")
+    linked(tmp_path / "run", "Org/Tiny")
+    assert card_of(tmp_path / "run")["snapshot"] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("GatedRepoError", r"is gated: accept its licence .* `hf auth login` and `hf download"),
+        ("RepositoryNotFoundError", "the hub has no model Org/Tiny, or it is private"),
+        ("LocalEntryNotFoundError", "out of reach .*: connect and run `hf download Org/Tiny`"),
+        ("ConnectionError", "out of reach"),
+    ],
+)
+def test_what_keeps_a_model_away_is_one_line(tmp_path, monkeypatch, error, words):
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    def refuse(*_, **__):
+        kind = getattr(errors, error, ConnectionError)
+        raise kind.__new__(kind, "first line\nsecond")
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(MissingAsset, match=words) as caught:
+        linked(tmp_path / "run", "Org/Tiny")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_absent_folder_is_never_asked_of_the_hub(tmp_path):
+    with pytest.raises(MissingAsset, match="no model folder at"):
+        linked(tmp_path / "run", "./models/none")
+
+
+def test_worlds_hold_out_and_account_for_every_problem(project):
+    for domain, total in (("math", 20), ("code", 20)):
+        start = origin("tiny").start(domain)
+        folder = run_here(start.world)
+        train, held_out = (
+            {p.id for p in read_problems(folder / f"{name}.jsonl")}
+            for name in ("train", "validation")
+        )
+        assert len(train) == 12 and len(held_out) == 4 and not train & held_out
+        card = card_of(folder)
+        assert card["num_read"] == total
+        assert card["num_rejected"] == {NOT_DRAWN: 4}
+        for name, size in start.benchmarks.items():
+            assert len(read_problems(folder / f"{name}.jsonl")) == size == 2
+    # The same problems come again, whatever was drawn between.
+    other = RunFolder(project / "again")
+    inputs = {name: stage.folder(runs_dir()) for name, stage in start.world.inputs.items()}
+    build(other, inputs, **start.world.params)
+    assert (other.path / "train.jsonl").read_bytes() == (folder / "train.jsonl").read_bytes()
+
+
+def test_problems_that_cannot_be_judged_have_a_reason(tmp_path):
+    from klearlib.curation.tables import write_problem_table
+    from klearlib.records import Problem, TestCase
+
+    (tmp_path / "problems").mkdir()
+    problems = [Problem(str(n), f"{n}?", answer="1") for n in range(4)]
+    problems += [Problem("open", "?"), Problem("code", "?", tests=(TestCase("1", stdin=""),))]
+    write_problem_table(problems, tmp_path / "problems" / "problems.parquet")
+    inputs = {"problems": tmp_path / "problems", "benchmarks": tmp_path}
+    how = {"seed": 0, "domain": "math", "num_validation": 2, "benchmarks": [], "workers": 1}
+    how |= {"ngram_words": 9, "ngram_mode": "words"}
+    build(RunFolder(tmp_path / "world"), inputs, num_train_problems=9, **how)
+    rows = (tmp_path / "world" / "rejects.jsonl").read_text().splitlines()
+    reasons = {row["id"]: row["reason"] for row in map(json.loads, rows)}
+    assert reasons == {"open": NOTHING_TO_JUDGE_BY, "code": OTHER_DOMAIN}
+    card = card_of(tmp_path / "world")
+    assert (card["num_read"], card["num_kept"], card["num_validation"]) == (6, 2, 2)
+    with pytest.raises(KlearError, match="4 problems can be judged, 4 of them are held out"):
+        how["num_validation"] = 4
+        build(RunFolder(tmp_path / "world"), inputs, num_train_problems=9, **how)
+
+
+def test_a_benchmark_in_the_training_data_is_removed(project):
+    text = (project / "data" / "klear_math.jsonl").read_text()
+    rows = [json.loads(row) for row in text.splitlines()]
+    rows[0]["prompt"][0]["content"] = "Compute 1 times 1."  # of aime_2025
+    write_rows(project / "data" / "klear_math.jsonl", rows)
+    curated = origin("tiny").start("math").world.inputs["problems"]
+    card = card_of(run_here(curated))
+    removed = {row["stage"]: row["num_removed"] for row in card["funnel"]}
+    assert removed["overlap"] == 1 and card["num_kept"] == 19
+
+
+def test_each_domain_learns_its_own_part_of_a_mixed_data_set(project):
+    sft = origin("tiny").start("math").sft
+    selections = sft.inputs["examples"].inputs.values()
+    for stage, domain, left_out in zip(selections, ("math", "code"), (4, 4), strict=True):
+        card = card_of(run_here(stage.inputs["responses"]))["learnable"]
+        assert card["domain"] == domain and not card["held_out"]
+        assert sum(card["other_domain"]["acereason_sft"].values()) == left_out
+        assert card["num_read"] == card["num_kept"] + left_out
+
+
+def test_missing_assets_say_how_to_get_them(project):
+    assert missing_assets(real_of("tiny")) == []
+    shutil.rmtree(project / "params")
+    shutil.rmtree(project / "notebooks")
+    shutil.rmtree(project / "models")
+    shutil.rmtree(project / "data")
+    make(
+        project,
+        model="Org/Base",
+        shapes={"models/tiny": SHAPE},
+        maths_problems={"klear_math": {}},
+    )
+    (project / "data" / "ocr.jsonl").unlink()
+    found = {each.name: each for each in missing_assets(real_of("tiny"))}
+    assert set(found) == {
+        "Org/Base",
+        "nvidia/OpenCodeReasoning",
+        "Kwai-Klear/KlearReasoner-MathSub-30K",
+    }
+    assert found["Org/Base"].command == "hf download Org/Base"
+    assert found["nvidia/OpenCodeReasoning"].command == ""
+    maths = found["Kwai-Klear/KlearReasoner-MathSub-30K"]
+    assert maths.command == ("hf download Kwai-Klear/KlearReasoner-MathSub-30K --repo-type dataset")
+    assert maths.looked.startswith(str(project / "hub")) and maths.size_gb == 0.02
+
+
+def test_missing_assets_need_no_torch(project):
+    import subprocess
+    import sys
+
+    code = "import sys; import klearlib.real.missing; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
