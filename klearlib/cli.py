@@ -55,9 +55,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from klearlib.run.notebooks import describe, plan
+    from klearlib.run.notebooks import plan
+    from klearlib.run.planned import describe
+    from klearlib.run.weighing import weighed
 
-    print(describe(plan(arguments.profile, arguments.only, force=arguments.force)))
+    planned = plan(
+        arguments.profile, arguments.only, force=arguments.force, workers=arguments.workers
+    )
+    print(describe(weighed(arguments.profile, planned)))
     return 0
 
 
@@ -110,11 +115,11 @@ def _parser() -> argparse.ArgumentParser:
             "--only", nargs="+", default=[], metavar="NN", help="numbers or names of notebooks"
         )
         command.add_argument("--force", action="store_true", help="run cached notebooks as well")
+        command.add_argument(
+            "--workers", type=_count, metavar="N", help="stages at once, 0 is one per core or GPU"
+        )
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
-    run.add_argument(
-        "--workers", type=_count, metavar="N", help="stages at once, 0 is one per core or GPU"
-    )
     run.add_argument(
         "--jobs",
         type=_count,

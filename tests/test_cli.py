@@ -22,8 +22,9 @@ def project(tmp_path, monkeypatch):
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
         (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
-        world = (REPOSITORY / "params/smoke/miniature.yaml").read_bytes()
-        (tmp_path / "params" / profile / "miniature.yaml").write_bytes(world)
+        for name in ("miniature.yaml", "compute.yaml"):
+            content = (REPOSITORY / "params" / "smoke" / name).read_bytes()
+            (tmp_path / "params" / profile / name).write_bytes(content)
     (tmp_path / "notebooks").mkdir()
     cell = {"cell_type": "code", "source": parameters_cell(NOTEBOOKS["05_clipping"])}
     content = {"cells": [cell], "metadata": {"klear": {"estimate_s": {"mini": 600}}}}
@@ -36,7 +37,11 @@ def test_plan_says_what_a_run_would_do(project, capsys):
     for words in (["plan"], ["run", "--plan"]):
         assert cli.main([*words, "--profile", "mini"]) == 0
         printed = capsys.readouterr().out
-        assert printed == "05_clipping  will run  about 10 min  not run here yet\n"
+        first, costs, _, total, *assumed = printed.splitlines()
+        assert first == "05_clipping  will run  about 10 min  not run here yet"
+        assert costs.lstrip().startswith("samples 0.10 M tokens (at most 0.21 M), trains on 1.")
+        assert total.startswith("in all") and "assumption" in assumed[0]
+        assert "missing" not in printed
     assert cli.main(["plan"]) == 0
     assert "unknown" in capsys.readouterr().out
     assert not (project / "results").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
-import os
 import shutil
 import sys
 import tempfile
@@ -14,7 +13,10 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.params import profiles, root
+from klearlib.policy.memory import available_memory
+from klearlib.run.machine import INSTALL_VLLM
 from klearlib.run.notebooks import plan
+from klearlib.run.weighing import weighed
 from klearlib.verify.sandbox import active_tier
 
 SMOKE = "smoke"
@@ -30,6 +32,7 @@ NEEDED = {
     "scipy": "scipy",
     "pandas": "pandas",
     "datasets": "datasets",
+    "huggingface_hub": "huggingface_hub",
     "pyarrow": "pyarrow",
     "matplotlib": "matplotlib",
     "papermill": "papermill",
@@ -123,7 +126,7 @@ def _accelerator() -> list[Finding]:
         fix = "only needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
         findings = [Finding("CUDA", reason, fix)]
     if importlib.util.find_spec("vllm") is None:
-        fix = "only needed for fast sampling on a GPU: pip install vllm"
+        fix = f"only needed for engine: vllm: {INSTALL_VLLM}"
         findings.append(Finding("vLLM", "not installed", fix))
     else:
         findings.append(Finding("vLLM", _version("vllm")))
@@ -132,9 +135,9 @@ def _accelerator() -> list[Finding]:
 
 def _room() -> list[Finding]:
     """Memory and disk, and whether the results folder takes files."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    memory = available_memory() / 1e9
     few = "" if memory >= NEEDED_MEMORY_GB else f"smoke needs {NEEDED_MEMORY_GB:g} GB of memory"
-    findings = [Finding("memory", f"{memory:.1f} GB", few, required=True)]
+    findings = [Finding("memory", f"{memory:.1f} GB free", few, required=True)]
     try:
         project = root()
     except KlearError as error:
@@ -174,7 +177,8 @@ def _takes_files(folder: Path) -> bool:
 
 
 def _profiles() -> list[Finding]:
-    """Per profile: valid parameters, notebooks, and the models and data sets that it names."""
+    """One line a profile: whether its parameters are valid, and what keeps it from finishing on
+    this machine, in the words of ``klear plan``, or how many things do."""
     try:
         names = profiles()
     except KlearError:  # already said by _room
@@ -182,11 +186,13 @@ def _profiles() -> list[Finding]:
     findings = []
     for profile in names:
         try:
-            lacks = [lack for planned in plan(profile) for lack in planned.missing]
+            planned = weighed(profile, plan(profile))
+            lacks = [lack for each in planned for lack in each.missing]
         except KlearError as error:
             lacks = [str(error)]
         label, required = f"profile {profile}", profile == SMOKE
-        findings += [Finding(label, "not ready", lack, required) for lack in lacks]
-        if not lacks:
-            findings.append(Finding(label, "ready"))
+        fix = "".join(lacks)
+        if len(lacks) > 1:
+            fix = f"{len(lacks)} things are missing: klear plan --profile {profile} names them"
+        findings.append(Finding(label, "not ready" if lacks else "ready", fix, required))
     return findings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from klearlib.errors import ParameterError
 from klearlib.run.entry import DONE, read_progress, verify_entry
-from klearlib.run.job import Job, end, look_elsewhere, start, stop
+from klearlib.run.job import Job, end, look_elsewhere, start, stop, stop_grace_s
 from klearlib.run.preloaded import Preloaded, interrupt_later, preload, take_preloaded
 from klearlib.run.progress import Progress, StageRow
 from klearlib.run.provenance import gpu_names, num_cores
@@ -44,19 +44,20 @@ def run_stages(
     place of a worker meanwhile. Calling again after a failure, an interrupt or a kill goes on from
     the last checkpoints.
 
-    Raises ParameterError for a bad `workers`, DamagedEntry for a damaged result, StageFailed with
-    the stage, its log and its last lines. KeyboardInterrupt: the workers save their state (a second
-    one kills them), then it goes on.
+    Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry for a damaged
+    result, StageFailed with the stage, its log and its last lines. KeyboardInterrupt: the workers
+    save their state (a second one kills them), then it goes on.
     """
     if type(workers) is not int or workers < 0:
         raise ParameterError(f"workers is {workers!r}: give a whole number, 0 for one per core")
+    stop_grace_s()  # a wrong one is said now, not when something stops
     runs_dir = Path(runs_dir).absolute()
     jobs = _plan(stages, runs_dir)
     progress = progress or Progress()
     waiting = [job for job in jobs.values() if not job.finished]
     running: list[Job] = []
     devices = gpus() if waiting else []
-    num_workers = workers or len(devices) or num_cores()
+    num_workers = num_at_once(workers, len(devices))
     slots = Slots(runs_dir, num_workers, devices)
     server = first_from = None
     try:
@@ -147,6 +148,11 @@ def gpus() -> list[str]:
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
     return [str(index) for index in range(len(gpu_names()))]
+
+
+def num_at_once(workers: int, num_gpus: int) -> int:
+    """Stages at a time where `workers` were asked for, 0 for one per GPU, or per core without."""
+    return workers or num_gpus or num_cores()
 
 
 def _rows(jobs: dict[str, Job]) -> list[StageRow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -11,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from klearlib.errors import StageFailed
+from klearlib.errors import ParameterError, StageFailed
 from klearlib.run import worker
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, LOG, SPEC, read_own_json, verify_entry
 from klearlib.run.files import one_line_failures, write_json
 from klearlib.run.preloaded import CUDA, ForkedWorker, PlainWorker, Preloaded, worker_environment
 from klearlib.run.stage import Stage, is_locked
 
-STOP_GRACE_S = 60.0
+STOP_GRACE, STOP_GRACE_S = "KLEAR_STOP_GRACE_S", 60.0
+"""Environment variable, and its default: seconds that a stage has to save its state."""
 NUM_LAST_LINES = 15
 MAX_LOG_BYTES = 100_000
 
@@ -49,6 +51,21 @@ class Job:
 
     def __post_init__(self) -> None:
         self.finished = self.cached
+
+
+def stop_grace_s() -> float:
+    """Seconds between asking a stage to stop and killing it.
+
+    Raises ParameterError for a value of `STOP_GRACE` that is no number of seconds.
+    """
+    given = os.environ.get(STOP_GRACE, "")
+    try:
+        seconds = float(given or STOP_GRACE_S)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ParameterError(f"{STOP_GRACE} is {given!r}: give seconds above 0, such as 840")
+    return seconds
 
 
 def look_elsewhere(job: Job) -> None:
@@ -139,10 +156,11 @@ def _last_lines(log: Path, start: int) -> list[str]:
 
 
 def stop(running: list[Job]) -> None:
-    """Ask the workers to save their state and end; kill those that do not, and all they started."""
+    """Ask the workers to save their state and end; after `stop_grace_s` kill those that have not,
+    and all they started."""
     for job in running:
         job.process.terminate()
-    deadline = time.monotonic() + STOP_GRACE_S
+    deadline = time.monotonic() + stop_grace_s()
     try:
         for job in running:
             with contextlib.suppress(subprocess.TimeoutExpired):

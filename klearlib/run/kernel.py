@@ -19,13 +19,14 @@ from typing import TextIO
 
 import klearlib
 from klearlib.run import kernel_process
-from klearlib.run.job import STOP_GRACE_S
+from klearlib.run.job import stop_grace_s
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.worker import PARENT
 
-# Jupyter sends SIGTERM after half of it, SIGKILL after all. An interrupted cell waits for its
-# workers first; where all cells are done, a kernel that does not end has nothing to lose.
-STOPPING_S, IDLE_S = 2.5 * STOP_GRACE_S, 10.0
+# Of its workers' time that a kernel has to end, and seconds where all cells are done and it has
+# nothing to lose. Jupyter sends SIGTERM after half, SIGKILL after all; an interrupted cell waits
+# for its workers first.
+STOPPING_SHARE, IDLE_S = 2.5, 10.0
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -194,7 +195,7 @@ def library_path() -> dict[str, str]:
 def _give_time(managers: list) -> None:
     """Let the kernels' cells end in their own time."""
     for manager in managers:
-        manager.shutdown_wait_time = STOPPING_S
+        manager.shutdown_wait_time = STOPPING_SHARE * stop_grace_s()
 
 
 def _kill(managers: list) -> None:

@@ -11,7 +11,6 @@ import dataclasses
 import fcntl
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
@@ -27,6 +26,7 @@ from klearlib.params import (
 from klearlib.params.checking import did_you_mean
 from klearlib.run.fanout import gpus
 from klearlib.run.files import one_line_failures
+from klearlib.run.job import stop_grace_s
 from klearlib.run.notebook_cache import (
     LOG,
     digests,
@@ -36,38 +36,14 @@ from klearlib.run.notebook_cache import (
     seconds_last_time,
     why_not_cached,
 )
+from klearlib.run.planned import CACHED, WILL_RUN, PlannedNotebook, counted, describe, resuming
 from klearlib.run.preloaded import worker_environment
 from klearlib.run.progress import rough
 from klearlib.run.provenance import num_cores
 from klearlib.run.reporting import rebuild, report_follows
 from klearlib.run.shared_server import shared_server
 from klearlib.run.side_by_side import Stops, Task, run_side_by_side
-
-CACHED, WILL_RUN = "cached", "will run"
-
-
-@dataclass(frozen=True)
-class PlannedNotebook:
-    """One notebook of a profile, checked, with what a run would do to it.
-
-    state: "cached" or "will run"; why: the reason to run, "" where cached; estimate_s: seconds by
-    the notebook's own word for this profile or else by the last run, None where unknown; missing:
-    one line per absent model or data set; values: what papermill injects; digests: what the results
-    follow from.
-    """
-
-    notebook: str
-    state: str
-    why: str
-    estimate_s: float | None
-    missing: tuple[str, ...]
-    values: dict
-    digests: dict[str, str]
-
-    @property
-    def number(self) -> str:
-        """The number in the notebook's name ("05")."""
-        return self.notebook.partition("_")[0]
+from klearlib.run.weighing import weighed
 
 
 def results_dir(profile: str) -> Path:
@@ -98,21 +74,6 @@ def plan(
     ]
 
 
-def describe(planned: Sequence[PlannedNotebook]) -> str:
-    """The plan as a table for the terminal; a missing asset has a line of its own.
-
-    >>> print(describe([PlannedNotebook("05_clipping", "will run", "forced", 90.0, (), {}, {})]))
-    05_clipping  will run  about 2 min  forced
-    """
-    width = max((len(each.notebook) for each in planned), default=0)
-    lines = []
-    for each in planned:
-        cost = "" if each.state == CACHED else rough(each.estimate_s)
-        line = f"{each.notebook:<{width}}  {each.state:<8}  {cost:<11}  {each.why}"
-        lines += [line.rstrip(), *(f"{'':<{width}}  missing: {line}" for line in each.missing)]
-    return "\n".join(lines)
-
-
 def run(
     profile: str,
     only: Sequence[str] = (),
@@ -133,20 +94,21 @@ def run(
     that run at once are limited over all of them, by `workers`.
 
     Raises:
-        ParameterError: as `plan`.
-        MissingAsset: a notebook that has to run lacks a model or data set.
+        ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
+        MissingAsset: what has to run cannot finish here; see `weighing.weighed`.
         KlearError: another run works on this profile.
     """
-    planned = plan(profile, only, force=force, workers=workers)
+    stop_grace_s()
+    planned = weighed(profile, plan(profile, only, force=force, workers=workers))
     print(describe(planned), flush=True)
     todo = [each for each in planned if each.state == WILL_RUN]
     missing = [line for each in todo for line in each.missing]
     if missing:
-        raise MissingAsset("; ".join(missing))
+        raise MissingAsset("\n  ".join(counted(missing)))
     results = results_dir(profile)
     if not todo:
         return rebuild(results)
-    resume = _command(profile, only, keep_going, workers, jobs)
+    resume = resuming(profile, only, keep_going, workers, jobs)
     tasks = [_task(profile, each, force, workers, resume) for each in todo]
     with _locked(profile), Stops() as stops:
         rebuild(results)
@@ -264,18 +226,6 @@ def _chosen(profile: str, only: Sequence[str]) -> list[str]:
         raise ParameterError(f"profile {profile!r} has no notebook {unknown[0]!r}; {hint}")
     chosen = {by_word[word] for word in only}
     return [name for name in names if name in chosen]
-
-
-def _command(
-    profile: str, only: Sequence[str], keep_going: bool, workers: int | None, jobs: int
-) -> str:
-    """The command that goes on where this run stops; never --force, which would start over."""
-    words = ["klear run --profile", profile]
-    words += ["--only", *only] if only else []
-    words += ["--keep-going"] if keep_going else []
-    words += ["--workers", str(workers)] if workers is not None else []
-    words += ["--jobs", str(jobs)] if jobs else []
-    return " ".join(words)
 
 
 def _relative(path: Path) -> str:

@@ -273,7 +273,7 @@ def test_killed_caller_leaves_no_process(tmp_path, number, worker_is):
 
 
 def test_worker_that_does_not_stop_is_killed_with_its_children(tmp_path, monkeypatch):
-    monkeypatch.setattr(job, "STOP_GRACE_S", 0.5)
+    monkeypatch.setenv("KLEAR_STOP_GRACE_S", "0.5")
     file = tmp_path / "pids"
 
     def interrupt(stage):
@@ -286,6 +286,17 @@ def test_worker_that_does_not_stop_is_killed_with_its_children(tmp_path, monkeyp
     pids = [int(pid) for pid in file.read_text().split()]
     assert wait_until(lambda: not any(alive(pid) for pid in pids), 5.0)
     assert is_done(stages[0], tmp_path)
+
+
+def test_the_time_to_stop_is_that_of_the_environment(tmp_path, monkeypatch):
+    assert job.stop_grace_s() == 60.0
+    monkeypatch.setenv("KLEAR_STOP_GRACE_S", "840")
+    assert job.stop_grace_s() == 840.0
+    for wrong in ("soon", "0", "-1", "inf", "nan"):
+        monkeypatch.setenv("KLEAR_STOP_GRACE_S", wrong)
+        with pytest.raises(ParameterError, match=f"KLEAR_STOP_GRACE_S is '{wrong}': give seconds"):
+            _run([_walk(0, 1)], tmp_path)
+    assert not (tmp_path / "walk").exists()  # said before anything starts
 
 
 def test_children_of_a_killed_worker_die(tmp_path, worker_is):

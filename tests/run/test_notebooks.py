@@ -176,7 +176,7 @@ print(code, {heavy} & set(sys.modules))"""
     ("text", "message"),
     [
         ("num_step: 3", "05_clipping: unknown parameter 'num_step'; did you mean 'num_steps'?"),
-        ("learning_rate: 1e-4", "write 1.0e-4"),
+        ("learning_rates: [1e-4]", "write 1.0e-4"),
     ],
 )
 def test_a_wrong_parameter_stops_before_any_kernel(project, reports, text, message):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tiny_world import TINY_MODEL, TINY_WORLD
 import klearlib
 from klearlib.errors import StageFailed
 from klearlib.experiments import running
+from klearlib.policy.compute import local_compute
 from klearlib.run import fanout, fork_server, preloaded, shared_server
 from klearlib.run.fanout import run_stages
 from klearlib.run.folder import RunFolder, read_metrics
@@ -68,6 +70,7 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch, is_shared, request):
     """Weights, metrics and whatever else a process could hand to a stage without being asked."""
     world = Stage("world", "klearlib.miniature.world:build", TINY_WORLD)
     base = {"seed": 0, "num_steps": 4, "batch_size": 8, "learning_rate": 6e-3, **TINY_MODEL}
+    base["compute"] = asdict(local_compute())
     stages = [
         Stage("base", "klearlib.miniature.base:pretrain", base, {"world": world}),
         Stage("seen", "toy_stages:surroundings", {}),
