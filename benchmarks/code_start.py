@@ -11,6 +11,7 @@ benchmarks/results/code_start_<profile>.csv.
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,10 @@ import torch
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.experiments.publish import runs_dir
 from klearlib.miniature.stages import code_start_stages
-from klearlib.params import RLOptions, code_miniature
+from klearlib.params import RLOptions, code_miniature, compute_of
+from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import SamplingSettings, sample_groups
+from klearlib.policy.sampling import sample_groups
 from klearlib.report.tables import write_table
 from klearlib.run.fanout import run_stages
 from klearlib.verify.groups import judge_responses
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--responses", type=int, default=4)
     arguments = parser.parse_args()
     world, limits = code_miniature(arguments.profile), RLOptions()
-    stages = code_start_stages(world)
+    stages = code_start_stages(world, compute=asdict(compute_of(arguments.profile)))
     run_stages([stages["sft"], stages["teacher"]], runs_dir=runs_dir())
     torch.set_num_threads(1)
     table = pd.DataFrame(

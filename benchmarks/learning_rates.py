@@ -11,13 +11,13 @@ correct, the largest gradient norm and the share of tokens outside the clip rang
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 
 import pandas as pd
 
 from klearlib.experiments import clipping, curves
 from klearlib.experiments.publish import runs_dir
+from klearlib.experiments.running import finished
 from klearlib.params import check, load_profile
 from klearlib.report.style import series_style
 from klearlib.report.tables import write_table
@@ -33,20 +33,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="RL steps (default: the profile's)")
     arguments = parser.parse_args()
     values = load_profile(arguments.profile, "05_clipping")
+    values |= {"learning_rates": arguments.rates, "seeds": arguments.seeds}
     if arguments.steps is not None:
         values["num_steps"] = arguments.steps
     params = check("05_clipping", values)
-    sweep = {
-        rate: dataclasses.replace(params, learning_rate=rate, seeds=arguments.seeds)
-        for rate in arguments.rates
-    }
-    stages = [stage for one in sweep.values() for stage in clipping.arms(one).values()]
-    run_stages(stages, runs_dir=runs_dir(), workers=params.workers)
+    stages = clipping.grid(params)
+    run_stages(list(stages.values()), runs_dir=runs_dir(), workers=params.workers)
     rows = [
         {"learning_rate": f"{rate:g}", "rule": series_style(rule).label, "seed": seed}
         | measures({(rule, seed): folder})
-        for rate, one in sweep.items()
-        for (rule, seed), folder in clipping.finished_runs(one).items()
+        for (rule, rate, seed), folder in finished(stages).items()
     ]
     table = pd.DataFrame(rows)
     name = f"learning_rates_{arguments.profile}"

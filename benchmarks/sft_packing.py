@@ -3,13 +3,15 @@
     .venv/bin/python benchmarks/sft_packing.py --repeats 5
 
 Forward and backward pass of whole batches, without the optimiser: padded to the longest (one
-batch), padded in micro-batches of like lengths, and packed into rows as long as the longest
-example, all under the same budget of tokens but for the first. The layouts take turns and the
-medians of the rounds are compared: tokens are those of prompt and response, never padding, and
-ratio is to the first layout. On a CPU seconds are those of the process, one thread, so that other
-work on the machine counts little; on a GPU they are those of the clock. Lengths are those of mini's
-chains of thought, and a long tail as long chains have it. The last columns are the largest relative
-differences of loss and gradient from the first layout. Writes benchmarks/results/sft_packing.csv.
+batch), padded in micro-batches of like lengths, packed into rows as long as the longest example,
+and as one line of tokens (`klearlib.policy.token_line`), which is what training does with sdpa
+attention and no packing; all under the same budget of tokens but for the first. The layouts take
+turns and the medians of the rounds are compared: tokens are those of prompt and response, never
+padding (that of one line is in its attention alone), and ratio is to the first layout. On a CPU
+seconds are those of the process, one thread, so that other work on the machine counts little; on a
+GPU they are those of the clock. Lengths are those of mini's chains of thought, and a long tail as
+long chains have it. The last columns are the largest relative differences of loss and gradient from
+the first layout. Writes benchmarks/results/sft_packing.csv.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from klearlib.params import miniature
 from klearlib.policy.load import default_device
+from klearlib.policy.passes import Passes
 from klearlib.report.tables import write_table
 from klearlib.sft.batches import Example
-from klearlib.sft.fit import BatchSums, add_gradients
+from klearlib.sft.gradients import BatchSums, add_gradients
 
 PAD = 0
 # Median and spread of the logarithm of a response's length, and the longest that is drawn.
@@ -82,9 +85,10 @@ def compare(
     """One row for each layout."""
     budget, widest = arguments.micro_batch_tokens, NUM_PROMPT + longest
     layouts = {
-        "padded, one batch": (None, None),
-        "padded, micro-batches": (None, budget),
-        "packed": (widest, budget),
+        "padded, one batch": Passes(None, "fp32"),
+        "padded, micro-batches": Passes(budget, "fp32"),
+        "packed": Passes(budget, "fp32", pack_tokens=widest),
+        "one line": Passes(budget, "fp32", one_line=True),
     }
     seconds: dict[str, list[float]] = {layout: [] for layout in layouts}
     held: dict[str, int] = dict.fromkeys(layouts, 0)
@@ -97,8 +101,8 @@ def compare(
             for _ in range(arguments.batch_size)
         ]
         first = None
-        for layout, (pack_tokens, micro_batch_tokens) in layouts.items():
-            sums, gradient, taken = one_batch(model, batch, pack_tokens, micro_batch_tokens)
+        for layout, passes in layouts.items():
+            sums, gradient, taken = one_batch(model, batch, passes)
             first = first or (sums.loss, gradient)
             if round_number < 0:
                 continue
@@ -134,9 +138,7 @@ def draw_example(
     return Example(ids=ids, num_prompt=NUM_PROMPT)
 
 
-def one_batch(
-    model, batch: list[Example], pack_tokens: int | None, micro_batch_tokens: int | None
-) -> tuple[BatchSums, torch.Tensor, float]:
+def one_batch(model, batch: list[Example], passes: Passes) -> tuple[BatchSums, torch.Tensor, float]:
     """Sums, gradient and seconds of one batch."""
     model.zero_grad(set_to_none=True)
     on_gpu = model.device.type == "cuda"
@@ -147,8 +149,7 @@ def one_batch(
         batch,
         normalizer="sequence",
         pad_id=PAD,
-        pack_tokens=pack_tokens,
-        micro_batch_tokens=micro_batch_tokens,
+        passes=passes,
     )
     if on_gpu:
         torch.cuda.synchronize()

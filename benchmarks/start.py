@@ -21,9 +21,11 @@ from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.scores import avg_at_n
 from klearlib.experiments.publish import runs_dir
 from klearlib.miniature.stages import start_stages
-from klearlib.params import RLOptions, miniature
+from klearlib.params import RLOptions, compute_of, miniature
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import SamplingSettings
 from klearlib.report.tables import write_table
 from klearlib.run.fanout import run_stages
 
@@ -43,17 +45,24 @@ def main() -> None:
         worlds.append(
             dataclasses.replace(world, slip_share=share, slip_rate=rate, step_noise=noise)
         )
-    run_stages([start_stages(world)["sft"] for world in worlds], runs_dir=runs_dir())
+    compute = dataclasses.asdict(compute_of(arguments.profile))
+    stages = [start_stages(world, compute=compute) for world in worlds]
+    run_stages([made["sft"] for made in stages], runs_dir=runs_dir())
     torch.set_num_threads(1)
-    table = pd.DataFrame([measures(world, arguments.responses) for world in worlds])
+    table = pd.DataFrame(
+        [
+            measures(world, made, arguments.responses)
+            for world, made in zip(worlds, stages, strict=True)
+        ]
+    )
     name = f"start_{arguments.profile}"
     write_table(table, Path(__file__).parent / "results", name, digits={"step_noise": 2})
     print(table.to_string(index=False))
 
 
-def measures(world, num_responses: int) -> dict:
-    stages = start_stages(world)
+def measures(world, stages, num_responses: int) -> dict:
     model, tokenizer = load_policy(stages["sft"].folder(runs_dir()) / "model", device="cpu")
+    engine = TransformersEngine(model, tokenizer, local_compute())
     problems = read_problems(stages["world"].folder(runs_dir()) / "validation.jsonl")
     row = {name: getattr(world, name) for name in ("slip_share", "slip_rate", "step_noise")}
     row["parameters"] = sum(p.numel() for p in model.parameters())
@@ -63,8 +72,7 @@ def measures(world, num_responses: int) -> dict:
             temperature=temperature, top_p=top_p, top_k=0, max_tokens=world.max_new_tokens, seed=0
         )
         record = evaluate(
-            model,
-            tokenizer,
+            engine,
             problems,
             benchmark="validation",
             num_responses=num_responses,

@@ -206,7 +206,8 @@ class TokenBatch:
     ``input_ids[:, t + 1]``, so they are one column shorter than `input_ids`.
 
     input_ids [N, T+1] long, loss_mask [N, T] bool (True on response tokens), logp_old [N, T],
-    advantages [N], is_correct [N] bool.
+    advantages [N], is_correct [N] bool, correction [N, T] or None: a constant factor of each
+    token's policy gradient, None for 1.
     """
 
     input_ids: torch.Tensor
@@ -214,6 +215,7 @@ class TokenBatch:
     logp_old: torch.Tensor
     advantages: torch.Tensor
     is_correct: torch.Tensor
+    correction: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

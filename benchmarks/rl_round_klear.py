@@ -1,0 +1,204 @@
+"""klear's side of benchmarks/rl_round.py: rounds as `klearlib.rl.train` runs them, without
+verification; and a recorded round of TRL computed again. Seconds are those of the process."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from pathlib import Path
+
+import torch
+from peers import answer, next_task
+
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import TransformersEngine
+from klearlib.policy.load import load_policy
+from klearlib.policy.passes import Passes, plan_passes
+from klearlib.records import Group, Problem, Verdict
+from klearlib.rl.coefficients import ppo_clip
+from klearlib.rl.mismatch import Mismatch
+from klearlib.rl.rollouts import Row, form_batch
+from klearlib.rl.settings import RLSettings
+from klearlib.rl.step import train_on
+from klearlib.rl.update import UpdateSums, trainer_logprobs, update
+
+RULE = ppo_clip(eps_low=0.2, eps_high=0.2)
+VERDICT = Verdict(correct=False, reason="wrong")
+
+
+def main(folder: Path, precision: str, shape: dict) -> None:
+    torch.set_num_threads(1)
+    compute = local_compute(precision)
+    settings = rl_settings(shape)
+    model, tokenizer = load_policy(folder)
+    problems = [Problem(id=str(i), prompt=x, answer="") for i, x in enumerate(shape["prompts"])]
+    optimizer = new_optimizer(model, settings)
+    engine = TransformersEngine(model, tokenizer, compute)
+    passes = plan_passes(model, compute)
+    step = 0
+    while (task := next_task()) is not None:
+        if "record" in task:
+            record = torch.load(task["record"])
+            answer(**differences(copy.deepcopy(model), record, settings, passes))
+            continue
+        step += 1
+        began = time.process_time()
+        responses = engine.sample_groups(
+            problems,
+            group_size=settings.group_size,
+            settings=SamplingSettings(
+                temperature=1.0, top_p=1.0, top_k=0, max_tokens=settings.max_new_tokens, seed=step
+            ),
+        )
+        sampled = time.process_time()
+        groups = [
+            Group(
+                problem,
+                tuple(group),
+                (VERDICT,) * len(group),
+                tuple(float(sum(response.token_ids) % 7) for response in group),
+            )
+            for problem, group in zip(problems, responses, strict=True)
+        ]
+        train_on(
+            form_batch(groups, settings),
+            model,
+            optimizer,
+            rule=RULE,
+            settings=settings,
+            passes=passes,
+            pad_id=tokenizer.pad_token_id,
+            step=step,
+        )
+        ended = time.process_time()
+        answer(
+            sampling=sampled - began,
+            old_logp=0.0,
+            training=ended - sampled,
+            round=ended - began,
+            tokens=sum(len(response.token_ids) for group in responses for response in group),
+        )
+
+
+def rl_settings(shape: dict) -> RLSettings:
+    """Those under which klear computes what TRL's defaults compute."""
+    return RLSettings(
+        num_steps=1,
+        num_problems=shape["problems"],
+        group_size=shape["group_size"],
+        mini_batch_problems=shape["problems"] // shape["updates"],
+        learning_rate=shape["learning_rate"],
+        alpha=0.0,
+        max_new_tokens=shape["max_tokens"],
+        eval_every=1,
+        eval_responses=1,
+        validation_responses=1,
+        benchmarks={},
+        num_validation=1,
+        temperature=1.0,
+        normalizer="token",
+        loss_denominator="mini_batch",
+        lm_normalizer="mini_batch",
+        group_std="unbiased",
+        group_epsilon=1e-4,
+        zero_advantage_filter="off",
+        positives="verdict",
+        drop_truncated=False,
+        format_scores="penalty",
+        format_penalty=0.0,
+        code_reward="soft",
+        code_scores="pass_rate",
+        max_tests=None,
+        test_timeout_s=1.0,
+        test_memory_mb=1,
+        logp_old="sampler",
+        sampler_correction=None,
+        log_ratio_clamp=None,
+        warmup_steps=0,
+        weight_decay=0.0,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        max_grad_norm=shape["max_grad_norm"],
+        checkpoint_every=1,
+    )
+
+
+def new_optimizer(model, settings: RLSettings) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+
+
+def differences(model, record: dict, settings: RLSettings, passes: Passes) -> dict[str, float]:
+    """How far klear's updates on TRL's recorded round are from TRL's, see benchmarks/rl_round.py.
+
+    RuntimeError if a token left the clip range: there klear's surrogate has another value.
+    """
+    before, after = record["weights"]
+    model.load_state_dict(before)
+    optimizer = new_optimizer(model, settings)
+    parts = [peer_rows(batch) for batch in record["batches"]]
+    shared = {"temperature": 1.0, "passes": passes, "pad_id": 0}
+    logp = [
+        abs(found - old)
+        for rows in parts
+        for row, renewed in zip(rows, trainer_logprobs(model, rows, **shared), strict=True)
+        for old, found in zip(row.logp_old, renewed.logp_old, strict=True)
+    ]
+    losses, norms = [], []
+    for rows, loss, norm in zip(parts, record["losses"], record["grad_norms"], strict=True):
+        sums = UpdateSums(Mismatch(max_tokens=settings.max_new_tokens))
+        update(
+            model,
+            optimizer,
+            rows,
+            sums,
+            rule=RULE,
+            alpha=0.0,
+            normalizer=settings.normalizer,
+            loss_denominator=settings.loss_denominator,
+            lm_normalizer=settings.lm_normalizer,
+            log_ratio_clamp=None,
+            max_grad_norm=settings.max_grad_norm,
+            first_of_step=False,
+            **shared,
+        )
+        if sum(sums.corner_tokens.values()):
+            raise RuntimeError(f"tokens left the clip range: {sums.corner_tokens}")
+        losses.append(abs(sums.policy_loss - loss))
+        norms.append(abs(sums.grad_norms[0] / norm - 1))
+    found, expected = (
+        torch.cat([(state[name] - before[name]).flatten() for name in sorted(before)])
+        for state in (model.state_dict(), after)
+    )
+    return {
+        "loss": max(losses),
+        "norm": max(norms),
+        "step": float((found - expected).norm() / expected.norm()),
+        "logp": max(logp),
+    }
+
+
+def peer_rows(batch: dict) -> list[Row]:
+    """The rollouts of one of TRL's mini-batches."""
+    rows = []
+    for index, advantage in enumerate(batch["advantages"].tolist()):
+        prompt, response = (
+            batch[f"{part}_ids"][index][batch[f"{part}_mask"][index].bool()].tolist()
+            for part in ("prompt", "completion")
+        )
+        old = batch["old_per_token_logps"][index][batch["completion_mask"][index].bool()]
+        rows.append(
+            Row(tuple(prompt + response), len(prompt), tuple(old.tolist()), advantage, False)
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], next_task())

@@ -1,0 +1,56 @@
+"""`token_logprobs` on CUDA: values and gradients of a CPU, and the memory of a long row."""
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from klearlib.policy.load import autocast
+from klearlib.policy.logprobs import token_logprobs
+
+pytestmark = pytest.mark.gpu
+
+
+def values_and_gradient(model, ids, precision):
+    model.zero_grad()
+    ids = ids.to(model.device)
+    with autocast(model.device, precision):
+        logp, entropy = token_logprobs(model, ids, chunk_size=64)
+    logp.mean().backward()
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
+    return logp.detach().cpu(), entropy.cpu(), gradient
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("fp32", 1e-4), ("bf16", 0.1)])
+def test_values_and_gradients_are_those_of_a_cpu(new_policy, precision, apart):
+    ids = torch.randint(0, 250, (5, 60), generator=torch.Generator().manual_seed(0))
+    expected = values_and_gradient(new_policy(0), ids, "fp32")
+    found = values_and_gradient(new_policy(0).to("cuda"), ids, precision)
+    for value, other in zip(found, expected, strict=True):
+        assert float((value - other).norm() / other.norm()) < apart
+        assert value.dtype == torch.float32
+
+
+def test_a_long_row_never_holds_the_logits_of_all_its_tokens():
+    """8,192 tokens x 151,936 words are 5 GB in float32, and 10 with their gradient."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=151_936,
+        hidden_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        intermediate_size=128,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+    )
+    model = Qwen3ForCausalLM(config).to("cuda")
+    ids = torch.randint(0, 151_936, (1, 8192), device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    with autocast("cuda", "bf16"):
+        logp, _ = token_logprobs(model, ids, chunk_size=512)
+    logp.sum().backward()
+    extra = torch.cuda.max_memory_allocated() - before
+    dense = 2 * 4 * 8191 * 151_936
+    assert extra < dense / 5

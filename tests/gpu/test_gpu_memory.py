@@ -1,0 +1,119 @@
+"""Where a GPU's memory runs out, the parts are halved, and the update is the same."""
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from klearlib.errors import KlearError
+from klearlib.policy.compute import local_compute
+from klearlib.policy.memory import choose_micro_batch_tokens, free_memory
+from klearlib.policy.passes import plan_passes
+from klearlib.sft.batches import Example
+from klearlib.sft.gradients import add_gradients
+
+pytestmark = pytest.mark.gpu
+
+NUM_TOKENS = 512
+
+
+@pytest.fixture
+def policy():
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=2048,
+        hidden_size=256,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=1024,
+        max_position_embeddings=NUM_TOKENS,
+        tie_word_embeddings=True,
+    )
+    return Qwen3ForCausalLM(config).to("cuda").train()
+
+
+@pytest.fixture(autouse=True)
+def all_memory_at_the_end():
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+
+
+def leave_free(num_bytes: int) -> None:
+    """No more than this for torch beside what it holds."""
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    fraction = (torch.cuda.memory_reserved() + num_bytes) / total
+    torch.cuda.set_per_process_memory_fraction(fraction)
+
+
+def examples(count: int) -> list[Example]:
+    draws = torch.Generator().manual_seed(0)
+    rows = torch.randint(0, 2048, (count, NUM_TOKENS), generator=draws).tolist()
+    return [Example(tuple(row), num_prompt=8) for row in rows]
+
+
+def gradient(policy, passes, count: int) -> torch.Tensor:
+    """Of one batch, on the CPU."""
+    batch = examples(count)
+
+    def attempt() -> None:
+        policy.zero_grad(set_to_none=True)
+        add_gradients(policy, batch, normalizer="token", pad_id=0, passes=passes)
+
+    passes.fitting(attempt, row_tokens=[len(example.ids) for example in batch])
+    found = torch.cat([p.grad.flatten() for p in policy.parameters()]).cpu()
+    policy.zero_grad(set_to_none=True)
+    return found
+
+
+def peak_of(policy, count: int) -> int:
+    """Bytes that one pass over `count` rows takes beside the weights."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    passes = plan_passes(policy, local_compute(micro_batch_tokens=count * NUM_TOKENS))
+    gradient(policy, passes, count)
+    assert passes.num_halvings == 0
+    return torch.cuda.max_memory_allocated() - before
+
+
+def test_a_pass_that_does_not_fit_is_halved_and_gives_the_same_gradient(policy):
+    whole = plan_passes(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS))
+    expected = gradient(policy, whole, 32)
+    # Room for 8 rows and a half more, not for 16.
+    leave_free(int(1.5 * peak_of(policy, 8)))
+    passes = plan_passes(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS))
+    found = gradient(policy, passes, 32)
+    assert passes.num_halvings >= 1 and passes.micro_batch_tokens < 32 * NUM_TOKENS
+    assert float((found - expected).norm() / expected.norm()) < 1e-4
+    halvings = passes.num_halvings
+    gradient(policy, passes, 32)
+    assert passes.num_halvings == halvings, "it stays as small as it had to become"
+
+
+def test_what_is_chosen_from_the_memory_fits(policy):
+    for num_bytes in (2**29, 2**31):
+        leave_free(num_bytes)
+        compute = local_compute(micro_batch_tokens=0)
+        tokens = choose_micro_batch_tokens(policy, compute=compute, free_bytes=num_bytes)
+        passes = plan_passes(policy, local_compute(micro_batch_tokens=tokens))
+        gradient(policy, passes, max(2, 2 * tokens // NUM_TOKENS))
+        assert passes.num_halvings == 0
+
+
+def test_free_memory_is_that_of_the_card(policy):
+    device = torch.device("cuda", 0)
+    before = free_memory(device)
+    held = torch.empty(2**28, dtype=torch.uint8, device=device)
+    assert before - free_memory(device) == pytest.approx(2**28, rel=0.1)
+    del held
+    assert free_memory(device) == pytest.approx(before, rel=0.01)
+
+
+def test_a_single_row_that_does_not_fit_is_one_line(policy):
+    passes = plan_passes(policy, local_compute(micro_batch_tokens=4 * NUM_TOKENS))
+    leave_free(2**20)
+    with pytest.raises(KlearError, match=r"out of memory .* gradient_checkpointing") as caught:
+        gradient(policy, passes, 4)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,78 @@
+"""Sampling on CUDA: the tokens of a CPU where nothing is drawn, and log-probabilities that hold."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from klearlib.evaluate.benchmarks import read_problems
+from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.engines import open_engine
+from klearlib.policy.load import load_policy
+from klearlib.policy.logprobs import token_logprobs
+from klearlib.policy.sampling import sample_groups
+
+pytestmark = pytest.mark.gpu
+
+DRAWN = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_tokens=40, seed=3)
+GREEDY = SamplingSettings(temperature=0.0, top_p=1.0, top_k=0, max_tokens=40, seed=3)
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_stages):
+    """The tiny SFT checkpoint on both devices: ``cpu`` and ``cuda`` models, ``tokenizer``."""
+    path = tiny_stages.sft / "model"
+    cpu, tokenizer = load_policy(path, device="cpu")
+    return SimpleNamespace(cpu=cpu, cuda=load_policy(path, device="cuda")[0], tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def problems(tiny_stages):
+    return read_problems(tiny_stages.world / "math_a.jsonl", expected_size=30)
+
+
+def test_greedy_tokens_are_those_of_a_cpu(trained, problems):
+    found, expected = (
+        sample_groups(model, trained.tokenizer, problems, group_size=1, settings=GREEDY)
+        for model in (trained.cuda, trained.cpu)
+    )
+    same = [a[0].token_ids == b[0].token_ids for a, b in zip(found, expected, strict=True)]
+    # Two words may tie to the last digits: then rounding decides.
+    assert sum(same) >= len(same) - 1
+    for group, other, is_same in zip(found, expected, same, strict=True):
+        if is_same:
+            assert group[0].logp == pytest.approx(other[0].logp, abs=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("fp32", 1e-3), ("bf16", 0.3)])
+def test_log_probabilities_are_the_trainers(trained, problems, precision, apart):
+    groups = sample_groups(
+        trained.cuda,
+        trained.tokenizer,
+        problems,
+        group_size=4,
+        settings=DRAWN,
+        precision=precision,
+        batch_rows=32,
+    )
+    lengths = {len(response.token_ids) for group in groups for response in group}
+    assert len(lengths) > 3, "the test needs responses that leave the batch at different times"
+    differences = []
+    for response in (response for group in groups for response in group):
+        ids = torch.tensor([response.prompt_ids + response.token_ids], device="cuda")
+        with torch.no_grad():
+            logp, _ = token_logprobs(trained.cuda, ids, chunk_size=64, with_entropy=False)
+        own = logp[0, len(response.prompt_ids) - 1 :].cpu()
+        differences.append((own - torch.tensor(response.logp)).abs())
+    assert float(torch.cat(differences).max()) < apart
+    assert float(torch.cat(differences).mean()) < apart / 10
+
+
+def test_a_seed_draws_the_same_and_another_seed_others(tiny_stages, problems):
+    with open_engine(tiny_stages.sft / "model", compute=local_compute("bf16")) as engine:
+        draws = [
+            engine.sample_groups(problems, group_size=4, settings=settings)
+            for settings in (DRAWN, DRAWN, SamplingSettings(**DRAWN.record() | {"seed": 4}))
+        ]
+    assert draws[0] == draws[1] != draws[2]
