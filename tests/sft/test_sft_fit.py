@@ -17,6 +17,7 @@ from sft_runs import (
 
 from klearlib.errors import KlearError, ParameterError, Stopped
 from klearlib.policy.forward import response_logprobs
+from klearlib.policy.fused_norm import fused_norms
 from klearlib.policy.load import load_policy
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.run.entry import CHECKPOINT
@@ -105,10 +106,11 @@ def test_unpacked_training_is_the_plain_loop_bit_for_bit(
         ids = pad_rows([row.ids for row in batch], pad_id=tiny_tokenizer.pad_token_id)
         lengths = [len(row.ids) for row in batch]
         mask = token_mask([row.num_prompt for row in batch], lengths, ids.shape[1])
-        logp, _ = token_logprobs(policy, ids, chunk_size=8192, mask=mask)
-        loss = sft_loss(logp, mask, normalizer=normalizer)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        with fused_norms(policy):
+            logp, _ = token_logprobs(policy, ids, chunk_size=8192, mask=mask)
+            loss = sft_loss(logp, mask, normalizer=normalizer)
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())

@@ -200,7 +200,7 @@ def test_gradient_checkpointing_changes_nothing(new_policy, layout):
     loss, expected, _ = gradient(policy, normalizer="sequence", layout=layout)
     policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     calls = []
-    policy.model.layers[0].input_layernorm.register_forward_pre_hook(lambda *_: calls.append(1))
+    policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     again, found, sums = gradient(policy, normalizer="sequence", layout=layout)
     assert len(calls) == 2 * sums.num_micro_batches, "each layer is computed a second time"
     assert again == loss and torch.equal(found, expected)
