@@ -26,11 +26,13 @@ from klearlib.rl.update import UpdateSums, trainer_logprobs, update
 
 RULE = ppo_clip(eps_low=0.2, eps_high=0.2)
 VERDICT = Verdict(correct=False, reason="wrong")
+# Passes of 32 rollouts of 88 tokens: larger ones leave the cache of a core.
+COMPUTE = {"micro_batch_tokens": 2816}
 
 
 def main(folder: Path, precision: str, shape: dict) -> None:
     torch.set_num_threads(1)
-    compute = local_compute(precision)
+    compute = local_compute(precision, **COMPUTE)
     settings = rl_settings(shape)
     model, tokenizer = load_policy(folder)
     problems = [Problem(id=str(i), prompt=x, answer="") for i, x in enumerate(shape["prompts"])]
