@@ -45,12 +45,13 @@ def rate_table(params: ClippingParams) -> pd.DataFrame:
 def why_not_chosen(params: ClippingParams) -> str:
     """Why rules cannot be compared yet: what the choice of their learning rates waits for; "" where
     every rule has one."""
-    waiting = [rule for rule in params.rules if rule not in chosen_rates(params)]
+    chosen = chosen_rates(params)
+    waiting = [rule for rule in params.rules if rule not in chosen]
     if not waiting:
         return ""
-    mine = [cell for cell in grid(params) if cell[0] in waiting]
-    done = sum(cell[0] in waiting for cell in finished(grid(params)))
+    mine = {cell: stage for cell, stage in grid(params).items() if cell[0] in waiting}
     names = " and ".join(RULE_NAMES[rule] for rule in waiting)
+    done = len(finished(mine))
     return f"no learning rate is chosen for {names}: {done} of {len(mine)} runs are done"
 
 

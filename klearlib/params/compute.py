@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from klearlib.errors import ParameterError
 from klearlib.params.checking import parameter
+from klearlib.policy.compute import ATTENTIONS, ENGINES, PRECISIONS, Compute
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,11 @@ class ComputeParams:
     belong to what a stage's result is named by.
     """
 
-    engine: str = parameter(choices=("transformers", "vllm"), help="who samples")
+    engine: str = parameter(choices=ENGINES, help="who samples")
     precision: str = parameter(
-        choices=("fp32", "bf16"), help="of the forward pass; weights and AdamW stay fp32"
+        choices=PRECISIONS, help="of the forward pass; weights and AdamW stay fp32"
     )
-    attention: str = parameter(
-        choices=("sdpa", "eager", "flash_attention_2"), help="attention of transformers"
-    )
+    attention: str = parameter(choices=ATTENTIONS, help="attention of transformers")
     batch_rows: int = parameter(minimum=1, help="responses decoded together")
     micro_batch_tokens: int = parameter(
         minimum=0, help="padded tokens of one backward pass, 0 for what the memory holds"
@@ -37,12 +35,4 @@ class ComputeParams:
     )
 
     def __post_init__(self) -> None:
-        if self.pack_tokens is not None and 0 < self.micro_batch_tokens < self.pack_tokens:
-            raise ParameterError(
-                f"pack_tokens {self.pack_tokens} exceeds micro_batch_tokens "
-                f"{self.micro_batch_tokens}: a packed row must fit into a micro-batch"
-            )
-        if self.engine != "vllm" and self.tensor_parallel > 1:
-            raise ParameterError(
-                f"tensor_parallel {self.tensor_parallel} is for engine vllm: give 1"
-            )
+        Compute(**asdict(self))  # what it refuses is refused here, before any stage starts

@@ -38,23 +38,28 @@ def cost_of(stage: Stage) -> Cost:
 
 def shape_of_stage(stage: Stage) -> ModelShape | None:
     """The shape of the model that a stage makes or trains; None where nothing says it."""
-    params = stage.params
-    if stage.target == "klearlib.miniature.base:pretrain":
+    maker = _maker(stage)
+    params = maker.params
+    if maker.target == "klearlib.miniature.base:pretrain":
         names = {each.name for each in fields(ModelShape)} - {"tie_word_embeddings"}
         return ModelShape(tie_word_embeddings=True, **{name: params[name] for name in names})
-    if stage.target == "klearlib.real.model:link_model":
+    if maker.target == "klearlib.real.model:link_model":
         return ModelShape(**params["shape"]) if params["shape"] else None
-    return shape_of_stage(stage.inputs[_MODEL[stage.target]])
+    raise KeyError(maker.target)
 
 
 def _positions(stage: Stage) -> int:
     """The longest sequence of the model that a stage makes or trains."""
-    name = "positions" if stage.target == "klearlib.real.model:link_model" else "max_positions"
-    return (
-        stage.params[name]
-        if name in stage.params
-        else _positions(stage.inputs[_MODEL[stage.target]])
-    )
+    maker = _maker(stage)
+    is_linked = maker.target == "klearlib.real.model:link_model"
+    return maker.params["positions" if is_linked else "max_positions"]
+
+
+def _maker(stage: Stage) -> Stage:
+    """The stage that first made the model of a stage."""
+    while stage.target in _MODEL:
+        stage = stage.inputs[_MODEL[stage.target]]
+    return stage
 
 
 # The input that a stage's model comes from.
@@ -169,21 +174,13 @@ def _num_problems(stage: Stage) -> int:
 
 def _sampled(stage: Stage, *, calls: int, rows: int, budget: int) -> Cost:
     compute, shape = Compute(**stage.params["compute"]), shape_of_stage(stage)
-    name = _source(stage) if shape is None else ""
+    name = _maker(stage).params["model"] if shape is None else ""
     return sampling(shape, compute, name=name, calls=calls, rows=rows, budget=budget)
 
 
 def _kept(shape: ModelShape) -> int:
     """A model as it is kept: float32 in the Hugging Face format."""
     return 4 * shape.num_parameters
-
-
-def _source(stage: Stage) -> str:
-    return (
-        stage.params["model"]
-        if "model" in stage.params
-        else _source(stage.inputs[_MODEL[stage.target]])
-    )
 
 
 RULES: dict[str, Callable[[Stage], Cost]] = {
