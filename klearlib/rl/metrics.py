@@ -63,7 +63,7 @@ for _outcome in OUTCOMES:
 
 TIMINGS = {
     "seconds/sampling": "wall clock of drawing the rollouts",
-    "seconds/verifying": "wall clock of judging them",
+    "seconds/verifying": "wall clock of judging them, 0 on verl, where it goes on during sampling",
     "seconds/training": "wall clock of all updates of the step",
     "seconds/evaluating": "wall clock of the step's evaluations, 0 where there is none",
     "tokens_per_second/sampling": "generated tokens / seconds/sampling",
@@ -139,6 +139,32 @@ def step_metrics(
     for outcome in OUTCOMES:
         line[f"tests/{outcome}_rate"] = _ratio(outcomes[outcome], outcomes.total())
     return line
+
+
+def step_timings(
+    *,
+    step: int,
+    sampling_s: float,
+    verifying_s: float,
+    training_s: float,
+    evaluating_s: float,
+    num_sampled: int,
+    num_trained: int,
+    engine_restarts: int,
+    memory_halvings: int,
+) -> dict[str, float | int]:
+    """The line of timings.jsonl for one step, by the keys of `TIMINGS`."""
+    return {
+        "step": step,
+        "seconds/sampling": sampling_s,
+        "seconds/verifying": verifying_s,
+        "seconds/training": training_s,
+        "seconds/evaluating": evaluating_s,
+        "tokens_per_second/sampling": num_sampled / sampling_s,
+        "tokens_per_second/training": num_trained / training_s,
+        "sampling/engine_restarts": engine_restarts,
+        "training/memory_halvings": memory_halvings,
+    }
 
 
 def _trained_rewards(batch: RolloutBatch) -> list[float]:

@@ -19,7 +19,8 @@ class Row:
     from `num_prompt` on.
 
     correction: a constant factor of each token's policy gradient, None for 1; see
-    `klearlib.rl.mismatch.corrected`.
+    `klearlib.rl.mismatch.corrected`. place: the group's index in its batch, and the rollout's in
+    its group.
     """
 
     ids: tuple[int, ...]
@@ -28,6 +29,7 @@ class Row:
     advantage: float
     is_correct: bool
     correction: tuple[float, ...] | None = None
+    place: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -74,22 +76,14 @@ def mini_batches(
     bounds = [round(len(kept) * part / parts) for part in range(parts + 1)]
     result = []
     for start, stop in pairwise(bounds):
-        rows = [
-            row
-            for index in kept[start:stop]
-            for row in _rows(
-                batch.groups[index],
-                batch.advantages[index].tolist(),
-                batch.kept_rollouts[index].tolist(),
-                positives,
-            )
-        ]
+        rows = [row for index in kept[start:stop] for row in _rows(batch, index, positives)]
         if rows:
             result.append(rows)
     return result
 
 
-def _rows(group: Group, advantages: list[float], kept: list[bool], positives: str) -> list[Row]:
+def _rows(batch: RolloutBatch, index: int, positives: str) -> list[Row]:
+    group = batch.groups[index]
     return [
         Row(
             ids=response.prompt_ids + response.token_ids,
@@ -97,9 +91,17 @@ def _rows(group: Group, advantages: list[float], kept: list[bool], positives: st
             logp_old=response.logp,
             advantage=advantage,
             is_correct=verdict.correct if positives == "verdict" else reward == 1.0,
+            place=(index, rollout),
         )
-        for response, verdict, reward, advantage, keep in zip(
-            group.responses, group.verdicts, group.rewards, advantages, kept, strict=True
+        for rollout, (response, verdict, reward, advantage, keep) in enumerate(
+            zip(
+                group.responses,
+                group.verdicts,
+                group.rewards,
+                batch.advantages[index].tolist(),
+                batch.kept_rollouts[index].tolist(),
+                strict=True,
+            )
         )
         if keep
     ]

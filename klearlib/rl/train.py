@@ -12,30 +12,30 @@ import torch
 
 from klearlib.errors import Stopped
 from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.harness import evaluate
-from klearlib.evaluate.record_files import save_record
 from klearlib.policy.compute import Compute
-from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.passes import Passes, plan_passes
 from klearlib.rl.coefficients import Rule, rule_from
-from klearlib.rl.metrics import step_metrics
+from klearlib.rl.metrics import step_metrics, step_timings
 from klearlib.rl.mismatch import require_finite
 from klearlib.rl.rollouts import form_batch
+from klearlib.rl.schedule import (
+    evaluation_is_due,
+    evaluations,
+    judging,
+    keep_evaluation,
+    problem_order,
+    rollout_sampling,
+)
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
 from klearlib.rl.step import train_on
-from klearlib.run.seeding import derive_seed
-from klearlib.sft.batches import example_order
 from klearlib.sft.packing import require_separate
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
     from klearlib.records import Problem
     from klearlib.run.folder import RunFolder
-
-# The paper's evaluation (section 4): temperature 0.6, top_p 0.95.
-EVALUATION_TEMPERATURE, EVALUATION_TOP_P = 0.6, 0.95
 
 
 def train_rl(
@@ -94,11 +94,9 @@ def train_rl(
         passes.micro_batch_tokens = state["micro_batch_tokens"]
     with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
         if not done:
-            _evaluate(folder, inputs, engine, settings, seed=seed, step=0)
+            _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
         order = itertools.islice(
-            example_order(len(problems), seed=derive_seed(seed, "problems")),
-            done * settings.num_problems,
-            None,
+            problem_order(len(problems), seed=seed), done * settings.num_problems, None
         )
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps)
@@ -152,29 +150,12 @@ def _step(
     responses = engine.sample_groups(
         problems,
         group_size=settings.group_size,
-        settings=SamplingSettings(
-            temperature=settings.temperature,
-            top_p=1.0,
-            top_k=0,
-            max_tokens=settings.max_new_tokens,
-            seed=derive_seed(seed, "rollout", step),
-        ),
+        settings=rollout_sampling(settings, seed=seed, step=step),
     )
     engine.sleep()
     require_finite(responses, engine=engine.setting["engine"])
     sampling = clock.lap()
-    groups = judge_groups(
-        problems,
-        responses,
-        format_scores=settings.format_scores,
-        format_penalty=settings.format_penalty,
-        code_reward=settings.code_reward,
-        code_scores=settings.code_scores,
-        test_timeout_s=settings.test_timeout_s,
-        test_memory_mb=settings.test_memory_mb,
-        max_tests=settings.max_tests,
-        tests_seed=derive_seed(seed, "tests"),
-    )
+    groups = judge_groups(problems, responses, **judging(settings, seed=seed))
     verifying = clock.lap()
     batch = form_batch(groups, settings)
     sums = train_on(
@@ -188,55 +169,31 @@ def _step(
         step=step,
     )
     training = clock.lap()
-    if step % settings.eval_every == 0 or step == settings.num_steps:
-        _evaluate(folder, inputs, engine, settings, seed=seed, step=step)
+    if evaluation_is_due(settings, step):
+        _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
     learning_rate = optimizer.param_groups[0]["lr"]
     folder.append_metrics(step_metrics(batch, sums, step=step, learning_rate=learning_rate))
-    num_sampled = sum(len(r.token_ids) for group in responses for r in group)
     folder.append_timings(
-        {
-            "step": step,
-            "seconds/sampling": sampling,
-            "seconds/verifying": verifying,
-            "seconds/training": training,
-            "seconds/evaluating": clock.lap(),
-            "tokens_per_second/sampling": num_sampled / sampling,
-            "tokens_per_second/training": sums.num_tokens / training,
-            "sampling/engine_restarts": engine.num_restarts - restarts,
-            "training/memory_halvings": sums.memory_halvings,
-        }
+        step_timings(
+            step=step,
+            sampling_s=sampling,
+            verifying_s=verifying,
+            training_s=training,
+            evaluating_s=clock.lap(),
+            num_sampled=sum(len(r.token_ids) for group in responses for r in group),
+            num_trained=sums.num_tokens,
+            engine_restarts=engine.num_restarts - restarts,
+            memory_halvings=sums.memory_halvings,
+        )
     )
 
 
 def _evaluate(
-    folder: RunFolder, inputs, engine: Engine, settings: RLSettings, *, seed: int, step: int
+    folder: RunFolder, world: Path, engine: Engine, settings: RLSettings, *, seed: int, step: int
 ) -> None:
-    plan = [
-        (name, size, settings.eval_responses, EVALUATION_TEMPERATURE, EVALUATION_TOP_P)
-        for name, size in settings.benchmarks.items()
-    ]
-    if step in (0, settings.num_steps):
-        plan.append(
-            ("validation", settings.num_validation, settings.validation_responses, 1.0, 1.0)
-        )
     engine.wake()
-    for name, size, num_responses, temperature, top_p in plan:
-        record = evaluate(
-            engine,
-            read_problems(inputs["world"] / f"{name}.jsonl", expected_size=size),
-            benchmark=name,
-            num_responses=num_responses,
-            test_timeout_s=settings.test_timeout_s,
-            test_memory_mb=settings.test_memory_mb,
-            settings=SamplingSettings(
-                temperature=temperature,
-                top_p=top_p,
-                top_k=0,
-                max_tokens=settings.max_new_tokens,
-                seed=derive_seed(seed, "evaluate", name, step),
-            ),
-        )
-        save_record(record, folder.path / "evaluations" / f"{name}-{step:05d}.npz")
+    for name, record in evaluations(engine, world, settings, seed=seed, step=step):
+        keep_evaluation(folder, name, record, step=step)
     engine.sleep()
 
 

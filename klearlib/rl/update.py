@@ -46,7 +46,7 @@ class UpdateSums:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """What one micro-batch gave: its share of the two losses, logp and entropy [N, T]."""
 
     batch: TokenBatch
@@ -91,7 +91,7 @@ def update(
     """
     num_tokens, positives = num_loss_tokens(rows), num_positive_tokens(rows)
 
-    def add_gradients() -> list[_Seen]:
+    def add_gradients() -> list[Seen]:
         optimizer.zero_grad(set_to_none=True)
         parts = micro_batches(rows, passes=passes)
         # None: each micro-batch's own count, and the mean of the means.
@@ -133,7 +133,7 @@ def update(
             )
             policy, lm = losses(logp, batch)
             _total((policy, lm), alpha).backward()
-            seen.append(_Seen(batch, policy.detach(), lm.detach(), logp.detach(), entropy))
+            seen.append(Seen(batch, policy.detach(), lm.detach(), logp.detach(), entropy))
         return seen
 
     num_halvings = passes.num_halvings
@@ -142,7 +142,7 @@ def update(
         seen = passes.fitting(add_gradients, row_tokens=loads)
     sums.memory_halvings += passes.num_halvings - num_halvings
     for part in seen:
-        _observe(sums, part, rule, log_ratio_clamp, first_of_step)
+        observe(sums, part, rule=rule, log_ratio_clamp=log_ratio_clamp, first_of_step=first_of_step)
     sums.num_positive_tokens += positives
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
     if torch.isfinite(norm):
@@ -182,14 +182,15 @@ def trainer_logprobs(
     return [renewed[id(row)] for row in rows]
 
 
-def _total(losses: tuple[torch.Tensor, torch.Tensor], alpha: float) -> torch.Tensor:
-    policy, lm = losses
-    return policy + alpha * lm
-
-
-def _observe(
-    sums: UpdateSums, seen: _Seen, rule: Rule, log_ratio_clamp: float | None, first_of_step: bool
+def observe(
+    sums: UpdateSums,
+    seen: Seen,
+    *,
+    rule: Rule,
+    log_ratio_clamp: float | None,
+    first_of_step: bool,
 ) -> None:
+    """Add what a micro-batch shows to `sums`; `first_of_step` is that of `update`."""
     batch, mask = seen.batch, seen.batch.loss_mask
     log_ratio = (seen.logp - batch.logp_old)[mask]
     advantages = batch.advantages[:, None].expand_as(mask)[mask]
@@ -230,3 +231,8 @@ def _observe(
     if first_of_step:
         # A row of the batch is one rollout: the count of its mask so far is the place in it.
         sums.mismatch.add(log_ratio, (mask.cumsum(1) - 1)[mask])
+
+
+def _total(losses: tuple[torch.Tensor, torch.Tensor], alpha: float) -> torch.Tensor:
+    policy, lm = losses
+    return policy + alpha * lm
