@@ -53,8 +53,7 @@ def train_on(
                 for rows, before in zip(parts, sampled, strict=True)
             ]
     for group in optimizer.param_groups:
-        warm = min(1.0, step / (settings.warmup_steps + 1))
-        group["lr"] = settings.learning_rate * warm
+        group["lr"] = learning_rate(settings, step)
     for index, rows in enumerate(parts):
         update(
             model,
@@ -74,3 +73,9 @@ def train_on(
             first_of_step=index == 0 and settings.logp_old == "sampler",
         )
     return sums
+
+
+def learning_rate(settings: RLSettings, step: int) -> float:
+    """Of all updates on the rollouts of `step`, which counts from 1: linear warm-up, then
+    constant."""
+    return settings.learning_rate * min(1.0, step / (settings.warmup_steps + 1))

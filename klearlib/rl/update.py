@@ -47,13 +47,17 @@ class UpdateSums:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one micro-batch gave: its share of the two losses, logp and entropy [N, T]."""
+    """What one micro-batch gave: its share of the two losses; logp and entropy [N, T]; and of its
+    `TokenBatch` what these are read with."""
 
-    batch: TokenBatch
     policy_loss: torch.Tensor
     lm_loss: torch.Tensor
     logp: torch.Tensor
     entropy: torch.Tensor
+    loss_mask: torch.Tensor
+    logp_old: torch.Tensor
+    advantages: torch.Tensor
+    correction: torch.Tensor | None
 
 
 def update(
@@ -133,7 +137,18 @@ def update(
             )
             policy, lm = losses(logp, batch)
             _total((policy, lm), alpha).backward()
-            seen.append(Seen(batch, policy.detach(), lm.detach(), logp.detach(), entropy))
+            seen.append(
+                Seen(
+                    policy.detach(),
+                    lm.detach(),
+                    logp.detach(),
+                    entropy,
+                    batch.loss_mask,
+                    batch.logp_old,
+                    batch.advantages,
+                    batch.correction,
+                )
+            )
         return seen
 
     num_halvings = passes.num_halvings
@@ -191,9 +206,9 @@ def observe(
     first_of_step: bool,
 ) -> None:
     """Add what a micro-batch shows to `sums`; `first_of_step` is that of `update`."""
-    batch, mask = seen.batch, seen.batch.loss_mask
-    log_ratio = (seen.logp - batch.logp_old)[mask]
-    advantages = batch.advantages[:, None].expand_as(mask)[mask]
+    mask = seen.loss_mask
+    log_ratio = (seen.logp - seen.logp_old)[mask]
+    advantages = seen.advantages[:, None].expand_as(mask)[mask]
     ratio = log_ratio.exp()
     # |F A| is the size of a token's gradient with respect to its own log-probability.
     weights = token_weights(
@@ -201,7 +216,7 @@ def observe(
         advantages,
         rule=rule,
         log_ratio_clamp=log_ratio_clamp,
-        correction=None if batch.correction is None else batch.correction[mask],
+        correction=None if seen.correction is None else seen.correction[mask],
     )
     pull = weights.abs().double()
     corners = corner_masks(ratio, advantages, rule)
