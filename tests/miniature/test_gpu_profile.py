@@ -81,7 +81,7 @@ def test_all_texts_fit_into_the_positions(worlds, name):
     assert longest(texts) < params.max_positions
     files = sorted(worlds[name].glob("*.jsonl"))
     problems = [row for file in files for row in rows(file) if "prompt" in row]
-    prompt = max(len(chat_prompt(tokenizer, row["prompt"])) for row in problems)
+    prompt = max(len(chat_prompt(tokenizer, row["prompt"])[1]) for row in problems)
     assert prompt + params.max_new_tokens <= params.max_positions
     # A response of the writers fits into the budget, and takes a good part of it.
     short = [row["response"] for row in sft] if name != "joint" else []
