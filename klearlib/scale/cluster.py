@@ -1,0 +1,159 @@
+"""How verl computes on a cluster: nodes, GPUs, the rollout engine, memory. Never what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klearlib.errors import ParameterError
+from klearlib.policy.compute import ATTENTIONS, PRECISIONS
+
+FILLING_TOKENS = 128
+"""Of the rows with which verl fills up a batch for all its ranks."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The fields of ``params/<profile>/verl.yaml`` as an RL stage of verl gets them.
+
+    nodes, gpus_per_node: of the Ray cluster that RAY_ADDRESS names, or of the Ray that the run
+    starts here. rollout: who samples, "vllm", "sglang" or a name that one of `modules` registers.
+    tensor_parallel: GPUs of one rollout engine. sequence_parallel: GPUs that share each sequence in
+    training (Ulysses). precision: of the forward pass; weights, gradients and AdamW are float32.
+    attention: of the training. max_tokens_per_gpu: tokens of one forward and backward pass on a
+    GPU. prompt_tokens: the longest prompt. gpu_memory_share: of a GPU for the rollout engine while
+    it samples. gradient_checkpointing: compute each layer's activations again in the backward pass.
+    offload: keep weights, gradients and AdamW in the machine's memory while they rest.
+    agent_workers, reward_workers: processes that prepare rollouts and that judge them.
+    modules: Python modules that every process imports before ours. overrides: hydra overrides of
+    verl's configuration after ours, "key=value". environment: variables of every process.
+
+    Raises ParameterError, in one line that names the fix.
+
+    >>> small_cluster(nodes=2, gpus_per_node=8).num_gpus
+    16
+    """
+
+    nodes: int
+    gpus_per_node: int
+    rollout: str
+    tensor_parallel: int
+    sequence_parallel: int
+    precision: str
+    attention: str
+    max_tokens_per_gpu: int
+    prompt_tokens: int
+    gpu_memory_share: float
+    gradient_checkpointing: bool
+    offload: bool
+    agent_workers: int
+    reward_workers: int
+    modules: list[str]
+    overrides: list[str]
+    environment: dict[str, str]
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            if getattr(self, name) < 1:
+                raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, words in (("precision", PRECISIONS), ("attention", ATTENTIONS)):
+            if getattr(self, name) not in words:
+                raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+        if not self.rollout:
+            raise ParameterError("rollout is empty: give vllm, sglang or a name that is registered")
+        for name in ("tensor_parallel", "sequence_parallel"):
+            if self.num_gpus % getattr(self, name):
+                raise ParameterError(
+                    f"{name} {getattr(self, name)} does not divide the {self.num_gpus} GPUs of "
+                    f"{self.nodes} x {self.gpus_per_node}: give a divisor"
+                )
+        if not 0 < self.gpu_memory_share <= 0.95:
+            raise ParameterError(
+                f"gpu_memory_share must be above 0 and at most 0.95, got {self.gpu_memory_share}"
+            )
+        for line in self.overrides:
+            if not isinstance(line, str) or not ("=" in line or line.startswith("~")):
+                raise ParameterError(f"overrides has {line!r}: write key=value, as hydra takes it")
+        for name, value in self.environment.items():
+            if not isinstance(value, str):
+                raise ParameterError(f"environment: {name} must be a text, got {value!r}: quote it")
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def data_parallel(self) -> int:
+        """Groups of GPUs that train on different sequences."""
+        return self.num_gpus // self.sequence_parallel
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the overrides put the training on CPU cores, as tests do (`trainer.device=cpu`);
+        `gpus_per_node` then counts processes.
+
+        >>> small_cluster(overrides=["trainer.device=cpu"]).is_on_cpu, small_cluster().is_on_cpu
+        (True, False)
+        """
+        named = [line.lstrip("+").partition("=") for line in self.overrides]
+        devices = [value for key, _, value in named if key == "trainer.device"]
+        return devices[-1:] == ["cpu"]
+
+    def require_fits(self, *, max_new_tokens: int) -> None:
+        """Raises ParameterError where one rollout is longer than a pass on `sequence_parallel` GPUs
+        may be, or where verl cannot cut sequences."""
+        if self.sequence_parallel > 1 and self.attention != "flash_attention_2":
+            raise ParameterError(
+                f"sequence_parallel {self.sequence_parallel} needs rows without padding: give "
+                "attention flash_attention_2, or sequence_parallel 1"
+            )
+        longest = max(self.prompt_tokens + max_new_tokens, FILLING_TOKENS)
+        if self.max_tokens_per_gpu * self.sequence_parallel < longest:
+            needed = -(-longest // self.sequence_parallel)
+            raise ParameterError(
+                f"a row has up to {longest} tokens (prompt_tokens {self.prompt_tokens} and "
+                f"max_new_tokens {max_new_tokens}, or {FILLING_TOKENS} where it fills up a batch) "
+                f"and one pass at most max_tokens_per_gpu "
+                f"{self.max_tokens_per_gpu} x sequence_parallel {self.sequence_parallel}: give "
+                f"max_tokens_per_gpu {needed} or more"
+            )
+
+
+_COUNTS = (
+    "nodes",
+    "gpus_per_node",
+    "tensor_parallel",
+    "sequence_parallel",
+    "max_tokens_per_gpu",
+    "prompt_tokens",
+    "agent_workers",
+    "reward_workers",
+)
+
+
+def small_cluster(**changes) -> Cluster:
+    """One GPU, or process, for a small model; for scripts and trials.
+
+    >>> small_cluster(gpus_per_node=2, tensor_parallel=2).data_parallel
+    2
+    """
+    values = {
+        "nodes": 1,
+        "gpus_per_node": 1,
+        "rollout": "vllm",
+        "tensor_parallel": 1,
+        "sequence_parallel": 1,
+        "precision": "fp32",
+        "attention": "sdpa",
+        "max_tokens_per_gpu": 16384,
+        "prompt_tokens": 128,
+        "gpu_memory_share": 0.5,
+        "gradient_checkpointing": False,
+        "offload": False,
+        "agent_workers": 1,
+        "reward_workers": 1,
+        "modules": [],
+        "overrides": [],
+        "environment": {},
+    }
+    return Cluster(**values | changes)

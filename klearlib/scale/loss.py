@@ -1,0 +1,152 @@
+"""The loss of verl's training worker: policy loss + alpha x LM loss on correct responses (Eq. 14),
+and what the metrics of a step are made of."""
+
+from __future__ import annotations
+
+import math
+
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.padding import no_padding_2_padding
+
+from klearlib.errors import KlearError
+from klearlib.rl.coefficients import CORNERS
+from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
+from klearlib.rl.objective import positive_lm_loss
+from klearlib.rl.update import Seen, UpdateSums, observe
+from klearlib.scale.policy_losses import rule_of
+
+ROW_FIELDS = ("is_correct", "num_rollouts", "num_positive_tokens", "first_of_step")
+"""What `klearlib.scale.layout` adds to each row beside verl's own fields."""
+
+_SUM, _MIN, _MAX = AggregationType.SUM, AggregationType.MIN, AggregationType.MAX
+
+
+def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
+    """The loss of one micro-batch of N rows, as verl's ``TrainingWorker`` calls it.
+
+    Every denominator is that of the whole mini-batch over all ranks, so that the gradient, which
+    verl averages over ranks, depends neither on their number nor on the cut into micro-batches.
+
+    Args:
+        config: the actor's, whose ``policy_loss`` is a
+            `klearlib.scale.policy_losses.KlearPolicyLossConfig`.
+        model_output: ``log_probs`` and ``entropy``, nested [N, prompt + response].
+        data: the rows with verl's fields and those of `klearlib.scale.layout.row_fields`.
+        max_tokens: the token budget of a response.
+
+    Returns:
+        The loss to call backward on, and the sums that `add_sums` reads.
+    """
+    log_prob = no_padding_2_padding(model_output["log_probs"], data).float()
+    entropy = no_padding_2_padding(model_output["entropy"], data).float()
+    dp_size = data["dp_size"]
+    config.global_batch_info.update(
+        dp_size=dp_size,
+        batch_num_tokens=max(data["batch_num_tokens"], 1),
+        global_batch_size=int(data["num_rollouts"][0]),
+    )
+    fields = ["response_mask", "old_log_probs", "advantages", *ROW_FIELDS]
+    if "rollout_is_weights" in data:
+        fields.append("rollout_is_weights")
+    rows = data.select(*fields).to_padded_tensor()
+    mask = rows["response_mask"].bool()
+    correction = rows.get("rollout_is_weights", None)
+    losses = config.policy_loss
+    policy, _ = get_policy_loss_fn(losses.loss_mode)(
+        old_log_prob=rows["old_log_probs"],
+        log_prob=log_prob,
+        advantages=rows["advantages"],
+        response_mask=mask,
+        loss_agg_mode=config.loss_agg_mode,
+        config=config,
+        rollout_is_weights=correction,
+    )
+    positives = max(int(rows["num_positive_tokens"][0]), 1)
+    lm = dp_size * positive_lm_loss(
+        log_prob, mask, rows["is_correct"].bool(), denominator=float(positives)
+    )
+    sums = UpdateSums(Mismatch(max_tokens=max_tokens))
+    if mask.any():  # else all rows fill up the mini-batch
+        observe(
+            sums,
+            Seen(
+                policy_loss=policy.detach() / dp_size,
+                lm_loss=lm.detach() / dp_size,
+                logp=log_prob.detach(),
+                entropy=entropy.detach(),
+                loss_mask=mask,
+                logp_old=rows["old_log_probs"],
+                advantages=rows["advantages"][:, 0],
+                correction=correction,
+            ),
+            rule=rule_of(config),
+            log_ratio_clamp=losses.log_ratio_clamp,
+            first_of_step=bool(rows["first_of_step"][0]),
+        )
+    return policy + losses.alpha * lm, _metrics(sums, dp_size)
+
+
+_COUNTED = ("num_tokens", "entropy", "gradient", "policy_loss", "lm_loss")
+_MISMATCH = ("num_tokens", "abs_sum", "k3_sum")
+
+
+def _metrics(sums: UpdateSums, dp_size: int) -> dict[str, Metric]:
+    """`sums` as verl adds them up over micro-batches and ranks."""
+    added = {name: getattr(sums, name) for name in _COUNTED}
+    for corner in CORNERS:
+        added[f"corner_tokens/{corner}"] = sums.corner_tokens[corner]
+        added[f"corner_gradient/{corner}"] = sums.corner_gradient[corner]
+    mismatch = sums.mismatch
+    added |= {f"mismatch/{name}": getattr(mismatch, name) for name in _MISMATCH}
+    for index in range(NUM_QUARTERS):
+        added[f"mismatch/quarter_abs/{index}"] = mismatch.quarter_abs[index]
+        added[f"mismatch/quarter_tokens/{index}"] = mismatch.quarter_tokens[index]
+    # verl takes the mean over ranks where the sum is meant.
+    metrics = {name: Metric(_SUM, float(value) * dp_size) for name, value in added.items()}
+    metrics["ratio_min"] = Metric(_MIN, sums.ratio_min)
+    metrics["ratio_max"] = Metric(_MAX, sums.ratio_max)
+    metrics["mismatch/max_abs"] = Metric(_MAX, mismatch.max_abs)
+    return metrics
+
+
+def add_sums(sums: UpdateSums, metrics: dict[str, list[float]], *, alpha: float) -> None:
+    """Add the updates of one step to `sums`, from what verl's worker returns of them.
+
+    Args:
+        metrics: one value for each update under every name of `klear_loss`, and ``grad_norm``. An
+            update whose norm is not finite was skipped.
+
+    Raises:
+        KlearError: the loss that verl went down is not that of Eq. 14.
+    """
+    metrics = {name: list(map(float, values)) for name, values in metrics.items()}
+    parts = zip(metrics["loss"], metrics["policy_loss"], metrics["lm_loss"], strict=True)
+    for loss, policy, lm in parts:
+        size = abs(policy) + alpha * abs(lm)
+        if math.isfinite(loss) and abs(loss - policy - alpha * lm) > 1e-3 * size + 1e-6:
+            raise KlearError(
+                f"verl's loss is {loss:.6g} and policy loss + alpha x LM loss "
+                f"{policy + alpha * lm:.6g}: remove what adds to it from overrides in verl.yaml"
+            )
+    for name in _COUNTED:
+        total = sum(metrics[name])
+        setattr(sums, name, getattr(sums, name) + (round(total) if name == "num_tokens" else total))
+    for corner in CORNERS:
+        sums.corner_tokens[corner] += round(sum(metrics[f"corner_tokens/{corner}"]))
+        sums.corner_gradient[corner] += sum(metrics[f"corner_gradient/{corner}"])
+    mismatch = sums.mismatch
+    mismatch.num_tokens += round(sum(metrics["mismatch/num_tokens"]))
+    mismatch.abs_sum += sum(metrics["mismatch/abs_sum"])
+    mismatch.k3_sum += sum(metrics["mismatch/k3_sum"])
+    mismatch.max_abs = max(mismatch.max_abs, *metrics["mismatch/max_abs"])
+    for index in range(NUM_QUARTERS):
+        mismatch.quarter_abs[index] += sum(metrics[f"mismatch/quarter_abs/{index}"])
+        mismatch.quarter_tokens[index] += round(sum(metrics[f"mismatch/quarter_tokens/{index}"]))
+    sums.ratio_min = min(sums.ratio_min, *metrics["ratio_min"])
+    sums.ratio_max = max(sums.ratio_max, *metrics["ratio_max"])
+    for norm in metrics["grad_norm"]:
+        if math.isfinite(norm):
+            sums.grad_norms.append(norm)
+        else:
+            sums.skipped_updates += 1

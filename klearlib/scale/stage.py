@@ -1,0 +1,161 @@
+"""Stage ``rl`` on verl: the driver of one run, which alone writes the run folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klearlib.errors import Stopped
+from klearlib.evaluate.benchmarks import read_problems
+from klearlib.rl.coefficients import rule_from
+from klearlib.rl.schedule import keep_evaluation
+from klearlib.rl.settings import RLSettings
+from klearlib.run.entry import damaged, read_metrics
+from klearlib.scale.cluster import Cluster
+from klearlib.scale.problems import write_parquet
+from klearlib.scale.require import require_verl
+from klearlib.scale.stream import EVALUATION, SAVED, STEP, STOPPED
+
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+WORK, CHECKPOINTS = "verl", "checkpoints"
+"""Folder inside the run's, for what verl reads and saves until the run is done, and in it verl's
+own checkpoints."""
+CONFIGURATION = "verl.yaml"
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+
+
+def train_rl(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    seed: int,
+    rule: dict,
+    settings: dict,
+    cluster: dict,
+) -> None:
+    """The run of `klearlib.rl.train.train_rl`, made by verl on the Ray cluster that RAY_ADDRESS
+    names, or on a Ray of its own.
+
+    Inputs and results are the same, with ``verl.yaml``, the whole configuration of verl, beside
+    them. The problems of each step are the same too; rollouts are drawn by verl's engine, so that
+    they are other draws from the same policy. A checkpoint is verl's own and takes the metrics up
+    to its step with it: a run that was stopped or lost goes on from there.
+
+    Args:
+        seed, rule, settings: see `klearlib.rl.train.train_rl`.
+        cluster: the fields of `klearlib.scale.cluster.Cluster`.
+
+    Raises:
+        Stopped: a stop was asked for; the state is saved.
+        MissingAsset: verl or Ray is not installed.
+        KlearError: the cluster is too small, or the run ended with an error; the log has the rest.
+    """
+    require_verl()
+    rule_from(rule)  # a wrong one is said before anything starts
+    chosen, cluster = RLSettings(**settings), Cluster(**cluster)
+    cluster.require_fits(max_new_tokens=chosen.max_new_tokens)
+    saved = folder.load_checkpoint()
+    done = 0 if saved is None else saved[1]
+    work, model = folder.path / WORK, folder.path / "model"
+    if done < chosen.num_steps:
+        _train(folder, inputs, work, done, seed=seed, rule=rule, settings=chosen, cluster=cluster)
+    if not model.is_dir():
+        trained = _checkpoint(work, chosen.num_steps, folder) / "actor" / "huggingface"
+        _keep_model(trained, inputs["sft"] / "model", model)
+    shutil.rmtree(work, ignore_errors=True)
+    folder.progress(chosen.num_steps, chosen.num_steps)
+
+
+def _train(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    work: Path,
+    done: int,
+    *,
+    seed: int,
+    rule: dict,
+    settings: RLSettings,
+    cluster: Cluster,
+) -> None:
+    """The steps after `done`, whose results go into `folder`."""
+    from klearlib.scale.driver import MAILBOX, alone, connected, prepare, require_gpus, run_trainer
+
+    prepare(cluster, work)
+    from verl.utils.config import omega_conf_to_dataclass
+
+    from klearlib.scale.configuration import compose, overrides, saved_text
+    from klearlib.scale.policy_losses import require_objective
+
+    resumed = _checkpoint(work, done, folder) if done else None
+    work.mkdir(parents=True, exist_ok=True)
+    for place in (work / CHECKPOINTS).glob("global_step_*"):
+        if place != resumed:  # verl forgets those of an earlier process
+            shutil.rmtree(place)
+    source = inputs.get("pool", inputs["world"]) / "train.jsonl"
+    parquet = work / "problems.parquet"
+    write_parquet(parquet, read_problems(source), settings=settings, seed=seed)
+    given = overrides(
+        rule=rule,
+        settings=settings,
+        cluster=cluster,
+        seed=seed,
+        model=inputs["sft"] / "model",
+        world=inputs["world"],
+        problems=source,
+        parquet=parquet,
+        checkpoints=work / CHECKPOINTS,
+        resumed=resumed,
+        updated_steps=sum(line["train/num_tokens"] > 0 for line in read_metrics(folder.path)),
+        receiver=MAILBOX,
+    )
+    config = compose(given)
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    require_objective(actor, rule=rule, settings=settings)
+    (folder.path / CONFIGURATION).write_text(saved_text(config), encoding="utf-8")
+    folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
+    print("\n".join(given), flush=True)
+
+    def take(kind: str, content) -> None:
+        if kind == EVALUATION:
+            step, name, record = content
+            keep_evaluation(folder, name, record, step=step)
+        elif kind == STEP:
+            line, timings = content
+            folder.append_metrics(line)
+            folder.append_timings(timings)
+            folder.progress(line["step"], settings.num_steps)
+        elif kind == SAVED:
+            folder.save_checkpoint({"folder": f"global_step_{content}"}, content)
+        elif kind == STOPPED:
+            raise Stopped(
+                f"stopped after step {content} of {settings.num_steps}; run again to go on"
+            )
+
+    def stop_requested() -> bool:
+        return folder.stop_requested
+
+    folder.progress(done, settings.num_steps)
+    runs_dir = folder.path.parent.parent
+    with alone(runs_dir, stop_requested=stop_requested), connected(config, cluster):
+        require_gpus(cluster)
+        run_trainer(config, take=take, stop_requested=stop_requested)
+
+
+def _checkpoint(work: Path, step: int, folder: RunFolder) -> Path:
+    """verl's checkpoint after a step; DamagedEntry where it is not there."""
+    place = work / CHECKPOINTS / f"global_step_{step}"
+    if not place.is_dir():
+        raise damaged(folder.path, place, "is missing, where verl had saved its state")
+    return place
+
+
+def _keep_model(trained: Path, start: Path, model: Path) -> None:
+    """Make `model` of the weights that verl saved and of all else that the model came with: verl
+    writes its own attention and precision into the config."""
+    for file in start.iterdir():
+        if file.is_file() and not any(file.match(kind) for kind in _WEIGHTS):
+            shutil.copyfile(file, trained / file.name)
+    trained.rename(model)  # so that it is there as a whole or not at all

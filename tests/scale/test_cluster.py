@@ -1,0 +1,134 @@
+"""How verl computes: what is refused before anything starts, each in one line with the fix."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from klearlib import params
+from klearlib.errors import MissingAsset, ParameterError
+from klearlib.params import ClusterParams
+from klearlib.params.checking import check_values
+from klearlib.scale import require
+from klearlib.scale.cluster import Cluster, small_cluster
+
+VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nodes": 0}, "nodes must be at least 1, got 0"),
+        ({"gpus_per_node": "4"}, "gpus_per_node must be an integer, got '4': write it without"),
+        ({"tensor_parallel": 3}, "tensor_parallel 3 does not divide the 8 GPUs of 2 x 4: give a"),
+        ({"sequence_parallel": 16}, "sequence_parallel 16 does not divide the 8 GPUs of 2 x 4"),
+        ({"precision": "fp16"}, "precision is 'fp16'; did you mean 'bf16'?"),
+        ({"attention": "flash"}, "attention is 'flash'; there are: sdpa, eager, flash_attention_2"),
+        ({"gpu_memory_share": 1.0}, "gpu_memory_share must be at most 0.95, got 1.0"),
+        ({"rollout": ""}, "rollout is empty: give vllm, sglang or a name that is registered"),
+        ({"offload": "yes"}, "offload must be true or false, got 'yes'"),
+        ({"modules": "mine"}, "modules must be a list of texts, got 'mine': write [mine]"),
+        ({"modules": ["a", "a"]}, "modules names a value twice"),
+        ({"overrides": ["trainer.device"]}, "overrides has 'trainer.device': write key=value"),
+        ({"environment": {"OMP_NUM_THREADS": 1}}, "OMP_NUM_THREADS must be a text, got 1: quote"),
+        ({"environment": []}, "environment must be a mapping"),
+        ({"node": 2}, "unknown parameter 'node'; did you mean 'nodes'?"),
+    ],
+)
+def test_mistake_is_one_line_that_names_the_fix(changes, message):
+    with pytest.raises(ParameterError) as caught:
+        check_values(ClusterParams, VALUES | changes, "mini/verl.yaml")
+    assert str(caught.value).startswith("mini/verl.yaml: ") and message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_record_in_the_file_is_the_record_of_the_stage():
+    names = [field.name for field in dataclasses.fields(Cluster)]
+    assert [field.name for field in dataclasses.fields(ClusterParams)] == names
+    checked = check_values(ClusterParams, VALUES, "x")
+    assert Cluster(**dataclasses.asdict(checked)) == Cluster(**VALUES)
+    for name in names:
+        with pytest.raises(ParameterError, match=f"x: {name} is missing"):
+            check_values(ClusterParams, {k: v for k, v in VALUES.items() if k != name}, "x")
+
+
+def test_further_modules_overrides_and_variables_may_be_none_or_some():
+    some = {
+        "modules": ["mine.plugin"],
+        "overrides": ["+ray_kwargs.ray_init.num_gpus=2", "~trainer.logger", "a={b:1}"],
+        "environment": {"NCCL_DEBUG": "WARN"},
+    }
+    for each in (some, {"modules": [], "overrides": [], "environment": {}}):
+        checked = dataclasses.asdict(check_values(ClusterParams, VALUES | each, "x"))
+        assert checked == VALUES | each
+
+
+def test_a_rollout_has_to_fit_into_one_pass():
+    cluster = small_cluster(gpus_per_node=4, prompt_tokens=100, max_tokens_per_gpu=50)
+    with pytest.raises(ParameterError, match=r"up to 160 tokens .* give max_tokens_per_gpu 160"):
+        cluster.require_fits(max_new_tokens=60)
+    over_two = dataclasses.replace(
+        cluster, sequence_parallel=2, attention="flash_attention_2", max_tokens_per_gpu=80
+    )
+    over_two.require_fits(max_new_tokens=60)
+    with pytest.raises(ParameterError, match="give max_tokens_per_gpu 81 or more"):
+        over_two.require_fits(max_new_tokens=61)
+    with pytest.raises(ParameterError, match="sequence_parallel 2 needs rows without padding"):
+        dataclasses.replace(over_two, attention="sdpa").require_fits(max_new_tokens=60)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_on_cpu"),
+    [
+        ([], False),
+        (["trainer.device=cpu"], True),
+        (["++trainer.device=cpu"], True),
+        (["trainer.device=cpu", "trainer.device=cuda"], False),
+        (["actor_rollout_ref.actor.fsdp_config.device=cpu"], False),
+    ],
+)
+def test_training_on_cores_is_what_the_last_override_says(overrides, is_on_cpu):
+    assert small_cluster(overrides=overrides).is_on_cpu is is_on_cpu
+
+
+@pytest.mark.parametrize("profile", params.profiles())
+def test_every_profile_has_a_cluster_that_holds_its_rollouts(profile):
+    """Those of every world; and they fit into the positions that the worlds' models have."""
+    from klearlib.experiments.arms import code_start, maths_start
+    from klearlib.experiments.origins import origin
+
+    cluster = Cluster(**dataclasses.asdict(params.cluster_of(profile)))
+    joint = origin(profile).joint
+    budgets = [maths_start(profile).max_new_tokens, code_start(profile).max_new_tokens]
+    for budget in (*budgets, joint.max_new_tokens):
+        cluster.require_fits(max_new_tokens=budget)
+    if not params.is_real(profile):
+        worlds = (params.miniature, params.code_miniature, params.joint_miniature)
+        for world in (read(profile) for read in worlds):
+            assert cluster.prompt_tokens + world.max_new_tokens <= world.max_positions
+
+
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        ({"verl"}, "verl is not installed: "),
+        ({"ray"}, "Ray is not installed: "),
+        ({"verl", "ray"}, "verl and Ray are not installed: "),
+        (set(), ""),
+    ],
+)
+def test_what_is_not_installed_is_said_in_one_line(monkeypatch, absent, said):
+    monkeypatch.setattr(
+        require.importlib.util, "find_spec", lambda name: None if name in absent else object()
+    )
+    if not said:
+        require.require_verl()
+        require.require_ray()
+        return
+    with pytest.raises(MissingAsset) as caught:
+        require.require_verl()
+    assert str(caught.value) == said + require.INSTALL_VERL
+    if "ray" in absent:
+        with pytest.raises(MissingAsset, match="Ray is not installed: pip install"):
+            require.require_ray()
