@@ -3,30 +3,36 @@
 
 PROFILE ?= mini
 KLEAR_VENV ?= .venv
+PYTHON_BELOW ?= 4
 VLLM_VENV ?= .venv-vllm
+VERL_VENV ?= .venv-verl
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python3.13)
+comma = ,
+below = $(if $(filter-out 4,$(PYTHON_BELOW)), and below $(subst $(comma),.,$(PYTHON_BELOW)))
 READY = $(KLEAR_VENV)/.klear-ready
 VENV_PYTHON = $(KLEAR_VENV)/bin/python
 KLEAR = exec $(VENV_PYTHON) -m klearlib.cli
+# verl installs on these alone.
+WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help reproduce plan report doctor test test-gpu test-vllm vllm-tests lab
+.PHONY: help reproduce plan report doctor test test-gpu test-vllm vllm-tests test-verl verl-tests verl lab
 .DEFAULT_GOAL := help
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05"    numbers of notebooks'
-	@echo 'WORKERS=0      stages at once              JOBS=0       notebooks at once'
+	@echo 'WORKERS=0      stages at once, or ray      JOBS=0       notebooks at once'
 	@echo 'PYTHON=        interpreter for the set-up  KLEAR_VENV=  folder of the environment (.venv)'
-	@echo 'VLLM_VENV=     that of test-vllm (.venv-vllm)'
+	@echo 'VLLM_VENV=     that of test-vllm (.venv-vllm), VERL_VENV= of verl (.venv-verl)'
 	@echo 'ARGS=          passed on to klear or pytest'
 
 reproduce: $(READY)  ## run what is not cached of a profile, and write its report
 	@$(KLEAR) run $(CHOSEN) $(if $(WORKERS),--workers $(WORKERS)) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)
 
 plan: $(READY)  ## what reproduce would do
-	@$(KLEAR) plan $(CHOSEN) $(ARGS)
+	@$(KLEAR) plan $(CHOSEN) $(if $(WORKERS),--workers $(WORKERS)) $(ARGS)
 
 report: $(READY)  ## build a profile's report anew from its results
 	@$(KLEAR) report --profile $(PROFILE) $(ARGS)
@@ -45,6 +51,15 @@ test-vllm:  ## the tests of the vLLM engine on a CPU, in an environment of its o
 
 vllm-tests: $(READY)
 	@CUDA_VISIBLE_DEVICES= VLLM_CPU_KVCACHE_SPACE=1 exec $(VENV_PYTHON) -m pytest tests/engine_vllm $(ARGS)
+
+test-verl:  ## the tests of the verl engine on a CPU, in an environment of its own (Linux)
+	@exec $(MAKE) --no-print-directory $(WITH_VERL) verl-tests
+
+verl-tests: $(READY)
+	@CUDA_VISIBLE_DEVICES= exec $(VENV_PYTHON) -m pytest tests/on_verl klearlib/scale $(ARGS)
+
+verl:  ## an environment with verl and Ray, and what the doctor says in it
+	@exec $(MAKE) --no-print-directory $(WITH_VERL) doctor
 
 lab: $(READY)  ## JupyterLab on the notebooks
 	@exec $(VENV_PYTHON) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
@@ -71,7 +86,7 @@ say() { printf 'make: %s\n' "$$1" >&2; }
 fail() { say "$$1"; exit 1; }
 # The interpreter behind a name; for one inside $$venv itself (activated), the one it was made from.
 usable() {
-  "$$1" -c "import os, sys; assert sys.version_info >= (3, 11); real = os.path.realpath
+  "$$1" -c "import os, sys; assert (3, 11) <= sys.version_info < ($(PYTHON_BELOW),); real = os.path.realpath
 print(sys._base_executable if real(sys.prefix) == real('$$venv') else sys.executable)" 2>/dev/null
 }
 torch_folder() {
@@ -89,7 +104,8 @@ for candidate in $(PYTHONS); do
   chosen=$${chosen:-$$candidate}
   if lent=$$(torch_folder "$$candidate"); then chosen=$$candidate; break; fi
 done
-[ -n "$$chosen" ] || fail "no Python 3.11 or newer ($(PYTHONS)): install one, or name it by PYTHON="
+[ -n "$$chosen" ] || fail "no Python 3.11 or newer$(below) ($(PYTHONS)): install one, or name it by \
+PYTHON="
 
 mkdir -p "$$venv"
 if [ -e "$(READY)" ] && "$$python" -c '' 2>/dev/null; then

@@ -95,6 +95,15 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _workers(text: str) -> int | str:
+    from klearlib.scale.address import check_workers
+
+    try:
+        return check_workers(int(text) if text.isdecimal() else text)
+    except KlearError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no count: give 0 or more")
@@ -116,7 +125,10 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--force", action="store_true", help="run cached notebooks as well")
         command.add_argument(
-            "--workers", type=_count, metavar="N", help="stages at once, 0 is one per core or GPU"
+            "--workers",
+            type=_workers,
+            metavar="N|ray",
+            help="stages at once, 0 is one per core or GPU; ray, or ray://host:port: on Ray",
         )
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
@@ -125,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         default=0,
         metavar="J",
-        help="notebooks at once, 0 is two without a GPU and on more than one core, else one",
+        help="notebooks at once, 0 is two on several cores without GPU and without verl, else one",
     )
 
     report = commands.add_parser(

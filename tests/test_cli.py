@@ -54,8 +54,8 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["run", "--only", "06"], "klear: profile 'smoke' has no notebook '06'; there are: 05"),
         (["report", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
         (["status", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
-        (["run", "--workers", "-1"], "'-1' is no count"),
-        (["run", "--workers", "many"], "'many' is no count"),
+        (["run", "--workers", "-1"], "workers is '-1': give a whole number"),
+        (["plan", "--workers", "ray://head"], "workers is 'ray://head': give"),
         (["run", "--jobs", "-2"], "'-2' is no count"),
         (["rum"], "invalid choice: 'rum'"),
         ([], "required: command"),
@@ -161,3 +161,9 @@ def test_version_and_help_without_torch():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("(0, 0, 0) set()\n")
+
+
+def test_help_names_both_kinds_of_workers(capsys):
+    for command in ("run", "plan"):
+        assert cli.main([command, "--help"]) == 0
+        assert "--workers N|ray" in capsys.readouterr().out

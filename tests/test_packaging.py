@@ -20,10 +20,20 @@ from packaging.version import Version
 
 import klearlib
 from klearlib.run import doctor
+from klearlib.scale import require
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")
 LOCKED_EXTRAS = ("lab", "test")
+# Module -> distribution: imported in klearlib/scale alone, and pinned in requirements-verl.lock.
+OF_VERL = {
+    "hydra": "hydra-core",
+    "omegaconf": "omegaconf",
+    "ray": "ray",
+    "tensordict": "tensordict",
+    "transfer_queue": "transferqueue",
+    "verl": "verl",
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +48,11 @@ def base(project) -> dict[str, Requirement]:
 
 @pytest.fixture(scope="module")
 def locked() -> dict[str, Requirement]:
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    return _pins("requirements.lock")
+
+
+def _pins(lock: str) -> dict[str, Requirement]:
+    lines = (ROOT / lock).read_text().splitlines()
     return _by_name(line for line in lines if line and not line.startswith("#"))
 
 
@@ -71,7 +85,7 @@ def _imported(folder: str) -> set[str]:
 
 def test_every_import_is_a_dependency_and_every_dependency_is_imported(base):
     distributions = importlib.metadata.packages_distributions()
-    modules = _imported("klearlib")
+    modules = _imported("klearlib") - OF_VERL.keys()
     assert {canonicalize_name(distributions[module][0]) for module in modules} == set(base)
 
 
@@ -80,9 +94,26 @@ def test_the_tests_import_nothing_that_the_test_extra_lacks(project, base):
     beside = {path.stem for path in (ROOT / "tests").rglob("*.py")}
     distributions = importlib.metadata.packages_distributions()
     # A package that a test writes itself is not installed here.
-    modules = {module for module in _imported("tests") - beside if module in distributions}
+    modules = _imported("tests") - beside - OF_VERL.keys()
+    modules = {module for module in modules if module in distributions}
     names = {canonicalize_name(distributions[module][0]) for module in modules}
     assert names <= set(base) | set(extra)
+
+
+def test_verl_and_ray_are_imported_in_one_folder_and_pinned_in_a_lock_of_their_own(project, locked):
+    folders = {path for path in (ROOT / "klearlib").iterdir() if path.is_dir()}
+    for folder in folders - {ROOT / "klearlib" / "scale"}:
+        assert not _imported(f"klearlib/{folder.name}") & OF_VERL.keys(), folder
+    pins = _pins("requirements-verl.lock")
+    assert set(OF_VERL.values()) <= pins.keys() and "torch" not in pins
+    for name, pin in pins.items():
+        version = _locked_version(pin)
+        here = locked.get(name)
+        # What requirements.lock has already stands here for another version, or for all Pythons.
+        assert here is None or here.marker or version not in here.specifier, pin
+    (extra,) = map(Requirement, project["optional-dependencies"]["ray"])
+    assert extra.specifier == pins["ray"].specifier
+    assert f"pip install '{extra}'" == require.INSTALL_RAY
 
 
 def test_the_lock_covers_every_dependency_within_its_range(project, base, locked):

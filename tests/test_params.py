@@ -301,6 +301,9 @@ def test_files_of_the_project_are_valid(path, monkeypatch):
     if path.name == params.files.COMPUTE_FILE:
         assert params.compute_of(profile)
         return
+    if path.name == params.files.VERL_FILE:
+        assert params.cluster_of(profile)
+        return
     if path.name == params.files.REAL_FILE:
         assert params.real_of(profile)
         return

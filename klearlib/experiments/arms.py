@@ -6,9 +6,11 @@ from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Start, origin
-from klearlib.params import FilterOptions, RLOptions
+from klearlib.params import VERL, FilterOptions, RLOptions, cluster_of
 from klearlib.rl.settings import require_counted_parts
+from klearlib.run.cost import CLUSTER_S
 from klearlib.run.stage import Stage
+from klearlib.scale.cluster import Cluster, parted, require_own_parts
 
 __all__ = [
     "RULE_NAMES",
@@ -122,10 +124,19 @@ def rl_stage(
     eval_every: int,
     eval_responses: int,
     options: RLOptions,
+    engine: str,
     code_reward: str = "soft",
 ) -> Stage:
-    """One RL run; see `klearlib.rl.settings.RLSettings`. `label` is for people and in no key."""
-    require_counted_parts(options, start.compute["micro_batch_tokens"])
+    """One RL run, by this suite's own loop or by verl; see `klearlib.rl.settings.RLSettings`.
+
+    Args:
+        label: for people, in no key.
+        engine: who trains, "local" or "verl". Rule, settings and inputs are the same for both.
+
+    Raises:
+        ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
+            has no verl.yaml, or a rollout does not fit into what it says.
+    """
     settings = {
         "num_steps": num_steps,
         "num_problems": num_problems,
@@ -142,15 +153,30 @@ def rl_stage(
         "code_reward": code_reward,
     }
     settings |= {name: value for name, value in asdict(options).items() if name not in RULE_OPTIONS}
+    target, how, where = _trained_by(engine, start, options)
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
         inputs["pool"] = start.pool
     return Stage(
         "rl",
-        "klearlib.rl.train:train_rl",
-        {"seed": seed, "rule": rule, "settings": settings, "compute": start.compute},
+        target,
+        {"seed": seed, "rule": rule, "settings": settings, **how},
         inputs,
         label=f"{label}, seed {seed}",
         # Measured on one core of a 2-core machine: about 35 rollouts a second, training included.
-        estimate_s=8 + num_steps * num_problems * group_size / 110,
+        placing=where,
+        estimate_s=(CLUSTER_S if engine == VERL else 8)
+        + num_steps * num_problems * group_size / 110,
     )
+
+
+def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dict, dict]:
+    """(target of the stage, how it computes, where) of an engine; see `rl_stage`."""
+    if engine != VERL:
+        require_counted_parts(options, start.compute["micro_batch_tokens"])
+        return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}
+    require_own_parts(options)
+    cluster = Cluster(**asdict(cluster_of(start.profile)))
+    cluster.require_fits(max_new_tokens=start.max_new_tokens)
+    what, resources = parted(cluster)
+    return "klearlib.scale.stage:train_rl", {"cluster": what}, {"resources": resources}

@@ -57,6 +57,7 @@ def code_arm(params: CodeRLParams, start: Start, *, seed: int, code_reward: str)
         eval_every=params.eval_every,
         eval_responses=params.eval_responses,
         options=params.rl_options,
+        engine=params.engine,
         code_reward=code_reward,
     )
 

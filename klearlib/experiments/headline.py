@@ -64,6 +64,7 @@ class Pipeline:
             "code": self._trusted(params),
         }
         start = Start(
+            profile=params.profile,
             world=self.stages["world"],
             sft=self.stages["sft"],
             benchmarks={},  # every model is measured at the end of its phase, at both budgets
@@ -146,6 +147,7 @@ class Pipeline:
             eval_every=phase.num_steps,
             eval_responses=1,
             options=params.rl_options,
+            engine=params.engine,
             **schedule,
         )
 

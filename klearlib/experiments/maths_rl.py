@@ -40,4 +40,5 @@ def maths_arm(
         eval_every=params.eval_every,
         eval_responses=params.eval_responses,
         options=options,
+        engine=params.engine,
     )

@@ -94,6 +94,7 @@ class MiniatureOrigin:
         make = start_stages if domain == "math" else code_start_stages
         stages = make(params, compute=self.compute)
         return Start(
+            profile=self._profile,
             world=stages["world"],
             sft=stages["sft"],
             benchmarks=self.benchmarks[domain],

@@ -16,10 +16,11 @@ class Start:
     """What an RL run starts from and what it is measured on.
 
     `world` holds the benchmarks and the training problems, `pool` (None for all of them) the
-    problems that are left to train on; `benchmarks` maps names to sizes, `compute` says how its
-    stages compute.
+    problems that are left to train on; `benchmarks` maps names to sizes, and `compute` says how its
+    stages compute. `profile` is the name of what says how verl trains.
     """
 
+    profile: str
     world: Stage
     sft: Stage
     benchmarks: dict[str, int | None]

@@ -122,6 +122,7 @@ class RealOrigin:
     def start(self, domain: str) -> Start:
         real = self._real
         return Start(
+            profile=self._profile,
             world=self._world(domain),
             sft=self._sft,
             benchmarks=self.benchmarks[domain],

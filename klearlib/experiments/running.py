@@ -42,7 +42,7 @@ def plan_table(stages: Iterable[Stage]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def train(stages: Sequence[Stage], *, workers: int, publish: Callable[[], object]) -> None:
+def train(stages: Sequence[Stage], *, workers: int | str, publish: Callable[[], object]) -> None:
     """Run all of `stages` that are not done yet, and publish what there is as they finish."""
     last = time.monotonic()
 

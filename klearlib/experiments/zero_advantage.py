@@ -60,8 +60,9 @@ def maths_arms(params: ZeroAdvantageParams) -> dict[float, Arms]:
 
 
 def code_arms(params: ZeroAdvantageParams) -> Arms:
-    """(filter, seed) -> its RL run on the soft code reward; "advantage" is 07's soft arm."""
-    soft = soft_reward_params(params)
+    """(filter, seed) -> its RL run on the soft code reward; "advantage" is 07's soft arm, if that
+    notebook has the same engine."""
+    soft = replace(soft_reward_params(params), engine=params.engine)
     start = filtered_code_start(params.profile, options=soft.filter_options, limits=soft.rl_options)
     return {
         (name, seed): replace(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from klearlib.errors import ParameterError
 from klearlib.params.checking import check_values, did_you_mean, missing_assets, parameters_cell
+from klearlib.params.cluster import ClusterParams
 from klearlib.params.compute import ComputeParams
 from klearlib.params.declared import (
     NOTEBOOKS,
@@ -28,12 +29,14 @@ from klearlib.params.declared_data import (
 )
 from klearlib.params.declared_headline import HeadlineParams
 from klearlib.params.declared_maths import AlphaSweepParams, ZeroAdvantageParams
+from klearlib.params.declared_options import LOCAL, VERL
 from klearlib.params.files import (
     CODE_WORLD_FILE,
     COMPUTE_FILE,
     DATA_WORLD_FILE,
     JOINT_WORLD_FILE,
     REAL_FILE,
+    VERL_FILE,
     WORLD_FILE,
     is_real,
     load_profile,
@@ -56,6 +59,7 @@ __all__ = [
     "WORLDS",
     "AlphaSweepParams",
     "ClippingParams",
+    "ClusterParams",
     "CodeMiniatureParams",
     "CodeRLParams",
     "ComputeParams",
@@ -76,6 +80,7 @@ __all__ = [
     "TopKParams",
     "ZeroAdvantageParams",
     "check",
+    "cluster_of",
     "code_miniature",
     "compute_of",
     "data_miniature",
@@ -183,6 +188,15 @@ def compute_of(profile: str) -> ComputeParams:
     return check_values(ComputeParams, values, f"{profile}/{COMPUTE_FILE}")
 
 
+def cluster_of(profile: str) -> ClusterParams:
+    """How verl trains in `profile`, from ``params/<profile>/verl.yaml``; all are required.
+
+    Raises:
+        ParameterError: the file is absent, incomplete or wrong.
+    """
+    return check_values(ClusterParams, world_values(profile, VERL_FILE), f"{profile}/{VERL_FILE}")
+
+
 WORLDS = {
     "miniature": miniature,
     "code_miniature": code_miniature,
@@ -195,7 +209,7 @@ WORLDS = {
 def worlds_of(params) -> dict[str, object]:
     """The worlds of its profile that a notebook with these parameters needs, and how its stages
     compute, by file name; empty for a notebook that needs no world. A profile with a real model has
-    that in the place of all others.
+    that in the place of all others; the cluster is among them where verl trains.
 
     Raises:
         ParameterError: the profile has no such file, or it is incomplete or wrong.
@@ -205,7 +219,11 @@ def worlds_of(params) -> dict[str, object]:
         found: dict[str, object] = {REAL_FILE: real_of(params.profile)}
     else:
         found = {f"{name}.yaml": WORLDS[name](params.profile) for name in names}
-    return found | {COMPUTE_FILE: compute_of(params.profile)} if found else {}
+    if not found:
+        return {}
+    if getattr(params, "engine", LOCAL) == VERL:
+        found[VERL_FILE] = cluster_of(params.profile)
+    return found | {COMPUTE_FILE: compute_of(params.profile)}
 
 
 def uses_miniature(params) -> bool:

@@ -26,10 +26,11 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     """A field with its meaning and limits; without `default` a value must be given.
 
     Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
-    list too), `unique` (a list's elements differ), `record` (a dict is checked against this
-    record), `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value
-    cannot change a result, so it is no part of a cache key), `asset` ("model" or "dataset": the
-    value names one, "" names none).
+    list too), `unique` (a list's elements differ), `may_be_empty` (of a list, which otherwise has
+    an element), `record` (a dict is checked against this record), `paper` and `place` (the paper's
+    value and where it says so), `keyed` (False: the value cannot change a result, so it is no part
+    of a cache key), `asset` ("model" or "dataset": the value names one, "" names none), `check` (of
+    an object, for which no other limit holds: a function that gives it or raises ParameterError).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
@@ -73,6 +74,9 @@ def check_values(record: type, values: dict, where: str):
         elif default_of(field) is dataclasses.MISSING:
             raise ParameterError(f"{where}: {name} is missing; it means: {field.metadata['help']}")
     try:
+        for name in checked:
+            if "check" in fields[name].metadata:
+                checked[name] = fields[name].metadata["check"](checked[name])
         return record(**checked)
     except ParameterError as error:
         raise ParameterError(f"{where}: {error}") from None
@@ -121,6 +125,8 @@ def _quoted(value) -> str:
 
 def _checked(value, kind, where: str, limits):
     """`value` as `kind`, or ParameterError; a list's limits hold for each of its elements."""
+    if kind is object:
+        return value
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         if value is None:
             return None
@@ -133,7 +139,7 @@ def _checked(value, kind, where: str, limits):
             raise ParameterError(
                 f"{where} must be a list of {_PLURALS[item]}, got {value!r}: write [{value}]"
             )
-        if not value:
+        if not value and not limits.get("may_be_empty"):
             raise ParameterError(f"{where} is empty: give at least one")
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
         if limits.get("unique") and len(set(checked)) < len(checked):

@@ -13,10 +13,14 @@ class ComputeParams:
     """Who samples and how large the parts are in which a profile's stages compute.
 
     The fields are those of `klearlib.policy.compute.Compute`, which the stages get. All of them
-    belong to what a stage's result is named by.
+    belong to what a stage's result is named by. This `engine` is not the notebooks' `engine`, which
+    says who trains: an RL run of verl computes as ``verl.yaml`` says, and all other stages as this
+    file does.
     """
 
-    engine: str = parameter(choices=ENGINES, help="who samples")
+    engine: str = parameter(
+        choices=ENGINES, help="who samples where a stage of ours trains or measures"
+    )
     precision: str = parameter(
         choices=PRECISIONS, help="of the forward pass; weights and AdamW stay fp32"
     )

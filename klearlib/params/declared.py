@@ -11,6 +11,7 @@ from typing import ClassVar
 from klearlib.params.checking import parameter
 from klearlib.params.declared_data import (
     NOT_STATED,
+    WORKERS,
     CorrectnessParams,
     CurationParams,
     TeacherParams,
@@ -22,7 +23,13 @@ from klearlib.params.declared_maths import (
     ClippingParams,
     ZeroAdvantageParams,
 )
-from klearlib.params.declared_options import FilterOptions, RLOptions, check_schedule
+from klearlib.params.declared_options import (
+    ENGINE,
+    LOCAL,
+    FilterOptions,
+    RLOptions,
+    check_schedule,
+)
 
 
 @dataclass(frozen=True)
@@ -96,9 +103,8 @@ class CodeRLParams:
     eval_responses: int = parameter(
         1, minimum=1, help="responses per benchmark problem", paper=4, place="Figs. 3a, 4: avg@4"
     )
-    workers: int = parameter(
-        0, minimum=0, keyed=False, help="processes at once, 0 is one per core or GPU"
-    )
+    engine: str = parameter(LOCAL, **ENGINE)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=RLOptions, help="fields of RLOptions that differ")
     test_filter: dict = parameter(
         {"teacher_responses": 2, "threshold": 0.25},

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from klearlib.params.checking import parameter
+from klearlib.scale.address import check_workers
 
 NOT_STATED = "not stated"
+WORKERS = {
+    "check": check_workers,
+    "keyed": False,
+    "help": "processes at once, 0 is one per core or GPU; or ray, or ray://host:port",
+}
 
 _PROFILE = {"help": "folder in params/ and results/"}
-_WORKERS = {"minimum": 0, "keyed": False, "help": "processes at once, 0 is one per core or GPU"}
 _SEEDS = {
     "minimum": 0,
     "unique": True,
@@ -122,7 +127,7 @@ class CurationParams(_Options):
     stop_list: int = parameter(
         1, minimum=1, help="compared rule: n-grams in more items are boilerplate", paper=NOT_STATED
     )
-    workers: int = parameter(0, **_WORKERS)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")
 
 
@@ -148,7 +153,7 @@ class CorrectnessParams(_Options):
     learning_rate: float = parameter(3.0e-3, **_RATE)
     normalizer: str = parameter("sequence", **_NORMALIZER)
     eval_responses: int = parameter(2, **_EVALUATION)
-    workers: int = parameter(0, **_WORKERS)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")
 
 
@@ -165,7 +170,7 @@ class TeacherParams(_Options):
     learning_rate: float = parameter(3.0e-3, **_RATE)
     normalizer: str = parameter("sequence", **_NORMALIZER)
     eval_responses: int = parameter(2, **_EVALUATION)
-    workers: int = parameter(0, **_WORKERS)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")
 
 
@@ -189,5 +194,5 @@ class TopKParams(_Options):
     normalizer: str = parameter("sequence", **_NORMALIZER)
     eval_responses: int = parameter(2, **_EVALUATION)
     code_eval_responses: int = parameter(1, **(_EVALUATION | {"help": "the same for code"}))
-    workers: int = parameter(0, **_WORKERS)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")

@@ -7,8 +7,14 @@ from typing import ClassVar
 
 from klearlib.errors import ParameterError
 from klearlib.params.checking import parameter
-from klearlib.params.declared_data import NOT_STATED, DataOptions
-from klearlib.params.declared_options import FilterOptions, RLOptions, check_schedule
+from klearlib.params.declared_data import NOT_STATED, WORKERS, DataOptions
+from klearlib.params.declared_options import (
+    ENGINE,
+    LOCAL,
+    FilterOptions,
+    RLOptions,
+    check_schedule,
+)
 
 _SMOKE = "smoke"
 _STEPS = {"minimum": 1, "help": "RL steps", "paper": NOT_STATED}
@@ -149,9 +155,8 @@ class HeadlineParams:
     yarn_factor: float = parameter(
         2.5, above=1.0, help="of the longer budget", paper=2.5, place="main results, 64K budget"
     )
-    workers: int = parameter(
-        0, minimum=0, keyed=False, help="processes at once, 0 is one per core or GPU"
-    )
+    engine: str = parameter(LOCAL, **ENGINE)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=RLOptions, help="fields of RLOptions that differ")
     test_filter: dict = parameter(
         {"teacher_responses": 2, "threshold": 0.25},

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from klearlib.errors import ParameterError
 from klearlib.params.checking import parameter
-from klearlib.params.declared_data import NOT_STATED
-from klearlib.params.declared_options import RLOptions, check_schedule
+from klearlib.params.declared_data import NOT_STATED, WORKERS
+from klearlib.params.declared_options import ENGINE, LOCAL, RLOptions, check_schedule
 
 _PROFILE = {"help": "folder in params/ and results/"}
 _SEEDS = {"minimum": 0, "unique": True, "help": "one run per arm and seed"}
@@ -43,7 +43,6 @@ _EPS_HIGH = {"minimum": 0.0, "help": "clip range above 1", "paper": 0.28, "place
 _ALPHA = {"minimum": 0.0, "help": "weight of the LM loss on positives"}
 _EVERY = {"minimum": 1, "help": "steps between validations"}
 _EVALUATION = {"minimum": 1, "help": "responses per validation problem"}
-_WORKERS = {"minimum": 0, "keyed": False, "help": "processes at once, 0 is one per core or GPU"}
 _OPTIONS = {"record": RLOptions, "help": "fields of RLOptions that differ"}
 
 
@@ -112,7 +111,8 @@ class ClippingParams(_MathsRL):
     )
     eval_every: int = parameter(2, **_EVERY, paper=10, place="Fig. 2a, 2b: distance of the points")
     eval_responses: int = parameter(2, **_EVALUATION, paper=32, place="Fig. 2a: avg@32 (2b: avg@4)")
-    workers: int = parameter(0, **_WORKERS)
+    engine: str = parameter(LOCAL, **ENGINE)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, **_OPTIONS)
 
     def __post_init__(self) -> None:
@@ -152,7 +152,8 @@ class AlphaSweepParams(_MathsRL):
     eps_high: float = parameter(0.28, **_EPS_HIGH)
     eval_every: int = parameter(2, **_EVERY, paper="only the end is shown", place="Table 6")
     eval_responses: int = parameter(2, **_EVALUATION, paper=32, place="Table 6: avg@32")
-    workers: int = parameter(0, **_WORKERS)
+    engine: str = parameter(LOCAL, **ENGINE)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, **_OPTIONS)
 
     def __post_init__(self) -> None:
@@ -198,7 +199,8 @@ class ZeroAdvantageParams(_MathsRL):
     eps_high: float = parameter(0.28, **_EPS_HIGH)
     eval_every: int = parameter(2, **_EVERY, paper=5, place="Fig. 5a: distance of the points")
     eval_responses: int = parameter(2, **_EVALUATION, paper=32, place="Fig. 5a: avg@32")
-    workers: int = parameter(0, **_WORKERS)
+    engine: str = parameter(LOCAL, **ENGINE)
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, **_OPTIONS)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,10 @@ from klearlib.params.checking import parameter
 from klearlib.params.declared_data import NOT_STATED
 from klearlib.rl.settings import require_correctable
 
+LOCAL, VERL = "local", "verl"
+"""Who trains the RL runs of a notebook: the stage's own process, or verl on a Ray cluster."""
+ENGINE = {"choices": (LOCAL, VERL), "help": "who trains: local, or verl on Ray"}
+
 
 @dataclass(frozen=True)
 class RLOptions:

@@ -17,6 +17,7 @@ DATA_WORLD_FILE = "data_miniature.yaml"
 JOINT_WORLD_FILE = "joint_miniature.yaml"
 REAL_FILE = "real.yaml"
 COMPUTE_FILE = "compute.yaml"
+VERL_FILE = "verl.yaml"
 WORLD_FILES = (
     WORLD_FILE,
     CODE_WORLD_FILE,
@@ -24,6 +25,7 @@ WORLD_FILES = (
     JOINT_WORLD_FILE,
     REAL_FILE,
     COMPUTE_FILE,
+    VERL_FILE,
 )
 """The files of a profile that describe a world, or how it computes, and no notebook."""
 

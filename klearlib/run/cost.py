@@ -28,6 +28,15 @@ PROMPT_TOKENS = 100
 WINDOW_SIZE = 175
 """Assumed: problems of a benchmark whose number the dates decide, LiveCodeBench V6: the most that
 sources name."""
+CLUSTER_S = 180.0
+"""Assumed: seconds until the processes, weights and rollout engines of a run of verl are ready."""
+ROWS_AT_ONCE = 256
+"""Responses that a rollout engine of verl samples at once, at most: verl's own number."""
+PADDED = 3
+"""Assumed: places of a pass for each of its tokens where verl pads its rows to the longest of them,
+as it does but for flash attention."""
+LOGITS_COPIES = 3
+"""Of all logits of a pass, which verl keeps whole: logits, their log-softmax, its gradient."""
 
 TRAINING, BESIDE_VLLM, VLLM, SAMPLING = (
     "training",
@@ -58,11 +67,12 @@ class Cost:
     """What one stage, or several, cost.
 
     sampled, trained: tokens as assumed; sampled_most, trained_most: at most. flops: as assumed.
-    gpu_s: seconds of one GPU. memory: bytes that the largest of them needs at once on its device,
-    of the machine or of one GPU; parts: of that one. disk: bytes of the results that are kept;
-    scratch: of the checkpoints of the largest while it runs. unknown: names of models whose shape
-    nothing says, so that only their tokens are counted. unsized: benchmarks that are assumed to
-    have `WINDOW_SIZE` problems.
+    gpu_s: seconds of one GPU. wall_s: seconds that runs of verl take one after the other; nodes,
+    gpus: of the Ray cluster of the largest of these, 0 where there is none. memory: bytes that the
+    largest stage needs at once on its device, of the machine or of one GPU; parts: of that one.
+    disk: bytes of the results that are kept; scratch: of the checkpoints of the largest while it
+    runs. unknown: names of models whose shape nothing says, so that only their tokens are counted.
+    unsized: benchmarks that are assumed to have `WINDOW_SIZE` problems.
     """
 
     sampled: float = 0.0
@@ -71,6 +81,9 @@ class Cost:
     trained_most: float = 0.0
     flops: float = 0.0
     gpu_s: float = 0.0
+    wall_s: float = 0.0
+    nodes: int = 0
+    gpus: int = 0
     memory: int = 0
     parts: Parts = Parts()
     disk: int = 0
@@ -93,4 +106,4 @@ class Cost:
         return Cost(**added, **largest, **names, **parts)
 
 
-_LARGEST, _NAMES = ("memory", "scratch"), ("unknown", "unsized")
+_LARGEST, _NAMES = ("memory", "scratch", "nodes", "gpus"), ("unknown", "unsized")

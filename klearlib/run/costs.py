@@ -9,10 +9,11 @@ assumed, by the shares of `klearlib.run.cost`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from klearlib.policy.compute import Compute
 from klearlib.policy.shape import ModelShape
+from klearlib.run import sharded
 from klearlib.run.cost import (
     ALL_EXAMPLES,
     EXAMPLE_SHARE,
@@ -22,8 +23,10 @@ from klearlib.run.cost import (
     WINDOW_SIZE,
     Cost,
 )
+from klearlib.run.shapes import maker, positions_of_stage, shape_of_stage
 from klearlib.run.stage import Stage
 from klearlib.run.workloads import sampling, sampling_beside_training, training
+from klearlib.scale.cluster import cluster_of_stage
 
 
 def cost_of(stage: Stage) -> Cost:
@@ -34,41 +37,6 @@ def cost_of(stage: Stage) -> Cost:
     """
     cost = RULES[stage.target](stage)
     return cost + Cost(gpu_s=STAGE_S) if cost.flops else cost
-
-
-def shape_of_stage(stage: Stage) -> ModelShape | None:
-    """The shape of the model that a stage makes or trains; None where nothing says it."""
-    maker = _maker(stage)
-    params = maker.params
-    if maker.target == "klearlib.miniature.base:pretrain":
-        names = {each.name for each in fields(ModelShape)} - {"tie_word_embeddings"}
-        return ModelShape(tie_word_embeddings=True, **{name: params[name] for name in names})
-    if maker.target == "klearlib.real.model:link_model":
-        return ModelShape(**params["shape"]) if params["shape"] else None
-    raise KeyError(maker.target)
-
-
-def _positions(stage: Stage) -> int:
-    """The longest sequence of the model that a stage makes or trains."""
-    maker = _maker(stage)
-    is_linked = maker.target == "klearlib.real.model:link_model"
-    return maker.params["positions" if is_linked else "max_positions"]
-
-
-def _maker(stage: Stage) -> Stage:
-    """The stage that first made the model of a stage."""
-    while stage.target in _MODEL:
-        stage = stage.inputs[_MODEL[stage.target]]
-    return stage
-
-
-# The input that a stage's model comes from.
-_MODEL = {
-    "klearlib.sft.train:train_sft": "base",
-    "klearlib.rl.train:train_rl": "sft",
-    "klearlib.evaluate.stage:evaluate_benchmarks": "model",
-    "klearlib.curation.responses:respond": "model",
-}
 
 
 def _nothing(_: Stage) -> Cost:
@@ -107,7 +75,7 @@ def _num_examples(stage: Stage) -> int:
 def _training(stage: Stage, *, updates: float, examples: float) -> Cost:
     """Supervised training: examples of up to as many tokens as the model, or a packed row, has."""
     compute, shape = Compute(**stage.params["compute"]), shape_of_stage(stage)
-    longest = min(_positions(stage), compute.pack_tokens or _positions(stage))
+    longest = min(positions_of_stage(stage), compute.pack_tokens or positions_of_stage(stage))
     trained = examples * longest * EXAMPLE_SHARE
     cost = Cost(trained=trained, trained_most=examples * longest, disk=_kept(shape))
     return cost + training(shape, compute, trained, longest, updates)
@@ -116,30 +84,77 @@ def _training(stage: Stage, *, updates: float, examples: float) -> Cost:
 def _rl(stage: Stage) -> Cost:
     settings = stage.params["settings"]
     compute, shape = Compute(**stage.params["compute"]), shape_of_stage(stage)
+    budget = settings["max_new_tokens"]
+    cost = _drawn(settings, lambda **how: _sampled(stage, **how))
+    cost += _trained_on(settings, shape)
+    cost += training(
+        shape,
+        compute,
+        cost.trained,
+        PROMPT_TOKENS + budget,
+        _updates(settings),
+        forward_again=settings["logp_old"] != "sampler",
+    )
+    rollouts = settings["num_problems"] * settings["group_size"]
+    return _with_both(cost, sampling_beside_training(shape, compute, rollouts, budget))
+
+
+def _rl_of_verl(stage: Stage) -> Cost:
+    settings = stage.params["settings"]
+    cluster, shape = cluster_of_stage(stage), shape_of_stage(stage)
+    budget = settings["max_new_tokens"]
+    cost = sharded.started(cluster)
+    cost += _drawn(settings, lambda **how: sharded.sampling_on_cluster(shape, cluster, **how))
+    cost += _trained_on(settings, shape)
+    cost += sharded.training_on_cluster(
+        shape,
+        cluster,
+        tokens=cost.trained,
+        longest=PROMPT_TOKENS + budget,
+        updates=_updates(settings),
+        forward_again=settings["logp_old"] != "sampler",
+    )
+    return _with_both(cost, sharded.memory_beside_rollouts(shape, cluster, budget=budget))
+
+
+def _drawn(settings: dict, sampled: Callable[..., Cost]) -> Cost:
+    """All that an RL run samples: rollouts, the benchmarks, the validation set."""
     steps, budget = settings["num_steps"], settings["max_new_tokens"]
     rollouts = settings["num_problems"] * settings["group_size"]
-    cost = _sampled(stage, calls=steps, rows=rollouts, budget=budget)
+    cost = sampled(calls=steps, rows=rollouts, budget=budget)
     evaluations, each = 1 + -(-steps // settings["eval_every"]), settings["eval_responses"]
-    cost += _benchmarks(stage, settings["benchmarks"], each, calls=evaluations, budget=budget)
+    cost += _benchmarks(sampled, settings["benchmarks"], each, calls=evaluations, budget=budget)
     if settings["num_validation"]:
         rows = settings["num_validation"] * settings["validation_responses"]
-        cost += _sampled(stage, calls=2, rows=rows, budget=budget)
-    length = PROMPT_TOKENS + budget * RESPONSE_SHARE
-    trained = steps * rollouts * length
-    updates = steps * -(-settings["num_problems"] // settings["mini_batch_problems"])
-    again = settings["logp_old"] != "sampler"
-    cost += Cost(trained=trained, trained_most=steps * rollouts * (PROMPT_TOKENS + budget))
-    cost += Cost(disk=_kept(shape))
-    cost += training(shape, compute, trained, PROMPT_TOKENS + budget, updates, forward_again=again)
-    beside = sampling_beside_training(shape, compute, rollouts, budget)
-    peak = (cost + beside).parts.peak
-    return replace(cost + beside, parts=replace(beside.parts, peak=peak))
+        cost += sampled(calls=2, rows=rows, budget=budget)
+    return cost
+
+
+def _trained_on(settings: dict, shape: ModelShape) -> Cost:
+    """Tokens of the rollouts that an RL run trains on, and its model as it is kept."""
+    budget = settings["max_new_tokens"]
+    rollouts = settings["num_steps"] * settings["num_problems"] * settings["group_size"]
+    return Cost(
+        trained=rollouts * (PROMPT_TOKENS + budget * RESPONSE_SHARE),
+        trained_most=rollouts * (PROMPT_TOKENS + budget),
+        disk=_kept(shape),
+    )
+
+
+def _updates(settings: dict) -> int:
+    return settings["num_steps"] * -(-settings["num_problems"] // settings["mini_batch_problems"])
+
+
+def _with_both(trained: Cost, beside: Cost) -> Cost:
+    """A run's cost with the larger memory of training and sampling, and the parts of both."""
+    total = trained + beside
+    return replace(total, parts=replace(beside.parts, peak=total.parts.peak))
 
 
 def _evaluate(stage: Stage) -> Cost:
     params = stage.params
     return _benchmarks(
-        stage,
+        lambda **how: _sampled(stage, **how),
         params["benchmarks"],
         params["num_responses"],
         calls=1,
@@ -148,13 +163,18 @@ def _evaluate(stage: Stage) -> Cost:
 
 
 def _benchmarks(
-    stage: Stage, sizes: dict[str, int | None], each: int, *, calls: int, budget: int
+    sampled: Callable[..., Cost],
+    sizes: dict[str, int | None],
+    each: int,
+    *,
+    calls: int,
+    budget: int,
 ) -> Cost:
     """`each` responses to every problem of benchmarks of these sizes, `calls` times."""
     total = Cost(unsized=tuple(name for name, size in sizes.items() if size is None and each))
     for size in sizes.values():
         rows = (WINDOW_SIZE if size is None else size) * each
-        total += _sampled(stage, calls=calls, rows=rows, budget=budget)
+        total += sampled(calls=calls, rows=rows, budget=budget)
     return total
 
 
@@ -174,7 +194,7 @@ def _num_problems(stage: Stage) -> int:
 
 def _sampled(stage: Stage, *, calls: int, rows: int, budget: int) -> Cost:
     compute, shape = Compute(**stage.params["compute"]), shape_of_stage(stage)
-    name = _maker(stage).params["model"] if shape is None else ""
+    name = maker(stage).params["model"] if shape is None else ""
     return sampling(shape, compute, name=name, calls=calls, rows=rows, budget=budget)
 
 
@@ -187,6 +207,7 @@ RULES: dict[str, Callable[[Stage], Cost]] = {
     "klearlib.miniature.base:pretrain": _pretrain,
     "klearlib.sft.train:train_sft": _sft,
     "klearlib.rl.train:train_rl": _rl,
+    "klearlib.scale.stage:train_rl": _rl_of_verl,
     "klearlib.evaluate.stage:evaluate_benchmarks": _evaluate,
     "klearlib.curation.responses:respond": _respond,
 } | dict.fromkeys(

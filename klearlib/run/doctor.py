@@ -17,6 +17,7 @@ from klearlib.policy.memory import available_memory
 from klearlib.run.machine import INSTALL_VLLM
 from klearlib.run.notebooks import plan
 from klearlib.run.weighing import weighed
+from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL, lacks
 from klearlib.verify.sandbox import active_tier
 
 SMOKE = "smoke"
@@ -71,7 +72,15 @@ class Finding:
 
 def diagnose() -> list[Finding]:
     """All findings, those about this machine first and then those about the profiles."""
-    return [_python(), *_packages(), *_accelerator(), *_room(), _sandbox(), *_profiles()]
+    return [
+        _python(),
+        *_packages(),
+        *_accelerator(),
+        *_cluster(),
+        *_room(),
+        _sandbox(),
+        *_profiles(),
+    ]
 
 
 def can_run_smoke(findings: list[Finding]) -> bool:
@@ -131,6 +140,20 @@ def _accelerator() -> list[Finding]:
     else:
         findings.append(Finding("vLLM", _version("vllm")))
     return findings
+
+
+def _cluster() -> list[Finding]:
+    """verl and Ray, which no profile needs on one machine."""
+    if importlib.util.find_spec("ray") is None:
+        ray = Finding("Ray", "not installed", f"only needed for --workers ray: {INSTALL_RAY}")
+    else:
+        ray = Finding("Ray", _version("ray"))
+    lack = lacks()
+    if lack:
+        verl = Finding("verl", lack, f"only needed for engine: verl: {INSTALL_VERL}")
+    else:
+        verl = Finding("verl", _version("verl"))
+    return [ray, verl]
 
 
 def _room() -> list[Finding]:

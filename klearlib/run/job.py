@@ -8,15 +8,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from klearlib.errors import ParameterError, StageFailed
 from klearlib.run import worker
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, LOG, SPEC, read_own_json, verify_entry
 from klearlib.run.files import one_line_failures, write_json
-from klearlib.run.preloaded import CUDA, ForkedWorker, PlainWorker, Preloaded, worker_environment
+from klearlib.run.preloaded import Worker, worker_environment
 from klearlib.run.stage import Stage, is_locked
 
 STOP_GRACE, STOP_GRACE_S = "KLEAR_STOP_GRACE_S", 60.0
@@ -41,7 +42,7 @@ class Job:
     code: str
     needs: tuple[str, ...]
     cached: bool
-    process: PlainWorker | ForkedWorker | None = None
+    process: Worker | None = None
     slot: int = -1
     elsewhere: bool = False
     log_start: int = 0
@@ -83,11 +84,18 @@ def look_elsewhere(job: Job) -> None:
         job.began = time.time()
 
 
-def start(job: Job, *, slot: int, gpus: Sequence[str], server: Preloaded | None = None) -> None:
-    """Start the job's worker; `slot` is the number of its place and chooses among `gpus`.
+def spans_gpus(stage: Stage) -> bool:
+    """Whether the stage asks for its GPUs by itself, as one of `klearlib.scale.stage` does: it is
+    given none, and no other runs beside it."""
+    return "cluster" in stage.params
 
-    server: what to fork it from; a new process where there is none.
-    """
+
+Begin = Callable[[Stage, int, Path, BinaryIO, dict[str, str]], Worker]
+"""Starts the worker of a stage at a place: see `start` of `klearlib.run.places.LocalPlaces`."""
+
+
+def start(job: Job, *, slot: int, begin: Begin) -> None:
+    """Start the job's worker by `begin`, at the place that has the number `slot`."""
     stage = job.stage
     with one_line_failures(job.folder):
         job.folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +104,7 @@ def start(job: Job, *, slot: int, gpus: Sequence[str], server: Preloaded | None 
             "key": job.key,
             "label": stage.label,
             "target": stage.target,
-            "params": stage.params,
+            "params": stage.arguments,
             "inputs": {
                 name: f"{upstream.name}/{key}"
                 for (name, upstream), key in zip(stage.inputs.items(), job.needs, strict=True)
@@ -104,14 +112,10 @@ def start(job: Job, *, slot: int, gpus: Sequence[str], server: Preloaded | None 
             "code": job.code,
         }
         write_json(job.folder / SPEC, spec)
-        environment = worker_environment()
-        if gpus:
-            environment[CUDA] = gpus[slot % len(gpus)]
         with open(job.folder / LOG, "ab") as log:
             job.log_start = log.tell()
             job.began, job.slot = time.time(), slot
-            begin = PlainWorker if server is None else server.start
-            job.process = begin(job.folder / SPEC, log, environment)
+            job.process = begin(stage, slot, job.folder / SPEC, log, worker_environment())
 
 
 def end(job: Job) -> None:

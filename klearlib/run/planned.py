@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from klearlib.run.cost import (
+    CLUSTER_S,
     EXAMPLE_SHARE,
     GPU_BANDWIDTH,
     GPU_FLOPS,
     LAYER_STEP_S,
+    LOGITS_COPIES,
+    PADDED,
     RESPONSE_SHARE,
+    ROWS_AT_ONCE,
     SAMPLING_SHARE,
     STAGE_S,
     TRAINING_SHARE,
@@ -18,6 +22,7 @@ from klearlib.run.cost import (
     Cost,
 )
 from klearlib.run.progress import rough
+from klearlib.scale.address import in_words as cluster_in_words
 
 CACHED, WILL_RUN = "cached", "will run"
 
@@ -30,6 +35,14 @@ sampling at {SAMPLING_SHARE:.0%} of the bandwidth and at least \
 {1e3 * LAYER_STEP_S["vllm"]:g} ms (vLLM), {STAGE_S:g} s to start a stage;
 responses take {RESPONSE_SHARE:.0%} of their budget and examples {EXAMPLE_SHARE:.0%} of the \
 longest. Judging answers and programs, on cores, comes on top."""
+
+ASSUMED_OF_VERL = f"""\
+Runs of verl take the whole Ray cluster, one after the other: {CLUSTER_S:g} s to start each, its \
+weights, gradients and AdamW spread over all GPUs, training
+at the same share of all their peaks, {ROWS_AT_ONCE} responses at once on a rollout engine, the \
+logits of a pass whole, {LOGITS_COPIES} times, and {PADDED} places in it for each token without \
+flash attention. What the network and
+saving take is not counted. Memory is that of one GPU."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,9 @@ def describe(planned: Sequence[PlannedNotebook]) -> str:
         if each.cost is not None and each.cost.gpu_s:
             lines.append(f"{'':<{width}}  {in_words(each.cost)}")
         lines += [f"{'':<{width}}  missing: {line}" for line in each.missing]
+    asked = [each.values.get("workers") for each in planned if each.state == WILL_RUN]
+    for cluster in dict.fromkeys(each for each in asked if isinstance(each, str)):
+        lines.append(f"Stages run on {cluster_in_words(cluster)}.")
     costs = [each.cost for each in planned if each.cost is not None and each.cost.gpu_s]
     if costs:
         total = sum(costs, Cost())
@@ -82,6 +98,8 @@ def describe(planned: Sequence[PlannedNotebook]) -> str:
             lines.append(
                 f"Not in the GPU hours, as no file says their shape: {', '.join(total.unknown)}."
             )
+        if total.nodes:
+            lines.append(ASSUMED_OF_VERL)
         if total.unsized:
             lines.append(
                 f"Assumed to have {WINDOW_SIZE} problems, as no file says how many: "
@@ -98,7 +116,7 @@ def counted(missing: list[str]) -> list[str]:
 
 
 def resuming(
-    profile: str, only: Sequence[str], keep_going: bool, workers: int | None, jobs: int
+    profile: str, only: Sequence[str], keep_going: bool, workers: int | str | None, jobs: int
 ) -> str:
     """The command that goes on where this run stops; never --force, which would start over."""
     words = ["klear run --profile", profile]
@@ -123,6 +141,10 @@ def in_words(cost: Cost) -> str:
         if tokens:
             parts.append(f"{verb} {_millions(tokens)} tokens (at most {_millions(most)})")
     parts += [f"{cost.flops:.2g} FLOP", f"{short(cost.gpu_s / 3600)} GPU hours"]
+    if cost.nodes:
+        nodes = "1 node" if cost.nodes == 1 else f"{cost.nodes} nodes"
+        each = f"{nodes} of {cost.gpus // cost.nodes} GPUs"
+        parts.append(f"of these verl {short(cost.wall_s / 3600)} hours on {each}")
     parts.append(f"memory {short(cost.memory / 1e9)} GB")
     if cost.disk:
         parts.append(f"disk {short((cost.disk + cost.scratch) / 1e9)} GB")

@@ -1,8 +1,8 @@
 """Workers as their fan-out sees them: a new process each, or forked by a server that has imported
 torch once.
 
-Both kinds of worker are asked in the same words (`poll`, `wait`, `terminate`, `kill_group`), and
-both run `klearlib.run.worker.main`. A server that cannot be had, or may not be used, costs nothing
+All kinds of worker are asked in the same words, those of `Worker`, and all run
+`klearlib.run.worker.main`. A server that cannot be had, or may not be used, costs nothing
 but time: its workers become new processes, and their logs say why.
 """
 
@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from klearlib.run import fork_server, shared_server, worker
 from klearlib.run.stage import Stage
@@ -63,8 +63,30 @@ def interrupt_later() -> Iterator[None]:
         known(signal.SIGINT, None)
 
 
+class Worker(Protocol):
+    """The process of one stage, wherever it runs; `subprocess.Popen` has most of it.
+
+    is_queued: it waits for a place that others have. poll: the exit code, None while it runs. wait:
+    the same when it has ended; subprocess.TimeoutExpired where that takes longer. terminate: ask it
+    to save its state and end. kill_group: SIGKILL to it and to all that it started.
+    """
+
+    is_queued: bool
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill_group(self) -> None: ...
+
+
 class PlainWorker(subprocess.Popen):
     """A worker that is a new process."""
+
+    is_queued = False
 
     def __init__(self, spec_file: Path, log: BinaryIO, environment: dict[str, str]):
         super().__init__(
@@ -88,6 +110,8 @@ class ForkedWorker:
 
     pid: None until then. returncode: as that of subprocess.Popen.
     """
+
+    is_queued = False
 
     def __init__(
         self, server: Preloaded, number: int, spec_file: Path, log: Path, environment: dict

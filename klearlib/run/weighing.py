@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from klearlib.errors import ParameterError
 from klearlib.params import check, is_real, real_of, root
 from klearlib.policy.compute import Compute
 from klearlib.run.assets import missing_of
 from klearlib.run.cost import Cost
 from klearlib.run.costs import cost_of
-from klearlib.run.fanout import num_at_once
-from klearlib.run.machine import this_machine
+from klearlib.run.machine import a_node, this_machine
+from klearlib.run.places import num_at_once
 from klearlib.run.planned import WILL_RUN, PlannedNotebook
 from klearlib.run.refusals import refusals
+from klearlib.run.shapes import positions_of_stage
 from klearlib.run.stage import Stage, is_done
+from klearlib.scale.address import runs_here
+from klearlib.scale.cluster import Cluster, cluster_of_stage
+from klearlib.scale.require import INSTALL_RAY
 
 
 def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNotebook]:
@@ -30,7 +35,9 @@ def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNot
     runs = root() / "results" / "runs"
     seen: set[str] = set()
     found, costs, computes, todo = [], [], {}, []
-    here, workers = this_machine(runs), 1
+    clusters: dict[str, Cluster] = {}
+    too_long: list[str] = []
+    here, workers, on_ray = this_machine(runs), 0, False
     for each in planned:
         if each.state != WILL_RUN:
             found.append(each)
@@ -48,14 +55,43 @@ def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNot
                 if "compute" in stage.params:
                     compute = Compute(**stage.params["compute"])
                     computes[compute] = None
+                if "cluster" in stage.params:
+                    cluster = cluster_of_stage(stage)
+                    clusters[repr(cluster)] = cluster
+                    too_long.append(_too_long(profile, stage))
         costs += mine
-        if mine:
-            asked = num_at_once(params.workers, len(here.gpus))
-            workers = max(workers, asked)  # who counts less shares the first places
+        on_ray |= bool(mine) and isinstance(params.workers, str)
+        if mine and runs_here(params.workers):
+            asked = params.workers if isinstance(params.workers, int) else 0
+            # who counts less shares the first places
+            workers = max(workers, num_at_once(asked, len(here.gpus)))
         found.append(replace(each, cost=sum(mine, Cost())))
     lines = _assets(profile, todo)
-    lines += refusals(profile, list(computes), costs, here, workers=workers)
+    lines += filter(None, too_long)
+    # With verl, which stands on Ray, both are one lack.
+    if on_ray and "ray" not in here.packages and not clusters:
+        lines.append(f"Ray is not installed: {INSTALL_RAY}")
+    machine = here if workers or not todo else a_node(here)
+    lines += refusals(
+        profile,
+        list(computes),
+        costs,
+        machine,
+        workers=workers or 1,
+        clusters=list(clusters.values()),
+    )
     return _said_once(found, lines)
+
+
+def _too_long(profile: str, stage: Stage) -> str:
+    """That the rollouts of a run of verl are longer than its model's positions; "" where not."""
+    cluster = cluster_of_stage(stage)
+    budget = stage.params["settings"]["max_new_tokens"]
+    try:
+        cluster.require_positions(positions_of_stage(stage), max_new_tokens=budget)
+    except ParameterError as error:
+        return f"params/{profile}/verl.yaml: {error}"
+    return ""
 
 
 def _assets(profile: str, todo: Sequence[Stage]) -> list[str]:

@@ -28,9 +28,10 @@ def sampling(
 ) -> Cost:
     """`calls` times `rows` responses of up to `budget` tokens.
 
-    A step takes the longest of: starting its kernels, reading weights and cache, computing. There
-    are as many steps as the longest response of each batch has tokens; vLLM takes up the next
-    responses where others end. name: of the model, for one whose shape nothing says.
+    A step takes the longest of: starting its kernels, reading weights and cache, computing, of
+    which all GPUs of an engine (`tensor_parallel`) read and compute their parts at once. There are
+    as many steps as the longest response of each batch has tokens; vLLM takes up the next responses
+    where others end. name: of the model, for one whose shape nothing says.
     """
     total = calls * rows
     tokens = total * budget * RESPONSE_SHARE
@@ -55,7 +56,7 @@ def sampling(
     read += tokens * context * word * 2 * shape.key_size * shape.num_layers
     seconds = max(
         steps * shape.num_layers * LAYER_STEP_S[compute.engine],
-        (read / GPU_BANDWIDTH + flops / GPU_FLOPS) / SAMPLING_SHARE,
+        (read / GPU_BANDWIDTH + flops / GPU_FLOPS) / SAMPLING_SHARE / compute.tensor_parallel,
     )
     return cost + Cost(
         flops=flops,
@@ -104,10 +105,15 @@ def training(
     *,
     forward_again: bool = False,
 ) -> Cost:
-    """6 operations a parameter and token (8 with gradient checkpointing, which computes the forward
-    pass twice), and those of attention; `forward_again`: a forward pass more, for logp_old."""
-    passes = 3 + compute.gradient_checkpointing + forward_again
-    flops = passes * tokens * shape.forward_flops(context=longest * RESPONSE_SHARE / 2)
+    """`updates` over `tokens` tokens in all, in sequences of up to `longest`; `forward_again`: a
+    forward pass more, for logp_old."""
+    flops = training_flops(
+        shape,
+        tokens=tokens,
+        longest=longest,
+        checkpointing=compute.gradient_checkpointing,
+        forward_again=forward_again,
+    )
     row = compute.pack_tokens or longest
     micro = max(compute.micro_batch_tokens, row, LEAST_TOKENS)
     num_passes = updates * max(1.0, tokens / max(updates, 1) / micro)
@@ -122,3 +128,12 @@ def training(
         parts=Parts(TRAINING, state=state_bytes(shape.num_parameters, precision=compute.precision)),
         scratch=2 * 12 * shape.num_parameters,
     )
+
+
+def training_flops(
+    shape: ModelShape, *, tokens: float, longest: int, checkpointing: bool, forward_again: bool
+) -> float:
+    """6 operations a parameter and token (8 with gradient checkpointing, which computes the forward
+    pass twice; 2 for a forward pass more), and those of attention."""
+    passes = 3 + checkpointing + forward_again
+    return passes * tokens * shape.forward_flops(context=longest * RESPONSE_SHARE / 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from types import SimpleNamespace
-from uuid import uuid4
 
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
@@ -20,7 +19,7 @@ from klearlib.rl.settings import RLSettings
 from klearlib.run.seeding import derive_seed
 from klearlib.scale.problems import AGENT
 from klearlib.scale.rewards import PROMPT_TEXT
-from klearlib.scale.server_engine import request_settings, require_whole
+from klearlib.scale.server_engine import whole_response
 
 
 @register(AGENT)
@@ -62,18 +61,15 @@ class KlearAgentLoop(AgentLoopBase):
         ends = _ends(self._config.actor_rollout_ref.model.path, self._tokenizer)
         sampling = rollout_sampling(settings, seed=seed, step=step)
         begun = time.perf_counter()
-        output = await self._server.generate(
-            request_id=uuid4().hex,
-            prompt_ids=prompt_ids,
-            sampling_params=request_settings(
-                rollout.name,
-                sampling,
-                ends=ends,
-                seed=derive_seed(sampling.seed, place, int(row["session_id"])),
-                logprobs=True,
-            ),
+        output = await whole_response(
+            self._server,
+            rollout.name,
+            prompt_ids,
+            sampling,
+            ends=ends,
+            seed=derive_seed(sampling.seed, place, int(row["session_id"])),
+            logprobs=True,
         )
-        require_whole(output, ends=ends, max_tokens=sampling.max_tokens, logprobs=True)
         preempted = -1 if output.num_preempted is None else output.num_preempted
         return AgentLoopOutput(
             prompt_ids=prompt_ids,

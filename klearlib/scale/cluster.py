@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from klearlib.errors import ParameterError
 from klearlib.policy.compute import ATTENTIONS, PRECISIONS
+from klearlib.rl.settings import parts_count
 
 FILLING_TOKENS = 128
 """Of the rows with which verl fills up a batch for all its ranks."""
+ROLLOUT_ENGINES = ("vllm", "sglang")
+"""Those of verl; another name is one that `modules` register."""
+PACKED = "flash_attention_2"
+"""The one attention with which verl trains on rows without padding."""
+OURS = ("VERL_USE_EXTERNAL_MODULES", "HF_DATASETS_CACHE", "PYTHONPATH", "RAY_ADDRESS")
+"""Variables that klear sets for every process, or reads itself."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,11 @@ class Cluster:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
         if not self.rollout:
             raise ParameterError("rollout is empty: give vllm, sglang or a name that is registered")
+        if self.rollout not in ROLLOUT_ENGINES and not self.modules:
+            raise ParameterError(
+                f"rollout is {self.rollout!r} and no module registers it: give vllm or sglang, or "
+                "name the module in modules"
+            )
         for name in ("tensor_parallel", "sequence_parallel"):
             if self.num_gpus % getattr(self, name):
                 raise ParameterError(
@@ -74,6 +86,10 @@ class Cluster:
             if not isinstance(line, str) or not ("=" in line or line.startswith("~")):
                 raise ParameterError(f"overrides has {line!r}: write key=value, as hydra takes it")
         for name, value in self.environment.items():
+            if not isinstance(name, str):
+                raise ParameterError(f"environment: {name!r} must be a text: quote it")
+            if name in OURS:
+                raise ParameterError(f"environment: klear sets {name} itself: leave it out")
             if not isinstance(value, str):
                 raise ParameterError(f"environment: {name} must be a text, got {value!r}: quote it")
 
@@ -99,13 +115,29 @@ class Cluster:
         devices = [value for key, _, value in named if key == "trainer.device"]
         return devices[-1:] == ["cpu"]
 
+    def positions(self, *, max_new_tokens: int) -> int:
+        """Positions that a model needs for the longest rollout."""
+        # verl's sglang server never fills the last one.
+        return self.prompt_tokens + max_new_tokens + (self.rollout == "sglang")
+
+    def require_positions(self, positions: int | None, *, max_new_tokens: int) -> None:
+        """Raises ParameterError where rollouts are longer than the `positions` of the model; None
+        where it has no end of them."""
+        longest = self.positions(max_new_tokens=max_new_tokens)
+        if positions is not None and longest > positions:
+            raise ParameterError(
+                f"prompt_tokens {self.prompt_tokens} and max_new_tokens {max_new_tokens} need "
+                f"{longest} positions with {self.rollout}, the model has {positions}: lower one of "
+                "them"
+            )
+
     def require_fits(self, *, max_new_tokens: int) -> None:
         """Raises ParameterError where one rollout is longer than a pass on `sequence_parallel` GPUs
         may be, or where verl cannot cut sequences."""
-        if self.sequence_parallel > 1 and self.attention != "flash_attention_2":
+        if self.sequence_parallel > 1 and self.attention != PACKED:
             raise ParameterError(
                 f"sequence_parallel {self.sequence_parallel} needs rows without padding: give "
-                "attention flash_attention_2, or sequence_parallel 1"
+                f"attention {PACKED}, or sequence_parallel 1"
             )
         longest = max(self.prompt_tokens + max_new_tokens, FILLING_TOKENS)
         if self.max_tokens_per_gpu * self.sequence_parallel < longest:
@@ -117,6 +149,34 @@ class Cluster:
                 f"{self.max_tokens_per_gpu} x sequence_parallel {self.sequence_parallel}: give "
                 f"max_tokens_per_gpu {needed} or more"
             )
+
+
+WHAT = ("rollout", "precision", "attention", "modules", "overrides")
+"""The fields that a run is named by: what is computed depends on them, on the others no more than
+by rounding."""
+
+
+def parted(cluster: Cluster) -> tuple[dict, dict]:
+    """The fields of `WHAT`, and all others."""
+    fields = asdict(cluster)
+    what = {name: fields.pop(name) for name in WHAT}
+    return what, fields
+
+
+def cluster_of_stage(stage) -> Cluster:
+    """The cluster that a `klearlib.run.stage.Stage` of verl asks for."""
+    given = stage.arguments
+    return Cluster(**given["cluster"] | given["resources"])
+
+
+def require_own_parts(options) -> None:
+    """Raises ParameterError where the objective of these `RLSettings` or `RLOptions` depends on how
+    a mini-batch is cut: verl does that by itself."""
+    if parts_count(options):
+        raise ParameterError(
+            "loss_denominator and lm_normalizer micro_batch depend on parts that verl cuts by "
+            "itself: set both to mini_batch, or engine to local"
+        )
 
 
 _COUNTS = (

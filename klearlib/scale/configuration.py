@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
-from klearlib.errors import KlearError
+from klearlib.errors import KlearError, ParameterError
 from klearlib.rl.settings import RLSettings
 from klearlib.scale import recipe
 from klearlib.scale.cluster import Cluster
@@ -54,18 +54,21 @@ def overrides(
         receiver: the name of the Ray actor that takes the trainer's messages.
 
     Raises:
-        ParameterError: an objective or a sequence parallelism that verl does not have.
-        KlearError: rollouts that are longer than the model's positions.
+        ParameterError: rollouts that are longer than the model's positions.
     """
     recipe.require_possible(settings, cluster, model)
-    values = {
+    what = {
         **recipe.data(settings, cluster, parquet),
         **recipe.objective(rule, settings),
         **recipe.optimiser(settings),
-        **recipe.training(settings, cluster, model),
-        **recipe.rollouts(settings, cluster),
         **recipe.rewards(settings, cluster, seed=seed),
         **recipe.trainer(settings, cluster, checkpoints, resumed),
+    }
+    _require_untouched(cluster.overrides, [*what, *_WHAT])
+    values = {
+        **what,
+        **recipe.training(settings, cluster, model),
+        **recipe.rollouts(settings, cluster),
         "+klear.rule": rule,
         "+klear.settings": asdict(settings),
         "+klear.seed": seed,
@@ -76,6 +79,51 @@ def overrides(
         "+klear.receiver": receiver,
     }
     return [*(f"{key}={_text(value)}" for key, value in values.items()), *cluster.overrides]
+
+
+# Of the other parts of the recipe, and whole branches, what the settings or the trainer decide.
+_WHAT = (
+    "klear",
+    "algorithm",
+    "critic",
+    "data",
+    "actor_rollout_ref.actor.optim",
+    "actor_rollout_ref.actor.policy_loss",
+    "actor_rollout_ref.actor.fsdp_config.model_dtype",
+    "actor_rollout_ref.model.path",
+    *(
+        f"actor_rollout_ref.rollout.{name}"
+        for name in (
+            "n",
+            "temperature",
+            "top_p",
+            "top_k",
+            "do_sample",
+            "calculate_log_probs",
+            "logprobs_mode",
+            "prompt_length",
+            "response_length",
+            "agent.default_agent_loop",
+        )
+    ),
+)
+
+
+_OPEN = ("trainer.logger", "trainer.project_name", "trainer.experiment_name")
+
+
+def _require_untouched(overrides: list[str], ours: list[str]) -> None:
+    """Raises ParameterError where a user's override would set what the notebook's settings give,
+    and the metrics would not say so."""
+    ours = [key for key in (key.lstrip("+~") for key in ours) if key not in _OPEN]
+    for line in overrides:
+        key = line.lstrip("+~").partition("=")[0]
+        for own in ours:
+            if f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}."):
+                raise ParameterError(
+                    f"overrides in verl.yaml sets {key}, which the run's own settings decide: "
+                    "remove it"
+                )
 
 
 def compose(overrides: list[str]) -> DictConfig:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib
+import logging
 import os
-import signal
 import sys
 import time
 import traceback
@@ -15,14 +15,16 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.run.files import one_line_failures
+from klearlib.scale import ray_cluster
+from klearlib.scale.address import RAY, runs_here
 from klearlib.scale.cluster import Cluster
 
 MAILBOX, TURN = "klear-mailbox", ".verl"
 PLUGINS = "klearlib.scale.plugins"
 MODULES, COPIES = "VERL_USE_EXTERNAL_MODULES", "HF_DATASETS_CACHE"
-ADDRESS = "RAY_ADDRESS"
-POLL_S = 0.5
-_HANDLED = (signal.SIGINT, signal.SIGTERM)
+POLL_S, DYING_S, CLOSING_S = 0.5, 20.0, 30.0
+CPUS_PER_GPU = 3
+"""Logical CPUs that verl books with each GPU."""
 
 
 def prepare(cluster: Cluster, work: Path) -> None:
@@ -36,6 +38,7 @@ def prepare(cluster: Cluster, work: Path) -> None:
     """
     os.environ[COPIES] = str(work / "datasets")
     os.environ.update(_variables(cluster))
+    ray_cluster.set_variables(RAY)  # verl imports Ray
     # verl first, which imports them itself, in their order, unless it was imported before.
     for module in ("verl", *os.environ[MODULES].split(",")):
         try:
@@ -46,6 +49,8 @@ def prepare(cluster: Cluster, work: Path) -> None:
                 f"{module} does not load ({type(error).__name__}: {_line(error)}): mend it, or "
                 "modules in verl.yaml"
             ) from None
+    # Loaded by now; but what a result is named by follows import statements alone.
+    import klearlib.scale.plugins  # noqa: F401
 
 
 def _variables(cluster: Cluster) -> dict[str, str]:
@@ -66,7 +71,6 @@ def connected(config, cluster: Cluster) -> Iterator[None]:
     Raises:
         KlearError: Ray does not answer.
     """
-    import ray
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -78,26 +82,11 @@ def connected(config, cluster: Cluster) -> Iterator[None]:
         "TRANSFER_QUEUE_ENABLE": "1",
         **_variables(cluster),
     }
-    if address := os.environ.get(ADDRESS):
-        arguments = {"address": address}  # whose resources are its own
-    else:
-        arguments = {"address": "local", "include_dashboard": False} | asked
-    handlers = {number: signal.getsignal(number) for number in _HANDLED}
-    try:
-        ray.init(**arguments, runtime_env=runtime)
-    except Exception as error:  # for a start that takes too long it raises just that
-        where = f"at {address} " if address else ""
-        line = " ".join(str(error).split())[:300]
-        raise KlearError(f"Ray {where}does not answer ({line}): start it, or mend {ADDRESS}") from (
-            error
-        )
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    try:
+    given = {"runtime_env": runtime, "log_to_driver": True, "logging_level": logging.INFO}
+    if runs_here(RAY):  # one to join has resources of its own, and Ray finds GPUs of all makers
+        given |= {"num_gpus": None, "include_dashboard": False} | asked
+    with ray_cluster.connected(RAY, **given):
         yield
-    finally:
-        ray.shutdown()
 
 
 @contextlib.contextmanager
@@ -107,29 +96,59 @@ def alone(runs_dir: Path, *, stop_requested: Callable[[], bool]) -> Iterator[Non
     Raises:
         Stopped: a stop was asked for while this run waited.
     """
-    with one_line_failures(runs_dir), open(runs_dir / TURN, "ab") as file:
-        os.register_at_fork(after_in_child=file.close)
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
+    with contextlib.ExitStack() as opened:
+        with one_line_failures(runs_dir):
+            file = opened.enter_context(open(runs_dir / TURN, "ab"))
+            os.register_at_fork(after_in_child=file.close)
+            while not _is_locked(file):
                 if stop_requested():
-                    raise Stopped("stopped while another run of verl went on") from None
+                    raise Stopped("stopped while another run of verl went on")
                 time.sleep(POLL_S)
         yield
 
 
+def _is_locked(file) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def require_gpus(cluster: Cluster) -> None:
-    """Raises KlearError where the connected Ray has fewer GPUs than verl.yaml names."""
+    """Raises KlearError where the connected Ray lacks the nodes that verl.yaml names, for which
+    verl would wait for ever, or where another run of verl uses it: the two would share one store of
+    rollouts."""
     import ray
 
-    there = int(ray.cluster_resources().get("GPU", 0))
-    if there < cluster.num_gpus:
+    per_node = {"GPU": cluster.gpus_per_node, "CPU": CPUS_PER_GPU * cluster.gpus_per_node}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    able = sum(
+        min(int(node.get(kind, 0)) // count for kind, count in per_node.items()) for node in nodes
+    )
+    if able < cluster.nodes:
+        has = ", ".join(f"{node.get('GPU', 0):g} and {node.get('CPU', 0):g}" for node in nodes)
         raise KlearError(
-            f"the Ray cluster has {there} GPUs and verl.yaml asks for {cluster.nodes} nodes of "
-            f"{cluster.gpus_per_node}: add nodes, or lower nodes or gpus_per_node"
+            f"verl.yaml asks for {cluster.nodes} nodes with {per_node['GPU']} GPUs and "
+            f"{per_node['CPU']} logical CPUs each, and those of the Ray cluster have {has}: add "
+            "nodes, or change nodes or gpus_per_node"
         )
+    end = time.monotonic() + DYING_S  # that of a run that was killed just now is still there
+    while _store() is not None:
+        if time.monotonic() > end:
+            raise KlearError(
+                "another run of verl uses this Ray cluster: wait for it, or use another one"
+            )
+        time.sleep(POLL_S)
+
+
+def _store():
+    """The Ray actor that keeps the rollouts of a run of verl; None where there is none."""
+    import ray
+
+    with contextlib.suppress(ValueError):
+        return ray.get_actor("TransferQueueController", namespace="transfer_queue")
+    return None
 
 
 def run_trainer(
@@ -150,30 +169,43 @@ def run_trainer(
     import ray
     from verl.trainer.main_ppo import TaskRunnerV1
 
-    from klearlib.scale.stream import Mailbox
+    from klearlib.scale.stream import STEP, Mailbox
 
     mailbox = ray.remote(num_cpus=0)(Mailbox).options(name=MAILBOX).remote()
     runner = TaskRunnerV1.remote()
     ending = runner.run.remote(config)
-    told = False
+    told, begun, alive = False, False, None
     try:
         while True:
             ended, _ = ray.wait([ending], timeout=POLL_S)
             for kind, content in ray.get(mailbox.take.remote()):
                 take(kind, content)
+                begun = begun or kind == STEP
             if ended:
                 ray.get(ending)
                 return
             if stop_requested() and not told:
+                if not begun:  # it would hear of it after its first step
+                    raise Stopped("stopped before the first step of this start; run again to go on")
                 mailbox.stop.remote()
                 told = True
-    except ray.exceptions.RayError as error:
+            # Without its store the trainer waits for ever.
+            if alive is None and (store := _store()) is not None:
+                alive = store.__ray_ready__.remote()
+            elif alive is not None and ray.wait([alive], timeout=0)[0]:
+                try:
+                    ray.get(alive)
+                except ray.exceptions.RayError:  # or the trainer has closed it, and ends
+                    if not ray.wait([ending], timeout=CLOSING_S)[0]:
+                        raise
+                alive = None
+    except (ray.exceptions.RayError, ConnectionError) as error:
         cause = getattr(error, "cause", None) or error
         if isinstance(cause, KlearError):
             raise KlearError(str(cause)) from None
         traceback.print_exc()
         name = type(cause).__name__
-        if isinstance(cause, ray.exceptions.RayError):
+        if isinstance(cause, ray.exceptions.RayError | ConnectionError):
             raise KlearError(
                 f"a process of verl was lost ({name}: {_line(cause)}): running again goes on from "
                 "the last checkpoint"

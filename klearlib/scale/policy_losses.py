@@ -18,7 +18,6 @@ from verl.workers.config import PolicyLossConfig
 from klearlib.errors import ParameterError
 from klearlib.rl.coefficients import CORNERS, Rule, corner_masks, rule_from
 from klearlib.rl.objective import policy_loss
-from klearlib.rl.settings import RLSettings
 
 PREFIX = "klear_"
 RULES = ("unclipped", "ppo_clip", "clip_higher", "gppo", "cispo")
@@ -77,27 +76,6 @@ def normalizer_of(loss_agg_mode: str) -> str:
             f"actor.loss_agg_mode is {loss_agg_mode!r}: give {' or '.join(NORMALIZERS)}"
         )
     return NORMALIZERS[loss_agg_mode]
-
-
-def require_objective(config, *, rule: dict, settings: RLSettings) -> None:
-    """Check that an actor's configuration trains by the objective of a run, which overrides could
-    have changed.
-
-    Raises:
-        ParameterError: it does not, or names no loss of ours.
-    """
-    pairs = {
-        "the clipping rule": (rule_of(config), rule_from(rule)),
-        "alpha": (config.policy_loss.alpha, settings.alpha),
-        "log_ratio_clamp": (config.policy_loss.log_ratio_clamp, settings.log_ratio_clamp),
-        "the normaliser": (normalizer_of(config.loss_agg_mode), settings.normalizer),
-    }
-    for what, (found, wanted) in pairs.items():
-        if found != wanted:
-            raise ParameterError(
-                f"verl's configuration has {found} for {what} and the run {wanted}: remove what "
-                "sets it from overrides in verl.yaml"
-            )
 
 
 def _rule_loss(

@@ -5,53 +5,28 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from klearlib.errors import KlearError, ParameterError
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.schedule import judging
-from klearlib.rl.settings import RLSettings, parts_count
-from klearlib.scale.cluster import Cluster
+from klearlib.rl.settings import RLSettings
+from klearlib.scale.cluster import PACKED, Cluster
 from klearlib.scale.policy_losses import NORMALIZERS, PREFIX, KlearPolicyLossConfig
 from klearlib.scale.problems import AGENT, SOURCE
 from klearlib.scale.rewards import compute_score
 
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-_PACKED = "flash_attention_2"  # the one attention with which verl trains on rows without padding
 _ENTROPY_ROWS = 2048  # tokens whose logits are turned into entropies at once
 _KEPT_CHECKPOINTS = 2  # the older one goes when the newer one is complete
 
 
 def require_possible(settings: RLSettings, cluster: Cluster, model: Path) -> None:
-    """Refuse what verl could not do, before anything is started.
+    """Refuse rollouts for which the model has no positions, before anything is started.
 
     Raises:
-        ParameterError: an objective or a sequence parallelism that verl does not have.
-        KlearError: rollouts that are longer than the positions of the model in the folder `model`.
+        ParameterError: they are longer than the positions of the model in the folder `model`.
     """
-    if parts_count(settings):
-        raise ParameterError(
-            "loss_denominator and lm_normalizer must be mini_batch with engine verl, which cuts "
-            "micro-batches by itself; micro_batch is for engine local"
-        )
-    if cluster.sequence_parallel > 1 and cluster.attention != _PACKED:
-        raise ParameterError(
-            f"sequence_parallel {cluster.sequence_parallel} needs rows without padding: give "
-            f"attention {_PACKED}, or sequence_parallel 1"
-        )
     held = json.loads((model / "config.json").read_text(encoding="utf-8"))
     positions = held.get("text_config", held).get("max_position_embeddings")
-    longest = _positions(settings, cluster)
-    if positions is not None and longest > positions:
-        raise KlearError(
-            f"prompt_tokens {cluster.prompt_tokens} and max_new_tokens {settings.max_new_tokens} "
-            f"need {longest} positions with {cluster.rollout}, the model has {positions}: lower "
-            "one of them"
-        )
-
-
-def _positions(settings: RLSettings, cluster: Cluster) -> int:
-    # verl's sglang server never fills the last position.
-    spare = 1 if cluster.rollout == "sglang" else 0
-    return cluster.prompt_tokens + settings.max_new_tokens + spare
+    cluster.require_positions(positions, max_new_tokens=settings.max_new_tokens)
 
 
 def data(settings: RLSettings, cluster: Cluster, parquet: Path) -> dict:
@@ -130,7 +105,7 @@ def training(settings: RLSettings, cluster: Cluster, model: Path) -> dict:
     return {
         "actor_rollout_ref.model.path": str(model.absolute()),
         "actor_rollout_ref.model.trust_remote_code": False,
-        "actor_rollout_ref.model.use_remove_padding": cluster.attention == _PACKED,
+        "actor_rollout_ref.model.use_remove_padding": cluster.attention == PACKED,
         "actor_rollout_ref.model.use_fused_kernels": False,
         "actor_rollout_ref.model.lora_rank": 0,
         "actor_rollout_ref.model.enable_gradient_checkpointing": cluster.gradient_checkpointing,
@@ -172,7 +147,7 @@ def rollouts(settings: RLSettings, cluster: Cluster) -> dict:
         "logprobs_mode": "processed_logprobs",  # log pi at the temperature
         "prompt_length": cluster.prompt_tokens,
         "response_length": settings.max_new_tokens,
-        "max_model_len": _positions(settings, cluster),
+        "max_model_len": cluster.positions(max_new_tokens=settings.max_new_tokens),
         "dtype": _DTYPES[cluster.precision],
         "gpu_memory_utilization": cluster.gpu_memory_share,
         "tensor_model_parallel_size": cluster.tensor_parallel,

@@ -9,6 +9,8 @@ from klearlib.errors import MissingAsset
 
 INSTALL_RAY = "pip install 'ray[default]==2.60.0'"
 INSTALL_VERL = "run make verl, which sets up .venv-verl, and klear from there"
+_VERSIONS = {"verl": "0.9.1", "ray": "2.60.0"}
+_ANTLR, _ANTLR_VERSION = "antlr4-python3-runtime", "4.13"
 
 
 def require_ray() -> None:
@@ -17,23 +19,39 @@ def require_ray() -> None:
         raise MissingAsset(f"Ray is not installed: {INSTALL_RAY}")
 
 
-ANTLR, ANTLR_VERSION = "antlr4-python3-runtime", "4.13"
-
-
 def require_verl() -> None:
-    """Raises MissingAsset where verl is not installed, or Ray, which it stands on; or where an
-    older antlr4, which verl's usual hydra brings, would judge some answers otherwise."""
+    """Raises MissingAsset where verl cannot be used: see `lacks`."""
+    found = lacks()
+    if found:
+        raise MissingAsset(f"{found}: {INSTALL_VERL}")
+
+
+def lacks() -> str:
+    """Why verl cannot be used in this environment; "" where it can.
+
+    It is not installed, or Ray, which it stands on; or one of them has another version than this
+    suite was made with; or an older antlr4, which verl's usual hydra brings, would judge some
+    answers otherwise. Imports neither.
+    """
     missing = [name for name, module in (("verl", "verl"), ("Ray", "ray")) if not _is_there(module)]
     if missing:
-        verb = "are" if len(missing) > 1 else "is"
-        raise MissingAsset(f"{' and '.join(missing)} {verb} not installed: {INSTALL_VERL}")
-    found = importlib.metadata.version(ANTLR)
-    if not found.startswith(ANTLR_VERSION + "."):
-        raise MissingAsset(
-            f"{ANTLR} is {found}, with which math-verify reads some answers otherwise: "
-            f"{INSTALL_VERL}"
-        )
+        return f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not installed"
+    for name, wanted in _VERSIONS.items():
+        found = _version(name)
+        if found != wanted:
+            return f"{name} is {found} and this suite was made with {wanted}"
+    found = _version(_ANTLR)
+    if not found.startswith(_ANTLR_VERSION + "."):
+        return f"{_ANTLR} is {found}, with which math-verify reads some answers otherwise"
+    return ""
 
 
 def _is_there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "of an unknown version"

@@ -8,12 +8,17 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
+import ray
+
 from klearlib.errors import KlearError
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.prompts import chat_prompts, end_ids
 from klearlib.policy.vllm_engine import LOWEST_TEMPERATURE
 from klearlib.records import Problem, Response
 from klearlib.run.seeding import derive_seed
+
+TRIES = 3
+"""How often a response is asked for."""
 
 
 def request_settings(
@@ -64,6 +69,37 @@ def require_whole(output, *, ends: Collection[int], max_tokens: int, logprobs: b
             f"a rollout server gave {len(output.log_probs or ())} log-probabilities for {drawn} "
             "tokens: rollout.calculate_log_probs must stay true"
         )
+
+
+async def whole_response(
+    client,
+    rollout: str,
+    prompt_ids: Sequence[int],
+    settings: SamplingSettings,
+    *,
+    ends: Collection[int],
+    seed: int,
+    logprobs: bool,
+):
+    """What a server gives to one request. A server that dies or breaks off is left for another, and
+    the seed makes the response the same.
+
+    Raises as `request_settings` and `require_whole`; after `TRIES` whatever the last one raised.
+    """
+    asked = request_settings(rollout, settings, ends=ends, seed=seed, logprobs=logprobs)
+    for tries_left in reversed(range(TRIES)):
+        try:
+            output = await client.generate(
+                request_id=uuid4().hex, prompt_ids=list(prompt_ids), sampling_params=asked
+            )
+        except ray.exceptions.RayActorError:
+            if not tries_left:
+                raise
+        else:
+            if output.stop_reason != "aborted" or not tries_left:
+                break
+    require_whole(output, ends=ends, max_tokens=settings.max_tokens, logprobs=logprobs)
+    return output
 
 
 class ServerEngine:
@@ -140,14 +176,15 @@ class ServerEngine:
         text, prompt_ids = prompt
         cut = settings.temperature > 0 and (settings.top_p < 1 or settings.top_k > 0)
         is_policy = settings.repetition_penalty == 1 and not cut
-        output = await self._client.generate(
-            request_id=uuid4().hex,
-            prompt_ids=prompt_ids,
-            sampling_params=request_settings(
-                self._rollout.name, settings, ends=self._ends, seed=seed, logprobs=is_policy
-            ),
+        output = await whole_response(
+            self._client,
+            self._rollout.name,
+            prompt_ids,
+            settings,
+            ends=self._ends,
+            seed=seed,
+            logprobs=is_policy,
         )
-        require_whole(output, ends=self._ends, max_tokens=settings.max_tokens, logprobs=is_policy)
         token_ids = tuple(output.token_ids)
         return Response(
             problem_id=problem.id,

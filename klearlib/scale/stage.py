@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.errors import Stopped
+from transformers import AutoTokenizer
+
+from klearlib.errors import KlearError, Stopped
 from klearlib.evaluate.benchmarks import read_problems
+from klearlib.policy.load import chat_prompt
 from klearlib.rl.coefficients import rule_from
-from klearlib.rl.schedule import keep_evaluation
+from klearlib.rl.schedule import keep_evaluation, problem_order
 from klearlib.rl.settings import RLSettings
 from klearlib.run.entry import damaged, read_metrics
-from klearlib.scale.cluster import Cluster
+from klearlib.scale.cluster import Cluster, require_own_parts
 from klearlib.scale.problems import write_parquet
 from klearlib.scale.require import require_verl
 from klearlib.scale.stream import EVALUATION, SAVED, STEP, STOPPED
 
 if TYPE_CHECKING:
+    from klearlib.records import Problem
     from klearlib.run.folder import RunFolder
 
 WORK, CHECKPOINTS = "verl", "checkpoints"
@@ -35,6 +41,7 @@ def train_rl(
     rule: dict,
     settings: dict,
     cluster: dict,
+    resources: dict,
 ) -> None:
     """The run of `klearlib.rl.train.train_rl`, made by verl on the Ray cluster that RAY_ADDRESS
     names, or on a Ray of its own.
@@ -46,7 +53,8 @@ def train_rl(
 
     Args:
         seed, rule, settings: see `klearlib.rl.train.train_rl`.
-        cluster: the fields of `klearlib.scale.cluster.Cluster`.
+        cluster, resources: the fields of `klearlib.scale.cluster.Cluster` that the run is named
+            by, and the others.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
@@ -55,7 +63,8 @@ def train_rl(
     """
     require_verl()
     rule_from(rule)  # a wrong one is said before anything starts
-    chosen, cluster = RLSettings(**settings), Cluster(**cluster)
+    chosen, cluster = RLSettings(**settings), Cluster(**cluster | resources)
+    require_own_parts(chosen)
     cluster.require_fits(max_new_tokens=chosen.max_new_tokens)
     saved = folder.load_checkpoint()
     done = 0 if saved is None else saved[1]
@@ -63,8 +72,8 @@ def train_rl(
     if done < chosen.num_steps:
         _train(folder, inputs, work, done, seed=seed, rule=rule, settings=chosen, cluster=cluster)
     if not model.is_dir():
-        trained = _checkpoint(work, chosen.num_steps, folder) / "actor" / "huggingface"
-        _keep_model(trained, inputs["sft"] / "model", model)
+        saved = _checkpoint(work, chosen.num_steps, folder, num_gpus=cluster.num_gpus)
+        _keep_model(saved / "actor" / "huggingface", inputs["sft"] / "model", model)
     shutil.rmtree(work, ignore_errors=True)
     folder.progress(chosen.num_steps, chosen.num_steps)
 
@@ -84,19 +93,16 @@ def _train(
     from klearlib.scale.driver import MAILBOX, alone, connected, prepare, require_gpus, run_trainer
 
     prepare(cluster, work)
-    from verl.utils.config import omega_conf_to_dataclass
-
     from klearlib.scale.configuration import compose, overrides, saved_text
-    from klearlib.scale.policy_losses import require_objective
 
-    resumed = _checkpoint(work, done, folder) if done else None
+    resumed = _checkpoint(work, done, folder, num_gpus=cluster.num_gpus) if done else None
     work.mkdir(parents=True, exist_ok=True)
-    for place in (work / CHECKPOINTS).glob("global_step_*"):
-        if place != resumed:  # verl forgets those of an earlier process
-            shutil.rmtree(place)
+    _keep_only(work / CHECKPOINTS, done)
     source = inputs.get("pool", inputs["world"]) / "train.jsonl"
     parquet = work / "problems.parquet"
-    write_parquet(parquet, read_problems(source), settings=settings, seed=seed)
+    problems = read_problems(source)
+    _require_room(problems, inputs["sft"] / "model", settings, cluster, seed=seed)
+    write_parquet(parquet, problems, settings=settings, seed=seed)
     given = overrides(
         rule=rule,
         settings=settings,
@@ -112,8 +118,6 @@ def _train(
         receiver=MAILBOX,
     )
     config = compose(given)
-    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
-    require_objective(actor, rule=rule, settings=settings)
     (folder.path / CONFIGURATION).write_text(saved_text(config), encoding="utf-8")
     folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
     print("\n".join(given), flush=True)
@@ -129,6 +133,7 @@ def _train(
             folder.progress(line["step"], settings.num_steps)
         elif kind == SAVED:
             folder.save_checkpoint({"folder": f"global_step_{content}"}, content)
+            _keep_only(work / CHECKPOINTS, content)
         elif kind == STOPPED:
             raise Stopped(
                 f"stopped after step {content} of {settings.num_steps}; run again to go on"
@@ -144,12 +149,49 @@ def _train(
         run_trainer(config, take=take, stop_requested=stop_requested)
 
 
-def _checkpoint(work: Path, step: int, folder: RunFolder) -> Path:
-    """verl's checkpoint after a step; DamagedEntry where it is not there."""
+def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> Path:
+    """verl's checkpoint after a step.
+
+    Raises DamagedEntry where it is not whole, KlearError where it was saved by another number of
+    GPUs, whose shards these cannot read.
+    """
     place = work / CHECKPOINTS / f"global_step_{step}"
-    if not place.is_dir():
-        raise damaged(folder.path, place, "is missing, where verl had saved its state")
+    told = place / "actor" / "fsdp_config.json"
+    if not told.is_file() or not (place / "data.pt").is_file():
+        raise damaged(folder.path, place, "is not whole, where verl had saved its state")
+    saved = json.loads(told.read_text(encoding="utf-8"))["world_size"]
+    if saved != num_gpus:
+        raise KlearError(
+            f"the run was saved after step {step} by {saved} GPUs and verl.yaml now has "
+            f"{num_gpus}: give it {saved}, or delete {folder.path} to start anew"
+        )
     return place
+
+
+def _keep_only(checkpoints: Path, step: int) -> None:
+    """Remove all of verl's checkpoints but that of a step; verl forgets those of other
+    processes."""
+    for place in checkpoints.glob("global_step_*"):
+        if place.name != f"global_step_{step}":
+            shutil.rmtree(place)
+
+
+def _require_room(
+    problems: list[Problem], model: Path, settings: RLSettings, cluster: Cluster, *, seed: int
+) -> None:
+    """Raises KlearError where a problem that the run draws has a longer prompt than `cluster`
+    gives room for."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    drawn = islice(
+        problem_order(len(problems), seed=seed), settings.num_steps * settings.num_problems
+    )
+    for problem in (problems[index] for index in sorted(set(drawn))):
+        length = len(chat_prompt(tokenizer, problem.prompt)[1])
+        if length > cluster.prompt_tokens:
+            raise KlearError(
+                f"the prompt of problem {problem.id!r} has {length} tokens and prompt_tokens in "
+                f"verl.yaml is {cluster.prompt_tokens}: raise it"
+            )
 
 
 def _keep_model(trained: Path, start: Path, model: Path) -> None:

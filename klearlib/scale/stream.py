@@ -22,10 +22,9 @@ class Mailbox:
         self._messages: list[tuple[str, Any]] = []
         self._stop = False
 
-    def put(self, kind: str, content: Any) -> bool:
-        """Tell the driver; whether it wants the trainer to save and end."""
+    def put(self, kind: str, content: Any) -> None:
+        """Tell the driver."""
         self._messages.append((kind, content))
-        return self._stop
 
     def take(self) -> Sequence[tuple[str, Any]]:
         """All that was told since the last call."""
@@ -35,3 +34,7 @@ class Mailbox:
     def stop(self) -> None:
         """Have the trainer save its state after the step that it is at, and end."""
         self._stop = True
+
+    def stop_requested(self) -> bool:
+        """Whether it is to."""
+        return self._stop

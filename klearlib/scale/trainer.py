@@ -33,7 +33,7 @@ from klearlib.scale.loss import add_sums, klear_loss
 from klearlib.scale.replay import WatchfulBuffer
 from klearlib.scale.server_engine import ServerEngine
 from klearlib.scale.stream import EVALUATION, SAVED, STEP, STOPPED
-from klearlib.scale.trajectories import Trajectories, groups_of, stored_rows
+from klearlib.scale.trajectories import TOKEN_FIELDS, Trajectories, groups_of, stored_rows
 
 
 @register_trainer("klear")
@@ -127,6 +127,8 @@ class KlearTrainer(PPOTrainerSync):
             partition_id=ordered.partition_id,
             fields=TensorDict(fields, batch_size=len(ordered.keys)),
         )
+        # Not all of a row, which has its tests, its verdict and its prompt's text as well.
+        ordered.fields = [*TOKEN_FIELDS, *fields]
         ordered.extra_info.update(
             calculate_entropy=True,
             distillation_use_topk=False,
@@ -184,17 +186,25 @@ class KlearTrainer(PPOTrainerSync):
         return max(group._dispatch_info["actor"]) + 1
 
     def on_step_end(self):
-        super().on_step_end()
         step, settings = self.global_steps, self._settings
+        last, stop = step == settings.num_steps, ray.get(self._mailbox.stop_requested.remote())
+        due = last or stop or step % settings.checkpoint_every == 0
+        if due:  # while the rollout engines sleep, as verl's own loop does
+            self._save_checkpoint()
+        super().on_step_end()
         begun = time.perf_counter()
         if evaluation_is_due(settings, step):
             self._evaluate(step=step)
         rollouts, sums = self._seen
         sampling_s, training_s = self._seconds
-        # verl's schedule counts the steps with updates.
-        rate = learning_rate(settings, self._updated_steps + 1)
+        # verl's schedule moves with the steps that update.
         self._updated_steps += bool(sums.num_tokens)
-        line = step_metrics(rollouts, sums, step=step, learning_rate=rate)
+        line = step_metrics(
+            rollouts,
+            sums,
+            step=step,
+            learning_rate=learning_rate(settings, max(1, self._updated_steps)),
+        )
         timings = step_timings(
             step=step,
             sampling_s=sampling_s,
@@ -207,11 +217,9 @@ class KlearTrainer(PPOTrainerSync):
             memory_halvings=0,
         )
         self._line = line
-        stop = self._tell(STEP, (line, timings))
-        last = step == settings.num_steps
-        if last or stop or step % settings.checkpoint_every == 0:
-            self._save_checkpoint()
-            stop = self._tell(SAVED, step) or stop
+        self._tell(STEP, (line, timings))
+        if due:
+            self._tell(SAVED, step)
         if stop and not last:
             self._tell(STOPPED, step)
             self.total_training_steps = step
@@ -229,9 +237,8 @@ class KlearTrainer(PPOTrainerSync):
         ):
             self._tell(EVALUATION, (step, name, record))
 
-    def _tell(self, kind: str, content: object) -> bool:
-        """Whether the driver wants the run to stop after this step."""
-        return ray.get(self._mailbox.put.remote(kind, content))
+    def _tell(self, kind: str, content: object) -> None:
+        ray.get(self._mailbox.put.remote(kind, content))
 
     def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
         """What verl's loggers get: our own line of the step."""

@@ -16,6 +16,15 @@ from klearlib.rl.settings import RLSettings
 from klearlib.scale.layout import Layout
 from klearlib.scale.rewards import verdict_of
 
+TOKEN_FIELDS = (
+    "input_ids",
+    "position_ids",
+    "prompts",
+    "responses",
+    "response_mask",
+    "loss_mask",
+)
+"""What verl's worker reads of a row, beside `klearlib.scale.layout.row_fields`."""
 _FIELDS = ["prompts", "responses", "rollout_log_probs", "extra_fields", "extra_info"]
 
 
@@ -58,6 +67,11 @@ def groups_of(
         _, session, _ = key.rsplit("_", 2)
         place = int(row["index"]) - first, int(session)
         problem = chosen[place[0]] = problems[int(row["problem"])]
+        if place in found:
+            raise KlearError(
+                f"step {step} has rollout {place} twice: another run of verl uses this Ray "
+                "cluster; wait for it, or use another cluster"
+            )
         token_ids = tuple(response.tolist())
         reward = extra["reward_extra_info"]
         keys[place] = key
@@ -68,7 +82,7 @@ def groups_of(
                 prompt_ids=tuple(prompt.tolist()),
                 token_ids=token_ids,
                 logp=tuple(logp.tolist()),
-                text=tokenizer.decode(token_ids, skip_special_tokens=True),
+                text="",  # the reward worker has judged it, and nothing else reads it
                 truncated=token_ids[-1] not in ends,
             ),
             verdict_of(reward["verdict"]),

@@ -214,12 +214,12 @@ def test_every_stage_of_every_notebook_has_a_cost(profile):
     for notebook in notebooks_of(profile):
         for stage in stages_of(notebook, check(notebook, load_profile(profile, notebook))).values():
             cost = cost_of(stage)
-            uses_a_model = "compute" in stage.params
+            uses_a_model = bool({"compute", "cluster"} & stage.params.keys())
             assert uses_a_model == bool(cost.sampled or cost.trained), stage.title
             assert uses_a_model == (cost.gpu_s > 0 or bool(cost.unknown)), stage.title
             assert cost.sampled <= cost.sampled_most and cost.trained <= cost.trained_most
             kinds.add(stage.target)
-    assert "klearlib.rl.train:train_rl" in kinds
+    assert {"klearlib.rl.train:train_rl", "klearlib.scale.stage:train_rl"} & kinds
     assert kinds <= costs.RULES.keys()
 
 

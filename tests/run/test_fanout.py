@@ -15,7 +15,7 @@ import pytest
 from killing import alive, wait_until
 
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
-from klearlib.run import fanout, job
+from klearlib.run import devices, fanout, job, places
 from klearlib.run.fanout import run_stages
 from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.preloaded import Preloaded
@@ -29,9 +29,9 @@ def worker_is(request, monkeypatch):
     if request.param == "a fork":
         if sys.platform != "linux":
             pytest.skip("forks of a process that has torch are for Linux")
-        monkeypatch.setattr(fanout, "take_preloaded", lambda: Preloaded(["toy_stages"]))
+        monkeypatch.setattr(places, "take_preloaded", lambda: Preloaded(["toy_stages"]))
     else:
-        monkeypatch.setattr(fanout, "preload", lambda stages: None)
+        monkeypatch.setattr(places, "preload", lambda stages: None)
     return request.param
 
 
@@ -86,15 +86,32 @@ def test_environment_of_a_worker(tmp_path, monkeypatch):
     ]
 
 
+def test_a_stage_that_asks_for_gpus_by_itself_is_given_none_and_runs_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    names = {"names": ["CUDA_VISIBLE_DEVICES"]}
+    spans = Stage("e", "toy_stages:environment", {**names, "cluster": {}})
+    crowd = {"place": str(tmp_path / "crowd")}
+    (tmp_path / "crowd").mkdir()
+    stages = [
+        Stage("c", "toy_stages:crowd", crowd | ({"cluster": i} if i % 2 else {"seed": i}))
+        for i in range(4)
+    ]
+    _run([spans, *stages], tmp_path, workers=3)
+    seen = json.loads((spans.folder(tmp_path) / "environment.json").read_text())
+    assert seen == {"CUDA_VISIBLE_DEVICES": "3,5"}
+    most = [json.loads((s.folder(tmp_path) / "seen.json").read_text()) for s in stages]
+    assert most[1] == most[3] == 1
+
+
 def test_gpus_to_share_out(monkeypatch):
-    monkeypatch.setattr(fanout, "gpu_names", lambda: ("H", "H"))
+    monkeypatch.setattr(devices, "gpu_names", lambda: ("H", "H"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert fanout.gpus() == ["0", "1"]
+    assert devices.gpus() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert fanout.gpus() == []
+    assert devices.gpus() == []
 
 
-@pytest.mark.parametrize("workers", [-1, 1.0, True, "2"])
+@pytest.mark.parametrize("workers", [-1, 1.0, True, "2", "ray://head", "rays"])
 def test_bad_workers(tmp_path, workers):
     with pytest.raises(ParameterError, match="workers is"):
         _run([_walk(0)], tmp_path, workers=workers)
@@ -217,10 +234,10 @@ def test_two_callers_run_a_stage_once(tmp_path):
 SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
-from klearlib.run import fanout
+from klearlib.run import places
 from klearlib.run.fanout import run_stages
 from klearlib.run.preloaded import Preloaded
-fanout.take_preloaded = lambda: Preloaded(["toy_stages"]) if {forks} else None
+places.take_preloaded = lambda: Preloaded(["toy_stages"]) if {forks} else None
 from klearlib.run.stage import Stage
 run_stages([Stage(*{stage!r})], runs_dir={runs!r}, poll_s=0.05)
 """

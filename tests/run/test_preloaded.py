@@ -21,7 +21,7 @@ import klearlib
 from klearlib.errors import StageFailed
 from klearlib.experiments import running
 from klearlib.policy.compute import local_compute
-from klearlib.run import fanout, fork_server, preloaded, shared_server
+from klearlib.run import fork_server, places, preloaded, shared_server
 from klearlib.run.fanout import run_stages
 from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.preloaded import ForkedWorker, Preloaded, preload, preload_ahead, take_preloaded
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks with torc
 
 
 def _run(stages, runs_dir, server, monkeypatch, **options):
-    monkeypatch.setattr(fanout, "take_preloaded", lambda: server)
-    monkeypatch.setattr(fanout, "preload", lambda stages: None)
+    monkeypatch.setattr(places, "take_preloaded", lambda: server)
+    monkeypatch.setattr(places, "preload", lambda stages: None)
     with open(os.devnull, "w") as stream:
         run_stages(stages, runs_dir=runs_dir, progress=Progress(stream), poll_s=0.05, **options)
 
@@ -148,14 +148,14 @@ STALE = """
 import sys
 sys.path[:0] = {path!r}
 import os
-from klearlib.run import fanout, preloaded
+from klearlib.run import fanout, places, preloaded
 from klearlib.run.stage import Stage
 server = preloaded.Preloaded(["klearlib.errors"])
 while not server.is_ready:
     server.listen(1.0)
 with open({source!r}, "a") as file:
     file.write("\\nADDED = 1\\n")
-fanout.take_preloaded = lambda: server
+places.take_preloaded = lambda: server
 stage = Stage("walk", "toy_stages:walk", {{"seed": 0, "num_steps": 2}})
 fanout.run_stages([stage], runs_dir={runs!r})
 """
@@ -320,10 +320,10 @@ def test_log_and_metrics_of_two_at_once(tmp_path, monkeypatch):
 SHARES = """
 import sys
 sys.path[:0] = {path!r}
-from klearlib.run import fanout
+from klearlib.run import fanout, places
 from klearlib.run.preloaded import Preloaded
 from klearlib.run.stage import Stage
-fanout.take_preloaded = lambda: Preloaded(["toy_stages"])
+places.take_preloaded = lambda: Preloaded(["toy_stages"])
 stage = Stage("s", "toy_stages:sleep_with_child", {{"file": {file!r}}})
 fanout.run_stages([stage], runs_dir={runs!r}, poll_s=0.05)
 """

@@ -49,7 +49,8 @@ def test_remaining_time_of_a_running_stage_counts_this_session(tmp_path, monkeyp
     monkeypatch.setattr(folder, "time", clock)
     monkeypatch.setattr(fanout, "time", clock)
     stage = Stage("rl", "toy_stages:walk", {}, label="GPPO, seed 0")
-    job = Job(stage, "k", tmp_path, "", (), False, slot=0, began=999.0)
+    here = SimpleNamespace(is_queued=False)
+    job = Job(stage, "k", tmp_path, "", (), False, here, slot=0, began=999.0)
     run = RunFolder(tmp_path)
     run.progress(40, 100)
     assert fanout._row(job, ()).remaining_s is None

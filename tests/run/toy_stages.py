@@ -46,8 +46,8 @@ def count_runs(folder, inputs, *, file, sleep_s):
     time.sleep(sleep_s)
 
 
-def environment(folder, inputs, *, names):
-    """Writes down what the worker sees."""
+def environment(folder, inputs, *, names, cluster=None):
+    """Writes down what the worker sees; with a `cluster` it is one that asks for GPUs by itself."""
     values = {name: os.environ.get(name) for name in names}
     (folder.path / "environment.json").write_text(json.dumps(values))
 
@@ -116,8 +116,8 @@ def surroundings(folder, inputs, *, again=False):
     (folder.path / "seen.json").write_text(json.dumps(seen))
 
 
-def crowd(folder, inputs, *, place):
-    """Writes down how many of its kind run while it does."""
+def crowd(folder, inputs, *, place, cluster=None, seed=0):
+    """Writes down how many of its kind run while it does; `cluster` as of `environment`."""
     mine = Path(place) / str(os.getpid())
     mine.touch()
     most = 0
@@ -142,3 +142,9 @@ def fail_once(folder, inputs, *, file):
     if not Path(file).exists():
         Path(file).touch()
         raise RuntimeError("the first time")
+
+
+def kill_parent(folder, inputs):
+    """Kills what has started it, as the end of its machine would, and waits for its own end."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)

@@ -7,10 +7,9 @@ import dataclasses
 import pytest
 
 from klearlib import params
-from klearlib.errors import MissingAsset, ParameterError
+from klearlib.errors import ParameterError
 from klearlib.params import ClusterParams
 from klearlib.params.checking import check_values
-from klearlib.scale import require
 from klearlib.scale.cluster import Cluster, small_cluster
 
 VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
@@ -32,6 +31,15 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
         ({"modules": ["a", "a"]}, "modules names a value twice"),
         ({"overrides": ["trainer.device"]}, "overrides has 'trainer.device': write key=value"),
         ({"environment": {"OMP_NUM_THREADS": 1}}, "OMP_NUM_THREADS must be a text, got 1: quote"),
+        ({"rollout": "mine"}, "rollout is 'mine' and no module registers it: give vllm or sglang"),
+        ({"environment": {1: "a"}}, "environment: 1 must be a text: quote it"),
+        ({"environment": {"PYTHONPATH": "x"}}, "klear sets PYTHONPATH itself: leave it out"),
+        ({"environment": {"RAY_ADDRESS": "x"}}, "klear sets RAY_ADDRESS itself"),
+        ({"environment": {"HF_DATASETS_CACHE": "x"}}, "klear sets HF_DATASETS_CACHE itself"),
+        (
+            {"environment": {"VERL_USE_EXTERNAL_MODULES": "x"}},
+            "klear sets VERL_USE_EXTERNAL_MODULES itself",
+        ),
         ({"environment": []}, "environment must be a mapping"),
         ({"node": 2}, "unknown parameter 'node'; did you mean 'nodes'?"),
     ],
@@ -55,6 +63,7 @@ def test_the_record_in_the_file_is_the_record_of_the_stage():
 
 def test_further_modules_overrides_and_variables_may_be_none_or_some():
     some = {
+        "rollout": "mine",
         "modules": ["mine.plugin"],
         "overrides": ["+ray_kwargs.ray_init.num_gpus=2", "~trainer.logger", "a={b:1}"],
         "environment": {"NCCL_DEBUG": "WARN"},
@@ -107,28 +116,3 @@ def test_every_profile_has_a_cluster_that_holds_its_rollouts(profile):
         worlds = (params.miniature, params.code_miniature, params.joint_miniature)
         for world in (read(profile) for read in worlds):
             assert cluster.prompt_tokens + world.max_new_tokens <= world.max_positions
-
-
-@pytest.mark.parametrize(
-    ("absent", "said"),
-    [
-        ({"verl"}, "verl is not installed: "),
-        ({"ray"}, "Ray is not installed: "),
-        ({"verl", "ray"}, "verl and Ray are not installed: "),
-        (set(), ""),
-    ],
-)
-def test_what_is_not_installed_is_said_in_one_line(monkeypatch, absent, said):
-    monkeypatch.setattr(
-        require.importlib.util, "find_spec", lambda name: None if name in absent else object()
-    )
-    if not said:
-        require.require_verl()
-        require.require_ray()
-        return
-    with pytest.raises(MissingAsset) as caught:
-        require.require_verl()
-    assert str(caught.value) == said + require.INSTALL_VERL
-    if "ray" in absent:
-        with pytest.raises(MissingAsset, match="Ray is not installed: pip install"):
-            require.require_ray()

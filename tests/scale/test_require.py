@@ -1,32 +1,87 @@
 """What a machine without verl is told, and one with the wrong company for it."""
 
 import importlib.metadata
+import re
+from pathlib import Path
 
 import pytest
 
 from klearlib.errors import MissingAsset
 from klearlib.scale import require
 
+RIGHT = {"verl": "0.9.1", "ray": "2.60.0", "antlr4-python3-runtime": "4.13.2"}
 
-def there(monkeypatch, *modules):
+
+def there(monkeypatch, *modules, **versions):
     monkeypatch.setattr(require, "_is_there", lambda module: module in modules)
+    found = RIGHT | {name.replace("_", "-"): version for name, version in versions.items()}
+    monkeypatch.setattr(importlib.metadata, "version", found.__getitem__)
 
 
 def test_one_line_says_what_to_install(monkeypatch):
     there(monkeypatch)
-    with pytest.raises(MissingAsset, match="^Ray is not installed: pip install 'ray"):
+    with pytest.raises(MissingAsset, match=r"^Ray is not installed: pip install 'ray"):
         require.require_ray()
-    with pytest.raises(MissingAsset, match="^verl and Ray are not installed: run make verl"):
+    with pytest.raises(MissingAsset, match=r"^verl and Ray are not installed: run make verl"):
         require.require_verl()
     there(monkeypatch, "ray")
     require.require_ray()
-    with pytest.raises(MissingAsset, match="^verl is not installed: run make verl"):
+    with pytest.raises(MissingAsset, match=r"^verl is not installed: run make verl"):
         require.require_verl()
 
 
-def test_an_antlr_that_judges_otherwise_is_refused(monkeypatch):
+@pytest.mark.parametrize(
+    ("package", "version", "words"),
+    [
+        ("verl", "0.8.0", "verl is 0.8.0 and this suite was made with 0.9.1"),
+        ("ray", "2.9.0", "ray is 2.9.0 and this suite was made with 2.60.0"),
+        (
+            "antlr4_python3_runtime",
+            "4.9.3",
+            "antlr4-python3-runtime is 4.9.3, with which math-verify reads some answers otherwise",
+        ),
+    ],
+)
+def test_the_wrong_company_is_refused(monkeypatch, package, version, words):
+    there(monkeypatch, "ray", "verl", **{package: version})
+    assert require.lacks() == words
+    with pytest.raises(MissingAsset) as caught:
+        require.require_verl()
+    assert str(caught.value) == f"{words}: {require.INSTALL_VERL}"
+
+
+def test_a_package_that_does_not_say_its_version_is_refused(monkeypatch):
+    def unknown(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
     there(monkeypatch, "ray", "verl")
+    monkeypatch.setattr(importlib.metadata, "version", unknown)
+    assert require.lacks() == ("verl is of an unknown version and this suite was made with 0.9.1")
+
+
+def test_the_right_versions_lack_nothing(monkeypatch):
+    there(monkeypatch, "ray", "verl")
+    assert require.lacks() == ""
     require.require_verl()
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.9.3")
-    with pytest.raises(MissingAsset, match=r"antlr4-python3-runtime is 4\.9\.3.*make verl"):
-        require.require_verl()
+    require.require_ray()
+
+
+def test_plan_and_doctor_say_the_same(monkeypatch, tmp_path):
+    from klearlib.run import doctor, machine
+
+    monkeypatch.setattr(require, "_VERSIONS", {"verl": "1"})
+    monkeypatch.setattr(require, "_is_there", lambda module: True)
+    found = require.lacks()
+    assert found and machine.this_machine(tmp_path).verl_lacks == found
+    ray, verl = doctor._cluster()
+    assert (ray.name, verl.found) == ("Ray", found)
+    assert verl.fix == f"only needed for engine: verl: {require.INSTALL_VERL}"
+
+
+def test_the_versions_are_those_of_the_environment_that_make_verl_sets_up():
+    root = Path(__file__).parents[2]
+    locks = [root / name for name in ("requirements.lock", "requirements-verl.lock")]
+    lines = "\n".join(lock.read_text(encoding="utf-8") for lock in locks)
+    pins = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?==([\w.]+)", lines, re.M))
+    assert {name: pins[name] for name in require._VERSIONS} == require._VERSIONS
+    assert pins[require._ANTLR].startswith(require._ANTLR_VERSION + ".")

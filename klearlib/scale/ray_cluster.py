@@ -1,0 +1,245 @@
+"""The connection to a Ray cluster: made, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+
+from klearlib.errors import KlearError
+from klearlib.run.devices import gpus
+from klearlib.run.provenance import num_cores
+from klearlib.scale.address import ADDRESS, CLIENT, LOCAL, RAY, address_of, in_words, runs_here
+from klearlib.scale.require import require_ray
+
+ANSWER_S = 10.0
+"""Seconds that a cluster has to take a connection."""
+LOOK_S, GONE_S = 5.0, 20.0
+"""Seconds between two looks at its head, and after which it counts as gone."""
+MAX_WHY = 300
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's variable that keeps a Ray of one machine off the network, read when ray is imported."""
+STATISTICS = "RAY_USAGE_STATS_ENABLED"
+"""Ray's variable that lets it report its use to its makers."""
+
+
+class _Connection:
+    """This process's connection, which has one for all its threads; the last one to leave ends it.
+
+    Ray is started in a thread that lasts as long: signal handlers stay as they are, and the kernel
+    ends a Ray of our own with the thread that started it.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.address = ""
+        self.was_local = False
+        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+
+    def open(self, address: str, given: dict) -> None:
+        ready, self._over, self._failure = threading.Event(), threading.Event(), None
+        self._thread = threading.Thread(
+            target=self._hold, args=(address, given, ready), name="klear-ray", daemon=True
+        )
+        self._thread.start()
+        try:
+            ready.wait()
+        except BaseException:  # Ctrl-C
+            self.close()
+            raise
+        if self._failure is not None:
+            raise self._failure
+        self.address = address
+        self.was_local |= address == LOCAL
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self.address = ""
+
+    def _hold(self, address: str, given: dict, ready: threading.Event) -> None:
+        import ray
+
+        arguments = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+        if address == LOCAL:
+            arguments |= {"num_cpus": num_cores(), "num_gpus": len(gpus())}
+            arguments |= {"include_dashboard": False}
+        try:
+            ray.init(address, **arguments | given)
+        except BaseException as error:
+            self._failure = error
+            return
+        finally:
+            ready.set()
+        self._over.wait()
+        ray.shutdown()
+
+
+_connection = _Connection()
+
+
+@contextlib.contextmanager
+def connected(workers: str, **given) -> Iterator[None]:
+    """Within it this process is connected to the Ray cluster of `workers`.
+
+    A Ray that was started for it ends with it; one that this process was connected to before is
+    used, and stays.
+
+    given: keywords of `ray.init` that go before ours, for which the connection has to be a new one.
+
+    Raises:
+        MissingAsset: Ray is not installed.
+        KlearError: the cluster does not answer, or has another version of Ray or of Python.
+    """
+    require_ray()
+    set_variables(workers)
+    address = address_of(workers)
+    ray = _imported()
+    with _connection.lock:
+        if _connection.users and _connection.address != address:
+            raise KlearError(
+                f"this process is connected to {_connection.address}: wait for its run to end, or "
+                "use another process"
+            )
+        if _connection.was_local and address != LOCAL:
+            raise KlearError(  # its way of checking who asks stays with a process
+                f"this process has had a Ray of its own and cannot join {in_words(workers)}: use "
+                "another process (in a notebook, restart the kernel)"
+            )
+        if given and ray.is_initialized():
+            raise KlearError("this process is connected to Ray already: use another process")
+        known = ray.is_initialized() and not _connection.users
+        if not known:
+            if not _connection.users:
+                _open(ray, workers, address, given)
+            _connection.users += 1
+    try:
+        yield
+    finally:
+        if not known:
+            with _connection.lock:
+                _connection.users -= 1
+                if not _connection.users:
+                    _connection.close()
+
+
+def set_variables(workers: str) -> None:
+    """Set what Ray reads when it is first imported, where `workers` are on a Ray of our own."""
+    if address_of(workers) == LOCAL:
+        os.environ.setdefault(LOOPBACK, "0")
+        os.environ.setdefault(STATISTICS, "0")
+
+
+def _imported():
+    """Ray, without what its import says about notebooks."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray
+    finally:
+        logging.disable(disabled)
+    return ray
+
+
+def _open(ray, workers: str, address: str, given: dict) -> None:
+    where = in_words(workers)
+    try:
+        if address.rpartition(":")[2].isdecimal():  # Ray would try for a minute
+            socket.create_connection(_host_and_port(address), ANSWER_S).close()
+        _connection.open(address, given)
+    except Exception as error:  # for a start that takes too long Ray raises just that
+        why = " ".join(str(error).split())[:MAX_WHY]
+        if address == LOCAL:
+            raise KlearError(f"{where} does not start ({why}): mend that, or join one") from None
+        raise KlearError(
+            f"{where} does not answer ({why}): start it, or correct the address"
+        ) from None
+
+
+@contextlib.contextmanager
+def held(workers: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Find out whether the clusters of `workers` answer, and keep a Ray of this machine for all
+    processes that are started in the block.
+
+    Gives the variables by which they find it; none where it needs none.
+
+    Raises as `connected`.
+    """
+    for each in {each for each in workers if not runs_here(each)}:
+        with connected(each):
+            pass
+    if not any(map(runs_here, workers)):
+        yield {}
+        return
+    with connected(RAY):
+        import ray
+
+        yield {
+            ADDRESS: ray.get_runtime_context().gcs_address,
+            LOOPBACK: os.environ[LOOPBACK],
+        }
+
+
+@contextlib.contextmanager
+def asking(where: str) -> Iterator:
+    """Within it Ray, which it gives, may be asked.
+
+    Raises KlearError where this process is no longer connected: Ray would start another one.
+    """
+    import ray
+
+    try:
+        if not ray.is_initialized():
+            raise ConnectionError("the connection is lost")
+        yield ray
+    except (ConnectionError, ray.exceptions.RaySystemError) as error:
+        raise gone(where, error) from None
+
+
+def gone(where: str, why: object) -> KlearError:
+    """The error for a cluster that was there when the stages began."""
+    why = " ".join(str(why).split())[:MAX_WHY]
+    return KlearError(
+        f"{where} is gone ({why}): start it and run again, which goes on from the last checkpoints"
+    )
+
+
+class Watch:
+    """Whether the head of the cluster still takes connections: Ray itself would only say so by
+    ending this process, a minute later."""
+
+    def __init__(self, workers: str):
+        import ray
+
+        self._where, address = in_words(workers), address_of(workers)
+        if not address.startswith(CLIENT):
+            address = ray.get_runtime_context().gcs_address
+        self._address = _host_and_port(address)
+        self._next = self._seen = time.monotonic()
+
+    def look(self) -> None:
+        """Look now and then; raises KlearError where the head has been gone for `GONE_S`."""
+        if (now := time.monotonic()) < self._next:
+            return
+        try:
+            socket.create_connection(self._address, LOOK_S).close()
+            self._seen = now
+        except OSError as error:
+            if now - self._seen > GONE_S:
+                raise gone(self._where, error) from None
+        self._next = time.monotonic() + LOOK_S
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.removeprefix(CLIENT).rpartition(":")
+    return host.strip("[]"), int(port)

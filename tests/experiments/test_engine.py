@@ -1,0 +1,149 @@
+"""Who trains the RL runs: the same rule, settings and inputs for both engines, on all notebooks."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import pytest
+
+from klearlib import params
+from klearlib.errors import ParameterError
+from klearlib.experiments import arms, zero_advantage
+from klearlib.experiments.arms import Start, maths_start, rl_stage, rule_spec
+from klearlib.experiments.catalogue import stages_of
+from klearlib.params import RLOptions, check, cluster_of, files, load_profile, worlds_of
+from klearlib.run.stage import Stage
+from klearlib.scale.cluster import WHAT
+
+LOCAL, VERL = "klearlib.rl.train:train_rl", "klearlib.scale.stage:train_rl"
+NOTEBOOKS = [
+    "05_clipping",
+    "06_alpha_sweep",
+    "07_soft_reward",
+    "08_test_filter",
+    "09_zero_advantage",
+    "10_headline",
+]
+
+
+def stages(notebook: str, profile: str, **changes) -> list[Stage]:
+    values = load_profile(profile, notebook) | changes
+    return list(stages_of(notebook, check(notebook, values)).values())
+
+
+def runs(found: list[Stage]) -> list[Stage]:
+    return [stage for stage in found if stage.name == "rl"]
+
+
+def test_the_notebooks_with_rl_have_an_engine_and_no_others():
+    fields = {name: dataclasses.fields(record) for name, record in params.NOTEBOOKS.items()}
+    have = [name for name, each in fields.items() if "engine" in {field.name for field in each}]
+    assert have == NOTEBOOKS
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_an_arm_of_verl_is_the_local_arm_but_for_how_it_computes(notebook):
+    local, verl = (stages(notebook, "mini", engine=engine) for engine in ("local", "verl"))
+    assert len(local) == len(verl) and len(runs(local)) == len(runs(verl)) > 0
+    cluster = dataclasses.asdict(cluster_of("mini"))
+    for ours, theirs in zip(local, verl, strict=True):
+        assert (ours.name, ours.title, set(ours.inputs)) == (
+            theirs.name,
+            theirs.title,
+            set(theirs.inputs),
+        )
+        if ours.name != "rl":
+            assert (ours.target, ours.params) == (theirs.target, theirs.params)
+            continue
+        assert (ours.target, theirs.target) == (LOCAL, VERL)
+        assert list(ours.params) == ["seed", "rule", "settings", "compute"]
+        assert list(theirs.params) == ["seed", "rule", "settings", "cluster"]
+        assert theirs.params == {k: v for k, v in ours.params.items() if k != "compute"} | {
+            "cluster": {name: cluster[name] for name in WHAT}
+        }
+        left = {name: value for name, value in cluster.items() if name not in WHAT}
+        assert (ours.placing, theirs.placing) == ({}, {"resources": left})
+
+
+def test_the_paper_is_trained_by_verl_and_all_other_profiles_here():
+    for profile in params.profiles():
+        for notebook in NOTEBOOKS:
+            targets = {stage.target for stage in runs(stages(notebook, profile))}
+            assert targets == {VERL if profile == "paper" else LOCAL}
+
+
+def test_the_soft_reward_runs_of_09_are_those_of_its_own_engine():
+    here = check(
+        "09_zero_advantage", load_profile("mini", "09_zero_advantage") | {"engine": "verl"}
+    )
+    arms = zero_advantage.code_arms(here)
+    assert {stage.target for stage in arms.values()} == {VERL}
+    soft = stages("07_soft_reward", "mini", engine="verl")
+    theirs = {str(stage.params) for stage in runs(soft)}
+    assert {str(arms["advantage", seed].params) for seed in here.seeds} <= theirs
+
+
+def test_code_rl_of_10_goes_on_from_the_checkpoint_of_verl():
+    last = runs(stages("10_headline", "mini", engine="verl", seeds=[0]))
+    first, second = last
+    assert first.target == second.target == VERL
+    assert second.inputs["sft"].params == first.params and first.inputs["sft"].name == "sft"
+
+
+def start() -> Start:
+    return maths_start("smoke")
+
+
+def stage(begin: Start, options: RLOptions = RLOptions()) -> Stage:  # noqa: B008
+    return rl_stage(
+        begin,
+        label="x",
+        rule=rule_spec("gppo", eps_low=0.2, eps_high=0.28, options=options),
+        seed=0,
+        num_steps=1,
+        num_problems=2,
+        group_size=2,
+        mini_batch_problems=1,
+        learning_rate=1e-3,
+        alpha=0.1,
+        eval_every=1,
+        eval_responses=1,
+        options=options,
+        engine="verl",
+    )
+
+
+@pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])
+def test_what_depends_on_the_parts_that_verl_cuts_is_refused_at_once(name):
+    with pytest.raises(ParameterError, match="set both to mini_batch, or engine to local"):
+        stage(start(), RLOptions(**{name: "micro_batch"}))
+
+
+@pytest.mark.parametrize("text", [None, "nodes: none", "[1"])
+def test_a_cluster_that_is_absent_or_wrong_stops_verl_alone(monkeypatch, tmp_path, text):
+    """As one of a profile that somebody else has made, or has not changed to this version."""
+    shutil.copytree(params.root() / "params", tmp_path / "params")
+    file = tmp_path / "params" / "smoke" / "verl.yaml"
+    file.unlink() if text is None else file.write_text(text)
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    for notebook in NOTEBOOKS:
+        assert {each.target for each in runs(stages(notebook, "smoke"))} == {LOCAL}
+        with pytest.raises(ParameterError, match=r"verl\.yaml"):
+            stages(notebook, "smoke", engine="verl")
+
+
+def test_a_rollout_that_no_pass_can_hold_is_refused_at_once(monkeypatch):
+    begin = start()
+    small = dataclasses.replace(cluster_of("smoke"), max_tokens_per_gpu=begin.max_new_tokens)
+    monkeypatch.setattr(arms, "cluster_of", {"smoke": small}.__getitem__)
+    with pytest.raises(ParameterError, match="give max_tokens_per_gpu"):
+        stage(begin)
+
+
+def test_a_notebook_depends_on_the_cluster_where_verl_trains_alone():
+    for engine, names in (("local", False), ("verl", True)):
+        values = load_profile("mini", "05_clipping") | {"engine": engine}
+        worlds = worlds_of(check("05_clipping", values))
+        assert ("verl.yaml" in worlds) is names
+        assert list(worlds)[-1] == "compute.yaml"

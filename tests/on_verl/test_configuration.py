@@ -1,0 +1,226 @@
+"""The configuration as a whole: the paper's recipe, what is refused, what is written down."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+import yaml
+from composed import GPPO, composed, lines, tiny_model
+from omegaconf import OmegaConf
+from rollout_fakes import SETTINGS, settings
+from verl.trainer.ppo.reward import get_custom_reward_fn
+from verl.utils.config import omega_conf_to_dataclass
+
+from klearlib.errors import KlearError, ParameterError
+from klearlib.rl.schedule import judging
+from klearlib.rl.settings import RLSettings
+from klearlib.scale.cluster import small_cluster
+from klearlib.scale.configuration import compose, saved_text
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+# Section 4 of the paper, on 8 nodes of 8 GPUs.
+PAPER = {
+    "num_problems": 128,
+    "group_size": 8,
+    "mini_batch_problems": 16,
+    "learning_rate": 1e-6,
+    "alpha": 0.1,
+    "max_new_tokens": 32768,
+    "temperature": 1.0,
+}
+PAPER_CLUSTER = small_cluster(
+    nodes=8,
+    gpus_per_node=8,
+    tensor_parallel=2,
+    sequence_parallel=4,
+    precision="bf16",
+    attention="flash_attention_2",
+    max_tokens_per_gpu=8704,
+    prompt_tokens=2048,
+    gradient_checkpointing=True,
+    offload=True,
+    agent_workers=16,
+    reward_workers=32,
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, new_policy, tiny_tokenizer):
+    return tiny_model(tmp_path_factory.mktemp("tiny"), new_policy(), tiny_tokenizer)
+
+
+@pytest.fixture
+def long_model(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"max_position_embeddings": 40960}')
+    return tmp_path / "model"
+
+
+def test_the_papers_recipe(long_model):
+    config = composed(long_model, settings=settings(**PAPER), cluster=PAPER_CLUSTER)
+    expected = {
+        "data.train_batch_size": 128,
+        "data.max_prompt_length": 2048,
+        "data.max_response_length": 32768,
+        "data.shuffle": False,
+        "data.filter_overlong_prompts": False,
+        "data.truncation": "error",
+        f"{ACTOR}.ppo_mini_batch_size": 16,
+        f"{ACTOR}.ppo_epochs": 1,
+        f"{ACTOR}.optim.lr": 1e-6,
+        f"{ACTOR}.clip_ratio_low": 0.2,
+        f"{ACTOR}.clip_ratio_high": 0.28,
+        f"{ACTOR}.policy_loss.loss_mode": "klear_gppo",
+        f"{ACTOR}.policy_loss.alpha": 0.1,
+        f"{ACTOR}.policy_loss.dual_clip": None,
+        f"{ACTOR}.policy_loss.log_ratio_clamp": None,
+        f"{ACTOR}.loss_agg_mode": "token-mean",
+        f"{ACTOR}.use_kl_loss": False,
+        f"{ACTOR}.entropy_coeff": 0,
+        f"{ACTOR}.strategy": "fsdp2",
+        f"{ACTOR}.use_dynamic_bsz": True,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": 8704,
+        f"{ACTOR}.fsdp_config.mixed_precision": {
+            "param_dtype": "bf16",
+            "reduce_dtype": "fp32",
+            "buffer_dtype": "fp32",
+        },
+        f"{ACTOR}.fsdp_config.entropy_from_logits_with_chunking": True,
+        f"{ACTOR}.fsdp_config.entropy_checkpointing": True,
+        f"{ACTOR}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        "actor_rollout_ref.model.use_remove_padding": True,
+        f"{ROLLOUT}.n": 8,
+        f"{ROLLOUT}.temperature": 1.0,
+        f"{ROLLOUT}.top_p": 1.0,
+        f"{ROLLOUT}.top_k": -1,
+        f"{ROLLOUT}.calculate_log_probs": True,
+        f"{ROLLOUT}.dtype": "bfloat16",
+        f"{ROLLOUT}.prompt_length": 2048,
+        f"{ROLLOUT}.response_length": 32768,
+        f"{ROLLOUT}.max_model_len": 34816,
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 8704,
+        f"{ROLLOUT}.agent.default_agent_loop": "klear",
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.filter_groups.enable": False,
+        "critic.enable": False,
+        "reward.reward_model.enable": False,
+        "trainer.v1.trainer_mode": "klear",
+        "trainer.nnodes": 8,
+        "trainer.n_gpus_per_node": 8,
+        "trainer.logger": ["console"],
+        "trainer.save_freq": -1,
+        "trainer.test_freq": -1,
+        "trainer.val_before_train": False,
+        "trainer.resume_mode": "disable",
+        "klear.precision": "bf16",
+    }
+    plain = OmegaConf.to_container(config, resolve=True)
+    found = {key: OmegaConf.select(OmegaConf.create(plain), key) for key in expected}
+    assert {
+        k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in found.items()
+    } == (expected)
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    assert actor.engine.strategy == "fsdp2" and actor.engine.ulysses_sequence_parallel_size == 4
+
+
+def test_our_trainer_gets_the_settings_as_they_are(model):
+    odd = settings(
+        benchmarks={"math_a": 30, "AIME 2024: I.b": 15}, learning_rate=1e-7 / 3, max_tests=None
+    )
+    config = composed(model, settings=odd, seed=2**62 + 1, receiver="a 'b'")
+    own = OmegaConf.to_container(config.klear, resolve=True)
+    assert RLSettings(**own["settings"]) == odd
+    assert (own["seed"], own["receiver"], own["rule"]) == (2**62 + 1, "a 'b'", GPPO)
+    assert own["world"] == str(model.parent / "world")
+    assert own["problems"] == str(model.parent / "world" / "train.jsonl")
+
+
+def test_verl_finds_the_reward_function_with_its_keywords(model):
+    chosen = settings(max_tests=4)
+    function = get_custom_reward_fn(composed(model, settings=chosen))
+    raw, kwargs = function.args
+    assert (raw.__module__, raw.__name__) == ("klearlib.scale.rewards", "compute_score")
+    assert kwargs == judging(chosen, seed=3)
+
+
+def test_a_run_goes_on_from_the_checkpoint_that_it_is_given(model):
+    place = model.parent / "checkpoints" / "global_step_2"
+    trainer = composed(model, resumed=place).trainer
+    assert (trainer.resume_mode, trainer.resume_from_path) == ("resume_path", str(place))
+    assert trainer.default_local_dir == str(model.parent / "checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("actor_rollout_ref.nccl_timeout=long", "actor_rollout_ref.nccl_timeout must be a number"),
+        ("actor_rollout_ref.rollout.enforce_eager=1", "enforce_eager must be true or false, got 1"),
+        ("actor_rollout_ref.nccl_timeout=True", "nccl_timeout must be a number, got True"),
+        ("actor_rollout_ref.actor.foo=1", "actor_rollout_ref.actor.foo"),
+        ("+actor_rollout_ref.rollout.foo=1", "foo"),
+        ("actor_rollout_ref.nccl_timeout=1,2", "actor_rollout_ref.nccl_timeout"),
+        ("actor_rollout_ref.nccl_timeout=[1", "actor_rollout_ref.nccl_timeout"),
+    ],
+)
+def test_an_override_that_is_wrong_is_named_in_one_line(model, line, named):
+    with pytest.raises(KlearError) as caught:
+        composed(model, cluster=small_cluster(overrides=[line]))
+    assert named in str(caught.value) and "verl.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+def test_the_clusters_overrides_have_the_last_word(model):
+    lines = ["actor_rollout_ref.rollout.free_cache_engine=false", "trainer.logger=[console,wandb]"]
+    config = composed(model, cluster=small_cluster(overrides=lines))
+    assert config.actor_rollout_ref.rollout.free_cache_engine is False
+    assert config.trainer.logger == ["console", "wandb"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "actor_rollout_ref.actor.optim.lr=1.0",
+        "actor_rollout_ref.actor.optim.lr_scheduler_type=constant",
+        "+actor_rollout_ref.actor.optim.override_optimizer_config={eps:1.0}",
+        "actor_rollout_ref.actor.policy_loss.loss_mode=klear_gpo",
+        "actor_rollout_ref.actor.clip_ratio_high=0.5",
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.actor.ppo_epochs=3",
+        "actor_rollout_ref.actor.fsdp_config.model_dtype=bf16",
+        "actor_rollout_ref.rollout.temperature=0.5",
+        "algorithm.rollout_correction.bypass_mode=True",
+        "trainer.save_freq=1",
+        "trainer.total_training_steps=1",
+        "~trainer",
+        "++klear.settings.alpha=1",
+    ],
+)
+def test_what_the_settings_decide_is_not_for_overrides(model, line):
+    """The metrics of the run would go on to say what the settings say."""
+    key = line.lstrip("+~").partition("=")[0]
+    with pytest.raises(ParameterError, match=f"overrides in verl.yaml sets {re.escape(key)}, "):
+        lines(model, cluster=small_cluster(overrides=[line] if "=" in line else [f"{line}="]))
+
+
+@pytest.mark.parametrize(("rollout", "spare"), [("vllm", 0), ("sglang", 1), ("another", 0)])
+def test_rollouts_must_fit_into_the_models_positions(model, rollout, spare):
+    room = 256 - SETTINGS["max_new_tokens"] - spare
+    cluster = small_cluster(rollout=rollout, modules=["mine"], prompt_tokens=room)
+    lines(model, cluster=cluster)
+    with pytest.raises(ParameterError, match=r"need 257 positions with \w+, the model has 256"):
+        lines(model, cluster=dataclasses.replace(cluster, prompt_tokens=room + 1))
+
+
+def test_the_saved_text_is_the_whole_configuration_without_references(model):
+    config = composed(model, rule={"name": "unclipped"})
+    text = saved_text(config)
+    held = yaml.safe_load(text)
+    assert "${" not in text
+    assert held["actor_rollout_ref"]["rollout"]["n"] == SETTINGS["group_size"]
+    assert held["actor_rollout_ref"]["actor"]["rollout_n"] == SETTINGS["group_size"]  # a reference
+    assert held["actor_rollout_ref"]["actor"]["clip_ratio_high"] == math.inf
+    assert list(held) == list(config)
+    assert compose(lines(model, rule={"name": "unclipped"})) == config

@@ -1,0 +1,424 @@
+"""Stages on a real Ray: the files of the process pool, lost nodes and actors, stops, no process
+left. One small cluster on this machine serves most tests: a head and two nodes of one core each."""
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import ray
+from killing import alive, wait_until
+from ray.cluster_utils import Cluster
+
+from klearlib.errors import KlearError, StageFailed
+from klearlib.run.fanout import run_stages
+from klearlib.run.folder import read_metrics
+from klearlib.run.progress import Progress
+from klearlib.run.stage import Stage, is_done, state
+from klearlib.scale import ray_cluster, ray_node, ray_places, ray_probe, ray_workers
+
+HERE = Path(__file__).parent
+STAGES = str(HERE.parent / "run")  # toy_stages
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    head = {"num_cpus": 0, "ray_client_server_port": port}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.client = f"ray://127.0.0.1:{port}"
+    cluster.nodes = [cluster.add_node(num_cpus=1, wait=False) for _ in range(2)]
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture
+def joined(cluster, monkeypatch):
+    """RAY_ADDRESS names the cluster."""
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    monkeypatch.syspath_prepend(STAGES)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def connection(cluster):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", cluster.address)
+        with ray_cluster.connected("ray"):
+            yield
+
+
+@pytest.fixture
+def kept(joined, connection):
+    """This process is connected to it, for all tests that do not connect by themselves."""
+    return joined
+
+
+def _walk(seed, num_steps=4, *, step_s=0.0, every=1000, **fields):
+    params = {"seed": seed, "num_steps": num_steps, "step_s": step_s, "every": every}
+    if fields.get("inputs"):
+        params["start_from"] = next(iter(fields["inputs"]))
+    return Stage("walk", "toy_stages:walk", params, **fields)
+
+
+def _run(stages, runs_dir, *, workers="ray", **options):
+    """The lines of progress that it showed."""
+    stream = io.StringIO()
+    run_stages(
+        stages,
+        runs_dir=runs_dir,
+        workers=workers,
+        progress=Progress(stream),
+        poll_s=0.05,
+        **options,
+    )
+    return stream.getvalue().splitlines()
+
+
+def _log(stage, runs_dir):
+    return (stage.folder(runs_dir) / "log.txt").read_text()
+
+
+def _process(stage, runs_dir):
+    """The process that runs a walk."""
+    return read_metrics(stage.folder(runs_dir))[-1]["time/process"]
+
+
+def _parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _same_files(stages, one, other):
+    for stage in stages:
+        for name in ("metrics.jsonl", "end.json", "spec.json"):
+            first, second = (stage.folder(runs) / name for runs in (one, other))
+            assert first.read_bytes() == second.read_bytes()
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+from klearlib.run.fanout import run_stages
+from klearlib.run.stage import Stage
+run_stages([Stage(*{stage!r})], runs_dir={runs!r}, workers="ray", poll_s=0.05)
+"""
+
+
+def _code(stage, runs_dir):
+    fields = (stage.name, stage.target, stage.params)
+    return SCRIPT.format(path=[STAGES, *sys.path], stage=fields, runs=str(runs_dir))
+
+
+def _caller(stage, runs_dir):
+    """A process of its own that runs `stage`."""
+    command = [sys.executable, "-c", _code(stage, runs_dir)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path, monkeypatch):
+    monkeypatch.setenv("A_WORD", "of the caller")
+    base = Stage("base", "toy_stages:walk", {"seed": 9, "num_steps": 2})
+    arms = [_walk(seed, label=f"seed {seed}", inputs={"base": base}) for seed in (0, 1)]
+    seen = Stage("seen", "toy_stages:surroundings", {})
+    stages = [*arms, seen]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    finished = []
+    lines = _run(stages, tmp_path / "ray", on_done=lambda stage: finished.append(stage.title))
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+    assert sorted(finished) == ["base", "seed 0", "seed 1", "seen"]
+    assert lines[-1].startswith("4 of 4 stages done, ")
+    assert os.listdir(tmp_path / "ray" / ray_probe.PROBES) == []
+    assert not ray.is_initialized()
+    monkeypatch.setattr("klearlib.run.places.preload", lambda stages: None)
+    _run(stages, tmp_path / "here", workers=2)
+    _same_files([base, *arms], tmp_path / "ray", tmp_path / "here")
+    there, here = (
+        json.loads((seen.folder(runs) / "seen.json").read_text())
+        for runs in (tmp_path / "ray", tmp_path / "here")
+    )
+    assert there["equal"] == here["equal"]
+
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # what is done needs no cluster
+    assert _run(stages, tmp_path / "ray") == ["3 of 3 stages done (kept from before)"]
+
+
+def test_a_stage_that_asks_the_cluster_for_gpus_finds_it(joined, tmp_path):
+    names = ["RAY_ADDRESS", "CUDA_VISIBLE_DEVICES"]
+    stage = Stage("e", "toy_stages:environment", {"names": names, "cluster": {}})
+    _run([stage], tmp_path)
+    seen = json.loads((stage.folder(tmp_path) / "environment.json").read_text())
+    assert seen["RAY_ADDRESS"] == joined.address
+
+
+HELD = """
+import os, subprocess, sys
+from klearlib.scale.address import ray_for
+with ray_for(["ray", "ray", 0]) as variables:
+    print(variables["RAY_ADDRESS"])
+    command = [sys.executable, "-c"]
+    callers = [subprocess.Popen([*command, code], env=os.environ | variables) for code in {codes!r}]
+    sys.exit(max(caller.wait() for caller in callers))
+"""
+
+
+def test_one_ray_of_this_machine_for_several_processes(tmp_path):
+    stages = [_walk(seed) for seed in range(2)]
+    code = HELD.format(codes=[_code(stage, tmp_path) for stage in stages])
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    holder = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert holder.returncode == 0
+    assert all(is_done(stage, tmp_path) for stage in stages)
+    host, _, port = holder.stdout.strip().rpartition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_a_process_that_had_a_ray_of_its_own_joins_no_other(joined, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_cluster._connection, "was_local", True)
+    with pytest.raises(KlearError, match=r"a Ray of its own .*: use another process"):
+        _run([_walk(0)], tmp_path)
+
+
+def test_a_client_of_the_cluster(joined, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS")
+    stages = [_walk(0), Stage("f", "toy_stages:fail", {"how": "asset"}, {"first": _walk(0)})]
+    with pytest.raises(StageFailed, match="no model toy-8b: download it, then run again"):
+        _run(stages, tmp_path, workers=joined.client)
+    assert is_done(stages[0], tmp_path)
+
+
+def test_words_of_its_own_need_a_new_connection(joined):
+    words = {"runtime_env": {"env_vars": {"A_WORD": "given"}}}
+    with ray_cluster.connected("ray", **words):
+        assert ray.get(ray.remote(os.getenv).remote("A_WORD")) == "given"
+        refused = pytest.raises(KlearError, match="connected to Ray already: use another process")
+        with refused, ray_cluster.connected("ray", **words):
+            pass
+    assert not ray.is_initialized()
+
+
+def test_a_cluster_that_does_not_answer(monkeypatch, tmp_path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        for workers, named in (("ray", address), (f"ray://{address}", f"ray://{address}")):
+            with pytest.raises(KlearError, match=f"^the Ray cluster at {named} does not answer"):
+                _run([_walk(0)], tmp_path, workers=workers)
+
+
+def test_a_killed_actor_is_another_start_from_the_checkpoint(kept, tmp_path):
+    stage = _walk(0, 20, step_s=0.05, every=4)
+    killed = []
+
+    def kill_once(*_):
+        if wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5):
+            killed.append(_process(stage, tmp_path))
+            os.kill(_parent(killed[0]), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill_once)
+    thread.start()
+    _run([stage], tmp_path)
+    thread.join()
+    assert not alive(killed[0])
+    log = _log(stage, tmp_path)
+    assert log.count("lost the stage's node or actor") == 1
+    assert ": started again, 1 of 3\n" in log
+    assert "starts at step 4" in log or "starts at step 8" in log
+    _run([stage], tmp_path / "whole", workers=1)
+    _same_files([stage], tmp_path, tmp_path / "whole")
+
+
+def test_an_actor_that_is_lost_again_and_again(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_workers, "MAX_LOST", 1)
+    stage = Stage("f", "toy_stages:kill_parent", {}, label="arm 1")
+    with pytest.raises(StageFailed) as caught:
+        _run([stage], tmp_path)
+    assert str(caught.value).startswith(f"arm 1 (f/{stage.key}) failed: the Ray cluster at ")
+    assert "lost the stage's node or actor 2 times" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stage_that_fails_stops_the_others_with_their_state_saved(kept, tmp_path):
+    long = _walk(0, 10_000, step_s=0.01)
+    failing = Stage("f", "toy_stages:fail", {"how": "bug"}, {"first": _walk(1, 10, step_s=0.05)})
+    message = r"(?s)^f .* failed with exit code 1; log: .*log.txt.*RuntimeError: the toy"
+    with pytest.raises(StageFailed, match=message):
+        _run([long, failing], tmp_path)
+    assert state(long, tmp_path) == "partial"
+    assert not alive(_process(long, tmp_path))
+
+
+def test_a_stage_that_is_killed_on_a_sound_node_is_not_started_again(kept, tmp_path):
+    stage = Stage("f", "toy_stages:fail", {"how": "kill"})
+    with pytest.raises(StageFailed, match=r"^f .* was killed by SIGKILL .*: running again starts"):
+        _run([stage], tmp_path)
+    assert _log(stage, tmp_path) == ""
+
+
+def test_two_fan_outs_at_once_run_a_stage_once(kept, tmp_path):
+    shared = Stage("c", "toy_stages:count_runs", {"file": str(tmp_path / "ran"), "sleep_s": 2.0})
+    own = [_walk(seed, 3) for seed in range(2)]
+    threads = [
+        threading.Thread(target=_run, args=([shared, each], tmp_path), daemon=True) for each in own
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (tmp_path / "ran").read_text() == "ran\n"
+    assert all(is_done(each, tmp_path) for each in (shared, *own))
+
+
+def test_ctrl_c_saves_the_state_and_leaves_nothing(joined, tmp_path):
+    stage = _walk(0, 30, step_s=0.05)
+    caller = _caller(stage, tmp_path)
+    assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
+    worker = _process(stage, tmp_path)
+    caller.send_signal(signal.SIGINT)
+    assert caller.wait(20) != 0
+    assert not alive(worker)
+    assert state(stage, tmp_path) == "partial"
+    num_saved = json.loads((stage.folder(tmp_path) / "checkpoint.json").read_text())["step"]
+    assert num_saved == len(read_metrics(stage.folder(tmp_path)))
+    _run([stage], tmp_path)
+    assert f"starts at step {num_saved}" in _log(stage, tmp_path)
+
+
+def test_a_worker_that_does_not_stop_is_killed_with_its_children(kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("KLEAR_STOP_GRACE_S", "0.5")
+    file = tmp_path / "pids"
+
+    def interrupt(stage):
+        assert wait_until(file.exists)
+        raise KeyboardInterrupt
+
+    stages = [Stage("s", "toy_stages:sleep_with_child", {"file": str(file)}), _walk(0, 1)]
+    with pytest.raises(KeyboardInterrupt):
+        _run(stages, tmp_path, on_done=interrupt)
+    pids = [int(pid) for pid in file.read_text().split()]
+    assert wait_until(lambda: not any(alive(pid) for pid in pids), 5.0)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["a cluster", "a Ray of its own"])
+def test_a_killed_caller_leaves_no_process(joined, tmp_path, monkeypatch, own):
+    if own:
+        monkeypatch.delenv("RAY_ADDRESS")
+    file = tmp_path / "pids"
+    caller = _caller(Stage("s", "toy_stages:sleep_with_child", {"file": str(file)}), tmp_path)
+    assert wait_until(file.exists, 40.0)
+    pids = [int(pid) for pid in file.read_text().split()]
+    actor = _parent(pids[0])
+    rays = [pid for pid in _processes() if _parent_or_0(pid) == caller.pid]
+    assert bool(rays) == own
+    assert all(alive(pid) for pid in [*pids, actor])
+    caller.kill()
+    caller.wait()
+    assert wait_until(lambda: not any(alive(pid) for pid in [*pids, actor, *rays]), 10.0)
+
+
+def _processes():
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _parent_or_0(pid):
+    try:
+        return _parent(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def test_nodes_that_do_not_fit_are_named_before_anything_runs(kept, tmp_path, monkeypatch):
+    stage, known = _walk(0), ray_node.probe
+    begins = "^[^\n]*, a node of the Ray cluster, "
+
+    def refused(match):
+        with pytest.raises(KlearError, match=begins + match) as caught:
+            _run([stage], tmp_path)
+        assert "\n" not in str(caught.value)
+        assert not stage.folder(tmp_path).exists()
+
+    monkeypatch.setattr(ray_node, "SEEN_S", 0.2)
+    for probe, match in (
+        (lambda folder, *rest: known(f"{folder}-", *rest), "does not see .*mount at the"),
+        (
+            lambda *asked: known(asked[0], asked[1], "astray", *asked[3:]),
+            "writes to .*what is not seen here",
+        ),
+        (
+            lambda *asked: (
+                (told := known(*asked)) | {"runs_on": told["runs_on"] | {"torch": "1.0"}}
+            ),
+            r"has torch 1\.0, not .* as here: keep the clone",
+        ),
+        (
+            lambda *asked: known(*asked[:3], asked[3] | {"PYTHONPATH": "/"}, asked[4]),
+            r"cannot import the library \(.*klearlib",
+        ),
+    ):
+        monkeypatch.setattr(ray_node, "probe", probe)
+        refused(match)
+
+
+def test_a_lost_node_is_another_start_on_the_other(kept, tmp_path):
+    """The last one, as the cluster has one node less after it."""
+    stage = _walk(0, 20, step_s=0.1, every=4)
+
+    def lose():
+        assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
+        raylet = _parent(_parent(_process(stage, tmp_path)))
+        (node,) = (n for n in kept.nodes if _raylet(n) == raylet)
+        kept.remove_node(node, allow_graceful=False)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    _run([stage], tmp_path)
+    thread.join()
+    log = _log(stage, tmp_path)
+    assert ": started again, 1 of 3\n" in log
+    assert log.count("starts at step") == 2
+    processes = {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
+    assert len(processes) == 2 and not any(map(alive, processes))
+    _run([stage], tmp_path / "whole", workers=1)
+    _same_files([stage], tmp_path, tmp_path / "whole")
+
+
+def test_a_gpu_each(cluster, tmp_path, monkeypatch):
+    """After which the cluster has GPUs, of which Ray alone knows."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    cluster.add_node(num_cpus=1, num_gpus=2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    monkeypatch.syspath_prepend(STAGES)
+    params = {"names": ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"]}
+    stages = [Stage(f"e{i}", "toy_stages:environment", params) for i in range(2)]
+    _run(stages, tmp_path)
+    seen = [json.loads((s.folder(tmp_path) / "environment.json").read_text()) for s in stages]
+    assert {each["CUDA_VISIBLE_DEVICES"] for each in seen} <= {"5", "7"}
+    assert {each["OMP_NUM_THREADS"] for each in seen} == {"1"}
+    probed = []
+    monkeypatch.setattr(ray_places, "check_nodes", lambda runs_dir, kinds, *_: probed.append(kinds))
+    for params in ({}, {"cluster": {}}):  # the second asks for its GPUs by itself
+        stage = Stage("s", "toy_stages:walk", params)
+        ray_places.RayPlaces("ray", tmp_path, [stage], {}).close()
+    assert probed == [{"GPU"}, {"GPU", "CPU"}]
+
+
+def _raylet(node):
+    return node.all_processes["raylet"][0].process.pid

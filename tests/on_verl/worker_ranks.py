@@ -1,0 +1,200 @@
+"""verl's own worker in processes of a gloo group, without Ray: what it makes of each case."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from cpu_settings import OVERRIDES
+from omegaconf import DictConfig, OmegaConf
+from tensordict import TensorDict
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.workers.utils.padding import response_from_nested
+from worker_cases import CASES, Case
+
+from klearlib.records import Group
+from klearlib.rl.batches import num_positive_tokens
+from klearlib.rl.mismatch import Mismatch, corrected, observe
+from klearlib.rl.rollouts import Row, form_batch, mini_batches
+from klearlib.rl.update import UpdateSums
+from klearlib.scale import recipe
+from klearlib.scale.cluster import small_cluster
+from klearlib.scale.configuration import compose, overrides
+from klearlib.scale.layout import Layout, lay_out, row_fields
+from klearlib.scale.loss import add_sums, klear_loss
+
+_END = 1  # the token of filling rows
+
+
+def run_rank(rank: int, num_ranks: int, work: Path, names: Sequence[str]) -> None:
+    """One rank of a group of `num_ranks`; rank 0 writes what each case gave.
+
+    work: holds ``model`` and ``steps.pt``, the groups of `worker_cases.groups_of_steps`; gets
+    ``ranks-<num_ranks>.pt``: for each case the sums of its steps, the loss of each
+    update, and the weights.
+    """
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # unused: the group is there
+    dist.init_process_group(
+        "gloo", init_method=f"file://{work}/group-{num_ranks}", rank=rank, world_size=num_ranks
+    )
+    steps = torch.load(work / "steps.pt", weights_only=False)
+    config = _composed(CASES[names[0]], work)
+    worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
+    worker.init_model()
+    found = {name: _run(CASES[name], worker, config, steps) for name in names}
+    if rank == 0:
+        torch.save(found, work / f"ranks-{num_ranks}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _composed(case: Case, work: Path) -> DictConfig:
+    return compose(
+        overrides(
+            rule=case.spec,
+            settings=case.settings,
+            cluster=small_cluster(gpus_per_node=dist.get_world_size(), overrides=OVERRIDES),
+            seed=0,
+            model=work / "model",
+            world=work,
+            problems=work / "problems.jsonl",
+            parquet=work / "problems.parquet",
+            checkpoints=work / "checkpoints",
+            resumed=None,
+            updated_steps=0,
+            receiver="none",
+        )
+    )
+
+
+def _run(
+    case: Case, worker, config: DictConfig, steps: Sequence[Sequence[Group]]
+) -> tuple[list[UpdateSums], list[float], dict[str, torch.Tensor]]:
+    """The sums of each step, the loss of each update, and the weights at the end, from the weights
+    that were saved."""
+    settings = case.settings
+    recipes = recipe.objective(case.spec, settings) | recipe.optimiser(settings)
+    for key, value in recipes.items():
+        OmegaConf.update(config, key.lstrip("+"), value, force_add=True)
+    actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+    engine = worker.actor.engine
+    engine.optimizer_config = actor.optim
+    engine.engine_config.max_token_len_per_gpu = case.tokens_per_pass
+    engine.engine_config.infer_max_token_len_per_gpu = case.tokens_per_pass
+    worker.actor.reset()
+    worker.set_loss_fn(partial(klear_loss, config=actor, max_tokens=settings.max_new_tokens))
+    sums, losses = [], []
+    for groups in case.groups(steps):
+        sums.append(UpdateSums(Mismatch(max_tokens=settings.max_new_tokens)))
+        losses += _step(worker, groups, settings, sums[-1])
+    weights = {name: value.clone() for name, value in engine.get_per_tensor_param()[0]}
+    return sums, losses, weights
+
+
+def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[float]:
+    """What `klearlib.scale.trainer` has verl's workers do in one step; the loss of each update."""
+    parts = mini_batches(
+        form_batch(groups, settings),
+        mini_batch_problems=settings.mini_batch_problems,
+        positives=settings.positives,
+    )
+    num_ranks = dist.get_world_size()
+    layout = lay_out(parts, num_ranks=num_ranks)
+    from_sampler = settings.logp_old == "sampler"
+    if not from_sampler:
+        found = _trainer_logprobs(worker, layout, settings)
+        sampled, parts = (
+            parts,
+            [
+                [dataclasses.replace(row, logp_old=found[row.place]) for row in rows]
+                for rows in parts
+            ],
+        )
+        for rows, before in zip(parts, sampled, strict=True):
+            observe(sums.mismatch, rows, before)
+        if (cap := settings.sampler_correction) is not None:
+            parts = [
+                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
+                for rows, before in zip(parts, sampled, strict=True)
+            ]
+        layout = lay_out(parts, num_ranks=num_ranks)
+    data = _rows_for_verl(layout)
+    data.update(row_fields(layout, parts, count_mismatch=from_sampler))
+    share = _own_share(
+        data,
+        calculate_entropy=True,
+        distillation_use_topk=False,
+        distillation_only=False,
+        global_batch_size=layout.mini_batch_rows,
+        mini_batch_size=layout.mini_batch_rows,
+        epochs=1,
+        seed=0,
+        dataloader_kwargs={"shuffle": False},
+        temperature=settings.temperature,
+    )
+    metrics = tu.get(worker.update_actor(share), "metrics")
+    add_sums(sums, metrics, alpha=settings.alpha)
+    sums.num_positive_tokens += sum(map(num_positive_tokens, parts))
+    return metrics["loss"]
+
+
+def _trainer_logprobs(worker, layout: Layout, settings) -> dict[tuple[int, int], tuple[float, ...]]:
+    data = _rows_for_verl(layout)
+    share = _own_share(
+        data, calculate_entropy=True, compute_loss=False, temperature=settings.temperature
+    )
+    mask = share["response_mask"]
+    output = worker.compute_log_prob(share)
+    own = [each.tolist() for each in response_from_nested(output["log_probs"], mask).unbind()]
+    shares: list = [None] * dist.get_world_size()
+    dist.all_gather_object(shares, own)
+    flat = [each for values in shares for each in values]
+    return {
+        row.place: tuple(values)
+        for row, values in zip(layout.rows, flat, strict=True)
+        if row is not None
+    }
+
+
+def _rows_for_verl(layout: Layout) -> TensorDict:
+    """The fields of verl's agent loop, and of verl's own filling rows."""
+    rows = [None if row is None else _fields(row) for row in layout.rows]
+    real = next(row for row in rows if row is not None)
+    filling, _ = construct_minimal_padding_template(real, {}, _END)
+    rows = [row or {name: filling[name] for name in real} for row in rows]
+    return TensorDict(
+        {
+            name: torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)
+            for name in real
+        },
+        batch_size=len(rows),
+    )
+
+
+def _fields(row: Row) -> dict[str, torch.Tensor]:
+    ids = torch.tensor(row.ids)
+    mask = torch.ones(len(row.ids) - row.num_prompt, dtype=torch.int64)
+    return {
+        "prompts": ids[: row.num_prompt],
+        "responses": ids[row.num_prompt :],
+        "input_ids": ids,
+        "position_ids": torch.arange(len(ids)),
+        "response_mask": mask,
+        "loss_mask": mask,
+    }
+
+
+def _own_share(data: TensorDict, **told) -> TensorDict:
+    share = tu.chunk_tensordict(data, dist.get_world_size())[dist.get_rank()]
+    tu.assign_non_tensor(share, **told)
+    return share

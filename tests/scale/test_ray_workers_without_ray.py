@@ -1,0 +1,140 @@
+"""Stages on a Ray cluster as far as a machine without Ray goes: words, plans, one line."""
+
+import ast
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import klearlib
+from klearlib import cli
+from klearlib.errors import MissingAsset, ParameterError
+from klearlib.params import check
+from klearlib.run import weighing
+from klearlib.run.fanout import run_stages
+from klearlib.run.machine import Machine
+from klearlib.run.planned import describe, resuming
+from klearlib.run.progress import Progress
+from klearlib.run.stage import Stage
+from klearlib.scale import ray_node, require
+from klearlib.scale.address import address_of, check_workers, in_words, ray_for, runs_here
+
+LIBRARY = Path(klearlib.__file__).parent
+PHONE = Machine(
+    gpus=(),
+    torch_without_cuda=False,
+    memory=2 * 10**8,
+    cores=1,
+    free_disk=10**12,
+    packages=frozenset({"ray"}),
+)
+
+
+@pytest.fixture
+def without_ray(monkeypatch):
+    monkeypatch.setattr(require, "_is_there", lambda module: False)
+
+
+@pytest.mark.parametrize("workers", [0, 7, "ray", "ray://head:10001", "ray://[fe80::1]:10001"])
+def test_workers(workers):
+    assert check_workers(workers) == workers
+    assert check("05_clipping", {"workers": workers}).workers == workers
+
+
+@pytest.mark.parametrize(
+    "workers", [-1, True, 1.0, None, "", "4", "Ray", "ray://", "ray://head", "head:6379", ["ray"]]
+)
+def test_wrong_workers(workers):
+    with pytest.raises(ParameterError, match=r"^05_clipping: workers is .*: give a whole number"):
+        check("05_clipping", {"workers": workers})
+
+
+def test_where_they_are(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert runs_here(3) and runs_here("ray") and in_words("ray") == "a Ray of this machine"
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert address_of("ray") == "head:6379" and not runs_here("ray")
+    assert in_words("ray") == "the Ray cluster at head:6379"
+    assert in_words("ray://other:1") == "the Ray cluster at ray://other:1"
+
+
+def test_without_ray_one_line_says_what_to_install(without_ray, tmp_path):
+    stage = Stage("e", "klearlib.errors:KlearError", {})
+    with pytest.raises(MissingAsset, match=r"^Ray is not installed: pip install [^\n]*$"):
+        run_stages([stage], runs_dir=tmp_path / "runs", workers="ray")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_done_needs_no_ray(without_ray, tmp_path):
+    stage = Stage("e", "klearlib.errors:KlearError", {})
+    folder = stage.folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "done.json").write_text(json.dumps({"files": {}, "seconds": 1.0}))
+    run_stages([stage], runs_dir=tmp_path, workers="ray", progress=Progress(io.StringIO()))
+    with ray_for([0, 4]) as variables:
+        assert variables == {}
+
+
+def test_a_plan_looks_at_no_cluster(monkeypatch, capsys):
+    """This machine could not do it, and is not asked to."""
+    monkeypatch.setattr(weighing, "this_machine", lambda folder: PHONE)
+    command = ["plan", "--profile", "gpu", "--only", "05"]
+    assert cli.main(command) == 0
+    assert "missing: " in capsys.readouterr().out
+    assert cli.main([*command, "--workers", "ray://head:10001"]) == 0
+    told = capsys.readouterr().out
+    assert "missing: " not in told
+    assert "\nStages run on the Ray cluster at ray://head:10001.\n" in told
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert cli.main([*command, "--workers", "ray"]) == 0  # that of this machine
+    assert "missing: " in capsys.readouterr().out
+
+
+def test_without_ray_the_plan_says_so_and_no_run_begins(monkeypatch, capsys):
+    bare = replace(PHONE, packages=frozenset(), memory=10**11)
+    monkeypatch.setattr(weighing, "this_machine", lambda folder: bare)
+    command = ["--profile", "mini", "--only", "05", "--workers", "ray://head:1", "--force"]
+    assert cli.main(["plan", *command]) == 0
+    assert capsys.readouterr().out.count("missing: Ray is not installed: pip install ") == 1
+    assert cli.main(["run", *command]) == 1
+    assert capsys.readouterr().err.startswith("klear: Ray is not installed: pip install ")
+
+
+def test_the_command_that_goes_on_names_the_cluster():
+    resume = resuming("mini", [], False, "ray://head:10001", 0)
+    assert resume == "klear run --profile mini --workers ray://head:10001"
+    assert describe([]) == ""
+
+
+def test_a_nodes_own_variables_win_over_the_callers(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("TMPDIR", "/node")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    monkeypatch.setenv("RAY_JOB_ID", "of the node")
+    caller = {"CUDA_VISIBLE_DEVICES": "0", "LD_LIBRARY_PATH": "/caller", "HF_HOME": "/shared"}
+    there = ray_node.of_node(caller)
+    assert (there["CUDA_VISIBLE_DEVICES"], there["TMPDIR"]) == ("3", "/node")
+    assert there["HF_HOME"] == "/shared"
+    assert not {"LD_LIBRARY_PATH", "RAY_JOB_ID"} & set(there)
+
+
+def test_what_a_stage_would_run_on():
+    known = ray_node.runs_on(["klearlib.errors"])
+    assert known["klear"] == klearlib.__version__
+    assert known["torch"] == sys.modules["importlib.metadata"].version("torch")
+    assert known != ray_node.runs_on(["klearlib.run.worker"])
+
+
+def test_ray_and_verl_are_imported_in_scale_alone():
+    for path in LIBRARY.rglob("*.py"):
+        if path.parent.name == "scale":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [
+                each.name for each in getattr(node, "names", []) if isinstance(node, ast.Import)
+            ]
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & {"ray", "verl"}, path
