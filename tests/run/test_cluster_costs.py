@@ -246,7 +246,7 @@ def test_what_the_paper_needs_is_the_same_in_the_plan_and_on_the_pages():
     for name in ("responses", "evaluate", "sft"):
         assert f"{most[name]} GB" in page and f"{most[name]} GB" in comment
     hours, disk = total.gpu_s / 3600, (total.disk + total.scratch) / GB
-    assert f"| {round(hours, -2):,.0f}, of which" in page and f"| {disk:.0f} GB, three" in page
+    assert f"| {round(hours, -2):,.0f}, of which" in page and f"| {disk:.0f} GB, two" in page
 
 
 def said(cluster, machine: Machine, cost: Cost | None = None) -> list[str]:
