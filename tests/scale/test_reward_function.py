@@ -173,13 +173,13 @@ def test_responses_of_several_threads_are_judged_side_by_side():
 WORKER = """
 import sys, threading, time
 sys.path.insert(0, {tests!r})
-import test_reward_function
+import test_reward_function as made
 from klearlib.rl.schedule import judging
 from klearlib.verify import pool
-chosen = judging(test_reward_function.settings(), seed=0)
+chosen = judging(made.settings(), seed=0)
 def call():  # a thread that ends, as those of an executor may
-    test_reward_function.score(test_reward_function.MATHS, test_reward_function.boxed("1/3"), chosen)
-    test_reward_function.score(test_reward_function.SCRIPT, test_reward_function.program("print(1)"), chosen)
+    made.score(made.MATHS, made.boxed("1/3"), chosen)
+    made.score(made.SCRIPT, made.program("print(1)"), chosen)
 thread = threading.Thread(target=call)
 thread.start()
 thread.join()

@@ -1,0 +1,52 @@
+"""Make a root for ``klear run`` in which verl trains on this machine's cores:
+
+    .venv-verl/bin/python tests/on_verl/cpu_root.py FOLDER PROFILE NOTEBOOK...
+    export KLEAR_ROOT=FOLDER PYTHONPATH=$PWD/tests/on_verl
+    .venv-verl/bin/klear run --profile PROFILE --only NOTEBOOK... --jobs 1
+
+FOLDER gets the notebooks and parameters of this clone, the chosen ones with ``engine: verl``, and a
+verl.yaml of two training processes with the settings of `cpu_settings`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+from cpu_settings import ENVIRONMENT, OVERRIDES, ray_init
+
+from klearlib.scale.cluster import small_cluster
+
+HERE = Path(__file__).resolve().parent
+NUM_PROCESSES = 2
+
+
+def main(folder: str, profile: str, *notebooks: str) -> None:
+    root, clone = Path(folder), HERE.parents[1]
+    root.mkdir(parents=True)
+    for name in ("notebooks", "params"):
+        shutil.copytree(clone / name, root / name)
+    params = root / "params" / profile
+    given = yaml.safe_load((params / "verl.yaml").read_text(encoding="utf-8"))
+    started = [f"++ray_kwargs.ray_init.{k}={v}" for k, v in ray_init(NUM_PROCESSES).items()]
+    cluster = small_cluster(
+        gpus_per_node=NUM_PROCESSES,
+        rollout="klear_cpu",
+        prompt_tokens=given["prompt_tokens"],
+        modules=["cpu_glue"],
+        overrides=[*OVERRIDES, *started],
+        environment=ENVIRONMENT,
+    )
+    (params / "verl.yaml").write_text(yaml.safe_dump(asdict(cluster)), encoding="utf-8")
+    for number in notebooks:
+        (file,) = params.glob(f"{number}_*.yaml")
+        text = file.read_text(encoding="utf-8")
+        assert "engine: local" in text, file
+        file.write_text(text.replace("engine: local", "engine: verl"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
