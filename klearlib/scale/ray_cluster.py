@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -31,7 +32,7 @@ STATISTICS = "RAY_USAGE_STATS_ENABLED"
 class _Connection:
     """This process's connection, which has one for all its threads; the last one to leave ends it.
 
-    Ray is started in a thread that lasts as long: signal handlers stay as they are, and the kernel
+    Ray is started in a thread that lasts as long: the handler of Ctrl-C stays as it is, and the kernel
     ends a Ray of our own with the thread that started it.
     """
 
@@ -57,6 +58,7 @@ class _Connection:
             raise
         if self._failure is not None:
             raise self._failure
+        _take_back()
         self.address = address
         self.was_local |= address == LOCAL
 
@@ -81,6 +83,13 @@ class _Connection:
             ready.set()
         self._over.wait()
         ray.shutdown()
+
+
+def _take_back() -> None:
+    """Have SIGTERM again: Ray's core takes it, and ends the process some seconds after one."""
+    if threading.current_thread() is threading.main_thread():
+        if (handler := signal.getsignal(signal.SIGTERM)) is not None:
+            signal.signal(signal.SIGTERM, handler)
 
 
 _connection = _Connection()

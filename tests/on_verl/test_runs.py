@@ -1,7 +1,9 @@
 """verl's main_ppo loop end to end with our trainer, on this machine's cores."""
 
+import json
 import os
 import signal
+import time
 
 import pytest
 from verl_runs import NUM_PROBLEMS, Run, cpu_cluster, make_inputs
@@ -9,7 +11,7 @@ from verl_runs import NUM_PROBLEMS, Run, cpu_cluster, make_inputs
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy.load import load_policy
 from klearlib.rl.metrics import METRICS, TIMINGS
-from klearlib.run.entry import read_metrics
+from klearlib.run.entry import CHECKPOINT, read_metrics
 from klearlib.run.worker import STOPPED
 
 SCHEDULE = {
@@ -81,20 +83,12 @@ def test_training_makes_right_answers_likelier(whole):
     assert after[:-1].mean() > before[:-1].mean() + 0.15
 
 
-def test_a_run_that_was_stopped_and_broken_ends_as_the_whole_one(runs, inputs, whole):
-    """Stopped after step 4, broken in step 7 when a process that draws rollouts is killed, gone on
-    with from the checkpoint of step 6; with one training process where the other run has two."""
+def test_a_run_that_was_broken_goes_on_and_stops_when_asked(runs, inputs, whole):
+    """Broken after step 4, when a process that draws rollouts is killed; gone on with from the
+    checkpoint of step 3; with one training process where the other run has two."""
     run = Run(runs, "broken", inputs, cluster=cpu_cluster(1), **SCHEDULE)
     process = run.start()
     run.until_step(4, process)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == STOPPED, run.log[-5000:]
-    assert run.gone()
-    stopped = len(run.metrics)
-    assert 4 <= stopped <= 5
-
-    process = run.start()
-    run.until_step(6, process)
     for number in run.processes("AgentLoopWorker"):
         os.kill(number, signal.SIGKILL)
     assert process.wait(60) == 1, run.log[-5000:]
@@ -102,15 +96,26 @@ def test_a_run_that_was_stopped_and_broken_ends_as_the_whole_one(runs, inputs, w
     last = run.log.rstrip().splitlines()[-1]
     assert last.startswith("klear: a process of verl was lost") and "last checkpoint" in last
 
-    run.finish()
-    assert [line["step"] for line in run.metrics] == [line["step"] for line in whole.metrics]
+    process = run.start()
+    time.sleep(5)  # until it has gone back to the checkpoint
+    run.until_step(5, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == STOPPED, run.log[-5000:]
+    assert run.gone()
+    steps = [line["step"] for line in run.metrics]
+    assert steps == list(range(1, len(steps) + 1)) and 5 <= len(steps) <= 7
+    commit = json.loads((run.path / CHECKPOINT).read_text())
+    assert commit["step"] == len(steps)
+    saved = run.path / "verl" / "checkpoints" / f"global_step_{len(steps)}"
+    assert [path.name for path in saved.parent.glob("global_step_*")] == [saved.name]
     for found, expected in zip(run.metrics[:2], whole.metrics[:2], strict=True):
         for name, value in expected.items():  # of the same draws
             close = value if value is None else pytest.approx(value, rel=1e-3, abs=1e-5)
             assert found[name] == close, name
-    assert run.metrics[-1]["rollout/correct_rate"] > run.metrics[0]["rollout/correct_rate"]
-    start, end = (load_policy(place / "model")[0] for place in (runs / "sft" / "few", run.path))
+
+
+def test_the_model_of_a_run_is_the_trained_one_as_it_came(runs, whole):
+    start, end = (load_policy(place / "model")[0] for place in (runs / "sft" / "few", whole.path))
     moved = [not a.equal(b) for a, b in zip(start.parameters(), end.parameters(), strict=True)]
-    assert (
-        all(moved) and end.dtype == start.dtype and end.config.to_dict() == start.config.to_dict()
-    )
+    assert all(moved)
+    assert end.dtype == start.dtype and end.config.to_dict() == start.config.to_dict()
