@@ -32,8 +32,8 @@ STATISTICS = "RAY_USAGE_STATS_ENABLED"
 class _Connection:
     """This process's connection, which has one for all its threads; the last one to leave ends it.
 
-    Ray is started in a thread that lasts as long: the handler of Ctrl-C stays as it is, and the kernel
-    ends a Ray of our own with the thread that started it.
+    Ray is started in a thread that lasts as long: the handler of Ctrl-C stays as it is, and the
+    kernel ends a Ray of our own with the thread that started it.
     """
 
     def __init__(self) -> None:
@@ -87,9 +87,9 @@ class _Connection:
 
 def _take_back() -> None:
     """Have SIGTERM again: Ray's core takes it, and ends the process some seconds after one."""
-    if threading.current_thread() is threading.main_thread():
-        if (handler := signal.getsignal(signal.SIGTERM)) is not None:
-            signal.signal(signal.SIGTERM, handler)
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 _connection = _Connection()

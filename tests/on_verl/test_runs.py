@@ -118,4 +118,7 @@ def test_the_model_of_a_run_is_the_trained_one_as_it_came(runs, whole):
     start, end = (load_policy(place / "model")[0] for place in (runs / "sft" / "few", whole.path))
     moved = [not a.equal(b) for a, b in zip(start.parameters(), end.parameters(), strict=True)]
     assert all(moved)
-    assert end.dtype == start.dtype and end.config.to_dict() == start.config.to_dict()
+    assert end.dtype == start.dtype
+    for name in ("config.json", "generation_config.json", "tokenizer.json"):
+        came, kept = (place / "model" / name for place in (runs / "sft" / "few", whole.path))
+        assert kept.read_bytes() == came.read_bytes()
