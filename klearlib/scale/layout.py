@@ -96,6 +96,22 @@ def row_fields(
     }
 
 
+def update_words(layout: Layout, *, temperature: float) -> dict:
+    """What verl's worker is told beside the rows: one pass over the mini-batches, in their order,
+    with the entropy that the metrics need."""
+    return {
+        "calculate_entropy": True,
+        "distillation_use_topk": False,
+        "distillation_only": False,
+        "global_batch_size": layout.mini_batch_rows,
+        "mini_batch_size": layout.mini_batch_rows,
+        "epochs": 1,
+        "seed": 0,
+        "dataloader_kwargs": {"shuffle": False},
+        "temperature": temperature,
+    }
+
+
 def _jagged(values: Sequence[Sequence[float]]) -> torch.Tensor:
     tensors = [torch.tensor(each, dtype=torch.float32) for each in values]
     return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)

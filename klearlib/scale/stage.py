@@ -72,8 +72,8 @@ def train_rl(
     if done < chosen.num_steps:
         _train(folder, inputs, work, done, seed=seed, rule=rule, settings=chosen, cluster=cluster)
     if not model.is_dir():
-        saved = _checkpoint(work, chosen.num_steps, folder, num_gpus=cluster.num_gpus)
-        _keep_model(saved / "actor" / "huggingface", inputs["sft"] / "model", model)
+        place = _checkpoint(work, chosen.num_steps, folder, num_gpus=cluster.num_gpus)
+        _keep_model(place / "actor" / "huggingface", inputs["sft"] / "model", model)
     shutil.rmtree(work, ignore_errors=True)
     folder.progress(chosen.num_steps, chosen.num_steps)
 

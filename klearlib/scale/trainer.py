@@ -28,7 +28,7 @@ from klearlib.rl.schedule import evaluation_is_due, evaluations
 from klearlib.rl.settings import RLSettings
 from klearlib.rl.step import learning_rate
 from klearlib.rl.update import UpdateSums
-from klearlib.scale.layout import Layout, lay_out, row_fields
+from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
 from klearlib.scale.loss import add_sums, klear_loss
 from klearlib.scale.replay import WatchfulBuffer
 from klearlib.scale.server_engine import ServerEngine
@@ -129,17 +129,7 @@ class KlearTrainer(PPOTrainerSync):
         )
         # Not all of a row, which has its tests, its verdict and its prompt's text as well.
         ordered.fields = [*TOKEN_FIELDS, *fields]
-        ordered.extra_info.update(
-            calculate_entropy=True,
-            distillation_use_topk=False,
-            distillation_only=False,
-            global_batch_size=layout.mini_batch_rows,
-            mini_batch_size=layout.mini_batch_rows,
-            epochs=1,
-            seed=0,
-            dataloader_kwargs={"shuffle": False},
-            temperature=settings.temperature,
-        )
+        ordered.extra_info.update(update_words(layout, temperature=settings.temperature))
         output = self.actor_rollout_wg.update_actor(ordered)
         add_sums(sums, output["metrics"], alpha=settings.alpha)
         sums.num_positive_tokens += sum(map(num_positive_tokens, parts))

@@ -28,7 +28,7 @@ from klearlib.rl.update import UpdateSums
 from klearlib.scale import recipe
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.configuration import compose, overrides
-from klearlib.scale.layout import Layout, lay_out, row_fields
+from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
 from klearlib.scale.loss import add_sums, klear_loss
 
 _END = 1  # the token of filling rows
@@ -130,18 +130,7 @@ def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[f
         layout = lay_out(parts, num_ranks=num_ranks)
     data = _rows_for_verl(layout)
     data.update(row_fields(layout, parts, count_mismatch=from_sampler))
-    share = _own_share(
-        data,
-        calculate_entropy=True,
-        distillation_use_topk=False,
-        distillation_only=False,
-        global_batch_size=layout.mini_batch_rows,
-        mini_batch_size=layout.mini_batch_rows,
-        epochs=1,
-        seed=0,
-        dataloader_kwargs={"shuffle": False},
-        temperature=settings.temperature,
-    )
+    share = _own_share(data, **update_words(layout, temperature=settings.temperature))
     metrics = tu.get(worker.update_actor(share), "metrics")
     add_sums(sums, metrics, alpha=settings.alpha)
     sums.num_positive_tokens += sum(map(num_positive_tokens, parts))
