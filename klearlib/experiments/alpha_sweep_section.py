@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.experiments import curves, data_scores, lm_loss_demos
+from klearlib.experiments import curves, data_scores
 from klearlib.experiments.alpha_sweep import NOTEBOOK, arms, finished_runs, series_of
 from klearlib.experiments.alpha_sweep_tables import (
     LEARNING,
@@ -20,7 +20,8 @@ from klearlib.experiments.alpha_sweep_tables import (
     runs_by_row,
     score_table,
 )
-from klearlib.experiments.benchmark_names import counterparts, titles
+from klearlib.experiments.benchmarks import counterparts, titles
+from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import as_table, departures, publish_section
 from klearlib.paper import claim
 from klearlib.params import AlphaSweepParams, RLOptions, uses_miniature

@@ -10,7 +10,7 @@ import numpy as np
 from klearlib.evaluate.bootstrap import best_shares
 from klearlib.experiments import curves
 from klearlib.experiments.alpha_sweep import finished_runs, series_of
-from klearlib.experiments.benchmark_names import counterparts, titles
+from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.score_tables import difference, seed_interval
 from klearlib.paper import table
 from klearlib.params import AlphaSweepParams

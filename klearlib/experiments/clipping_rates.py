@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments import curves
 from klearlib.experiments.arms import RULE_NAMES
-from klearlib.experiments.benchmark_names import curve_titles
+from klearlib.experiments.benchmarks import curve_titles
 from klearlib.experiments.clipping import chosen_rates, grid
 from klearlib.experiments.running import finished
 from klearlib.experiments.score_tables import seed_interval

@@ -9,7 +9,7 @@ import numpy as np
 
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import RULE_OPTIONS
-from klearlib.experiments.benchmark_names import curve_titles, standing_for, titles
+from klearlib.experiments.benchmarks import curve_titles, standing_for, titles
 from klearlib.experiments.clipping import NOTEBOOK, finished_runs, grid
 from klearlib.experiments.clipping_rates import (
     note_on_rates,
@@ -17,7 +17,7 @@ from klearlib.experiments.clipping_rates import (
     why_not_chosen,
     words_on_rates,
 )
-from klearlib.experiments.mechanism import corner_table, gradient_check
+from klearlib.experiments.demos.clipping import corner_table, gradient_check
 from klearlib.experiments.publish import as_table, changed_options, departures, publish_section
 from klearlib.paper import claim, figure
 from klearlib.params import ClippingParams, RLOptions, uses_miniature

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import Start, rl_stage, rule_spec
-from klearlib.experiments.benchmark_names import curve_titles, standing_for
+from klearlib.experiments.benchmarks import curve_titles, standing_for
 from klearlib.experiments.publish import departures
 from klearlib.paper import claim, figure
 from klearlib.paper.schema import Claim

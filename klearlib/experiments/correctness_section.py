@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.difficulty import difficulties
 from klearlib.curation.pass_rates import RATES, read_pass_rates
-from klearlib.experiments import data_demos, data_scores
-from klearlib.experiments.benchmark_names import counterparts, titles
+from klearlib.experiments import data_scores
+from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.correctness import (
     DIFFICULTIES,
     FILTERS,
@@ -20,6 +20,7 @@ from klearlib.experiments.correctness import (
     pool,
 )
 from klearlib.experiments.data_scores import Arm, card_of, common_notes, mean_loss
+from klearlib.experiments.demos import data_rules as data_demos
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.paper import claim
 from klearlib.params import CorrectnessParams

@@ -9,10 +9,11 @@ from klearlib.curation.curate_pass import STAGES
 from klearlib.curation.difficulty import difficulties
 from klearlib.curation.majority import kept_by_majority
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
-from klearlib.experiments import data_demos, planted
 from klearlib.experiments.curation import DOMAINS, NOTEBOOK, RULES, curated, responses, stages
 from klearlib.experiments.data_arms import ranked_sources
 from klearlib.experiments.data_scores import card_of
+from klearlib.experiments.demos import data_rules as data_demos
+from klearlib.experiments.demos import planted
 from klearlib.experiments.publish import departures, publish_section, runs_dir
 from klearlib.params import CurationParams, DataOptions, uses_miniature
 from klearlib.report.arm_scores import stacked_bars

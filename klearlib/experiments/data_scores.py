@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.experiments import curves
-from klearlib.experiments.benchmark_names import counterparts, titles
+from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.publish import departures, runs_dir
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.paper import claim, table

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.filters import kept_by_pass_rate
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
-from klearlib.experiments import code_rl, judging_demo
+from klearlib.experiments import code_rl
+from klearlib.experiments.demos import judging as judging_demo
 from klearlib.experiments.filtering import NOTEBOOK, arms, finished_runs, rates_stage
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.miniature.code_flaws import FLAWS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.evaluate import scores
 from klearlib.experiments import curves, headline_tables
-from klearlib.experiments.benchmark_names import Named
+from klearlib.experiments.benchmarks import Named
 from klearlib.experiments.headline import MODELS
 from klearlib.experiments.headline_scores import Gathered
 from klearlib.experiments.headline_tables import LONGER_ROW

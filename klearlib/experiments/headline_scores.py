@@ -10,7 +10,7 @@ import numpy as np
 from klearlib.evaluate import scores
 from klearlib.evaluate.record_files import load_record
 from klearlib.experiments import curves
-from klearlib.experiments.benchmark_names import Named, named
+from klearlib.experiments.benchmarks import Named, named
 from klearlib.experiments.headline import DOMAINS, TRAINED, Pipeline
 from klearlib.experiments.running import finished
 from klearlib.params import HeadlineParams

@@ -9,8 +9,8 @@ from klearlib.experiments import (
     headline_drawing,
     headline_tables,
     headline_verdict,
-    headline_yarn,
 )
+from klearlib.experiments.demos import yarn as headline_yarn
 from klearlib.experiments.headline import NOTEBOOK, finished_training, stages
 from klearlib.experiments.headline_scores import Gathered, gathered
 from klearlib.experiments.publish import as_table, departures, publish_section

@@ -9,7 +9,7 @@ import numpy as np
 
 from klearlib.evaluate import scores
 from klearlib.experiments import data_scores
-from klearlib.experiments.benchmark_names import Named
+from klearlib.experiments.benchmarks import Named
 from klearlib.experiments.headline import DOMAIN_WORDS, DOMAINS, MODELS
 from klearlib.experiments.headline_scores import (
     Gathered,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError
-from klearlib.experiments.benchmark_names import REAL
+from klearlib.experiments.benchmarks import REAL
 from klearlib.experiments.headline_scores import Gathered, sampling_interval
 from klearlib.paper import claim
 from klearlib.params import uses_miniature

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.experiments import code_rl, curves, judging_demo
+from klearlib.experiments import code_rl, curves
+from klearlib.experiments.demos import judging as judging_demo
 from klearlib.experiments.publish import as_table, publish_section
 from klearlib.experiments.soft_reward import NOTEBOOK, REWARDS, arms, finished_runs
 from klearlib.paper import claim, figure

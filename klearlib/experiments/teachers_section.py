@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import RATES, read_pass_rates
-from klearlib.experiments import curves, data_demos, data_scores
-from klearlib.experiments.benchmark_names import counterparts, titles
+from klearlib.experiments import curves, data_scores
+from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.data_scores import Arm, card_of, common_notes, mean_loss
+from klearlib.experiments.demos import data_rules as data_demos
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.experiments.running import finished
 from klearlib.experiments.teachers import (

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.experiments import data_demos, data_scores
-from klearlib.experiments.benchmark_names import counterparts, titles
+from klearlib.experiments import data_scores
+from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.data_arms import ranked_sources
 from klearlib.experiments.data_scores import Arm, card_of, common_notes, mean_loss
+from klearlib.experiments.demos import data_rules as data_demos
 from klearlib.experiments.publish import as_table, publish_section
 from klearlib.experiments.topk import (
     NOTEBOOK,

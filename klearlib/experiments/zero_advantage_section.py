@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.experiments import code_rl, curves, lm_loss_demos
-from klearlib.experiments.benchmark_names import titles
+from klearlib.experiments import code_rl, curves
+from klearlib.experiments.benchmarks import titles
+from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import as_table, departures, publish_section
 from klearlib.experiments.zero_advantage import (
     FILTERS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.experiments import code_rl, curves, score_tables
-from klearlib.experiments.benchmark_names import (
+from klearlib.experiments.benchmarks import (
     counterparts,
     curve_titles,
     standing_for,

@@ -20,8 +20,8 @@ from klearlib.experiments import (
     alpha_sweep_section,
     clipping,
     curves,
-    lm_loss_demos,
 )
+from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import results_dir
 from klearlib.params import AlphaSweepParams
 

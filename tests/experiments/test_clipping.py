@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from klearlib.evaluate.record_files import save_record
-from klearlib.experiments import clipping, clipping_section, mechanism
+from klearlib.experiments import clipping, clipping_section
 from klearlib.experiments.arms import rule_spec
+from klearlib.experiments.demos import clipping as mechanism
 from klearlib.experiments.publish import results_dir, runs_dir
 from klearlib.params import ClippingParams, RLOptions
 from klearlib.records import EvalRecord

@@ -16,10 +16,10 @@ from klearlib.evaluate.record_files import save_record
 from klearlib.experiments import (
     filtering,
     filtering_section,
-    judging_demo,
     soft_reward,
     soft_reward_section,
 )
+from klearlib.experiments.demos import judging as judging_demo
 from klearlib.experiments.publish import departures, results_dir, runs_dir
 from klearlib.params import RLOptions, SoftRewardParams, TestFilterParams
 from klearlib.records import EvalRecord

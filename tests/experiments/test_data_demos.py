@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from klearlib.curation import coverage, overlap
-from klearlib.experiments import data_demos, planted
+from klearlib.experiments.demos import data_rules as data_demos
+from klearlib.experiments.demos import planted
 from klearlib.sft import objective
 
 

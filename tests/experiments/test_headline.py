@@ -22,10 +22,10 @@ from klearlib.experiments import (
     headline_verdict,
     soft_reward,
 )
-from klearlib.experiments.benchmark_names import MINIATURE
+from klearlib.experiments.benchmarks import MINIATURE
+from klearlib.experiments.demos.yarn import yarn_frequencies
 from klearlib.experiments.headline import DOMAINS, NOTEBOOK, Pipeline, stages
 from klearlib.experiments.headline_scores import gathered, sampling_interval
-from klearlib.experiments.headline_yarn import yarn_frequencies
 from klearlib.experiments.publish import results_dir, runs_dir
 from klearlib.experiments.score_tables import difference
 from klearlib.miniature.joint import BENCHMARKS

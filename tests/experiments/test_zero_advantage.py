@@ -18,11 +18,11 @@ from klearlib.experiments import (
     alpha_sweep,
     clipping,
     curves,
-    lm_loss_demos,
     soft_reward,
     zero_advantage,
     zero_advantage_section,
 )
+from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import results_dir
 from klearlib.params import ZeroAdvantageParams
 from klearlib.report.style import series_style

@@ -10,7 +10,7 @@ from real_project import card_of, make, run_here, write_rows
 from klearlib.curation.tables import read_rows
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.experiments.origins import origin
-from klearlib.experiments.real_origin import RealOrigin
+from klearlib.experiments.origins.real import RealOrigin
 from klearlib.real.held_out import near_held_out
 from klearlib.real.world import NEAR_HELD_OUT, VALIDATION
 from klearlib.records import Problem

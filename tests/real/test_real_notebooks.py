@@ -28,8 +28,8 @@ from klearlib.experiments import (
     zero_advantage,
 )
 from klearlib.experiments.arms import teacher_pass_rates
+from klearlib.experiments.origins.real import RealOrigin
 from klearlib.experiments.publish import results_dir, runs_dir
-from klearlib.experiments.real_origin import RealOrigin
 from klearlib.params import (
     ClippingParams,
     CorrectnessParams,

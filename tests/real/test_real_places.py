@@ -25,7 +25,7 @@ from real_project import (
 
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.origins import origin
-from klearlib.experiments.real_origin import RealOrigin
+from klearlib.experiments.origins.real import RealOrigin
 from klearlib.hub import has_weights, hub_folder
 from klearlib.params import real_of
 from klearlib.real import data as data_stage

@@ -26,8 +26,8 @@ from klearlib.experiments import (
     zero_advantage,
 )
 from klearlib.experiments.headline_scores import gathered
+from klearlib.experiments.origins.real_inputs import learnt_sets, mixed_sets
 from klearlib.experiments.publish import runs_dir
-from klearlib.experiments.real_inputs import learnt_sets, mixed_sets
 from klearlib.paper import claim
 from klearlib.params.real import BENCHMARKS
 from klearlib.records import EvalRecord

@@ -6,7 +6,7 @@ import pytest
 import torch
 from printed_equations import SPECS, expected_coefficient, printed_gradient
 
-from klearlib.experiments import mechanism
+from klearlib.experiments.demos import clipping as mechanism
 from klearlib.rl.coefficients import (
     CORNERS,
     cispo,

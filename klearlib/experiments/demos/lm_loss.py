@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from klearlib.experiments.mechanism import printed_objective
+from klearlib.experiments.demos.clipping import printed_objective
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.advantages import group_advantages, nonzero_groups
 from klearlib.rl.coefficients import coefficient, gppo

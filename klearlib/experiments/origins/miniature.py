@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import cached_property
 
-from klearlib.experiments.origins import Joint, Start
+from klearlib.experiments.origins.base import Joint, Start
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.source_plan import SOURCES, curate_sources
 from klearlib.miniature.source_plants import TEMPLATES

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.curation_stages import DOMAIN_WORDS, curate_stage, selection_stage
-from klearlib.experiments.origins import Joint, Start
-from klearlib.experiments.real_inputs import (
+from klearlib.experiments.origins.base import Joint, Start
+from klearlib.experiments.origins.real_inputs import (
     benchmark_sizes,
     benchmark_stage,
     curate_item,

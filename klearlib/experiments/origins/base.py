@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from klearlib.params import DataOptions, is_real
 from klearlib.params.declared_headline import SFTPhase
 from klearlib.run.stage import Stage
 
@@ -110,20 +109,3 @@ class Origin(Protocol):
 
     def test_teacher(self) -> Stage | None:
         """Whose programs decide which code problems have sound tests; None: all are kept."""
-
-
-def origin(profile: str, options: DataOptions | None = None) -> Origin:
-    """What the experiments of `profile` start from. options: of curation, where a
-    notebook has them.
-
-    Raises:
-        ParameterError: a file of the profile is absent, incomplete or wrong.
-    """
-    # Either brings what the other does without: readers of real data sets, writers of small ones.
-    if is_real(profile):
-        from klearlib.experiments.real_origin import RealOrigin
-
-        return RealOrigin(profile, options)
-    from klearlib.experiments.miniature_origin import MiniatureOrigin
-
-    return MiniatureOrigin(profile)
