@@ -82,3 +82,25 @@ def standing_for(profile: str, paper: str) -> str:
     'math_a'
     """
     return next(name for name, about in named(profile).items() if about.paper == paper)
+
+
+def decided_on(claim_id: str, profile: str, domain: str) -> str:
+    """Which benchmarks stand for which of the paper's, and which of the paper's have none here.
+
+    >>> decided_on("C5", "smoke", "math")[-67:]
+    'LiveCodeBench V5 has no counterpart: a maths student writes no code'
+    """
+    from klearlib.paper import claim
+
+    here, called = counterparts(profile, domain), titles(profile)
+    paper = dict.fromkeys(name for c in claim(claim_id).comparisons for name in c.benchmarks)
+    pairs = " and ".join(
+        there if called[name] == there else f"{called[name]} for {there}"
+        for name, there in here.items()
+    )
+    missing = [name for name in paper if name not in here.values()]
+    if not missing:
+        return f"Decided on {pairs}"
+    verb = "has" if len(missing) == 1 else "have"
+    why = "a maths student writes no code" if domain == "math" else "a code student does no maths"
+    return f"Decided on {pairs}; {' and '.join(missing)} {verb} no counterpart: {why}"

@@ -1,24 +1,17 @@
-"""The table of scores that every RL notebook has, and the intervals in it."""
+"""Tables and figures of scores that several experiments share, and the intervals in them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.evaluate import scores as scoring
-from klearlib.experiments import curves
-from klearlib.paper import figure
-from klearlib.report.bands import seed_bands
-from klearlib.report.style import series_style
+from klearlib.experiments.results import Results
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    Runs = Mapping[tuple[str, int], Path]
 
 _LEVEL = 0.95
 _ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
@@ -43,8 +36,10 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
     """
     from scipy.stats import t
 
+    from klearlib.evaluate.scores import paired_difference
+
     if len(a) > 1:
-        found = scoring.paired_difference(a, b, _LEVEL)
+        found = paired_difference(a, b, _LEVEL)
         mean, low, high, over = found.difference, found.low, found.high, "seeds and problems"
     else:
         delta = (a - b)[0]
@@ -57,8 +52,26 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
     return Difference(mean, low, high, over)
 
 
-def score_table(
-    runs: Runs,
+def seed_interval(values: pd.Series) -> tuple[float, float, float]:
+    """Mean over seeds with its 95 % t interval: (mean, low, high). values: indexed by seed."""
+    from klearlib.report.bands import seed_bands
+
+    band = seed_bands(values.rename("value").reset_index().assign(series="all", step=0)).iloc[0]
+    return band["mean"], band["low"], band["high"]
+
+
+def wilson(part: int, total: int) -> tuple[float, float, float]:
+    """part / total with its 95 % Wilson interval; NaN where there is nothing to divide."""
+    from scipy.stats import binomtest
+
+    if total == 0:
+        return (float("nan"),) * 3
+    interval = binomtest(part, total).proportion_ci(_LEVEL, method="wilson")
+    return part / total, float(interval.low), float(interval.high)
+
+
+def learning_table(
+    runs: Results,
     *,
     series: Sequence[str],
     benchmarks: Mapping[str, str],
@@ -77,32 +90,81 @@ def score_table(
     """
     import pandas as pd
 
+    from klearlib.report.style import series_style
+
     columns = ["benchmark", what, "seeds", "start", "end", "end_low", "end_high"]
     columns += ["gain", "gain_low", "gain_high", "paper_last", "not_judged", "truncated"]
     rows = []
     for name, title in benchmarks.items():
-        scores = curves.score_curves(runs, name)
         for arm in series:
-            mine = scores[scores["series"] == arm]
-            if mine.empty:
+            mine = runs.of(arm)
+            if not mine:
                 continue
-            wide = mine.pivot(index="seed", columns="step", values="value")
+            wide = mine.score_curve(name).pivot(index="seed", columns="step", values="value")
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
             end, gain = seed_interval(last), seed_interval(last - first)
             values = [title, series_style(arm).label, len(wide), first.mean(), *end, *gain]
-            counts = curves.last_counts(curves.of_series(runs, arm), name)
-            rows.append([*values, paper_last(paper_figures.get(name), arm), *counts])
+            rows.append([*values, paper_last(paper_figures.get(name), arm), *mine.end_counts(name)])
     return pd.DataFrame(rows, columns=columns)
 
 
-def seed_interval(values: pd.Series) -> tuple[float, float, float]:
-    """Mean over seeds with its 95 % t interval: (mean, low, high). values: indexed by seed."""
-    band = seed_bands(values.rename("value").reset_index().assign(series="all", step=0)).iloc[0]
-    return band["mean"], band["low"], band["high"]
+@dataclass(frozen=True)
+class Row:
+    """A row of `score_table`: its label, its runs, and the paper's cell for one of the paper's
+    benchmarks, as a fraction. first: the score is that of the runs' first evaluation."""
+
+    label: str
+    runs: Results
+    paper: Callable[[str], float]
+    first: bool = False
+
+
+def score_table(
+    rows: Sequence[Row], benchmarks: Mapping[str, str], titles: Mapping[str, str]
+) -> pd.DataFrame:
+    """One line for each benchmark and row: mean over seeds with its 95 % t interval, the paper's
+    cell beside it, all in fractions; how many responses could not be judged (they count as wrong)
+    and how many were truncated. The mean over the benchmarks comes last: it is what the claim is
+    decided by.
+
+    Args:
+        benchmarks: name -> the paper's. titles: name -> title, in the order of the table.
+    """
+    import pandas as pd
+
+    columns = ["benchmark", "arm", "seeds", "score", "low", "high"]
+    columns += ["paper_benchmark", "paper", "not_judged", "truncated"]
+    lines, means = [], []
+    for row in rows:
+        if not row.runs:
+            continue
+        parts, printed, counts = [], [], []
+        for name, paper_name in benchmarks.items():
+            scores = row.runs.end_scores(name, first=row.first)
+            parts.append(scores.set_index("seed")["value"])
+            printed.append(row.paper(paper_name))
+            counts.append(row.runs.end_counts(name, first=row.first))
+            line = [titles[name], row.label, len(row.runs), *seed_interval(parts[-1])]
+            lines.append([*line, paper_name, printed[-1], *counts[-1]])
+        mean = [float(np.mean(printed)), *(sum(column) for column in zip(*counts, strict=True))]
+        interval = seed_interval(sum(parts) / len(parts))
+        means.append(["mean of both", row.label, len(row.runs), *interval, "mean of both", *mean])
+    order = list(titles.values())
+    lines.sort(key=lambda line: order.index(line[0]))
+    return pd.DataFrame([*lines, *means], columns=columns)
+
+
+def paper_cell(number: int, benchmark: str, column: str) -> float:
+    """A cell of a table of the paper as a fraction."""
+    from klearlib.paper import table
+
+    return float(table(number).loc[benchmark, column]) / 100
 
 
 def paper_last(name: str | None, series: str) -> float:
     """The last value that the paper's figure `name` plots for `series`; NaN where there is none."""
+    from klearlib.paper import figure
+
     if name is None:
         return float("nan")
     printed = figure(name)

@@ -1,0 +1,386 @@
+"""What every notebook is: an experiment with parameters, arms, tables, figures and verdicts.
+
+A notebook has one module here, ``nb06_alpha_sweep`` for ``06_alpha_sweep.ipynb``, with one subclass
+of `Experiment`. Its cells call ``plan``, ``run``, ``table``, ``figure``, ``publish`` and
+``verdict_table`` of it, and `klear run` the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from klearlib.experiments.results import Arm, Results
+from klearlib.params import root, uses_miniature
+from klearlib.run.stage import Stage, is_done
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+# A report that fills as seeds finish, without its drawing taking the workers' cores.
+_PUBLISH_EVERY_S = 90.0
+
+
+@dataclass(frozen=True)
+class Equation:
+    """An equation of the paper: its number, LaTeX without dollar signs, and what it says."""
+
+    number: str
+    latex: str
+    says: str
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A table or figure of an experiment; caption and alt see the parameters as `p` and the
+    experiment as `e`, as in "avg@{p.eval_responses}"."""
+
+    name: str
+    make: Callable
+    caption: str
+    alt: str
+    when: Callable[[Experiment], bool]
+
+
+def table(name: str, caption: str, *, when: Callable[[Experiment], bool] = lambda e: True):
+    """Mark a method that gives a DataFrame as the published table `name`."""
+    return lambda make: _marked(make, "table", _Shown(name, make, caption, "", when))
+
+
+def figure(
+    name: str,
+    caption: str,
+    *,
+    alt: str,
+    when: Callable[[Experiment], bool] = lambda e: bool(e.runs),
+):
+    """Mark a method that gives a matplotlib figure as the published figure `name`; alt: what it
+    shows, for those who cannot see it; when: whether there is something to draw."""
+    return lambda make: _marked(make, "figure", _Shown(name, make, caption, alt, when))
+
+
+def _marked(make: Callable, kind: str, shown: _Shown) -> Callable:
+    make.klear_shows = (kind, shown)
+    return make
+
+
+class Experiment:
+    """An experiment with its parameters. Subclasses say what it is, this class what to do with it.
+
+    name: of the notebook. title, section, question: for the report; section is the paper's.
+    phase: of the paper's pipeline. counterparts: the paper's tables and figures that its own stand
+    beside. Params: the record of its parameters. digits: decimals in its tables as people read
+    them.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    section: ClassVar[str]
+    question: ClassVar[str]
+    phase: ClassVar[str] = ""
+    equations: ClassVar[tuple[Equation, ...]] = ()
+    counterparts: ClassVar[tuple] = ()
+    Params: ClassVar[type]
+    digits: ClassVar[int] = 3
+
+    def __init__(self, params):
+        self.params = params
+
+    @classmethod
+    def setup(cls, namespace: dict) -> Self:
+        """The experiment with the parameters of a notebook; see `klearlib.notebook.setup`."""
+        from klearlib.notebook import setup
+
+        return cls(setup(cls.name, namespace))
+
+    # what an experiment says
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        """(series, seed) -> its run, round-robin over seeds: the first seed of every series comes
+        first."""
+        return {}
+
+    def stages(self) -> list[Stage]:
+        """All that the experiment asks for, in the order in which it should start."""
+        return list(self.arms.values())
+
+    def verdicts(self) -> list[dict]:
+        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
+        return []
+
+    def notes(self) -> list[str]:
+        """How to read what it publishes."""
+        return []
+
+    # what is there
+
+    @cached_property
+    def runs(self) -> Results:
+        """The runs of `arms` that are done."""
+        return self.finished(self.arms)
+
+    def finished(self, arms: Mapping[Arm, Stage]) -> Results:
+        """Those of `arms` that are done."""
+        return Results({a: self.folder(s) for a, s in arms.items() if self.is_done(s)})
+
+    def is_done(self, stage: Stage) -> bool:
+        """Whether a stage is done; of a moment, see `refresh`."""
+        if stage.key not in self._done:
+            self._done[stage.key] = is_done(stage, runs_dir())
+        return self._done[stage.key]
+
+    def folder(self, stage: Stage) -> Path:
+        """Where a stage's files are."""
+        return stage.folder(runs_dir())
+
+    def card(self, stage: Stage) -> dict | None:
+        """card.json of a stage, None where it is not done yet."""
+        from klearlib.run.entry import read_own_json
+
+        return read_own_json(self.folder(stage) / "card.json") if self.is_done(stage) else None
+
+    @cached_property
+    def _done(self) -> dict[str, bool]:
+        return {}
+
+    def refresh(self) -> None:
+        """Forget what was read and worked out: stages may have finished since."""
+        self.__dict__ = {"params": self.params}
+
+    @property
+    def paper_scale(self) -> bool:
+        """Whether its numbers are held against the paper's."""
+        from klearlib.report.claims import is_paper_scale
+
+        return is_paper_scale(self.params.profile) and not uses_miniature(self.params)
+
+    # what a notebook calls
+
+    def parameters(self) -> pd.DataFrame:
+        """Every parameter beside the paper's value; see `klearlib.notebook.show_resolved`."""
+        from klearlib.notebook import show_resolved
+
+        return show_resolved(self.params)
+
+    def plan(self) -> pd.DataFrame:
+        """One row for each stage in the order in which they can run: what it is, whether it is
+        cached, an estimate in seconds, its folder."""
+        import pandas as pd
+
+        from klearlib.run.preloaded import preload_ahead
+        from klearlib.run.progress import in_notebook
+        from klearlib.run.stage import state
+
+        found = [(stage, state(stage, runs_dir())) for stage in with_inputs(self.stages()).values()]
+        if in_notebook():  # whose next cells take about as long as the imports that `run` needs
+            preload_ahead([stage for stage, now in found if now in ("absent", "partial")])
+        return pd.DataFrame(
+            {
+                "stage": stage.title,
+                "state": now,
+                "estimate_s": round(stage.estimate_s),
+                "folder": f"results/runs/{stage.name}/{stage.key}",
+            }
+            for stage, now in found
+        )
+
+    def run(self) -> None:
+        """Run all stages that are not done yet, and publish what there is as they finish."""
+        from klearlib.run.fanout import run_stages
+
+        last = time.monotonic()
+
+        def publish_now_and_then(_: Stage) -> None:
+            nonlocal last
+            if time.monotonic() - last > _PUBLISH_EVERY_S:
+                type(self)(self.params).publish()
+                last = time.monotonic()
+
+        run_stages(
+            self.stages(),
+            runs_dir=runs_dir(),
+            workers=self.params.workers,
+            on_done=publish_now_and_then,
+        )
+        self.refresh()
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its published tables."""
+        return self._made("table", name)
+
+    def figure(self, name: str) -> Figure:
+        """One of its published figures."""
+        return self._made("figure", name)
+
+    def verdict_table(self) -> pd.DataFrame:
+        """The verdicts as a table."""
+        import pandas as pd
+
+        columns = ["claim", "verdict", "measured", "reason", "settle"]
+        return pd.DataFrame(self.verdicts())[columns]
+
+    def publish(self) -> None:
+        """Write tables, figures and section.json from what is done so far."""
+        from klearlib.experiments.publish import publish_section
+
+        shown = {kind: list(self._shown(kind)) for kind in ("table", "figure")}
+        publish_section(
+            self.name,
+            self.params,
+            stages=self.stages(),
+            title=self.title,
+            section=self.section,
+            question=self.question,
+            equations=[asdict(each) for each in self.equations],
+            figures={
+                each.name: (self.figure(each.name), self._text(each.caption), self._text(each.alt))
+                for each in shown["figure"]
+            },
+            tables={
+                each.name: (self.table(each.name), self._text(each.caption))
+                for each in shown["table"]
+            },
+            digits=self.digits,
+            verdicts=self.verdicts(),
+            notes=self.notes(),
+        )
+
+    @classmethod
+    def _declared(cls, kind: str) -> Iterator[_Shown]:
+        """Its tables or figures in the order in which they stand in the class."""
+        for base in reversed(cls.__mro__):
+            for method in vars(base).values():
+                found, shown = getattr(method, "klear_shows", (None, None))
+                if found == kind:
+                    yield shown
+
+    def _shown(self, kind: str) -> Iterator[_Shown]:
+        return (each for each in self._declared(kind) if each.when(self))
+
+    def _made(self, kind: str, name: str):
+        if (kind, name) not in self._kept:
+            found = {each.name: each for each in self._declared(kind)}
+            assert name in found, f"no {kind} {name!r}: there are {', '.join(found)}"
+            self._kept[kind, name] = found[name].make(self)
+        return self._kept[kind, name]
+
+    @cached_property
+    def _kept(self) -> dict:
+        return {}
+
+    def _text(self, text: str) -> str:
+        return text.format(p=self.params, e=self)
+
+    # how claims are decided
+
+    def compared(
+        self, claim_id: str, runs: Results, benchmarks: Sequence[str], series: Mapping | None = None
+    ) -> list | str:
+        """The claim's comparisons of last scores, paired by seed and by the problems of
+        `benchmarks`, or why there are none. Arms that stand on one side together are averaged.
+
+        series: arm of claims.yaml -> series of `runs`, where the names differ.
+        """
+        import numpy as np
+
+        from klearlib.paper import claim
+
+        about = claim(claim_id)
+        names = {arm: (series or {}).get(arm, arm) for arm in about.arms}
+        seeds = runs.common_seeds(names.values())
+        if not seeds:
+            return f"no seed of all arms is done yet: {', '.join(about.arms)}"
+        scores = {arm: runs.problem_scores(name, seeds, benchmarks) for arm, name in names.items()}
+
+        def side(arms: Iterable[str]) -> np.ndarray:
+            return np.mean([scores[arm] for arm in arms], axis=0)
+
+        return measured(claim_id, {c.name: (side(c.a), side(c.b)) for c in about.comparisons})
+
+    def decide(
+        self,
+        comparisons: Mapping[str, list | str],
+        *,
+        power: Mapping[str, Mapping[str, float]] | None = None,
+        words: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[dict]:
+        """The verdicts on claims of an order, corrected together (Holm).
+
+        Args:
+            comparisons: claim -> what `compared` or `measured` gives; a text is the reason of "not
+                run". power: claim -> comparison -> share of tokens on which its arms differ.
+            words: claim -> sentences that end the reason, "" for none.
+        """
+        from klearlib.paper import claim
+        from klearlib.report.claims import decide_ordering, holm_in_notebook, not_run
+
+        ready = {name: found for name, found in comparisons.items() if not isinstance(found, str)}
+        corrected, verdicts = holm_in_notebook(ready), []
+        for name, found in comparisons.items():
+            if name in corrected:
+                verdict = decide_ordering(
+                    claim(name),
+                    corrected[name],
+                    power=(power or {}).get(name),
+                    paper_scale=self.paper_scale,
+                )
+                said = [verdict["reason"], *(words or {}).get(name, ())]
+                verdict["reason"] = ". ".join(filter(None, said))
+            else:
+                verdict = not_run(claim(name), found)
+            verdicts.append(verdict)
+        return verdicts
+
+
+def measured(claim_id: str, values: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list:
+    """The comparisons of a claim in its own order. values: comparison -> (a, b), float [seeds,
+    problems or steps], paired."""
+    from klearlib.paper import claim
+    from klearlib.report.claims import measure
+
+    return [measure(c.name, *values[c.name]) for c in claim(claim_id).comparisons]
+
+
+def not_judged_text(count: int, what: str = "responses") -> str:
+    """What a verdict says of `count` that could not be judged; "" for none."""
+    return f"{count} {what} could not be judged" if count else ""
+
+
+def departures(options: Mapping[str, object], record: type) -> list[str]:
+    """The note that names the options by which a run departs from the paper; none if none does."""
+    changed = changed_options(options, record)
+    switched = ", ".join(f"{name}: {value}" for name, value in changed.items())
+    return [f"Options that depart from the paper: {switched}."] if changed else []
+
+
+def changed_options(options: Mapping[str, object], record: type) -> dict[str, object]:
+    """The entries of an `options` parameter whose value is not the default of `record`."""
+    defaults = asdict(record())
+    return {name: value for name, value in options.items() if value != defaults[name]}
+
+
+def runs_dir() -> Path:
+    """Where the stages of all profiles and notebooks are kept."""
+    return root() / "results" / "runs"
+
+
+def with_inputs(stages: Iterable[Stage]) -> dict[tuple[str, str], Stage]:
+    """(name, key) -> stage: `stages` and all that they need, each once, upstream first."""
+    found: dict[tuple[str, str], Stage] = {}
+
+    def visit(stage: Stage) -> None:
+        if (stage.name, stage.key) not in found:
+            for upstream in stage.inputs.values():
+                visit(upstream)
+            found[stage.name, stage.key] = stage
+
+    for stage in stages:
+        visit(stage)
+    return found

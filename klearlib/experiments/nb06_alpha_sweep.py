@@ -1,0 +1,262 @@
+"""Notebook 06: how much of the loss on correct responses (section 5.2.2, Table 6)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.experiments.benchmarks import counterparts, decided_on, titles
+from klearlib.experiments.demos import lm_loss
+from klearlib.experiments.experiment import (
+    Equation,
+    Experiment,
+    departures,
+    figure,
+    not_judged_text,
+    table,
+)
+from klearlib.experiments.origins import origin
+from klearlib.experiments.results import Arm, Results, last_fifth
+from klearlib.experiments.rl_stages import rl_arm
+from klearlib.experiments.score_tables import Row, difference, score_table
+from klearlib.params import AlphaSweepParams, RLOptions
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+START = "Starting Checkpoint"
+_RESAMPLES = 10_000
+_LEARNING = {
+    "rollouts correct, temperature 1": "rollout/correct_rate",
+    "entropy, nats per token": "train/entropy",
+    "response length, tokens": "rollout/response_tokens_mean",
+    "LM loss on positives, before alpha": "train/lm_loss",
+    "gradient norm": "train/grad_norm",
+}
+
+
+class AlphaSweep(Experiment):
+    """The weight alpha of Eq. 14; alpha 0 is the GPPO arm of notebook 05."""
+
+    name = "06_alpha_sweep"
+    title = "The weight of the loss on correct responses"
+    section = "5.2.2"
+    question = (
+        "How much of a supervised loss on the policy's own correct responses helps reinforcement "
+        "learning?"
+    )
+    phase = "RL for mathematics"
+    Params = AlphaSweepParams
+    equations = (
+        Equation(
+            "13",
+            r"\mathcal{L}_{\mathrm{LM}}(\theta)=-\mathbb{E}\left["
+            r"\frac{1}{\sum_{o_i\in\mathcal{T}}|o_i|}\sum_{o_i\in\mathcal{T}}"
+            r"\sum_{t=1}^{|o_i|}\log\pi_\theta(a_t\mid s_t)\right]",
+            "The loss on the correct responses, a mean over their tokens. Printed with pi for log "
+            "pi.",
+        ),
+        Equation(
+            "14",
+            r"\mathcal{L}(\theta)=\mathcal{L}_{\mathrm{GPPO}}(\theta)"
+            r"+\alpha\,\mathcal{L}_{\mathrm{LM}}(\theta)",
+            "Both are minimised; alpha weighs the second.",
+        ),
+    )
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        start = origin(self.params.profile).start("math")
+        return {
+            (f"alpha_{alpha:g}", seed): rl_arm(
+                self.params, start, label=f"alpha {alpha:g}", seed=seed, alpha=alpha
+            )
+            for seed in self.params.seeds
+            for alpha in self.params.alphas
+        }
+
+    @cached_property
+    def benchmarks(self) -> dict[str, str]:
+        """Our benchmarks and the paper's that they are or stand for."""
+        return counterparts(self.params.profile, "math")
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows of Table 6; the start is the first evaluation of any arm, the same in all."""
+        start: dict = {}
+        for (_, seed), folder in self.runs.folders.items():
+            start.setdefault(("start", seed), folder)
+        found = [Row("starting checkpoint", Results(start), _paper(START), first=True)]
+        return found + [
+            Row(
+                f"alpha = {alpha:g}", self.runs.of(f"alpha_{alpha:g}"), _paper(f"alpha = {alpha:g}")
+            )
+            for alpha in self.params.alphas
+        ]
+
+    @figure(
+        "table6",
+        "The paper's Table 6 and ours.",
+        alt="Two columns, one for each benchmark. Top: the paper's scores of the starting "
+        "checkpoint and of alpha 0, 0.05, 0.1 and 0.2. Bottom: ours with 95 % intervals and a dot "
+        "for each seed.",
+    )
+    def table6(self) -> Figure:
+        import pandas as pd
+
+        from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
+
+        panels = []
+        for name, printed in self.benchmarks.items():
+            paper = [("gppo", _place(row.label), row.paper(printed)) for row in self.rows]
+            ours = [
+                row.runs.end_scores(name, first=row.first).assign(
+                    series="gppo", group=_place(row.label)
+                )
+                for row in self.rows
+                if row.runs
+            ]
+            panels.append(
+                ScorePanel(
+                    f"{printed}, avg@32",
+                    f"{titles(self.params.profile)[name]}, avg@{self.params.eval_responses}",
+                    pd.DataFrame(paper, columns=["series", "group", "value"]).dropna(),
+                    pd.concat(ours)[["series", "group", "seed", "value"]],
+                )
+            )
+        groups = [_place(row.label) for row in self.rows]
+        return scores_beside_paper(panels, groups=groups, series=("gppo",), x_label="alpha")
+
+    @table(
+        "scores",
+        "Table 6, ours beside the paper's: avg@{p.eval_responses} at the last step, mean over "
+        "seeds with 95 % t interval. The start is one checkpoint for all seeds, so its interval is "
+        "that of sampling alone. While runs are missing, rows may have different seeds.",
+    )
+    def scores(self) -> pd.DataFrame:
+        return score_table(self.rows, self.benchmarks, titles(self.params.profile))
+
+    @table(
+        "optimum",
+        "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed "
+        f"and problem, not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
+        "problems each alpha is the best (none with one seed).",
+    )
+    def optimum(self) -> pd.DataFrame:
+        """One row for each alpha, from the seeds that all alphas have."""
+        import pandas as pd
+
+        from klearlib.evaluate.bootstrap import best_shares
+
+        columns = ["alpha", "seeds", "problems", "score", "minus_alpha_0", "low", "high"]
+        columns += ["interval_over", "best_in_resamples", "paper", "paper_minus_alpha_0"]
+        names = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
+        seeds = self.runs.common_seeds(names)
+        if not seeds:
+            return pd.DataFrame(columns=columns)
+        scores = {name: self.runs.problem_scores(name, seeds, self.benchmarks) for name in names}
+        best = best_shares(scores, num_resamples=_RESAMPLES) if len(seeds) > 1 else {}
+        paper = {
+            alpha: float(
+                np.mean([_paper(f"alpha = {alpha:g}")(b) for b in self.benchmarks.values()])
+            )
+            for alpha in (0.0, *self.params.alphas)
+        }
+        rows = []
+        for name, alpha in names.items():
+            against = [None, None, None, ""]
+            if alpha and "alpha_0" in scores:
+                found = difference(scores[name], scores["alpha_0"])
+                against = [found.value, found.low, found.high, found.interval_over]
+            row = [alpha, *scores[name].shape, float(scores[name].mean()), *against, best.get(name)]
+            rows.append([*row, paper[alpha], paper[alpha] - paper[0.0] if alpha else None])
+        numbers = [column for column in columns[3:] if column != "interval_over"]
+        return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+
+    @figure(
+        "learning",
+        "What alpha does beside scores.",
+        alt="Six panels over the RL steps, one line for each alpha: rollouts correct, entropy, "
+        "response length, loss on positives, gradient norm, and the share of trained tokens from "
+        "positives.",
+    )
+    def learning(self) -> Figure:
+        import pandas as pd
+
+        from klearlib.report.figures import learning_curves
+
+        share = _positive_share(self.runs).assign(panel="share of tokens from positives")
+        return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))
+
+    @table(
+        "effects", "What alpha does beside scores: mean over the last fifth of the steps and seeds."
+    )
+    def effects(self) -> pd.DataFrame:
+        import pandas as pd
+
+        names = {m.partition("/")[2].removesuffix("_mean"): m for m in _LEARNING.values()}
+        rows = []
+        for alpha in self.params.alphas:
+            if mine := self.runs.of(f"alpha_{alpha:g}"):
+                row = {name: last_fifth(mine.curve(metric)) for name, metric in names.items()}
+                row["positive_share"] = last_fifth(_positive_share(mine))
+                rows.append({"alpha": alpha, "seeds": len(mine), **row})
+        return pd.DataFrame(rows, columns=["alpha", "seeds", *names, "positive_share"])
+
+    @table("gradients", "Eq. 14 on ten tokens, by autograd.")
+    def gradients(self) -> pd.DataFrame:
+        p = self.params
+        return lm_loss.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)
+
+    @table("positives", "Who feeds the loss, by two readings (D4).")
+    def positives(self) -> pd.DataFrame:
+        return lm_loss.positives()
+
+    def verdicts(self) -> list[dict]:
+        found = self.compared("C8", self.runs, list(self.benchmarks))
+        words = [
+            decided_on("C8", self.params.profile, "math"),
+            not_judged_text(self.runs.not_judged(self.benchmarks)),
+        ]
+        return self.decide({"C8": found}, words={"C8": words})
+
+    def notes(self) -> list[str]:
+        return [
+            *departures(self.params.options, RLOptions),
+            "Positives are the responses that the verifier judges correct, and the loss is a mean "
+            "over their tokens in the optimiser's mini-batch (D4, D5 of docs/deviations.md).",
+            "Groups without advantage are dropped before the update, so solved problems feed no "
+            "arm's loss; notebook 09 lets them.",
+            "Clipping by GPPO. At alpha 0 the arm is the GPPO arm of notebook 05; the paper calls "
+            "its row alpha = 0 the standard GRPO loss.",
+            "The resamples are centred on what was measured, so four equal arms do not share them "
+            "equally: best_in_resamples says how stable the ranking of these runs is and is no "
+            "probability that an alpha is the best.",
+            "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
+            "arms, the order of problems.",
+        ]
+
+
+def _paper(label: str):
+    """The cells of a row of Table 6 by the paper's benchmark, as fractions; NaN for an alpha that
+    it has not."""
+    from klearlib.paper import table as paper_table
+
+    def cell(benchmark: str) -> float:
+        printed = paper_table(6)[benchmark.replace(" ", "")]
+        return float(printed[label]) / 100 if label in printed else float("nan")
+
+    return cell
+
+
+def _place(label: str) -> str:
+    """On the x axis."""
+    return "start" if label == "starting checkpoint" else label.removeprefix("alpha = ")
+
+
+def _positive_share(runs: Results) -> pd.DataFrame:
+    return runs.ratio_curve("train/positive_tokens", "train/num_tokens")

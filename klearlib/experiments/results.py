@@ -1,0 +1,217 @@
+"""What finished runs measured: metrics and scores by step, scores problem by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from klearlib.records import EvalRecord
+
+Arm = tuple[str, int]
+"""Series and seed of a run."""
+
+
+class Results:
+    """The finished runs of some arms: (series, seed) -> folder. Each file is read once.
+
+    Frames are long: columns series, seed, step, value. Scores are fractions.
+    """
+
+    def __init__(self, folders: Mapping[Arm, Path], read: dict | None = None):
+        self.folders = dict(folders)
+        self._read: dict = {} if read is None else read  # shared with all parts of it
+
+    def __bool__(self) -> bool:
+        return bool(self.folders)
+
+    def __len__(self) -> int:
+        return len(self.folders)
+
+    def of(self, *series: str) -> Results:
+        """The runs of the named series alone."""
+        mine = {arm: folder for arm, folder in self.folders.items() if arm[0] in series}
+        return Results(mine, self._read)
+
+    def with_seeds(self, seeds: Iterable[int]) -> Results:
+        """The runs with one of `seeds` alone."""
+        wanted = set(seeds)
+        mine = {arm: folder for arm, folder in self.folders.items() if arm[1] in wanted}
+        return Results(mine, self._read)
+
+    def renamed(self, names: Mapping[str, str]) -> Results:
+        """The same runs, those of series out of `names` under the name there."""
+        mine = {(names.get(s, s), seed): folder for (s, seed), folder in self.folders.items()}
+        return Results(mine, self._read)
+
+    def series(self) -> list[str]:
+        """The series that have a run, in the order of the arms."""
+        return list(dict.fromkeys(series for series, _ in self.folders))
+
+    def common_seeds(self, series: Iterable[str]) -> list[int]:
+        """The seeds that every one of `series` has finished: only these can be paired."""
+        finished = [{seed for name, seed in self.folders if name == one} for one in series]
+        return sorted(set.intersection(*finished)) if finished else []
+
+    # metrics of each step
+
+    def curve(self, metric: str) -> pd.DataFrame:
+        """One metric of metrics.jsonl; steps without it are left out."""
+        return _long(
+            (*arm, line["step"], line[metric])
+            for arm, folder in self.folders.items()
+            for line in self._metrics(folder)
+            if line[metric] is not None
+        )
+
+    def ratio_curve(self, numerator: str, denominator: str) -> pd.DataFrame:
+        """One metric over another; steps where that is 0 are left out."""
+        both = self.curve(numerator).merge(
+            self.curve(denominator), on=["series", "seed", "step"], suffixes=("", "_total")
+        )
+        both = both[both["value_total"] > 0]
+        return both.assign(value=both["value"] / both["value_total"]).drop(columns="value_total")
+
+    def panels(self, metrics: Mapping[str, str]) -> pd.DataFrame:
+        """The curves of several metrics, with the column panel. metrics: panel -> metric."""
+        import pandas as pd
+
+        parts = [self.curve(metric).assign(panel=panel) for panel, metric in metrics.items()]
+        return pd.concat(parts, ignore_index=True)
+
+    def mean(self, metric: str) -> float:
+        """Mean of a metric over all steps of all runs."""
+        return float(self.curve(metric)["value"].mean())
+
+    def total(self, metric: str) -> int:
+        """Sum of a count over all steps of all runs."""
+        return int(self.curve(metric)["value"].sum())
+
+    def steps(self, series: str, seeds: Sequence[int], metric: str) -> np.ndarray:
+        """float [seeds, steps]: one metric of one series at every step."""
+        wide = self.of(series).curve(metric).pivot(index="seed", columns="step", values="value")
+        return wide.loc[list(seeds)].to_numpy(dtype=float)
+
+    def gradient_norms(self) -> dict[str, list[list[float]]]:
+        """Series -> for each seed the gradient norm of every step that had an update.
+
+        A step in which an update was skipped, because its gradient was not finite, is infinite
+        here; a run without any update is a single 0. No seed is left out.
+        """
+        norms: dict[str, list[list[float]]] = {}
+        for (series, _), folder in self.folders.items():
+            mine = [
+                float("inf") if line["train/skipped_updates"] else line["train/grad_norm"]
+                for line in self._metrics(folder)
+            ]
+            kept = [norm for norm in mine if norm is not None]
+            norms.setdefault(series, []).append(kept or [0.0])
+        return norms
+
+    # evaluations
+
+    def score_curve(self, benchmark: str) -> pd.DataFrame:
+        """avg@n of every evaluation on `benchmark`."""
+        from klearlib.evaluate.scores import avg_at_n
+
+        return _long(
+            (*arm, step, avg_at_n(self._record(path).correct))
+            for arm, folder in self.folders.items()
+            for step, path in evaluations(folder, benchmark).items()
+        )
+
+    def end_scores(self, benchmark: str, *, first: bool = False) -> pd.DataFrame:
+        """Columns series, seed, value: avg@n of each run's last evaluation, with `first` its
+        first; never of its best."""
+        scores = self.score_curve(benchmark)
+        wanted = scores.groupby(["series", "seed"])["step"].transform("min" if first else "max")
+        return scores[scores["step"] == wanted].drop(columns="step").reset_index(drop=True)
+
+    def end_record(self, arm: Arm, benchmark: str, *, first: bool = False) -> EvalRecord:
+        """The last evaluation of a run on `benchmark`, with `first` its first."""
+        found = evaluations(self.folders[arm], benchmark)
+        return self._record(found[(min if first else max)(found)])
+
+    def end_counts(self, benchmark: str, *, first: bool = False) -> tuple[int, int]:
+        """Over the last evaluations of all runs: responses that could not be judged, and
+        truncated."""
+        from klearlib.records import NOT_JUDGED
+
+        records = [self.end_record(arm, benchmark, first=first) for arm in self.folders]
+        failures = sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in records)
+        return failures, sum(int(record.truncated.sum()) for record in records)
+
+    def not_judged(self, benchmarks: Iterable[str]) -> int:
+        """Responses of the last evaluations on `benchmarks` that could not be judged."""
+        return sum(self.end_counts(name)[0] for name in benchmarks)
+
+    def end_pass_rate(self, benchmark: str) -> float:
+        """Mean share of tests passed over all responses of the last evaluations of all runs."""
+        records = [self.end_record(arm, benchmark) for arm in self.folders]
+        return float(np.mean([record.pass_rate.mean() for record in records]))
+
+    def problem_scores(
+        self, series: str, seeds: Sequence[int], benchmarks: Iterable[str]
+    ) -> np.ndarray:
+        """float [seeds, problems of all benchmarks]: each problem's mean over its responses at the
+        last step. Benchmarks have equally many problems, so the mean over problems is the mean over
+        benchmarks."""
+        parts = [
+            np.array([self.end_record((series, s), name).correct.mean(axis=1) for s in seeds])
+            for name in benchmarks
+        ]
+        assert len({part.shape for part in parts}) == 1
+        return np.concatenate(parts, axis=1)
+
+    def _metrics(self, folder: Path) -> list[dict]:
+        from klearlib.run.entry import read_metrics
+
+        if folder not in self._read:
+            self._read[folder] = read_metrics(folder)
+        return self._read[folder]
+
+    def _record(self, path: Path) -> EvalRecord:
+        from klearlib.evaluate.record_files import load_record
+
+        if path not in self._read:
+            self._read[path] = load_record(path)
+        return self._read[path]
+
+
+def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
+    """The evaluations of one run on `benchmark`, by step, in order."""
+    found = sorted((folder / "evaluations").glob(f"{benchmark}-*.npz"))
+    return {int(path.stem.rpartition("-")[2]): path for path in found}
+
+
+def last_fifth(frame: pd.DataFrame) -> float:
+    """Mean over the seeds of the mean over the last fifth of the steps of one series' curve; NaN
+    without any."""
+    late = frame[frame["step"] > 0.8 * frame["step"].max()]
+    return float(late.groupby("seed")["value"].mean().mean())
+
+
+def off_the_line(values: np.ndarray) -> np.ndarray:
+    """[seeds, steps]: each run's values less the straight line through them (least squares)."""
+    steps = np.arange(values.shape[1])
+    line = np.polynomial.polynomial.polyfit(steps, values.T, min(1, values.shape[1] - 1))
+    return values - np.polynomial.polynomial.polyval(steps, line)
+
+
+def off_the_seeds(values: np.ndarray) -> np.ndarray:
+    """[seeds, steps]: each run's values less the mean over the seeds at the same step, times
+    sqrt(S / (S - 1)) for S seeds, since each run pulls that mean towards itself. One seed lies on
+    its own mean: all zeros, which say nothing."""
+    num_seeds = len(values)
+    return (values - values.mean(axis=0)) * np.sqrt(num_seeds / max(1, num_seeds - 1))
+
+
+def _long(rows: Iterable[tuple]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(list(rows), columns=["series", "seed", "step", "value"])

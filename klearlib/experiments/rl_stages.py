@@ -1,0 +1,169 @@
+"""RL runs as stages, shared by all experiments that need the same one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from klearlib.errors import ParameterError
+from klearlib.experiments.origins import Start, origin
+from klearlib.params import VERL, FilterOptions, RLOptions, cluster_of
+from klearlib.rl.settings import require_counted_parts
+from klearlib.run.cost import CLUSTER_S
+from klearlib.run.stage import Stage
+from klearlib.scale.cluster import Cluster, parted, require_own_parts
+
+RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
+"""Fields of RLOptions that describe the clipping rule and not the run."""
+
+
+def teacher_pass_rates(profile: str, *, options: FilterOptions, limits: RLOptions) -> Stage:
+    """The teacher's responses to every training problem of the code world, judged, and its pass
+    rates.
+
+    Raises:
+        ParameterError: the profile has no teacher for it.
+    """
+    of = origin(profile)
+    teacher, start = of.test_teacher(), of.start("code")
+    if teacher is None:
+        raise ParameterError(
+            f"profile {profile!r} has no teacher_code, so its code problems count as filtered: "
+            "name a model in real.yaml"
+        )
+    count = of.num_code_problems * options.teacher_responses
+    return Stage(
+        "responses",
+        "klearlib.curation.responses:respond",
+        {
+            "seed": of.code_seed,
+            "problems": "train.jsonl",
+            "teacher": "code teacher",
+            "num_responses": options.teacher_responses,
+            "temperature": options.teacher_temperature,
+            "top_p": options.teacher_top_p,
+            "max_new_tokens": start.max_new_tokens,
+            "test_timeout_s": limits.test_timeout_s,
+            "test_memory_mb": limits.test_memory_mb,
+            "compute": of.compute,
+        },
+        {"problems": start.world, "model": teacher},
+        label=f"teacher's pass rates, {options.teacher_responses} responses a problem",
+        estimate_s=10 + count / 60,
+    )
+
+
+def filtered_code_start(profile: str, *, options: FilterOptions, limits: RLOptions) -> Start:
+    """The start of code RL without the problems whose tests the teacher's programs seldom pass
+    (5.2.4); all of them where the profile's problems have passed the filter already."""
+    of = origin(profile)
+    start = of.start("code")
+    if of.test_teacher() is None:
+        return start
+    pool = Stage(
+        "test_filter",
+        "klearlib.curation.filters:keep_by_pass_rate",
+        {"threshold": options.threshold, "keep_equal": options.keep_equal},
+        {
+            "world": start.world,
+            "pass_rates": teacher_pass_rates(profile, options=options, limits=limits),
+        },
+        label="problems kept by the teacher's pass rate",
+        estimate_s=2.0,
+    )
+    return replace(start, pool=pool)
+
+
+def rl_arm(params, start: Start, *, label: str, seed: int, rule: str = "gppo", **changes) -> Stage:
+    """One RL run with the settings of a notebook's `params`; equal arms of notebooks are one run.
+
+    Args:
+        label: for people, in no key. rule: name of the clipping rule. changes: of the keyword
+            arguments of `rl_stage`, where the arm has others than `params`.
+    """
+    options = changes.pop("options", params.rl_options)
+    schedule = ("num_steps", "num_problems", "group_size", "mini_batch_problems", "learning_rate")
+    names = (*schedule, "alpha", "eval_every", "eval_responses", "engine")
+    settings = {name: getattr(params, name) for name in names if name not in changes} | changes
+    return rl_stage(
+        start,
+        label=label,
+        rule=rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options),
+        seed=seed,
+        options=options,
+        **settings,
+    )
+
+
+def rule_spec(name: str, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:
+    """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
+    key.
+
+    See `klearlib.rl.coefficients.rule_from`.
+    """
+    spec: dict = {"name": name, "eps_low": eps_low, "eps_high": eps_high}
+    if name == "gppo":
+        spec |= {"beta_low": options.beta_low, "beta_high": options.beta_high}
+    if name != "cispo" and options.dual_clip is not None:
+        spec["dual_clip"] = options.dual_clip
+    return spec
+
+
+def rl_stage(
+    start: Start,
+    *,
+    label: str,
+    rule: dict,
+    seed: int,
+    options: RLOptions,
+    engine: str,
+    code_reward: str = "soft",
+    **schedule,
+) -> Stage:
+    """One RL run, by this suite's own loop or by verl; see `klearlib.rl.settings.RLSettings`.
+
+    Args:
+        label: for people, in no key.
+        engine: who trains, "local" or "verl". Rule, settings and inputs are the same for both.
+        schedule: num_steps, num_problems, group_size, mini_batch_problems, learning_rate, alpha,
+            eval_every, eval_responses.
+
+    Raises:
+        ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
+            does not say how, or a rollout does not fit into what it says.
+    """
+    settings = {
+        **schedule,
+        "max_new_tokens": start.max_new_tokens,
+        "validation_responses": start.validation_responses,
+        "benchmarks": start.benchmarks,
+        "num_validation": start.num_validation,
+        "code_reward": code_reward,
+    }
+    settings |= {name: value for name, value in asdict(options).items() if name not in RULE_OPTIONS}
+    target, how, where = _trained_by(engine, start, options)
+    inputs = {"world": start.world, "sft": start.sft}
+    if start.pool is not None:
+        inputs["pool"] = start.pool
+    rollouts = schedule["num_steps"] * schedule["num_problems"] * schedule["group_size"]
+    return Stage(
+        "rl",
+        target,
+        {"seed": seed, "rule": rule, "settings": settings, **how},
+        inputs,
+        label=f"{label}, seed {seed}",
+        placing=where,
+        # Measured on one core of a 2-core machine: about 35 rollouts a second, training included.
+        estimate_s=(CLUSTER_S if engine == VERL else 8) + rollouts / 110,
+    )
+
+
+def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dict, dict]:
+    """(target of the stage, how it computes, where) of an engine; see `rl_stage`."""
+    if engine != VERL:
+        require_counted_parts(options, start.compute["micro_batch_tokens"])
+        return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}
+    require_own_parts(options)
+    cluster = Cluster(**asdict(cluster_of(start.profile)))
+    cluster.require_fits(max_new_tokens=start.max_new_tokens)
+    what, resources = parted(cluster)
+    return "klearlib.scale.stage:train_rl", {"cluster": what}, {"resources": resources}
