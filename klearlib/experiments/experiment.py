@@ -88,6 +88,7 @@ class Experiment:
     counterparts: ClassVar[tuple] = ()
     Params: ClassVar[type]
     digits: ClassVar[int] = 3
+    gathers: ClassVar[bool] = False
 
     def __init__(self, params):
         self.params = params
@@ -118,6 +119,10 @@ class Experiment:
     def notes(self) -> list[str]:
         """How to read what it publishes."""
         return []
+
+    def reads(self) -> dict[str, object]:
+        """The parameters of other notebooks at this profile that its results follow from."""
+        return {}
 
     # what is there
 

@@ -1,8 +1,8 @@
 """Execute one notebook through papermill in a kernel of this very interpreter, and end that kernel.
 
 What papermill 2.7 leaves open is closed here: the kernel may be another interpreter's, a stop
-signal leaves the kernel's children alive, a killed kernel is recorded as success, and the output is
-not written atomically.
+leaves it and its children alive, a killed kernel is recorded as success, and the output is not
+written atomically. ``python -m klearlib.suite.kernel -f CONNECTION_FILE`` is the kernel itself.
 """
 
 from __future__ import annotations
@@ -12,26 +12,19 @@ import logging
 import os
 import re
 import signal
-import threading
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import TextIO
 
 import klearlib
-from klearlib.run import kernel_process
-from klearlib.run.job import stop_grace_s
 from klearlib.run.progress import PROGRESS_LOG
-from klearlib.run.worker import PARENT
+from klearlib.run.worker import PARENT, die_with
 
-# Of its workers' time that a kernel has to end, and seconds where all cells are done and it has
-# nothing to lose. Jupyter sends SIGTERM after half, SIGKILL after all; an interrupted cell waits
-# for its workers first.
-STOPPING_SHARE, IDLE_S = 2.5, 10.0
+EXIT_FAILED, EXIT_PARAMETERS, EXIT_KERNEL_DIED = 1, 2, 138
+IDLE_S = 10.0
+"""Seconds that a kernel has to end when its cells are done."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
-EXIT_FAILED, EXIT_PARAMETERS, EXIT_CTRL_C = 1, 2, 130
-EXIT_KERNEL_DIED, EXIT_TERMINATED = 138, 143
 
 
 class NotebookError(Exception):
@@ -43,70 +36,39 @@ class NotebookError(Exception):
         self.lines = lines
 
 
-class StopSignals:
-    """SIGTERM and SIGINT become KeyboardInterrupt, once, after a call of `stop`; later ones call
-    `kill`.
+def execute_notebook(source: str, output: str, values: dict, root: str, log: str) -> None:
+    """Run the notebook `source` with parameters `values`; `output`, and its rendering as .html
+    beside it, are written when it is complete.
 
-    Use as a context manager in the main thread (elsewhere it changes nothing). `exit_code` is that
-    of the first signal.
-    """
-
-    def __init__(self) -> None:
-        self.exit_code = EXIT_CTRL_C
-        self.stop: Callable[[], None] = lambda: None
-        self.kill: Callable[[], None] = lambda: None
-        self._stopping = False
-        self._previous: dict[int, object] = {}
-
-    def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._stop)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _stop(self, number: int, _frame: object) -> None:
-        if self._stopping:
-            self.kill()
-            return
-        self._stopping = True
-        self.stop()
-        self.exit_code = 128 + number
-        # It reports the cell that is interrupted now as a task that nobody awaited.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        raise KeyboardInterrupt
-
-
-def execute(source: Path, output: Path, values: dict, *, root: Path, log: Path, signals) -> None:
-    """Run the notebook `source` with parameters `values`; `output` is written when it is complete.
-
-    The kernel runs in `root`, talks over TCP, appends its progress and prints to `log`, and has
-    ended with all its children when this returns. A notebook that failed is kept beside `output`
-    as ``<name>.failed.ipynb``, with its error marked.
+    The kernel runs in the project's folder `root`, appends its progress and prints to `log`, and
+    has ended with all its children when this returns. A notebook that failed is kept beside
+    `output` as ``<name>.failed.ipynb``, with its error marked.
 
     Raises:
         NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died (138).
-        KeyboardInterrupt: a stop was asked for.
     """
-    # papermill, nbclient and zmq take a second to import, which a cached run does not need.
+    from klearlib.report.executed import render_notebook
+
+    place = Path(output)
+    _execute(Path(source), place, values, root=Path(root), log=Path(log))
+    render_notebook(place, place.with_suffix(".html"))
+
+
+def _execute(source: Path, output: Path, values: dict, *, root: Path, log: Path) -> None:
     from nbclient.exceptions import DeadKernelError
-    from papermill import PapermillExecutionError, execute_notebook
+    from papermill import PapermillExecutionError
+    from papermill import execute_notebook as papermill
 
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.stem}.partial.ipynb")
     failed = output.with_name(f"{output.stem}.failed.ipynb")
     managers: list = []
-    signals.stop = lambda: _give_time(managers)
-    signals.kill = lambda: _kill(managers)
     # They log at length what is raised as well, and told to the user in fewer words.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    environment = _environment(root, log)
+    environment = {"KLEAR_ROOT": str(root), PROGRESS_LOG: str(log), PARENT: str(os.getpid())}
     try:
         with open(log, "a", encoding="utf-8") as stream:
-            notebook = execute_notebook(
+            notebook = papermill(
                 str(source),
                 str(partial),
                 parameters=values,
@@ -117,7 +79,9 @@ def execute(source: Path, output: Path, values: dict, *, root: Path, log: Path, 
                 cwd=str(root),
                 stdout_file=stream,
                 stderr_file=stream,
-                kernel_manager_class=_kernel_manager(environment, stream, managers),
+                kernel_manager_class=_kernel_manager(
+                    environment | library_path(), stream, managers
+                ),
                 coalesce_streams=True,
             )
         _write(notebook, partial, {"input_path": source, "output_path": output}, root)
@@ -133,7 +97,11 @@ def execute(source: Path, output: Path, values: dict, *, root: Path, log: Path, 
         line = f"the kernel did not start ({error}); its last words are in {log}"
         raise NotebookError(EXIT_KERNEL_DIED, [line]) from None
     finally:
-        _kill(managers)
+        for manager in managers:
+            if manager.has_kernel:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(manager.provisioner.pgid, signal.SIGKILL)
+                manager.cleanup_connection_file()
         partial.unlink(missing_ok=True)
 
 
@@ -167,20 +135,13 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
             # Below CRITICAL it reports every shutdown as an error and local TCP as unencrypted.
             spec = get_kernel_dict(extra_arguments=["--IPKernelApp.log_level=CRITICAL"])
             launcher = spec["argv"].index("-m")
-            spec["argv"][launcher : launcher + 2] = ["-P", "-m", kernel_process.__name__]
+            spec["argv"][launcher : launcher + 2] = ["-P", "-m", "klearlib.suite.kernel"]
             return KernelSpec(**spec, env=environment)
 
         async def start_kernel(self, **launch) -> None:
             await super().start_kernel(**launch, stdout=stream, stderr=stream)
 
     return InterpreterKernel
-
-
-def _environment(root: Path, log: Path) -> dict[str, str]:
-    """What the kernel needs to find the project, this very library, its parent, and the log of its
-    progress."""
-    known = {"KLEAR_ROOT": str(root), PROGRESS_LOG: str(log), PARENT: str(os.getpid())}
-    return known | library_path()
 
 
 def library_path() -> dict[str, str]:
@@ -190,21 +151,6 @@ def library_path() -> dict[str, str]:
         return {}
     known = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": f"{library}{os.pathsep}{known}" if known else str(library)}
-
-
-def _give_time(managers: list) -> None:
-    """Let the kernels' cells end in their own time."""
-    for manager in managers:
-        manager.shutdown_wait_time = STOPPING_SHARE * stop_grace_s()
-
-
-def _kill(managers: list) -> None:
-    """SIGKILL to the process group of every kernel that still runs."""
-    for manager in managers:
-        if manager.has_kernel:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(manager.provisioner.pgid, signal.SIGKILL)
-            manager.cleanup_connection_file()
 
 
 def _write(notebook, path: Path, places: dict[str, Path], root: Path) -> None:
@@ -226,3 +172,17 @@ def _cell_failure(error) -> tuple[int, list[str]]:
         traceback = "\n".join(error.traceback).splitlines()
         lines += ["  ...", *(f"    {_COLOUR.sub('', line)}".rstrip() for line in traceback[-8:])]
     return exit_code, lines
+
+
+def main() -> None:
+    """Be what ``python -m ipykernel_launcher`` is, tied to the process that started it: ipykernel
+    itself looks once a second whether its parent lives, in a thread that a long call into compiled
+    code holds up."""
+    die_with(int(os.environ.pop(PARENT)))
+    from ipykernel import kernelapp
+
+    kernelapp.launch_new_instance()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

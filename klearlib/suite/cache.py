@@ -14,45 +14,40 @@ from pathlib import Path
 
 import klearlib
 from klearlib.errors import DamagedEntry, ParameterError
-from klearlib.params import check, load_profile, root, worlds_of
+from klearlib.params import root, worlds_of
 from klearlib.run.files import sha256_file, write_json
 from klearlib.run.fingerprint import library_fingerprint
 
 LOG, CACHE, SECTION = "run.log", "cache.json", "section.json"
 
 
-def digests(notebook: dict, params) -> dict[str, str]:
+def digests(notebook: dict, experiment) -> dict[str, str]:
     """sha256 of everything that the results of a notebook follow from, by what it is.
 
-    notebook: the .ipynb as read from JSON; params: its checked record. Fields that cannot change a
-    result (``keyed=False``) do not count, comments and docstrings of the library neither. Files of
-    other notebooks that the record names in ``reads`` count as its own values do.
+    notebook: the .ipynb as read from JSON; experiment: with its checked parameters. Fields that
+    cannot change a result (``keyed=False``) do not count, comments and docstrings of the library
+    neither. Other notebooks' files that it reads count as its own values do, and, where it gathers,
+    what the others published.
 
     Raises:
-        ParameterError: a cell imports a module of klearlib that there is not, or a file in
-            ``reads`` is absent or wrong.
+        ParameterError: a cell imports a module of klearlib that there is not, or a file that the
+            experiment reads is absent or wrong.
     """
-    others = {
-        f"{name}.yaml": _digest(_keyed(check(name, load_profile(params.profile, name))))
-        for name in getattr(params, "reads", ())
+    params = experiment.params
+    found = {
+        "cells": _digest([[cell["cell_type"], _source(cell)] for cell in notebook["cells"]]),
+        "parameters": _digest(_keyed(params)),
+        "library": library_fingerprint(imported_modules(notebook)),
     }
-    worlds = {name: _digest(dataclasses.asdict(w)) for name, w in worlds_of(params).items()}
-    gathered = {}
-    if getattr(params, "gathers", False):
+    for name, other in experiment.reads().items():
+        found[f"{name}.yaml"] = _digest(_keyed(other))
+    for name, world in worlds_of(params).items():
+        found[name] = _digest(dataclasses.asdict(world))
+    if experiment.gathers:
         sections = sorted((root() / "results" / params.profile).glob(f"*/{SECTION}"))
-        gathered["gathered results"] = _digest(
-            [sha256_file(path) for path in sections if path.parent.name[:2] != "00"]
-        )
-    return (
-        gathered
-        | worlds
-        | others
-        | {
-            "cells": _digest([[cell["cell_type"], _source(cell)] for cell in notebook["cells"]]),
-            "parameters": _digest(_keyed(params)),
-            "library": library_fingerprint(imported_modules(notebook)),
-        }
-    )
+        others = [path for path in sections if path.parent.name != experiment.name]
+        found["gathered results"] = _digest([sha256_file(path) for path in others])
+    return found
 
 
 def read_notebook(path: Path) -> dict:

@@ -1,0 +1,1 @@
+"""What `klear run`, `plan`, `doctor` and `status` do with all notebooks of a profile."""
