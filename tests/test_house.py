@@ -1,0 +1,86 @@
+"""The house: imports go one way, and no circle of modules anywhere."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+LIBRARY = Path(__file__).resolve().parents[1] / "klearlib"
+LAYERS = (
+    ("errors", "records", "hub"),
+    ("paper",),
+    ("run",),
+    ("policy", "scale", "verify"),
+    ("sft", "rl"),
+    ("evaluate", "curation"),
+    ("miniature", "real"),
+    ("params",),
+    ("notebook", "report"),
+    ("experiments",),
+    ("suite",),
+    ("cli",),
+)
+"""From the lowest: a package imports those of its own layer and of the layers before it."""
+BACK = {}
+"""Imports against the layers that are still there: package -> what it imports."""
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(LIBRARY.rglob("*.py")):
+        parts = path.relative_to(LIBRARY.parent).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    """What a file imports when it runs, inside functions too; not what is for type checkers."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def graph() -> dict[str, set[str]]:
+    known = modules()
+    return {
+        name: {
+            other
+            for other in imported(path)
+            if other in known and other != name and not name.startswith(f"{other}.")
+        }
+        for name, path in known.items()
+    }
+
+
+def package(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    TopologicalSorter(graph()).prepare()  # raises CycleError with the circle
+
+
+def test_packages_import_downwards():
+    place = {name: level for level, names in enumerate(LAYERS) for name in names}
+    assert {package(module) for module in modules()} - {""} <= place.keys()
+    back: dict[str, set[str]] = {}
+    for module, others in graph().items():
+        mine = package(module)
+        for other in filter(None, map(package, others)):
+            if mine and place[other] > place[mine]:
+                back.setdefault(mine, set()).add(other)
+    assert back == BACK
