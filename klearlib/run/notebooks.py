@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import fcntl
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
@@ -27,7 +26,6 @@ from klearlib.params import (
 from klearlib.params.checking import did_you_mean
 from klearlib.run.devices import gpus
 from klearlib.run.files import one_line_failures
-from klearlib.run.job import stop_grace_s
 from klearlib.run.notebook_cache import (
     LOG,
     digests,
@@ -38,11 +36,10 @@ from klearlib.run.notebook_cache import (
     why_not_cached,
 )
 from klearlib.run.planned import CACHED, WILL_RUN, PlannedNotebook, counted, describe, resuming
-from klearlib.run.preloaded import worker_environment
+from klearlib.run.pool import stop_grace_s
 from klearlib.run.progress import rough
 from klearlib.run.provenance import num_cores
 from klearlib.run.reporting import rebuild, report_follows
-from klearlib.run.shared_server import shared_server
 from klearlib.run.side_by_side import Stops, Task, run_side_by_side
 from klearlib.run.weighing import weighed
 from klearlib.scale.address import ray_for
@@ -114,15 +111,14 @@ def run(
     workers_of = [each.values.get("workers", 0) for each in todo]
     with _locked(profile), ray_for(workers_of) as cluster, Stops() as stops:
         rebuild(results)
-        shared = shared_server(worker_environment()) if len(tasks) > 1 else nullcontext({})
-        with report_follows(results), shared as variables:
+        with report_follows(results):
             code = run_side_by_side(
                 tasks,
                 jobs=jobs or num_jobs(todo),
                 keep_going=keep_going,
                 stops=stops,
                 num_cached=len(planned) - len(todo),
-                variables={**variables, **cluster},
+                variables=cluster,
             )
         if stops.count:
             code = stops.exit_code
