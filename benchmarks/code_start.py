@@ -26,7 +26,7 @@ from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
 from klearlib.policy.sampling import sample_groups
 from klearlib.report.tables import write_table
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.verify.groups import judge_responses
 
 _SETTINGS = {"1": (1.0, 1.0), "0.6, top_p 0.95": (0.6, 0.95)}

@@ -22,7 +22,7 @@ from klearlib.experiments import clipping
 from klearlib.experiments.publish import runs_dir
 from klearlib.params import check, load_profile
 from klearlib.run.entry import DONE
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 
 # The seconds of a run differ between any two runs; everything else must not.
 _NOT_COMPARED = {"timings.jsonl"}

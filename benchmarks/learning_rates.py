@@ -22,7 +22,7 @@ from klearlib.params import check, load_profile
 from klearlib.report.style import series_style
 from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import CORNERS
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 
 
 def main() -> None:

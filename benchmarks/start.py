@@ -27,7 +27,7 @@ from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
 from klearlib.report.tables import write_table
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 
 _SETTINGS = {"temperature 1": (1.0, 1.0), "temperature 0.6, top_p 0.95": (0.6, 0.95)}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.publish import runs_dir, split_done
-from klearlib.run.fanout import run_stages
-from klearlib.run.preloaded import preload_ahead
+from klearlib.run.pool import run_stages
+from klearlib.run.preload import preload
 from klearlib.run.progress import in_notebook
 from klearlib.run.stage import Stage, state
 
@@ -28,8 +28,9 @@ def plan_table(stages: Iterable[Stage]) -> pd.DataFrame:
     import pandas as pd
 
     found = [(stage, state(stage, runs_dir())) for stage in _with_inputs(stages)]
-    if in_notebook():  # whose next cells take about as long as the imports that `train` needs
-        preload_ahead([stage for stage, now in found if now in ("absent", "partial")])
+    # A notebook's next cells take about as long as the imports that `train` needs.
+    if in_notebook() and any(now in ("absent", "partial") for _, now in found):
+        preload()
     rows = [
         {
             "stage": stage.title,

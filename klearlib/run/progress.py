@@ -15,12 +15,12 @@ LINE_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
-class StageRow:
-    """One stage at one moment.
+class Row:
+    """One stage or task at one moment.
 
-    state: "done", "running" or "waiting". elapsed_s: in this process (running) or in all (done, 0
-    where it was cached). remaining_s: of a running stage whose speed is known, else None.
-    needs: positions of its upstream stages among the rows, all before its own.
+    state: "done", "running", "waiting", "failed" or "skipped". elapsed_s: in this process (running)
+    or in all (done, 0 where it was cached). remaining_s: of a running stage whose speed is known,
+    else None. needs: positions among the rows of what comes before it, all before its own.
     """
 
     name: str
@@ -33,16 +33,21 @@ class StageRow:
     total: int = 0
     note: str = ""
     needs: tuple[int, ...] = ()
+    is_task: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("running", "waiting")
 
 
-def eta_s(rows: Sequence[StageRow], num_workers: int) -> float | None:
-    """Seconds until the last stage ends; None where a stage gives nothing to tell it from.
+def eta_s(rows: Sequence[Row], num_workers: int) -> float | None:
+    """Seconds until the last one ends; None where a stage gives nothing to tell it from.
 
     The larger of the work left divided by the workers and of the longest chain of stages. A
     waiting stage takes the mean time of the stages of its name that ran or whose speed is known,
-    or else its own estimate.
+    or else its own estimate. A task takes its estimate, and without one no time.
 
-    >>> eta_s([StageRow("rl", "a", "done", elapsed_s=4.0), StageRow("rl", "b", "waiting")], 2)
+    >>> eta_s([Row("rl", "a", "done", elapsed_s=4.0), Row("rl", "b", "waiting")], 2)
     4.0
     """
     lengths: dict[str, list[float]] = {}
@@ -61,13 +66,15 @@ def eta_s(rows: Sequence[StageRow], num_workers: int) -> float | None:
     return max([work / num_workers, *ends])
 
 
-def _remaining_s(row: StageRow, lengths: list[float] | None) -> float | None:
-    if row.state == "done":
+def _remaining_s(row: Row, lengths: list[float] | None) -> float | None:
+    if row.is_over:
         return 0.0
     if row.remaining_s is not None:
         return row.remaining_s
     expected = sum(lengths) / len(lengths) if lengths else row.estimate_s
-    return max(expected - row.elapsed_s, 0.0) if expected > 0 else None
+    if expected <= 0 and not row.is_task:
+        return None
+    return max(expected - row.elapsed_s, 0.0)
 
 
 class Progress:
@@ -84,16 +91,16 @@ class Progress:
         self._handle = None
         self._began = time.monotonic()
         self._shown = self._lined = float("-inf")
-        self._num_done: int | None = None
+        self._num_over: int | None = None
         self._text = ""
 
-    def show(self, rows: Sequence[StageRow], num_workers: int, *, last: bool = False) -> None:
+    def show(self, rows: Sequence[Row], num_workers: int, *, last: bool = False) -> None:
         """Show `rows` if it is time to; `last` shows them in any case."""
         now = time.monotonic()
-        num_done = sum(row.state == "done" for row in rows)
-        ended = num_done != self._num_done
-        self._num_done = num_done
-        head = self._head(rows, num_workers, now - self._began)
+        num_over = sum(row.is_over for row in rows)
+        ended = num_over != self._num_over
+        self._num_over = num_over
+        head = _head(rows, num_workers, now - self._began)
         running = [_describe(row) for row in rows if row.state == "running"]
         if self._in_notebook and (ended or last or now - self._shown >= SHOW_EVERY_S):
             self._shown = now
@@ -101,18 +108,6 @@ class Progress:
         if ended or now - self._lined >= LINE_EVERY_S:
             self._lined = now
             self._line("; ".join([head, *running]))
-
-    def _head(self, rows: Sequence[StageRow], num_workers: int, elapsed_s: float) -> str:
-        head = f"{self._num_done} of {len(rows)} stages done"
-        if all(row.state == "done" and not row.elapsed_s for row in rows):
-            return f"{head} (kept from before)"  # without times: the same text in each re-run
-        head = f"{head}, {_clock(elapsed_s)} elapsed"
-        left = eta_s(rows, num_workers)
-        if self._num_done == len(rows):
-            return head
-        return (
-            f"{head}, time left unknown" if left is None else f"{head}, about {_clock(left)} left"
-        )
 
     def _display(self, text: str) -> None:
         if text == self._text:
@@ -134,7 +129,29 @@ class Progress:
                 file.write(line + "\n")
 
 
-def _describe(row: StageRow) -> str:
+def _head(rows: Sequence[Row], num_workers: int, elapsed_s: float) -> str:
+    stages = [row for row in rows if not row.is_task]
+    tasks = [row for row in rows if row.is_task]
+    counted = [(stages, "stages")] if stages or not tasks else []
+    counted += [(tasks, "tasks")] if tasks else []
+    head = " and ".join(f"{_num(each, 'done')} of {len(each)} {word}" for each, word in counted)
+    head += " done"
+    if failed := _num(rows, "failed"):
+        head += f", {failed} failed"
+    if all(row.state == "done" and not row.elapsed_s for row in rows):
+        return f"{head} (kept from before)"  # without times: the same text in each re-run
+    head += f", {_clock(elapsed_s)} elapsed"
+    if all(row.is_over for row in rows):
+        return head
+    left = eta_s(rows, num_workers)
+    return f"{head}, time left unknown" if left is None else f"{head}, about {_clock(left)} left"
+
+
+def _num(rows: Sequence[Row], state: str) -> int:
+    return sum(row.state == state for row in rows)
+
+
+def _describe(row: Row) -> str:
     parts = [row.title]
     if row.total:
         parts.append(f"{row.done}/{row.total}")

@@ -12,8 +12,8 @@ from klearlib.run.assets import missing_of
 from klearlib.run.cost import Cost
 from klearlib.run.costs import cost_of
 from klearlib.run.machine import a_node, this_machine
-from klearlib.run.places import num_at_once
 from klearlib.run.planned import WILL_RUN, PlannedNotebook
+from klearlib.run.pool import num_at_once
 from klearlib.run.refusals import refusals
 from klearlib.run.shapes import positions_of_stage
 from klearlib.run.stage import Stage, is_done
@@ -63,7 +63,6 @@ def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNot
         on_ray |= bool(mine) and isinstance(params.workers, str)
         if mine and runs_here(params.workers):
             asked = params.workers if isinstance(params.workers, int) else 0
-            # who counts less shares the first places
             workers = max(workers, num_at_once(asked, len(here.gpus)))
         found.append(replace(each, cost=sum(mine, Cost())))
     lines = _assets(profile, todo)

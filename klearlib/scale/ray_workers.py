@@ -27,7 +27,7 @@ _SHORT = 200
 
 
 class RayWorker:
-    """The worker of one stage, as `klearlib.run.preloaded.PlainWorker`, on a node that Ray chooses.
+    """The worker of one stage, as `klearlib.run.preload.Worker` says, on a node that Ray chooses.
 
     Where Ray loses its node or its actor, it is started again and goes on from its last checkpoint,
     `MAX_LOST` times at most; the stage's log says so. pid: on its node; None while it waits for a

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from klearlib.run.devices import gpus
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 

@@ -17,7 +17,7 @@ from killing import alive, wait_until
 from ray.cluster_utils import Cluster
 
 from klearlib.errors import KlearError, StageFailed
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.run.folder import read_metrics
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
@@ -108,7 +108,7 @@ def _same_files(stages, one, other):
 SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.run.stage import Stage
 run_stages([Stage(*{stage!r})], runs_dir={runs!r}, workers="ray", poll_s=0.05)
 """

@@ -19,7 +19,7 @@ from klearlib.run.entry import DONE, LOG, SPEC
 from klearlib.run.files import write_json
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
-from klearlib.run.preloaded import worker_environment
+from klearlib.run.preload import worker_environment
 from klearlib.scale.cluster import parted, small_cluster
 
 TARGET = "klearlib.scale.stage:train_rl"

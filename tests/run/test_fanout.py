@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from killing import alive, wait_until
+from klearlib.run.fanout import run_stages
+from klearlib.run.preloaded import Preloaded
 
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
 from klearlib.run import devices, fanout, job, places
-from klearlib.run.fanout import run_stages
 from klearlib.run.folder import RunFolder, read_metrics
-from klearlib.run.preloaded import Preloaded
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from killing import alive, wait_until
+from klearlib.run.fanout import run_stages
+from klearlib.run.preloaded import ForkedWorker, Preloaded, preload, preload_ahead, take_preloaded
 from tiny_world import TINY_MODEL, TINY_WORLD
 
 import klearlib
@@ -22,9 +24,7 @@ from klearlib.errors import StageFailed
 from klearlib.experiments import running
 from klearlib.policy.compute import local_compute
 from klearlib.run import fork_server, places, preloaded, shared_server
-from klearlib.run.fanout import run_stages
 from klearlib.run.folder import RunFolder, read_metrics
-from klearlib.run.preloaded import ForkedWorker, Preloaded, preload, preload_ahead, take_preloaded
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 

@@ -4,10 +4,10 @@ import io
 from types import SimpleNamespace
 
 import pytest
+from klearlib.run.job import Job
 
 from klearlib.run import progress
 from klearlib.run.folder import RunFolder
-from klearlib.run.job import Job
 from klearlib.run.progress import Progress, StageRow, eta_s
 from klearlib.run.stage import Stage
 

@@ -61,7 +61,7 @@ def test_gpus_are_named_by_nvidia_smi(tmp_path, monkeypatch):
 
 def test_run_imports_no_torch():
     code = (
-        "import sys, klearlib.run.fanout, klearlib.run.worker, klearlib.run.provenance as p\n"
+        "import sys, klearlib.run.pool, klearlib.run.worker, klearlib.run.provenance as p\n"
         "p.provenance()\n"
         "print({'torch', 'numpy', 'transformers', 'IPython'} & {*sys.modules})"
     )

@@ -19,7 +19,7 @@ from tiny_project import environment, files, make, ran
 
 from klearlib.errors import KlearError
 from klearlib.run import executor, side_by_side
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.side_by_side import Stops, Task, run_side_by_side
 from klearlib.run.stage import Stage
@@ -41,7 +41,7 @@ def meet(me, other, timeout_s=30):
 SHARES = (
     NOTE
     + f"""sys.path.insert(0, {HERE!r})
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.run.stage import Stage
 params = {{"file": str(Path("stage.txt").absolute()), "sleep_s": 1.0}}
 meet(ME, OTHER)
@@ -60,7 +60,7 @@ except KeyboardInterrupt:
 WALKS = (
     NOTE
     + f"""sys.path.insert(0, {HERE!r})
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.run.stage import Stage
 params = {{"seed": SEED, "num_steps": 60, "step_s": 0.05}}
 run_stages([Stage("walk", "toy_stages:walk", params)], runs_dir="results/runs", poll_s=0.05)"""

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from killing import wait_until
+from klearlib.run.fanout import run_stages
+from klearlib.run.slots import SLOTS, Slots
 
 from klearlib.errors import KlearError, StageFailed
 from klearlib.run import slots
-from klearlib.run.fanout import run_stages
 from klearlib.run.progress import Progress
-from klearlib.run.slots import SLOTS, Slots
 from klearlib.run.stage import Stage, is_done, state
 
 HERE = str(Path(__file__).parent)

@@ -22,4 +22,4 @@ def test_all_that_verl_finds_by_name_belongs_to_a_run_and_no_fan_out_does(monkey
     scale = ROOT / "scale"
     assert {file.name for file in scale.glob("*.py") if file not in read} == FAN_OUT
     names = {file.name for file in read if file.parent == ROOT / "run"}
-    assert not names & {"fanout.py", "places.py", "job.py", "preloaded.py", "machine.py"}
+    assert not names & {"pool.py", "preload.py", "task.py", "progress.py", "machine.py"}

@@ -14,7 +14,7 @@ from klearlib import cli
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.params import check
 from klearlib.run import weighing
-from klearlib.run.fanout import run_stages
+from klearlib.run.pool import run_stages
 from klearlib.run.machine import Machine
 from klearlib.run.planned import describe, resuming
 from klearlib.run.progress import Progress

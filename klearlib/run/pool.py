@@ -1,0 +1,566 @@
+"""Runs stages with all that they need, and tasks beside them: one graph, several at a time, each in
+a process of its own.
+
+None of these outlives the call, however it ends: they are asked to stop (and save their state) when
+it is interrupted or something fails, and die with this process when it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import BinaryIO
+
+from klearlib.errors import KlearError, ParameterError, StageFailed
+from klearlib.run import task, worker
+from klearlib.run.devices import gpus
+from klearlib.run.entry import (
+    CHECKPOINT,
+    DONE,
+    LOCK,
+    LOG,
+    SPEC,
+    read_own_json,
+    read_progress,
+    verify_entry,
+)
+from klearlib.run.files import one_line_failures, write_json
+from klearlib.run.preload import (
+    CUDA,
+    ForkedWorker,
+    NewProcess,
+    Worker,
+    preload,
+    start_worker,
+    was_preloaded,
+    worker_environment,
+)
+from klearlib.run.progress import Progress, Row
+from klearlib.run.provenance import num_cores
+from klearlib.run.stage import Stage, is_locked
+from klearlib.run.task import Task
+from klearlib.scale.address import check_workers
+
+STOP_GRACE, STOP_GRACE_S = "KLEAR_STOP_GRACE_S", 60.0
+"""Environment variable, and its default: seconds that a stage has to save its state."""
+TASKS_BESIDE = 2
+"""Tasks at a time where the places are GPUs, or those of a cluster."""
+KILLED = 138
+"""Exit code of a task whose process was killed."""
+NUM_LAST_LINES = 15
+MAX_LOG_BYTES = 100_000
+
+
+class TaskFailed(KlearError):
+    """A task ended with an error: `exit_code`, and `lines` that say why."""
+
+    def __init__(self, failed: Task, exit_code: int, lines: Sequence[str]):
+        super().__init__(f"{failed.name} failed: {lines[0]} (log: {failed.log})")
+        self.task, self.exit_code, self.lines = failed, exit_code, list(lines)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What failed and why. skipped: what will not run, as it needs that."""
+
+    item: Stage | Task
+    error: KlearError
+    skipped: list[Stage | Task]
+
+    @property
+    def exit_code(self) -> int:
+        return self.error.exit_code
+
+    @property
+    def lines(self) -> list[str]:
+        return getattr(self.error, "lines", [str(self.error)])
+
+
+OnDone = Callable[[Stage | Task], Iterable[Task] | None]
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    *,
+    runs_dir: Path | str,
+    workers: int | str = 0,
+    tasks: Sequence[Task] = (),
+    on_done: OnDone | None = None,
+    on_failed: Callable[[Failure], object] | None = None,
+    progress: Progress | None = None,
+    keep_going: bool = False,
+    poll_s: float = 0.2,
+) -> list[Failure]:
+    """Run `tasks` and those of `stages` that are not done, and before them the stages they need.
+
+    stages: in the order in which they should start; equal ones run once. runs_dir: where the
+    results are kept. workers: stages at a time, 0 for one per GPU, or per core without GPUs. With
+    GPUs each worker sees one of them, in turn. "ray" or "ray://host:port": on the Ray cluster there
+    (`scale.address`), one stage per GPU, or per core without; all its nodes have to see `runs_dir`,
+    and the stage of a node that is lost goes on elsewhere. tasks: where the places are cores, each
+    takes one like a stage; elsewhere `TASKS_BESIDE` run beside the stages. One that needs nothing
+    more goes before stages that wait. on_done: called with each stage that was not done before, and
+    each task, when it is; may give further tasks, which need nothing but what this call knows.
+    on_failed: called with each failure, at once. progress: where to show progress (default:
+    notebook or standard error). poll_s: seconds between two looks at the workers.
+
+    A stage that another process runs at this moment is waited for, not run again, and takes no
+    place of a worker meanwhile. Calling again after a failure, an interrupt or a kill goes on from
+    the last checkpoints.
+
+    Returns the failures, which are none unless `keep_going`: then all goes on that does not need
+    what failed. Else the first one stops all and is raised.
+
+    Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry for a damaged
+    result, StageFailed with the stage, its log and its last lines, TaskFailed; MissingAsset without
+    Ray, and KlearError for a cluster that does not answer or does not fit. KeyboardInterrupt: the
+    workers save their state (a second one kills them), then it goes on.
+    """
+    check_workers(workers)
+    stop_grace_s()  # a wrong one is said now, not when something stops
+    run = _Run(Path(runs_dir).absolute(), on_done, on_failed, keep_going)
+    run.plan(stages, tasks)
+    progress = progress or Progress()
+    places = _places(workers, run)
+    try:
+        while run.waiting or run.running:
+            run.start_what_can(places)
+            progress.show(run.rows(), places.count)
+            places.listen([job.process for job in run.running], poll_s)
+            run.end_what_has()
+    finally:
+        try:
+            _stop(run.running)
+        finally:
+            places.close()
+        progress.show(run.rows(), places.count, last=True)
+    return run.failures
+
+
+def num_at_once(workers: int, num_gpus: int) -> int:
+    """Stages at a time where `workers` were asked for, 0 for one per GPU, or per core without."""
+    return workers or num_gpus or num_cores()
+
+
+def stop_grace_s() -> float:
+    """Seconds between asking a stage to stop and killing it.
+
+    Raises ParameterError for a value of `STOP_GRACE` that is no number of seconds.
+    """
+    given = os.environ.get(STOP_GRACE, "")
+    try:
+        seconds = float(given or STOP_GRACE_S)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ParameterError(f"{STOP_GRACE} is {given!r}: give seconds above 0, such as 840")
+    return seconds
+
+
+class LocalPlaces:
+    """Where stages run on this machine: on a GPU each in turn where it has some, else on a core.
+
+    `klearlib.scale.ray_places.RayPlaces` says the same of a Ray cluster. count: how many there are.
+    shares_cores: whether a task takes one as well. stages: those that are to run.
+    """
+
+    def __init__(self, workers: int, stages: Sequence[Stage]):
+        self._gpus = gpus() if stages else []
+        self.count = num_at_once(workers, len(self._gpus))
+        self.shares_cores = not self._gpus
+        was_there = was_preloaded()
+        self._forks = bool(stages) and (was_there or len(stages) > 1) and preload()
+        # nobody would gain if the first stage waited for imports beside it
+        self._first_forks = was_there or self.count == 1
+
+    def start(
+        self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
+    ) -> Worker:
+        """A worker for `spec_file` that writes to `log`, an open file, and sees `environment`, with
+        the GPU of the place `slot`; spans: the stage asks for its GPUs by itself."""
+        if self._gpus and not spans:
+            environment = environment | {CUDA: self._gpus[slot % len(self._gpus)]}
+        fork, self._first_forks = self._forks and self._first_forks, True
+        return start_worker(spec_file, log, environment, fork=fork)
+
+    def listen(self, workers: Sequence[Worker], timeout_s: float) -> None:
+        """Wait until one of `workers` has news, or `timeout_s` where nothing tells."""
+        forked = [w for w in workers if isinstance(w, ForkedWorker) and w.returncode is None]
+        if forked:
+            connection.wait([each.sentinel for each in forked], timeout_s)
+        else:
+            time.sleep(timeout_s)
+
+    def close(self) -> None:
+        """Nothing: the fork server serves the next call too."""
+
+
+def _places(workers: int | str, run: _Run):
+    """Where the stages that are not done yet are to run."""
+    stages = [job.item for job in run.waiting if isinstance(job.item, Stage)]
+    if isinstance(workers, int) or not stages:
+        return LocalPlaces(workers if isinstance(workers, int) else 0, stages)
+    from klearlib.scale.ray_places import RayPlaces
+
+    modules = sorted({stage.target.partition(":")[0] for stage in stages})
+    spans = any(map(_spans_gpus, stages))
+    return RayPlaces(workers, run.runs_dir, modules, worker_environment(), spans=spans)
+
+
+def _spans_gpus(stage: Stage) -> bool:
+    """Whether the stage asks for its GPUs by itself, as one of `klearlib.scale.stage` does: it is
+    given none, and no other runs beside it."""
+    return "cluster" in stage.params
+
+
+@dataclass(eq=False)
+class _Job:
+    """A stage or task with its place in one call.
+
+    key, code: the stage's, as they were when the run was planned. needs: keys of what comes before.
+    state: "waiting", "running", "done", "failed" or "skipped"; elsewhere: another process runs it.
+    slot: its place, -1 where it takes none. log_start: where this process's lines begin in the log.
+    began: seconds since the epoch, when it started or was first seen to run elsewhere; seconds:
+    that it took, 0 where it was done before.
+    """
+
+    item: Stage | Task
+    key: str
+    folder: Path
+    log: Path
+    code: str = ""
+    needs: tuple[str, ...] = ()
+    state: str = "waiting"
+    elsewhere: bool = False
+    process: Worker | None = None
+    slot: int = -1
+    log_start: int = 0
+    began: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def is_task(self) -> bool:
+        return isinstance(self.item, Task)
+
+
+@dataclass
+class _Run:
+    """The graph of one call and what has become of it; `jobs` are by key, what is needed first."""
+
+    runs_dir: Path
+    on_done: OnDone | None = None
+    on_failed: Callable[[Failure], object] | None = None
+    keep_going: bool = False
+    jobs: dict[str, _Job] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> list[_Job]:
+        return [job for job in self.jobs.values() if job.state == "waiting"]
+
+    @property
+    def running(self) -> list[_Job]:
+        return [job for job in self.jobs.values() if job.state == "running"]
+
+    def plan(self, stages: Iterable[Stage], tasks: Iterable[Task]) -> None:
+        """Make the jobs; what only done stages would need is left out."""
+        for stage in stages:
+            self._add_stage(stage)
+        for each in tasks:
+            self._add_task(each)
+        needed = {need for job in self.jobs.values() for need in job.needs}
+        self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[0] not in needed))
+
+    def _add_stage(self, stage: Stage) -> str:
+        key = stage.key
+        if key in self.jobs:
+            return key
+        folder = stage.folder(self.runs_dir)
+        job = _Job(stage, key, folder, folder / LOG, stage.code)
+        if (folder / DONE).exists():
+            verify_entry(folder)
+            job.state = "done"
+        else:
+            job.needs = tuple(self._add_stage(upstream) for upstream in stage.inputs.values())
+        self.jobs[key] = job
+        return key
+
+    def _add_task(self, added: Task) -> str:
+        key = f"task {id(added)}"
+        if key not in self.jobs:
+            needs = tuple(
+                self._add_task(need) if isinstance(need, Task) else self._add_stage(need)
+                for need in added.needs
+            )
+            self.jobs[key] = _Job(added, key, added.log.parent, added.log, needs=needs)
+            for failure in self.failures:  # of which it may need one, as a later task
+                self._skip(failure)
+        return key
+
+    def start_what_can(self, places) -> None:
+        """Start what has all that it needs, tasks first, as far as there are places."""
+        ready = [job for job in self.waiting if all(map(self._is_done, job.needs))]
+        for job in sorted(ready, key=lambda job: not job.is_task):
+            try:
+                if not job.is_task:
+                    self._look_elsewhere(job)
+                idle = job.state == "waiting" and not job.elsewhere
+                if idle and (slot := self._slot(job, places)) is not None:
+                    with _stops_later():
+                        _start(job, slot, places, [self.jobs[need] for need in job.needs])
+            except KlearError as error:
+                self._fail(job, error)
+            else:
+                self._tell_if_done(job)
+
+    def end_what_has(self) -> None:
+        """Account for the processes that have ended."""
+        for job in self.running:
+            if job.process.is_queued:
+                job.began = time.time()
+            if job.process.poll() is None:
+                continue
+            try:
+                _end(job)
+            except KlearError as error:
+                self._fail(job, error)
+            else:
+                self._tell_if_done(job)
+
+    def rows(self) -> list[Row]:
+        """What to show of it."""
+        position = {key: index for index, key in enumerate(self.jobs)}
+        return [
+            _row(job, tuple(position[need] for need in job.needs)) for job in self.jobs.values()
+        ]
+
+    def _is_done(self, key: str) -> bool:
+        return self.jobs[key].state == "done"
+
+    def _look_elsewhere(self, job: _Job) -> None:
+        """Find out whether another process runs the job's stage, or has finished it meanwhile.
+
+        Raises DamagedEntry where what it has finished is not what it wrote.
+        """
+        if (job.folder / DONE).exists():
+            verify_entry(job.folder)
+            job.seconds = read_own_json(job.folder / DONE, "seconds")["seconds"]
+            job.state, job.elsewhere = "done", False
+            return
+        known, job.elsewhere = job.elsewhere, is_locked(job.folder / LOCK)
+        if job.elsewhere and not known:
+            job.began = time.time()
+
+    def _slot(self, job: _Job, places) -> int | None:
+        """The place where `job` may start now; None where there is none."""
+        running = self.running
+        if job.is_task and not places.shares_cores:
+            return -1 if sum(each.is_task for each in running) < TASKS_BESIDE else None
+        if not job.is_task:
+            beside = [each.item for each in running if not each.is_task]
+            if beside and any(map(_spans_gpus, [job.item, *beside])):
+                return None
+        taken = {each.slot for each in running}
+        return next((slot for slot in range(places.count) if slot not in taken), None)
+
+    def _tell_if_done(self, job: _Job) -> None:
+        if job.state == "done" and self.on_done is not None:
+            for added in self.on_done(job.item) or ():
+                self._add_task(added)
+
+    def _fail(self, job: _Job, error: KlearError) -> None:
+        job.state, job.elsewhere = "failed", False
+        failure = Failure(job.item, error, [])
+        self.failures.append(failure)
+        self._skip(failure)
+        if self.on_failed is not None:
+            self.on_failed(failure)
+        if not self.keep_going:
+            raise error
+
+    def _skip(self, failure: Failure) -> None:
+        """Leave out what needs the failure, or something that does."""
+        gone = {id(failure.item), *map(id, failure.skipped)}
+        for job in self.jobs.values():  # what is needed comes first
+            if job.state == "waiting" and any(id(self.jobs[n].item) in gone for n in job.needs):
+                job.state = "skipped"
+                failure.skipped.append(job.item)
+                gone.add(id(job.item))
+
+
+@contextlib.contextmanager
+def _stops_later() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM in the block, where they have handlers in Python: a worker must
+    be known before anything may end the call."""
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    known = {number: handler for number, handler in known.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():
+        known = {}
+    caught: list[int] = []
+    for number in known:
+        signal.signal(number, lambda number, frame: caught.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in known.items():
+            signal.signal(number, handler)
+    for number in caught:
+        known[number](number, None)
+
+
+def _start(job: _Job, slot: int, places, needs: Sequence[_Job]) -> None:
+    """Start the job's process at the place `slot`."""
+    environment = worker_environment()
+    with one_line_failures(job.folder):
+        job.folder.mkdir(parents=True, exist_ok=True)
+        if job.is_task:
+            job.item.failure_file.unlink(missing_ok=True)
+            fixed = (worker.PARENT, "PYTHONPATH")
+            environment = {**os.environ, **{name: environment[name] for name in fixed}}
+        else:
+            write_json(job.folder / SPEC, _spec(job, needs))
+        with open(job.log, "ab") as log:
+            job.log_start = log.tell()
+            job.began = time.time()
+            if job.is_task:
+                process = NewProcess(task.__name__, job.item.command(), log, environment)
+            else:
+                spans = _spans_gpus(job.item)
+                process = places.start(slot, job.folder / SPEC, log, environment, spans=spans)
+    job.process, job.slot, job.state = process, slot, "running"
+
+
+def _spec(job: _Job, needs: Sequence[_Job]) -> dict:
+    """What the worker of a stage reads."""
+    stage = job.item
+    return {
+        "name": stage.name,
+        "key": job.key,
+        "label": stage.label,
+        "target": stage.target,
+        "params": stage.arguments,
+        "inputs": {
+            name: f"{each.item.name}/{each.key}"
+            for name, each in zip(stage.inputs, needs, strict=True)
+        },
+        "code": job.code,
+    }
+
+
+def _end(job: _Job) -> None:
+    """Account for a process that ended: the job is done, or waits where another process was quicker
+    to run its stage.
+
+    Raises StageFailed or TaskFailed unless the process did what it should.
+    """
+    job.process.kill_group()
+    code = job.process.returncode
+    if code == worker.BUSY and not job.is_task:
+        job.state = "waiting"
+        return
+    job.seconds = time.time() - job.began
+    if job.is_task:
+        job.item.seconds = job.seconds
+        if code:
+            raise _task_failed(job, code)
+    elif code or not (job.folder / DONE).exists():
+        raise _stage_failed(job, code)
+    job.state = "done"
+
+
+def _stage_failed(job: _Job, code: int) -> StageFailed:
+    who = f"{job.item.title} ({job.item.name}/{job.key})"
+    has_state = (job.folder / CHECKPOINT).exists()
+    again = "resumes from its checkpoint" if has_state else "starts it anew"
+    if code < 0:
+        return StageFailed(f"{who} {_killed_by(code)}: running again {again}; log: {job.log}")
+    if code == worker.STOPPED:
+        return StageFailed(f"{who} was stopped from outside: running again {again}; log: {job.log}")
+    lines = _last_lines(job)
+    if told := [line for line in lines if line.startswith(worker.ERROR_PREFIX)]:
+        line = told[-1].removeprefix(worker.ERROR_PREFIX)
+        return StageFailed(f"{who} failed: {line} (log: {job.log})")
+    tail = "".join(f"\n  {line}" for line in lines[-NUM_LAST_LINES:])
+    return StageFailed(f"{who} failed with exit code {code}; log: {job.log}; its last lines:{tail}")
+
+
+def _task_failed(job: _Job, code: int) -> TaskFailed:
+    if job.item.failure_file.exists():
+        told = read_own_json(job.item.failure_file)
+        job.item.failure_file.unlink()
+        return TaskFailed(job.item, told["exit_code"], told["lines"])
+    if code < 0:
+        line = f"its process {_killed_by(code)}; finished stages are kept"
+        return TaskFailed(job.item, KILLED, [line])
+    lines = [f"exit code {code}; its last lines:", *_last_lines(job)[-NUM_LAST_LINES:]]
+    return TaskFailed(job.item, code, lines)
+
+
+def _killed_by(code: int) -> str:
+    reason = " (often: out of memory)" if -code == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{reason}"
+
+
+def _last_lines(job: _Job) -> list[str]:
+    try:
+        with open(job.log, "rb") as file:
+            file.seek(max(job.log_start, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return [f"(no log: {error})"]
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _stop(running: Sequence[_Job]) -> None:
+    """Ask the processes to save their state and end; after `stop_grace_s` kill those that have not,
+    and all they started."""
+    for job in running:
+        job.process.terminate()
+    deadline = time.monotonic() + stop_grace_s()
+    try:
+        for job in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.process.wait(max(deadline - time.monotonic(), 0.0))
+    finally:  # also on a second Ctrl-C
+        for job in running:
+            job.process.kill_group()
+            job.process.wait()
+            job.state = "waiting"
+
+
+def _row(job: _Job, needs: tuple[int, ...]) -> Row:
+    queued = job.state == "running" and job.process.is_queued
+    state = "running" if job.elsewhere else "waiting" if queued else job.state
+    title = job.item.name if job.is_task else job.item.title
+    row = Row(
+        job.item.name,
+        title,
+        state,
+        job.item.estimate_s,
+        job.seconds,
+        needs=needs,
+        is_task=job.is_task,
+    )
+    if state != "running":
+        return row
+    now = time.time()
+    row = replace(row, elapsed_s=now - job.began)
+    told = None if job.is_task else read_progress(job.folder)
+    if told is None or told["updated"] < job.began:  # of an earlier process
+        return row
+    row = replace(row, done=told["done"], total=told["total"], note=told["note"])
+    steps = told["done"] - told["began_done"]
+    if steps <= 0:
+        return row
+    step_s = (told["updated"] - told["began"]) / steps
+    left = (told["total"] - told["done"]) * step_s - (now - told["updated"])
+    return replace(row, remaining_s=max(left, 0.0))
