@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from klearlib.experiments.arms import maths_start
 from klearlib.experiments.maths_rl import maths_arm
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import AlphaSweepParams
+from klearlib.params.notebooks import AlphaSweepParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from klearlib.experiments.alpha_sweep import finished_runs, series_of
 from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.score_tables import difference, seed_interval
 from klearlib.paper import table
-from klearlib.params import AlphaSweepParams
+from klearlib.params.notebooks import AlphaSweepParams
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from klearlib.params.compute import ClusterParams, ComputeParams
 from klearlib.params.data import SFTPhase
 from klearlib.params.fields import check_values, did_you_mean, missing_assets, parameters_cell
 from klearlib.params.files import (
@@ -37,10 +36,8 @@ __all__ = [
     "LOCAL",
     "NOTEBOOKS",
     "VERL",
-    "ClusterParams",
     "CodeMiniatureParams",
     "CodeRLParams",
-    "ComputeParams",
     "DataMiniatureParams",
     "DataOptions",
     "FilterOptions",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import inspect
 import math
 import types
 import typing
@@ -26,13 +27,13 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     """A field with its meaning and limits; without `default` a value must be given.
 
     Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
-    list too), `unique` (a list's elements differ, numbers in six digits, by which arms are named),
-    `may_be_empty` (of a list or `entries`, which otherwise hold one), `record` (a dict is checked against
-    this record), `entries` (a dict maps names to dicts that are checked and completed by this
-    record), `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value
-    cannot change a result, so it is no part of a cache key), `asset` ("model" or "dataset": the
-    value names one, "" names none), `check` (of an object, for which no other limit holds: a
-    function that gives it or raises ParameterError).
+    list too, which has an element), `unique` (a list's elements differ, numbers in six digits, by
+    which arms are named), `record` (a dict is checked against this record), `entries` (a dict maps
+    names to dicts that are checked and completed by this record), `may_be_empty` (of `entries`),
+    `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value cannot
+    change a result, so it is no part of a cache key), `asset` ("model" or "dataset": the value
+    names one, "" names none), `check` (of an object, for which no other limit holds: a function
+    that gives it or raises ParameterError).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
@@ -66,7 +67,7 @@ def check_values(record: type, values: dict, where: str):
     """`record` built from `values` after every name, type and range is checked.
 
     `where` opens each message. An integer is accepted for a number and becomes a float; a bool is
-    no integer.
+    no integer. A record of plain fields checks its ranges itself.
 
     Raises:
         ParameterError: one line that names the parameter and the fix; all unknown names, or all
@@ -79,7 +80,7 @@ def check_values(record: type, values: dict, where: str):
     if unknown:
         raise ParameterError(f"{where}: unknown parameter {'; '.join(unknown)}")
     missing = [
-        f"{name} is missing ({field.metadata['help']})"
+        f"{name} is missing" + (f" ({field.metadata['help']})" if field.metadata else "")
         for name, field in fields.items()
         if name not in values and default_of(field) is dataclasses.MISSING
     ]
@@ -111,7 +112,7 @@ def shown_fields(record: type) -> list[dataclasses.Field]:
     """The fields of `record` in the order for people: the first of all, those that the record
     states itself, then those that it inherits."""
     first, *others = dataclasses.fields(record)
-    own = record.__dict__.get("__annotations__", {})
+    own = inspect.get_annotations(record)
     return [first, *sorted(others, key=lambda field: field.name not in own)]
 
 
@@ -157,7 +158,7 @@ def _checked(value, kind, where: str, limits):
         if value is None:
             return None
         (kind,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
-    if kind is dict:
+    if dict in (kind, typing.get_origin(kind)):
         return _checked_dict(value, where, limits)
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
@@ -165,7 +166,7 @@ def _checked(value, kind, where: str, limits):
             raise ParameterError(
                 f"{where} must be a list of {_PLURALS[item]}, got {value!r}: write [{value}]"
             )
-        if not value and not limits.get("may_be_empty"):
+        if not value and limits:
             raise ParameterError(f"{where} is empty: give at least one")
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
         if limits.get("unique"):

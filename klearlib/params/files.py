@@ -11,7 +11,6 @@ import yaml
 
 from klearlib.errors import ParameterError
 from klearlib.params.base import NotebookParams
-from klearlib.params.compute import ClusterParams, ComputeParams
 from klearlib.params.fields import check_values, did_you_mean
 from klearlib.params.notebooks import NOTEBOOKS
 from klearlib.params.options import LOCAL, VERL
@@ -22,6 +21,8 @@ from klearlib.params.worlds import (
     JointMiniatureParams,
     MiniatureParams,
 )
+from klearlib.policy.compute import Compute
+from klearlib.scale.cluster import Cluster
 
 RECORDS: dict[str, tuple[str, type]] = {
     "miniature": ("worlds.yaml", MiniatureParams),
@@ -29,8 +30,8 @@ RECORDS: dict[str, tuple[str, type]] = {
     "data_miniature": ("worlds.yaml", DataMiniatureParams),
     "joint_miniature": ("worlds.yaml", JointMiniatureParams),
     "real": ("real.yaml", RealParams),
-    LOCAL: ("compute.yaml", ComputeParams),
-    VERL: ("compute.yaml", ClusterParams),
+    LOCAL: ("compute.yaml", Compute),
+    VERL: ("compute.yaml", Cluster),
 }
 """What all notebooks of a profile share: the file and the record of each. A file of several has a
 section for each, by these names."""
@@ -138,24 +139,21 @@ def load_profile(profile: str, notebook: str) -> dict:
 
 
 def load(profile: str, name: str):
-    """The record of `RECORDS` that all notebooks of `profile` share under `name`; all its values are
-    required.
+    """What all notebooks of `profile` share under a name of `RECORDS`; all values are required.
 
     Raises:
         ParameterError: no such profile, file or section, no valid YAML, or a wrong value.
     """
     file, record = RECORDS[name]
     path = root() / "params" / require_profile(profile) / file
-    where = f"params/{profile}/{file}"
     values = _read(path) if path.is_file() else {}
-    sections = [each for each, (its_file, _) in RECORDS.items() if its_file == file]
-    if len(sections) > 1:
+    where = f"params/{profile}/{_place(name)}"
+    if sections := _sections(file):
         for each in values:
             if each not in sections:
                 near = did_you_mean(each, sections)
-                raise ParameterError(f"{where}: unknown section {each!r}; {near}")
+                raise ParameterError(f"params/{profile}/{file}: unknown section {each!r}; {near}")
         values = values.get(name)
-        where += f", {name}"
     if not values:
         raise ParameterError(
             f"profile {profile!r} has no {name}: start from that of another profile, as {where}"
@@ -165,10 +163,21 @@ def load(profile: str, name: str):
     return check_values(record, values, where)
 
 
+def _sections(file: str) -> list[str]:
+    """The names of a shared file's sections; none where all of the file is one record."""
+    names = [name for name, (its_file, _) in RECORDS.items() if its_file == file]
+    return names if len(names) > 1 else []
+
+
+def _place(name: str) -> str:
+    file, _ = RECORDS[name]
+    return f"{file}, {name}" if _sections(file) else file
+
+
 def worlds_of(params: NotebookParams) -> dict[str, object]:
-    """What a notebook with these parameters shares with others of its profile, by `RECORDS`: the
-    worlds that it needs, or the real model in their place, and how its stages compute; the cluster
-    is among them where verl trains. Empty for a notebook that needs no world.
+    """What a notebook with these parameters shares with others of its profile, by file and section:
+    the worlds that it needs, or the real model in their place, and how its stages compute; the
+    cluster is among them where verl trains. Empty for a notebook that needs no world.
 
     Raises:
         ParameterError: as `load`.
@@ -177,7 +186,7 @@ def worlds_of(params: NotebookParams) -> dict[str, object]:
         return {}
     names = ["real"] if is_real(params.profile) else [*params.worlds]
     names += [VERL, LOCAL] if getattr(params, "engine", LOCAL) == VERL else [LOCAL]
-    return {name: load(params.profile, name) for name in names}
+    return {_place(name): load(params.profile, name) for name in names}
 
 
 def uses_miniature(params: NotebookParams) -> bool:

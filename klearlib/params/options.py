@@ -1,4 +1,4 @@
-"""Options of RL, of the test filter and of data: where the paper leaves a choice or others differ."""
+"""Options of RL, the test filter and data, where the paper leaves a choice or others differ."""
 
 from __future__ import annotations
 

@@ -25,15 +25,15 @@ def digests(notebook: dict, params) -> dict[str, str]:
     """sha256 of everything that the results of a notebook follow from, by what it is.
 
     notebook: the .ipynb as read from JSON; params: its checked record. Fields that cannot change a
-    result (``keyed=False``) do not count, comments and docstrings of the library neither. Files of
-    other notebooks that the record names in ``reads`` count as its own values do.
+    result (``keyed=False``) do not count, comments and docstrings of the library neither. Values of
+    other notebooks that the record names in ``reads`` count as its own do.
 
     Raises:
-        ParameterError: a cell imports a module of klearlib that there is not, or a file in
-            ``reads`` is absent or wrong.
+        ParameterError: a cell imports a module of klearlib that there is not, or the values
+            of a notebook in ``reads`` are absent or wrong.
     """
     others = {
-        f"{name}.yaml": _digest(_keyed(check(name, load_profile(params.profile, name))))
+        f"parameters of {name}": _digest(_keyed(check(name, load_profile(params.profile, name))))
         for name in getattr(params, "reads", ())
     }
     worlds = {name: _digest(dataclasses.asdict(w)) for name, w in worlds_of(params).items()}

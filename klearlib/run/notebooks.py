@@ -24,7 +24,7 @@ from klearlib.params import (
     require_profile,
     root,
 )
-from klearlib.params.checking import did_you_mean
+from klearlib.params.fields import did_you_mean
 from klearlib.run.devices import gpus
 from klearlib.run.files import one_line_failures
 from klearlib.run.job import stop_grace_s
