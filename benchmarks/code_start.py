@@ -21,7 +21,7 @@ import torch
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.experiments.publish import runs_dir
 from klearlib.miniature.stages import code_start_stages
-from klearlib.params import RLOptions, code_miniature, compute_of
+from klearlib.params import LOCAL, RLOptions, load
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
 from klearlib.policy.sampling import sample_groups
@@ -38,8 +38,8 @@ def main() -> None:
     parser.add_argument("--profile", default="mini")
     parser.add_argument("--responses", type=int, default=4)
     arguments = parser.parse_args()
-    world, limits = code_miniature(arguments.profile), RLOptions()
-    stages = code_start_stages(world, compute=asdict(compute_of(arguments.profile)))
+    world, limits = load(arguments.profile, "code_miniature"), RLOptions()
+    stages = code_start_stages(world, compute=asdict(load(arguments.profile, LOCAL)))
     run_stages([stages["sft"], stages["teacher"]], runs_dir=runs_dir())
     torch.set_num_threads(1)
     table = pd.DataFrame(

@@ -27,7 +27,7 @@ import pandas as pd
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from klearlib.params import miniature
+from klearlib.params import load
 from klearlib.policy.load import default_device
 from klearlib.policy.passes import Passes
 from klearlib.report.tables import write_table
@@ -62,7 +62,7 @@ def main() -> None:
 
 def new_model(attention: str) -> Qwen3ForCausalLM:
     """The model of mini, with random weights and room for long rows."""
-    world = miniature("mini")
+    world = load("mini", "miniature")
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=world.vocab_size,

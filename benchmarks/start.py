@@ -21,7 +21,7 @@ from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.scores import avg_at_n
 from klearlib.experiments.publish import runs_dir
 from klearlib.miniature.stages import start_stages
-from klearlib.params import RLOptions, compute_of, miniature
+from klearlib.params import LOCAL, RLOptions, load
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine
@@ -41,11 +41,11 @@ def main() -> None:
     worlds = []
     for text in arguments.slips:
         share, rate, noise = map(float, text.split(","))
-        world = miniature(arguments.profile)
+        world = load(arguments.profile, "miniature")
         worlds.append(
             dataclasses.replace(world, slip_share=share, slip_rate=rate, step_noise=noise)
         )
-    compute = dataclasses.asdict(compute_of(arguments.profile))
+    compute = dataclasses.asdict(load(arguments.profile, LOCAL))
     stages = [start_stages(world, compute=compute) for world in worlds]
     run_stages([made["sft"] for made in stages], runs_dir=runs_dir())
     torch.set_num_threads(1)

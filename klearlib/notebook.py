@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
 from klearlib.params import check, load_profile, notebooks_of, record_of
-from klearlib.params.checking import did_you_mean
+from klearlib.params.fields import did_you_mean
 
 if TYPE_CHECKING:
     import pandas

@@ -13,7 +13,8 @@ import pytest
 
 from klearlib import notebook
 from klearlib.errors import ParameterError
-from klearlib.params import ClippingParams, parameters_cell
+from klearlib.params import parameters_cell
+from klearlib.params.notebooks import ClippingParams
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SETUP = """from klearlib.notebook import setup, show_resolved

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from klearlib.params import NOTEBOOKS, parameters_cell
-from klearlib.params.checking import default_of
+from klearlib.params.fields import default_of
 
 NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 MAX_CELLS, MAX_LINES = 12, 15

@@ -9,14 +9,9 @@ import pytest
 
 from klearlib import params
 from klearlib.errors import KlearError, ParameterError
-from klearlib.params import (
-    ClippingParams,
-    CodeMiniatureParams,
-    FilterOptions,
-    MiniatureParams,
-    RLOptions,
-)
-from klearlib.params.checking import parameter
+from klearlib.params import CodeMiniatureParams, FilterOptions, MiniatureParams, RLOptions
+from klearlib.params.fields import parameter
+from klearlib.params.notebooks import ClippingParams
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -235,23 +230,23 @@ def test_missing_file_and_profile_name_what_there_is(project):
 
 def test_miniature_needs_every_field(project):
     write(project, "smoke/miniature.yaml", WORLD)
-    assert params.miniature("smoke") == MiniatureParams(
+    assert params.load("smoke", "miniature") == MiniatureParams(
         *(0, 20, 6, 0.2, 0.5, 0.12, 128, 3, 4, 2, 32, 256, 300, 128),
         *(100, 10, 8, 1e-3, 100, 10, 8, 1e-3, 64, 30, 64, 4),
     )
     write(project, "smoke/miniature.yaml", WORLD.replace("modulus: 20\n", ""))
     with pytest.raises(ParameterError, match=r"smoke/miniature.yaml: modulus is missing"):
-        params.miniature("smoke")
+        params.load("smoke", "miniature")
     write(project, "smoke/miniature.yaml", WORLD.replace("num_kv_heads: 2", "num_kv_heads: 3"))
     with pytest.raises(ParameterError, match="num_kv_heads 3 must divide num_heads 4"):
-        params.miniature("smoke")
+        params.load("smoke", "miniature")
     with pytest.raises(ParameterError, match="'mini' has no miniature"):
-        params.miniature("mini")
+        params.load("mini", "miniature")
 
 
 def test_code_miniature_needs_every_field(project):
     write(project, "smoke/code_miniature.yaml", CODE_WORLD)
-    assert params.code_miniature("smoke") == CodeMiniatureParams(
+    assert params.load("smoke", "code_miniature") == CodeMiniatureParams(
         *(0, 6, 16, 0.25, 0.5, 0.01, 0.05, 0.3, 96, 2, 8, 4, 12, 192, 400, 256),
         *(100, 10, 8, 1e-3, 90, 9, 7, 2e-3, 110, 11, 64, 30, 128, 4),
     )
@@ -267,10 +262,10 @@ def test_code_miniature_needs_every_field(project):
     for right, wrong, message in mistakes:
         write(project, "smoke/code_miniature.yaml", CODE_WORLD.replace(right, wrong, 1))
         with pytest.raises(ParameterError, match=message) as caught:
-            params.code_miniature("smoke")
+            params.load("smoke", "code_miniature")
         assert "\n" not in str(caught.value)
     with pytest.raises(ParameterError, match="'mini' has no code_miniature"):
-        params.code_miniature("mini")
+        params.load("mini", "code_miniature")
 
 
 def test_worlds_are_no_notebooks(project):
@@ -299,13 +294,13 @@ def test_files_of_the_project_are_valid(path, monkeypatch):
         assert params.WORLDS[notebook](profile)
         return
     if path.name == params.files.COMPUTE_FILE:
-        assert params.compute_of(profile)
+        assert params.load(profile, params.LOCAL)
         return
     if path.name == params.files.VERL_FILE:
-        assert params.cluster_of(profile)
+        assert params.load(profile, params.VERL)
         return
     if path.name == params.files.REAL_FILE:
-        assert params.real_of(profile)
+        assert params.load(profile, "real")
         return
     values = params.load_profile(profile, notebook)
     checked = params.check(notebook, values)

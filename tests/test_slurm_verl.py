@@ -135,8 +135,8 @@ def test_the_signal_comes_before_the_runs_are_killed():
 
 
 def test_the_job_asks_for_the_nodes_of_the_profile():
-    from klearlib.params import cluster_of
+    from klearlib.params import VERL, load
 
-    text, cluster = SCRIPT.read_text(), cluster_of("paper")
+    text, cluster = SCRIPT.read_text(), load("paper", VERL)
     assert f"#SBATCH --nodes={cluster.nodes}\n" in text
     assert f"#SBATCH --gpus-per-node={cluster.gpus_per_node}\n" in text

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Start, origin
-from klearlib.params import VERL, FilterOptions, RLOptions, cluster_of
+from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import require_counted_parts
 from klearlib.run.cost import CLUSTER_S
 from klearlib.run.stage import Stage
@@ -176,7 +176,7 @@ def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dic
         require_counted_parts(options, start.compute["micro_batch_tokens"])
         return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}
     require_own_parts(options)
-    cluster = Cluster(**asdict(cluster_of(start.profile)))
+    cluster = Cluster(**asdict(load(start.profile, VERL)))
     cluster.require_fits(max_new_tokens=start.max_new_tokens)
     what, resources = parted(cluster)
     return "klearlib.scale.stage:train_rl", {"cluster": what}, {"resources": resources}

@@ -10,7 +10,7 @@ from klearlib.experiments.arms import RULE_NAMES, maths_start
 from klearlib.experiments.curves import evaluations
 from klearlib.experiments.maths_rl import maths_arm
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import ClippingParams
+from klearlib.params.notebooks import ClippingParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

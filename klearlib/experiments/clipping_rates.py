@@ -10,7 +10,7 @@ from klearlib.experiments.benchmarks import curve_titles
 from klearlib.experiments.clipping import chosen_rates, grid
 from klearlib.experiments.running import finished
 from klearlib.experiments.score_tables import seed_interval
-from klearlib.params import ClippingParams
+from klearlib.params.notebooks import ClippingParams
 from klearlib.report.style import series_style
 
 if TYPE_CHECKING:

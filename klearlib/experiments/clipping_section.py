@@ -20,7 +20,8 @@ from klearlib.experiments.clipping_rates import (
 from klearlib.experiments.demos.clipping import corner_table, gradient_check
 from klearlib.experiments.publish import as_table, changed_options, departures, publish_section
 from klearlib.paper import claim, figure
-from klearlib.params import ClippingParams, RLOptions, uses_miniature
+from klearlib.params import RLOptions, uses_miniature
+from klearlib.params.notebooks import ClippingParams
 from klearlib.report.claims import (
     decide_mechanism,
     decide_ordering,

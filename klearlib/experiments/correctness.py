@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments.data_arms import DataArms, Recipe
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import CorrectnessParams
+from klearlib.params.notebooks import CorrectnessParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

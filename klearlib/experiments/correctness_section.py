@@ -23,7 +23,7 @@ from klearlib.experiments.data_scores import Arm, card_of, common_notes, mean_lo
 from klearlib.experiments.demos import data_rules as data_demos
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.paper import claim
-from klearlib.params import CorrectnessParams
+from klearlib.params.notebooks import CorrectnessParams
 from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
 from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
 from klearlib.run.stage import is_done

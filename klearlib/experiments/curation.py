@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments.data_arms import DataArms
 from klearlib.experiments.running import plan_table, train
-from klearlib.params import CurationParams
+from klearlib.params.notebooks import CurationParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

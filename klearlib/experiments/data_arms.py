@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from klearlib.experiments.curation_stages import DOMAIN_WORDS, curate_stage, selection_stage
 from klearlib.experiments.origins import origin
-from klearlib.params import CorrectnessParams, DataOptions, TeacherParams
+from klearlib.params import DataOptions
+from klearlib.params.notebooks import CorrectnessParams, TeacherParams
 from klearlib.run.stage import Stage
 
 

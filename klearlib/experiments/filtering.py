@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from klearlib.experiments.arms import code_start, filtered_code_start, teacher_pass_rates
 from klearlib.experiments.code_rl import code_arm
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import TestFilterParams
+from klearlib.params.notebooks import TestFilterParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from klearlib.experiments.filtering import NOTEBOOK, arms, finished_runs, rates_
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.miniature.code_flaws import FLAWS
 from klearlib.paper import claim
-from klearlib.params import TestFilterParams, uses_miniature
+from klearlib.params import uses_miniature
+from klearlib.params.notebooks import TestFilterParams
 from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
 from klearlib.report.figures import paper_beside_ours
 from klearlib.report.histograms import pass_rate_histogram

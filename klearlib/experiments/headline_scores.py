@@ -13,7 +13,7 @@ from klearlib.experiments import curves
 from klearlib.experiments.benchmarks import Named, named
 from klearlib.experiments.headline import DOMAINS, TRAINED, Pipeline
 from klearlib.experiments.running import finished
-from klearlib.params import HeadlineParams
+from klearlib.params.notebooks import HeadlineParams
 from klearlib.records import EvalRecord
 
 Records = dict[tuple[str, int], dict[str, EvalRecord]]

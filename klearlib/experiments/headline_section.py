@@ -14,13 +14,8 @@ from klearlib.experiments.demos import yarn as headline_yarn
 from klearlib.experiments.headline import NOTEBOOK, finished_training, stages
 from klearlib.experiments.headline_scores import Gathered, gathered
 from klearlib.experiments.publish import as_table, departures, publish_section
-from klearlib.params import (
-    DataOptions,
-    FilterOptions,
-    HeadlineParams,
-    RLOptions,
-    uses_miniature,
-)
+from klearlib.params import DataOptions, FilterOptions, RLOptions, uses_miniature
+from klearlib.params.notebooks import HeadlineParams
 
 if TYPE_CHECKING:
     import pandas as pd

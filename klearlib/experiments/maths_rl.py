@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from klearlib.experiments.arms import Start, rl_stage, rule_spec
-from klearlib.params import AlphaSweepParams, ClippingParams, RLOptions, ZeroAdvantageParams
+from klearlib.params import RLOptions
+from klearlib.params.notebooks import AlphaSweepParams, ClippingParams, ZeroAdvantageParams
 from klearlib.run.stage import Stage
 
 MathsRLParams = ClippingParams | AlphaSweepParams | ZeroAdvantageParams

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments.publish import publish_section, results_dir
 from klearlib.paper import claims, table
-from klearlib.params import OverviewParams
+from klearlib.params.notebooks import OverviewParams
 from klearlib.report.counterparts import COUNTERPARTS, published_names
 from klearlib.report.ledger import ledger
 from klearlib.report.sections import Section, read_sections

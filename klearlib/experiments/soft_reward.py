@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from klearlib.experiments.arms import filtered_code_start
 from klearlib.experiments.code_rl import code_arm
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import SoftRewardParams
+from klearlib.params.notebooks import SoftRewardParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from klearlib.experiments.demos import judging as judging_demo
 from klearlib.experiments.publish import as_table, publish_section
 from klearlib.experiments.soft_reward import NOTEBOOK, REWARDS, arms, finished_runs
 from klearlib.paper import claim, figure
-from klearlib.params import SoftRewardParams
+from klearlib.params.notebooks import SoftRewardParams
 from klearlib.report.claims import (
     decide_ordering,
     holm_in_notebook,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from klearlib.experiments.data_arms import DataArms, Recipe
 from klearlib.experiments.running import finished, plan_table, train
 from klearlib.miniature.teachers import TEACHERS
-from klearlib.params import TeacherParams
+from klearlib.params.notebooks import TeacherParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from klearlib.experiments.teachers import (
     teachers,
 )
 from klearlib.paper import claim
-from klearlib.params import TeacherParams
+from klearlib.params.notebooks import TeacherParams
 from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
 from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
 from klearlib.run.stage import is_done

@@ -22,7 +22,7 @@ from klearlib.experiments.topk import (
 )
 from klearlib.miniature.source_plan import SOURCES
 from klearlib.paper import claim
-from klearlib.params import TopKParams
+from klearlib.params.notebooks import TopKParams
 from klearlib.report.arm_scores import ScorePanel, scores_beside_paper, stacked_bars
 from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
 

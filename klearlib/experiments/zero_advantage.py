@@ -10,12 +10,8 @@ from klearlib.experiments.arms import filtered_code_start, maths_start
 from klearlib.experiments.code_rl import code_arm
 from klearlib.experiments.maths_rl import maths_arm
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import (
-    SoftRewardParams,
-    ZeroAdvantageParams,
-    check,
-    load_profile,
-)
+from klearlib.params import check, load_profile
+from klearlib.params.notebooks import SoftRewardParams, ZeroAdvantageParams
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:

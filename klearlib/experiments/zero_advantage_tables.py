@@ -16,7 +16,7 @@ from klearlib.experiments.benchmarks import (
 )
 from klearlib.experiments.zero_advantage import FILTERS, finished_code, finished_maths
 from klearlib.paper import figure
-from klearlib.params import ZeroAdvantageParams
+from klearlib.params.notebooks import ZeroAdvantageParams
 from klearlib.report.style import series_style
 
 if TYPE_CHECKING:

@@ -1,33 +1,43 @@
-"""Where the project is and what its profiles say: ``params/<profile>/<notebook>.yaml``."""
+"""Where the project is and what its profiles say: ``params/<profile>/*.yaml``."""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
 from klearlib.errors import ParameterError
-from klearlib.params.checking import did_you_mean
-
-WORLD_FILE = "miniature.yaml"
-CODE_WORLD_FILE = "code_miniature.yaml"
-DATA_WORLD_FILE = "data_miniature.yaml"
-JOINT_WORLD_FILE = "joint_miniature.yaml"
-REAL_FILE = "real.yaml"
-COMPUTE_FILE = "compute.yaml"
-VERL_FILE = "verl.yaml"
-WORLD_FILES = (
-    WORLD_FILE,
-    CODE_WORLD_FILE,
-    DATA_WORLD_FILE,
-    JOINT_WORLD_FILE,
-    REAL_FILE,
-    COMPUTE_FILE,
-    VERL_FILE,
+from klearlib.params.base import NotebookParams
+from klearlib.params.fields import check_values, did_you_mean
+from klearlib.params.notebooks import NOTEBOOKS
+from klearlib.params.options import LOCAL, VERL
+from klearlib.params.real import RealParams
+from klearlib.params.worlds import (
+    CodeMiniatureParams,
+    DataMiniatureParams,
+    JointMiniatureParams,
+    MiniatureParams,
 )
-"""The files of a profile that describe a world, or how it computes, and no notebook."""
+from klearlib.policy.compute import Compute
+from klearlib.scale.cluster import Cluster
+
+RECORDS: dict[str, tuple[str, type]] = {
+    "miniature": ("worlds.yaml", MiniatureParams),
+    "code_miniature": ("worlds.yaml", CodeMiniatureParams),
+    "data_miniature": ("worlds.yaml", DataMiniatureParams),
+    "joint_miniature": ("worlds.yaml", JointMiniatureParams),
+    "real": ("real.yaml", RealParams),
+    LOCAL: ("compute.yaml", Compute),
+    VERL: ("compute.yaml", Cluster),
+}
+"""What all notebooks of a profile share: the file and the record of each. A file of several has a
+section for each, by these names."""
+_SHARED = {file for file, _ in RECORDS.values()}
+SMOKE, OVERVIEW = "smoke", "00_overview"
+"""The profile whose values are the records' defaults, and the notebook without values."""
 
 
 def root() -> Path:
@@ -44,16 +54,11 @@ def root() -> Path:
         if not (Path(named) / "params").is_dir():
             raise ParameterError(f"KLEAR_ROOT={named} has no params/: set it to the clone")
         return Path(named).resolve()
-    for folder in _parents():
+    here, package = Path.cwd(), Path(__file__).resolve().parent
+    for folder in (here, *here.parents, *package.parents):
         if (folder / "params").is_dir() and (folder / "notebooks").is_dir():
             return folder
     raise ParameterError("no folder above here has params/ and notebooks/: run inside the clone")
-
-
-def _parents() -> Iterator[Path]:
-    here = Path.cwd()
-    package = Path(__file__).resolve().parent
-    yield from (here, *here.parents, *package.parents)
 
 
 def profiles() -> list[str]:
@@ -69,12 +74,46 @@ def require_profile(profile: str) -> str:
     return profile
 
 
+def is_real(profile: str) -> bool:
+    """Whether `profile` has a real model and named data sets, by its real.yaml."""
+    return (root() / "params" / require_profile(profile) / "real.yaml").is_file()
+
+
+def record_of(notebook: str) -> type:
+    """The record that declares the parameters of `notebook`.
+
+    Raises:
+        ParameterError: no notebook of this name declares parameters.
+    """
+    if notebook not in NOTEBOOKS:
+        raise ParameterError(f"unknown notebook {notebook!r}; {did_you_mean(notebook, NOTEBOOKS)}")
+    return NOTEBOOKS[notebook]
+
+
+def check(notebook: str, values: dict) -> NotebookParams:
+    """The record of `notebook` with `values`; what is absent takes its default, smoke's value.
+
+    Raises:
+        ParameterError: an unknown name (with the nearest known one), a wrong type, a value out of
+            range, an unknown profile. One line, which names the parameter and the fix.
+    """
+    params = check_values(record_of(notebook), values, notebook)
+    require_profile(params.profile)
+    return params
+
+
 def notebooks_of(profile: str) -> list[str]:
-    """The notebooks that `profile` has parameters for, in the order in which they run: by number,
-    and 00_overview, which gathers what the others published, last."""
+    """The notebooks that `profile` has, in the order in which they run: by number, and 00_overview,
+    which gathers what the others published, last.
+
+    They are those with a file of values; `SMOKE`, whose values are the defaults, has every notebook
+    of the project, and every profile has the overview.
+    """
     folder = root() / "params" / require_profile(profile)
-    names = (path.stem for path in folder.glob("*.yaml") if path.name not in WORLD_FILES)
-    return sorted(names, key=lambda name: (name.startswith("00"), name))
+    named = {path.stem for path in folder.glob("*.yaml") if path.name not in _SHARED}
+    without_file = NOTEBOOKS if profile == SMOKE else [OVERVIEW]
+    named |= {name for name in without_file if (root() / "notebooks" / f"{name}.ipynb").is_file()}
+    return sorted(named, key=lambda name: (name == OVERVIEW, name))
 
 
 def load_profile(profile: str, notebook: str) -> dict:
@@ -83,12 +122,14 @@ def load_profile(profile: str, notebook: str) -> dict:
     Raises:
         ParameterError: no such profile or file, no valid YAML, or a `profile` that differs.
     """
-    names = notebooks_of(profile)
-    if notebook not in names:
-        raise ParameterError(
-            f"profile {profile!r} has no {notebook}.yaml; {did_you_mean(notebook, names)}"
-        )
-    values = _read(root() / "params" / profile / f"{notebook}.yaml")
+    path = root() / "params" / require_profile(profile) / f"{notebook}.yaml"
+    if path.is_file() and path.name not in _SHARED:
+        values = _read(path)
+    elif notebook == OVERVIEW or (profile == SMOKE and notebook in NOTEBOOKS):
+        values = {}
+    else:
+        near = did_you_mean(notebook, notebooks_of(profile))
+        raise ParameterError(f"profile {profile!r} has no {notebook}.yaml; {near}")
     if values.setdefault("profile", profile) != profile:
         raise ParameterError(
             f"params/{profile}/{notebook}.yaml says profile: {values['profile']}; "
@@ -97,24 +138,61 @@ def load_profile(profile: str, notebook: str) -> dict:
     return values
 
 
-def is_real(profile: str) -> bool:
-    """Whether `profile` has a real model and named data sets, by its `REAL_FILE`."""
-    return (root() / "params" / require_profile(profile) / REAL_FILE).is_file()
-
-
-def world_values(profile: str, file: str) -> dict:
-    """The values of one of the profile's `WORLD_FILES`, unchecked.
+def load(profile: str, name: str):
+    """What all notebooks of `profile` share under a name of `RECORDS`; all values are required.
 
     Raises:
-        ParameterError: no such profile or file, or no valid YAML.
+        ParameterError: no such profile, file or section, no valid YAML, or a wrong value.
     """
+    file, record = RECORDS[name]
     path = root() / "params" / require_profile(profile) / file
-    if not path.is_file():
+    values = _read(path) if path.is_file() else {}
+    where = f"params/{profile}/{_place(name)}"
+    if sections := _sections(file):
+        for each in values:
+            if each not in sections:
+                near = did_you_mean(each, sections)
+                raise ParameterError(f"params/{profile}/{file}: unknown section {each!r}; {near}")
+        values = values.get(name)
+    if not values:
         raise ParameterError(
-            f"profile {profile!r} has no {file}: start from the one of another profile, "
-            f"as params/{profile}/{file}"
+            f"profile {profile!r} has no {name}: start from that of another profile, as {where}"
         )
-    return _read(path)
+    if not isinstance(values, dict):
+        raise ParameterError(f"{where} must hold lines of the form name: value, got {values!r}")
+    return check_values(record, values, where)
+
+
+def _sections(file: str) -> list[str]:
+    """The names of a shared file's sections; none where all of the file is one record."""
+    names = [name for name, (its_file, _) in RECORDS.items() if its_file == file]
+    return names if len(names) > 1 else []
+
+
+def _place(name: str) -> str:
+    file, _ = RECORDS[name]
+    return f"{file}, {name}" if _sections(file) else file
+
+
+def worlds_of(params: NotebookParams) -> dict[str, object]:
+    """What a notebook with these parameters shares with others of its profile, by file and section:
+    the worlds that it needs, or the real model in their place, and how its stages compute; the
+    cluster is among them where verl trains. Empty for a notebook that needs no world.
+
+    Raises:
+        ParameterError: as `load`.
+    """
+    if not params.worlds:
+        return {}
+    names = ["real"] if is_real(params.profile) else [*params.worlds]
+    names += [VERL, LOCAL] if getattr(params, "engine", LOCAL) == VERL else [LOCAL]
+    return {_place(name): load(params.profile, name) for name in names}
+
+
+def uses_miniature(params: NotebookParams) -> bool:
+    """Whether a notebook with these parameters runs in the embedded world: what it measures there
+    only stands for the paper's models and benchmarks."""
+    return bool(params.worlds) and not is_real(params.profile)
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -135,11 +213,18 @@ class _UniqueKeys(yaml.SafeLoader):
 def _read(path: Path) -> dict:
     name = f"params/{path.parent.name}/{path.name}"
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+        return copy.deepcopy(_parsed(path.read_text(encoding="utf-8"), name))
     except UnicodeDecodeError as error:
         raise ParameterError(
             f"{name} is not UTF-8 (byte {error.start}): save it in this encoding"
         ) from None
+
+
+@lru_cache
+def _parsed(text: str, name: str) -> dict:
+    """A file of several sections is asked for each of them."""
+    try:
+        values = yaml.load(text, Loader=_UniqueKeys)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ParameterError(f"{name}, line {line}: {error.problem}") from None

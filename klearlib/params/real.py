@@ -3,17 +3,17 @@ which stands in the place of the miniature's files."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from klearlib.errors import ParameterError
-from klearlib.params.checking import check_values, parameter
-from klearlib.params.declared_data import NOT_STATED
+from klearlib.params.fields import parameter
+from klearlib.params.options import NOT_STATED
+from klearlib.params.worlds import ModelShape, check_budgets
 
 MATHS_BENCHMARKS = ("aime_2024", "aime_2025", "hmmt_feb_2025")
 CODE_BENCHMARKS = ("livecodebench_v5", "livecodebench_v6")
 BENCHMARKS = (*MATHS_BENCHMARKS, *CODE_BENCHMARKS)
 """The paper's benchmarks by the names of `klearlib.curation.source_benchmarks.SIZES`."""
-_LISTS = ("maths_sources", "code_sources", "maths_problems", "code_problems")
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,15 @@ class BenchmarkParams:
 
 
 @dataclass(frozen=True)
-class ShapeParams:
-    """The shape of a dense model, by which its memory and arithmetic are estimated."""
+class ShapeParams(ModelShape):
+    """The shape of a dense model, by which its memory and arithmetic are estimated: the numbers of
+    its config.json."""
 
-    num_layers: int = parameter(minimum=1, help="num_hidden_layers of its config.json")
-    hidden_size: int = parameter(minimum=1, help="hidden_size")
-    num_heads: int = parameter(minimum=1, help="num_attention_heads")
-    num_kv_heads: int = parameter(minimum=1, help="num_key_value_heads; divides num_heads")
-    head_dim: int = parameter(minimum=2, help="head_dim, or hidden_size / num_attention_heads")
-    intermediate_size: int = parameter(minimum=1, help="intermediate_size")
-    vocab_size: int = parameter(minimum=2, help="vocab_size")
-    tie_word_embeddings: bool = parameter(help="tie_word_embeddings")
-
-    def __post_init__(self) -> None:
-        _check_heads(self.num_heads, self.num_kv_heads)
+    tie_word_embeddings: bool = parameter(help="whether the LM head is the embedding")
 
 
 @dataclass(frozen=True)
-class RealParams:
+class RealParams(ShapeParams):
     """A real model and the data sets that it is trained and measured on.
 
     `maths_sources` and `code_sources`, whose responses SFT learns, and `maths_problems` and
@@ -74,14 +65,6 @@ class RealParams:
         place="experiment setup: based on Qwen3-8B-Base",
     )
     chat_template: str | None = parameter(help="a file, where the model has no chat template")
-    num_layers: int = parameter(minimum=1, help="transformer layers of the base model")
-    hidden_size: int = parameter(minimum=1, help="its width")
-    num_heads: int = parameter(minimum=1, help="its attention heads")
-    num_kv_heads: int = parameter(minimum=1, help="its key-value heads; divides num_heads")
-    head_dim: int = parameter(minimum=2, help="width of a head")
-    intermediate_size: int = parameter(minimum=1, help="width of its feed-forward layers")
-    vocab_size: int = parameter(minimum=2, help="rows of its embedding")
-    tie_word_embeddings: bool = parameter(help="whether the LM head is its embedding")
     max_positions: int = parameter(
         minimum=64, help="positions that it was trained on, which YaRN multiplies"
     )
@@ -121,12 +104,22 @@ class RealParams:
         paper="deepseek-ai/DeepSeek-R1",
         place="5.2.4: R1-0120",
     )
-    shapes: dict = parameter(help="shapes of the reference and the teachers, by their names above")
-    maths_sources: dict = parameter(help="data sets of maths responses, best first")
-    code_sources: dict = parameter(help="data sets of code responses, best first")
-    maths_problems: dict = parameter(help="data sets of maths problems for RL")
-    code_problems: dict = parameter(help="data sets of code problems for RL")
-    benchmarks: dict = parameter(help="the paper's benchmarks")
+    shapes: dict = parameter(
+        entries=ShapeParams,
+        may_be_empty=True,
+        help="shapes of the reference and the teachers, by their names above",
+    )
+    maths_sources: dict = parameter(
+        entries=DataSetParams, help="data sets of maths responses, best first"
+    )
+    code_sources: dict = parameter(
+        entries=DataSetParams, help="data sets of code responses, best first"
+    )
+    maths_problems: dict = parameter(
+        entries=DataSetParams, help="data sets of maths problems for RL"
+    )
+    code_problems: dict = parameter(entries=DataSetParams, help="data sets of code problems for RL")
+    benchmarks: dict = parameter(entries=BenchmarkParams, help="the paper's benchmarks")
     num_train_problems: int = parameter(
         minimum=1, help="maths problems that RL draws from, at most", paper=88000, place="3.2.1"
     )
@@ -186,51 +179,22 @@ class RealParams:
     )
 
     def __post_init__(self) -> None:
-        _check_heads(self.num_heads, self.num_kv_heads)
-        self._complete("shapes", ShapeParams)
-        self._check_shapes()
-        if self.num_validation % 2:
-            raise ParameterError(
-                f"num_validation must be even, half of each domain in notebook 10, got "
-                f"{self.num_validation}"
-            )
-        if self.extended_max_new_tokens <= self.max_new_tokens:
-            raise ParameterError(
-                f"extended_max_new_tokens {self.extended_max_new_tokens} must exceed "
-                f"max_new_tokens {self.max_new_tokens}"
-            )
-        for name in _LISTS:
-            self._complete(name, DataSetParams)
-        self._complete("benchmarks", BenchmarkParams)
+        super().__post_init__()
+        check_budgets(self)
+        for field in fields(self):
+            model = getattr(self, field.name)
+            # A model whose shape nothing says could be refused by no check of memory.
+            if field.metadata.get("asset") != "model" or field.name == "sft_model" or not model:
+                continue
+            if model != self.model and model not in self.shapes:
+                raise ParameterError(
+                    f"shapes has no {model}, the {field.name}: give the numbers of its config.json"
+                )
         if tuple(self.benchmarks) != BENCHMARKS:
             raise ParameterError(
                 f"benchmarks must be {', '.join(BENCHMARKS)}, in this order, got "
                 f"{', '.join(self.benchmarks)}"
             )
-
-    def _check_shapes(self) -> None:
-        """A model whose shape nothing says could be refused by no check of memory."""
-        for field in _models_of_any_shape():
-            model = getattr(self, field.name)
-            if model and model != self.model and model not in self.shapes:
-                raise ParameterError(
-                    f"shapes has no {model}, the {field.name}: give the numbers of its config.json"
-                )
-
-    def _complete(self, name: str, record: type) -> None:
-        """The entries of a mapping, each checked and with all of its fields."""
-        values = getattr(self, name)
-        if not values and name != "shapes":
-            raise ParameterError(f"{name} is empty: name at least one")
-        found = {}
-        for key, value in values.items():
-            if not isinstance(value, dict):
-                raise ParameterError(
-                    f"{name}: {key} must be a mapping, got {value!r}"
-                    + (": write {} for the hub" if name != "shapes" else "")
-                )
-            found[key] = asdict(check_values(record, value, f"{name}: {key}"))
-        object.__setattr__(self, name, found)
 
 
 def shape_of_model(real: RealParams, model: str) -> dict:
@@ -239,14 +203,3 @@ def shape_of_model(real: RealParams, model: str) -> dict:
     if model != real.model and model in real.shapes:
         return real.shapes[model]
     return {field.name: getattr(real, field.name) for field in fields(ShapeParams)}
-
-
-def _models_of_any_shape() -> list:
-    """The fields of the models that need not have the base model's shape."""
-    named = (field for field in fields(RealParams) if field.metadata.get("asset") == "model")
-    return [field for field in named if field.name not in ("model", "sft_model")]
-
-
-def _check_heads(num_heads: int, num_kv_heads: int) -> None:
-    if num_heads % num_kv_heads:
-        raise ParameterError(f"num_kv_heads {num_kv_heads} must divide num_heads {num_heads}")

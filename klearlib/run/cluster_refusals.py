@@ -37,7 +37,7 @@ def refusals_of_clusters(
             f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local in the notebooks' files "
             f"of params/{profile}"
         )
-    where = f"params/{profile}/verl.yaml"
+    where = f"params/{profile}/compute.yaml, verl"
     for cluster in clusters:
         lines += _of_packages(where, cluster, machine)
         if not machine.ray_address:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from klearlib.errors import ParameterError
-from klearlib.params import check, is_real, real_of, root
+from klearlib.params import check, is_real, load, root
 from klearlib.policy.compute import Compute
 from klearlib.run.assets import missing_of
 from klearlib.run.cost import Cost
@@ -89,13 +89,13 @@ def _too_long(profile: str, stage: Stage) -> str:
     try:
         cluster.require_positions(positions_of_stage(stage), max_new_tokens=budget)
     except ParameterError as error:
-        return f"params/{profile}/verl.yaml: {error}"
+        return f"params/{profile}/compute.yaml, verl: {error}"
     return ""
 
 
 def _assets(profile: str, todo: Sequence[Stage]) -> list[str]:
     """Models and data sets that the stages of a real profile read and that are not here."""
-    return missing_of(real_of(profile), todo) if is_real(profile) else []
+    return missing_of(load(profile, "real"), todo) if is_real(profile) else []
 
 
 def _said_once(planned: list[PlannedNotebook], lines: list[str]) -> list[PlannedNotebook]:

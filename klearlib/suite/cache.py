@@ -40,7 +40,7 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
         "library": library_fingerprint(imported_modules(notebook)),
     }
     for name, other in experiment.reads().items():
-        found[f"{name}.yaml"] = _digest(_keyed(other))
+        found[f"parameters of {name}"] = _digest(_keyed(other))
     for name, world in worlds_of(params).items():
         found[name] = _digest(dataclasses.asdict(world))
     if experiment.gathers:

@@ -23,7 +23,7 @@ from klearlib.experiments import (
 )
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import results_dir
-from klearlib.params import AlphaSweepParams
+from klearlib.params.notebooks import AlphaSweepParams
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARAMS = AlphaSweepParams(seeds=[0, 1, 2], **HOW)

@@ -15,7 +15,8 @@ from klearlib.experiments import clipping, clipping_section
 from klearlib.experiments.arms import rule_spec
 from klearlib.experiments.demos import clipping as mechanism
 from klearlib.experiments.publish import results_dir, runs_dir
-from klearlib.params import ClippingParams, RLOptions
+from klearlib.params import RLOptions
+from klearlib.params.notebooks import ClippingParams
 from klearlib.records import EvalRecord
 from klearlib.rl.metrics import METRICS
 from klearlib.run.folder import RunFolder

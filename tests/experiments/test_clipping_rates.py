@@ -14,7 +14,7 @@ from maths_rl_fakes import HOW, finish
 from klearlib.errors import ParameterError
 from klearlib.experiments import clipping, clipping_rates, clipping_section
 from klearlib.experiments.publish import runs_dir
-from klearlib.params import ClippingParams
+from klearlib.params.notebooks import ClippingParams
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RATES = [1e-3, 1e-4, 3e-4]

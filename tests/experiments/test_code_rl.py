@@ -21,7 +21,8 @@ from klearlib.experiments import (
 )
 from klearlib.experiments.demos import judging as judging_demo
 from klearlib.experiments.publish import departures, results_dir, runs_dir
-from klearlib.params import RLOptions, SoftRewardParams, TestFilterParams
+from klearlib.params import RLOptions
+from klearlib.params.notebooks import SoftRewardParams, TestFilterParams
 from klearlib.records import EvalRecord
 from klearlib.rl.metrics import METRICS
 from klearlib.run.folder import RunFolder

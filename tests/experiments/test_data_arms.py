@@ -10,13 +10,8 @@ import pytest
 from klearlib import params as parameters
 from klearlib.experiments import correctness, curation, teachers, topk
 from klearlib.experiments.data_arms import DataArms, ranked_sources
-from klearlib.params import (
-    CorrectnessParams,
-    CurationParams,
-    DataOptions,
-    TeacherParams,
-    TopKParams,
-)
+from klearlib.params import DataOptions
+from klearlib.params.notebooks import CorrectnessParams, CurationParams, TeacherParams, TopKParams
 from klearlib.run.stage import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]

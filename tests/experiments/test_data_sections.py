@@ -21,7 +21,7 @@ from klearlib.experiments import (
     topk_section,
 )
 from klearlib.experiments.publish import results_dir, runs_dir
-from klearlib.params import CorrectnessParams, TeacherParams, TopKParams
+from klearlib.params.notebooks import CorrectnessParams, TeacherParams, TopKParams
 from klearlib.records import EvalRecord
 from klearlib.report.mathml import to_mathml
 from klearlib.run.files import write_json

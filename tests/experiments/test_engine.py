@@ -12,7 +12,7 @@ from klearlib.errors import ParameterError
 from klearlib.experiments import arms, zero_advantage
 from klearlib.experiments.arms import Start, maths_start, rl_stage, rule_spec
 from klearlib.experiments.catalogue import stages_of
-from klearlib.params import RLOptions, check, cluster_of, files, load_profile, worlds_of
+from klearlib.params import RLOptions, check, files, load, load_profile, worlds_of
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import WHAT
 
@@ -46,7 +46,7 @@ def test_the_notebooks_with_rl_have_an_engine_and_no_others():
 def test_an_arm_of_verl_is_the_local_arm_but_for_how_it_computes(notebook):
     local, verl = (stages(notebook, "mini", engine=engine) for engine in ("local", "verl"))
     assert len(local) == len(verl) and len(runs(local)) == len(runs(verl)) > 0
-    cluster = dataclasses.asdict(cluster_of("mini"))
+    cluster = dataclasses.asdict(load("mini", "verl"))
     for ours, theirs in zip(local, verl, strict=True):
         assert (ours.name, ours.title, set(ours.inputs)) == (
             theirs.name,
@@ -120,23 +120,24 @@ def test_what_depends_on_the_parts_that_verl_cuts_is_refused_at_once(name):
         stage(start(), RLOptions(**{name: "micro_batch"}))
 
 
-@pytest.mark.parametrize("text", [None, "nodes: none", "[1"])
+@pytest.mark.parametrize("text", ["", "verl: {nodes: none}", "verl: [1]"])
 def test_a_cluster_that_is_absent_or_wrong_stops_verl_alone(monkeypatch, tmp_path, text):
     """As one of a profile that somebody else has made, or has not changed to this version."""
     shutil.copytree(params.root() / "params", tmp_path / "params")
-    file = tmp_path / "params" / "smoke" / "verl.yaml"
-    file.unlink() if text is None else file.write_text(text)
+    file = tmp_path / "params" / "smoke" / "compute.yaml"
+    local, _, _ = file.read_text().partition("verl:")
+    file.write_text(local + text)
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     for notebook in NOTEBOOKS:
         assert {each.target for each in runs(stages(notebook, "smoke"))} == {LOCAL}
-        with pytest.raises(ParameterError, match=r"verl\.yaml"):
+        with pytest.raises(ParameterError, match=r"compute\.yaml, verl"):
             stages(notebook, "smoke", engine="verl")
 
 
 def test_a_rollout_that_no_pass_can_hold_is_refused_at_once(monkeypatch):
     begin = start()
-    small = dataclasses.replace(cluster_of("smoke"), max_tokens_per_gpu=begin.max_new_tokens)
-    monkeypatch.setattr(arms, "cluster_of", {"smoke": small}.__getitem__)
+    small = dataclasses.replace(load("smoke", "verl"), max_tokens_per_gpu=begin.max_new_tokens)
+    monkeypatch.setattr(arms, "load", lambda profile, name: small)
     with pytest.raises(ParameterError, match="give max_tokens_per_gpu"):
         stage(begin)
 
@@ -145,5 +146,5 @@ def test_a_notebook_depends_on_the_cluster_where_verl_trains_alone():
     for engine, names in (("local", False), ("verl", True)):
         values = load_profile("mini", "05_clipping") | {"engine": engine}
         worlds = worlds_of(check("05_clipping", values))
-        assert ("verl.yaml" in worlds) is names
-        assert list(worlds)[-1] == "compute.yaml"
+        assert ("compute.yaml, verl" in worlds) is names
+        assert list(worlds)[-1] == "compute.yaml, local"

@@ -30,7 +30,7 @@ from klearlib.experiments.publish import results_dir, runs_dir
 from klearlib.experiments.score_tables import difference
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
-from klearlib.params import HeadlineParams
+from klearlib.params.notebooks import HeadlineParams
 from klearlib.records import EvalRecord
 from klearlib.report.claims import decide_absolute
 from klearlib.report.mathml import to_mathml
@@ -139,7 +139,7 @@ def test_each_phase_starts_from_the_model_of_the_one_before():
 
 def test_models_are_measured_at_the_settings_that_they_name():
     made = Pipeline(THREE)
-    joint = parameters.joint_miniature("smoke")
+    joint = parameters.load("smoke", "joint_miniature")
     for domain in DOMAINS:
         measured = made.measured(domain)
         assert list(measured)[:2] == [("base", 3), ("sft", 3)] and len(measured) == 2 + 4 * 3
@@ -176,7 +176,7 @@ def test_models_are_drawn_from_as_the_paper_does():
 
 def test_data_sizes_and_the_majority_filter():
     mini = parameters.check(NOTEBOOK, parameters.load_profile("mini", NOTEBOOK))
-    made, joint = Pipeline(mini), parameters.joint_miniature("mini")
+    made, joint = Pipeline(mini), parameters.load("mini", "joint_miniature")
     sizes = {domain: stage.params["size"] for domain, stage in made.selections.items()}
     assert sizes == {"math": joint.sft_maths, "code": joint.sft_code}
     assert joint.sft_maths != joint.sft_code
@@ -185,7 +185,7 @@ def test_data_sizes_and_the_majority_filter():
 
 
 def test_a_budget_beyond_yarns_positions_is_refused_before_anything_runs():
-    joint = parameters.joint_miniature("smoke")
+    joint = parameters.load("smoke", "joint_miniature")
     needed = joint.max_positions - joint.max_new_tokens + joint.extended_max_new_tokens
     factor = needed / joint.max_positions
     Pipeline(dataclasses.replace(THREE, yarn_factor=factor + 0.01))
@@ -333,7 +333,7 @@ def test_one_seed_has_an_interval_over_problems_alone():
 def test_yarn_is_held_against_the_same_models_without_it(project):
     finish(THREE)
     found = headline_section.yarn_table(THREE).set_index(["benchmark", "setting"])
-    joint = parameters.joint_miniature("smoke")
+    joint = parameters.load("smoke", "joint_miniature")
     base = f"{joint.max_new_tokens} tokens"
     row = found.loc[("maths A", f"{base}, YaRN 2.5")]
     assert row["difference"] == pytest.approx(-2 / 8)

@@ -24,7 +24,7 @@ from klearlib.experiments import (
 )
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import results_dir
-from klearlib.params import ZeroAdvantageParams
+from klearlib.params.notebooks import ZeroAdvantageParams
 from klearlib.report.style import series_style
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -121,9 +121,9 @@ def test_the_filter_is_no_option_here(project):
 
 
 def test_a_profile_without_07_says_so(project):
-    (project / "params" / "smoke" / "07_soft_reward.yaml").unlink()
-    with pytest.raises(ParameterError, match=r"profile 'smoke' has no 07_soft_reward.yaml"):
-        zero_advantage.code_arms(PARAMS)
+    (project / "params" / "mini" / "07_soft_reward.yaml").unlink()
+    with pytest.raises(ParameterError, match=r"profile 'mini' has no 07_soft_reward.yaml"):
+        zero_advantage.code_arms(dataclasses.replace(PARAMS, profile="mini"))
 
 
 def test_nothing_done_says_not_run_and_publishes(project):

@@ -12,7 +12,7 @@ from tiny_world import TINY_MODEL
 from klearlib.miniature.base import pretrain
 from klearlib.miniature.code_world import build
 from klearlib.miniature.stages import code_start_stages, start_stages
-from klearlib.params import code_miniature, miniature
+from klearlib.params import load
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
 from klearlib.run.folder import RunFolder
@@ -30,7 +30,7 @@ SCHEDULE = {
 
 @pytest.mark.parametrize("profile", ["smoke", "mini"])
 def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
-    stages = code_start_stages(code_miniature(profile), compute=COMPUTE)
+    stages = code_start_stages(load(profile, "code_miniature"), compute=COMPUTE)
     assert list(stages) == ["world", "base", "sft", "teacher"]
     for stage in stages.values():
         module, _, name = stage.target.partition(":")
@@ -46,7 +46,7 @@ def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
 
 def test_the_teacher_learns_longer_and_from_other_responses():
     for profile in ("smoke", "mini"):
-        world = code_miniature(profile)
+        world = load(profile, "code_miniature")
         stages = code_start_stages(world, compute=COMPUTE)
         assert stages["sft"].inputs == stages["teacher"].inputs
         assert stages["teacher"].params.pop("examples") == "teacher.jsonl"
@@ -57,8 +57,8 @@ def test_the_teacher_learns_longer_and_from_other_responses():
 
 
 def test_maths_and_code_share_no_stage_and_maths_names_no_file():
-    maths = start_stages(miniature("smoke"), compute=COMPUTE)
-    code = code_start_stages(code_miniature("smoke"), compute=COMPUTE)
+    maths = start_stages(load("smoke", "miniature"), compute=COMPUTE)
+    code = code_start_stages(load("smoke", "code_miniature"), compute=COMPUTE)
     assert not {s.key for s in maths.values()} & {s.key for s in code.values()}
     assert "examples" not in maths["sft"].params
     assert code["sft"].key != code["teacher"].key

@@ -14,7 +14,7 @@ from klearlib.errors import ParameterError
 from klearlib.miniature.problems import draw, held_out
 from klearlib.miniature.stages import code_start_stages, data_stages, start_stages
 from klearlib.miniature.teachers import TEACHERS, build
-from klearlib.params import code_miniature, data_miniature, miniature
+from klearlib.params import load
 from klearlib.policy.compute import local_compute
 from klearlib.run.folder import RunFolder
 
@@ -23,7 +23,10 @@ COMPUTE = dataclasses.asdict(local_compute())
 
 def stages_of(profile):
     return data_stages(
-        miniature(profile), code_miniature(profile), data_miniature(profile), compute=COMPUTE
+        load(profile, "miniature"),
+        load(profile, "code_miniature"),
+        load(profile, "data_miniature"),
+        compute=COMPUTE,
     )
 
 
@@ -37,8 +40,8 @@ def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
 
 def test_worlds_bases_and_checkpoints_are_those_of_the_other_notebooks():
     stages = stages_of("mini")
-    maths = start_stages(miniature("mini"), compute=COMPUTE)
-    code = code_start_stages(code_miniature("mini"), compute=COMPUTE)
+    maths = start_stages(load("mini", "miniature"), compute=COMPUTE)
+    code = code_start_stages(load("mini", "code_miniature"), compute=COMPUTE)
     for name, other in (
         ("world", maths["world"]),
         ("base", maths["base"]),
@@ -94,4 +97,4 @@ def test_a_better_teacher_learns_longer_from_more_and_better_chains(tmp_path):
 )
 def test_teachers_in_another_order_are_refused(change, message):
     with pytest.raises(ParameterError, match=message):
-        dataclasses.replace(data_miniature("mini"), **change)
+        dataclasses.replace(load("mini", "data_miniature"), **change)

@@ -14,36 +14,28 @@ from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.base import pretrain
 from klearlib.miniature.stages import code_start_stages, joint_stages, start_stages
 from klearlib.miniature.tokenizer import train_tokenizer
-from klearlib.params import (
-    check,
-    code_miniature,
-    compute_of,
-    joint_miniature,
-    load_profile,
-    miniature,
-    notebooks_of,
-)
+from klearlib.params import LOCAL, check, load, load_profile, notebooks_of
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.run.folder import RunFolder
 
-COMPUTE = asdict(compute_of("gpu"))
+COMPUTE = asdict(load("gpu", LOCAL))
 
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory) -> dict[str, Path]:
     """The worlds of the profile with fewer problems and texts."""
     maths = replace(
-        miniature("gpu"),
+        load("gpu", "miniature"),
         base_examples=600, sft_examples=600, num_train_problems=200, num_validation=60,
     )  # fmt: skip
     code = replace(
-        code_miniature("gpu"),
+        load("gpu", "code_miniature"),
         base_examples=300, sft_examples=300, teacher_examples=300, num_train_problems=40,
         num_validation=20,
     )  # fmt: skip
     both = replace(
-        joint_miniature("gpu"),
+        load("gpu", "joint_miniature"),
         base_maths=100, base_long_maths=200, base_code=100, sft_long_maths=40, num_validation=20,
     )  # fmt: skip
     stages = {
@@ -69,7 +61,8 @@ def rows(path: Path) -> list[dict]:
 
 @pytest.mark.parametrize("name", ["maths", "code", "joint"])
 def test_all_texts_fit_into_the_positions(worlds, name):
-    params = {"maths": miniature, "code": code_miniature, "joint": joint_miniature}[name]("gpu")
+    world = {"maths": "miniature", "code": "code_miniature", "joint": "joint_miniature"}[name]
+    params = load("gpu", world)
     corpus, sft = rows(worlds[name] / "corpus.jsonl"), rows(worlds[name] / "sft.jsonl")
     texts = [row.get("given", "") + row["text"] for row in corpus]
     turns = [f"user\n{row['prompt']}\nassistant\n{row['response']}" for row in sft]
@@ -90,7 +83,7 @@ def test_all_texts_fit_into_the_positions(worlds, name):
 
 
 def test_the_long_chains_of_the_joint_world_need_the_longer_budget(worlds):
-    params = joint_miniature("gpu")
+    params = load("gpu", "joint_miniature")
     corpus = [row.get("given", "") + row["text"] for row in rows(worlds["joint"] / "corpus.jsonl")]
     tokenizer = train_tokenizer(corpus, vocab_size=params.vocab_size)
     samples = read_samples(worlds["joint"] / "examples.parquet")
@@ -100,7 +93,7 @@ def test_the_long_chains_of_the_joint_world_need_the_longer_budget(worlds):
 
 
 def test_the_model_trains_two_steps(worlds, tmp_path):
-    params = start_stages(miniature("gpu"), compute=COMPUTE)["base"].params
+    params = start_stages(load("gpu", "miniature"), compute=COMPUTE)["base"].params
     folder = RunFolder(tmp_path / "base")
     folder.load_checkpoint()
     few = {"num_steps": 2, "batch_size": 4}

@@ -9,7 +9,7 @@ import pytest
 from klearlib.errors import ParameterError
 from klearlib.experiments.data_arms import DataArms
 from klearlib.miniature.stages import code_start_stages, joint_stages, start_stages
-from klearlib.params import DataOptions, code_miniature, compute_of, joint_miniature, miniature
+from klearlib.params import LOCAL, DataOptions, load
 
 SFT = {
     "seed": 0,
@@ -21,14 +21,14 @@ SFT = {
 
 
 def stages_of(profile, joint=None, **changes):
-    joint = joint or joint_miniature(profile)
+    joint = joint or load(profile, "joint_miniature")
     arms = DataArms(profile, DataOptions())
     selections = [
         arms.chosen_sources("math", most=2, size=joint.sft_maths),
         arms.chosen_sources("code", most=2, size=joint.sft_code),
     ]
-    worlds = miniature(profile), code_miniature(profile), joint
-    how = SFT | changes | {"compute": dataclasses.asdict(compute_of(profile))}
+    worlds = load(profile, "miniature"), load(profile, "code_miniature"), joint
+    how = SFT | changes | {"compute": dataclasses.asdict(load(profile, LOCAL))}
     return joint_stages(*worlds, selections=selections, **how), selections
 
 
@@ -44,10 +44,10 @@ def test_every_stage_gets_exactly_the_parameters_of_its_target(profile):
 
 def test_worlds_are_those_of_the_other_notebooks_and_examples_those_of_the_selections():
     stages, selections = stages_of("mini")
-    compute = dataclasses.asdict(compute_of("mini"))
-    maths = start_stages(miniature("mini"), compute=compute)["world"]
+    compute = dataclasses.asdict(load("mini", LOCAL))
+    maths = start_stages(load("mini", "miniature"), compute=compute)["world"]
     assert stages["world"].inputs["maths"].key == maths.key
-    code = code_start_stages(code_miniature("mini"), compute=compute)["world"]
+    code = code_start_stages(load("mini", "code_miniature"), compute=compute)["world"]
     assert stages["world"].inputs["code"].key == code.key
     combined = [stage.key for stage in stages["examples"].inputs.values()]
     assert combined == [*(stage.key for stage in selections), stages["world"].key]
@@ -64,7 +64,7 @@ def test_only_the_sft_depends_on_its_seed():
 
 def test_the_longer_budget_needs_positions_that_only_yarn_gives():
     for profile in ("smoke", "mini"):
-        joint = joint_miniature(profile)
+        joint = load(profile, "joint_miniature")
         assert joint.extended_max_new_tokens >= joint.max_positions
         assert joint.extended_max_new_tokens < 2.5 * joint.max_positions
 
@@ -81,4 +81,4 @@ def test_the_longer_budget_needs_positions_that_only_yarn_gives():
 )
 def test_bad_parameters(changes, words):
     with pytest.raises(ParameterError, match=words):
-        dataclasses.replace(joint_miniature("mini"), **changes)
+        dataclasses.replace(load("mini", "joint_miniature"), **changes)

@@ -7,7 +7,7 @@ import pytest
 from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.params import ComputeParams
-from klearlib.params.checking import check_values
+from klearlib.params.fields import check_values
 from klearlib.policy import compute as module
 from klearlib.policy.compute import Compute, local_compute
 
@@ -75,12 +75,12 @@ def test_both_records_take_the_same(changes):
 
 @pytest.mark.parametrize("profile", ["smoke", "mini"])
 def test_a_profile_says_how_its_stages_compute(profile):
-    assert Compute(**dataclasses.asdict(params.compute_of(profile)))
+    assert Compute(**dataclasses.asdict(params.load(profile, params.LOCAL)))
 
 
 def test_a_notebook_with_a_world_depends_on_how_its_stages_compute():
     trained = params.NOTEBOOKS["05_clipping"]()
-    assert params.worlds_of(trained)["compute.yaml"] == params.compute_of("smoke")
+    assert params.worlds_of(trained)["compute.yaml"] == params.load("smoke", params.LOCAL)
     untrained = [make() for make in params.NOTEBOOKS.values() if not getattr(make, "worlds", ())]
     assert all(params.worlds_of(made) == {} for made in untrained)
 
@@ -90,4 +90,4 @@ def test_a_profile_without_the_file_is_refused(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     with pytest.raises(ParameterError, match="'mini' has no compute"):
-        params.compute_of("mini")
+        params.load("mini", params.LOCAL)

@@ -30,16 +30,14 @@ from klearlib.experiments import (
 from klearlib.experiments.arms import teacher_pass_rates
 from klearlib.experiments.origins.real import RealOrigin
 from klearlib.experiments.publish import results_dir, runs_dir
-from klearlib.params import (
+from klearlib.params import FilterOptions, RLOptions, worlds_of
+from klearlib.params.notebooks import (
     ClippingParams,
     CorrectnessParams,
     CurationParams,
-    FilterOptions,
     HeadlineParams,
-    RLOptions,
     TeacherParams,
     TestFilterParams,
-    worlds_of,
 )
 
 LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}

@@ -27,7 +27,7 @@ from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.origins import origin
 from klearlib.experiments.origins.real import RealOrigin
 from klearlib.hub import has_weights, hub_folder
-from klearlib.params import real_of
+from klearlib.params import load
 from klearlib.real import data as data_stage
 from klearlib.real.missing import missing_assets
 from klearlib.run.folder import RunFolder
@@ -49,7 +49,7 @@ def change(project, **values) -> None:
 
 
 def lines() -> list[str]:
-    return [str(each) for each in missing_assets(real_of(PROFILE))]
+    return [str(each) for each in missing_assets(load(PROFILE, "real"))]
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_two_absent_parts_of_one_data_set_are_two_lines(project):
 def test_a_model_of_unknown_shape_is_refused(project):
     change(project, reference="Org/Unknown")
     with pytest.raises(ParameterError, match="shapes has no Org/Unknown, the reference: give"):
-        real_of(PROFILE)
+        load(PROFILE, "real")
     change(project, shapes={"Org/Unknown": SHAPE | {"num_kv_heads": 3}})
     with pytest.raises(ParameterError, match="num_kv_heads 3 must divide num_heads 2"):
-        real_of(PROFILE)
+        load(PROFILE, "real")
 
 
 def test_a_mixed_row_of_a_problem_that_another_source_holds(project):
@@ -187,7 +187,7 @@ def test_a_mixed_row_of_a_problem_that_another_source_holds(project):
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[4]["input"] = "What is 2 + 3?"  # code here, mathematics in OpenR1-Math
     write_rows(path, rows)
-    listed = real_of(PROFILE).maths_sources
+    listed = load(PROFILE, "real").maths_sources
     change(project, maths_sources=dict(reversed(listed.items())))
     selection = next(iter(origin(PROFILE).start("math").sft.inputs["examples"].inputs.values()))
     card = card_of(run_here(selection.inputs["responses"]))["learnable"]

@@ -95,7 +95,7 @@ def test_paper_values_are_the_papers():
     compared = 0
     for name in parameters.notebooks_of("paper"):
         compared += _compare(name, of("paper", name))
-    compared += _compare("real", parameters.real_of("paper"))
+    compared += _compare("real", parameters.load("paper", "real"))
     assert compared > 60
 
 
@@ -234,7 +234,7 @@ def stages_in(stages: list[Stage]) -> list[Stage]:
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])
 def test_no_part_of_a_file_is_read_for_a_domain_that_it_may_not_hold(profile):
-    real = parameters.real_of(profile)
+    real = parameters.load(profile, "real")
     for domain in ("math", "code"):
         for name in mixed_sets(real, domain):
             assert learnt_sets(real, domain)[name]["limit"] is None
@@ -257,4 +257,4 @@ def test_a_bad_real_file_names_the_fix(project, old, new, words):
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(ParameterError, match=words):
-        parameters.real_of("qwen")
+        parameters.load("qwen", "real")

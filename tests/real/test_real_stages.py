@@ -14,7 +14,7 @@ from klearlib.evaluate.benchmarks import read_problems
 from klearlib.experiments.origins import origin
 from klearlib.experiments.origins.real import RealOrigin
 from klearlib.experiments.publish import runs_dir
-from klearlib.params import real_of
+from klearlib.params import load
 from klearlib.policy.load import load_policy
 from klearlib.real import model as model_stage
 from klearlib.real.missing import missing_assets
@@ -181,7 +181,7 @@ def test_each_domain_learns_its_own_part_of_a_mixed_data_set(project):
 
 
 def test_missing_assets_say_how_to_get_them(project):
-    assert missing_assets(real_of("tiny")) == []
+    assert missing_assets(load("tiny", "real")) == []
     shutil.rmtree(project / "params")
     shutil.rmtree(project / "notebooks")
     shutil.rmtree(project / "models")
@@ -193,7 +193,7 @@ def test_missing_assets_say_how_to_get_them(project):
         maths_problems={"klear_math": {}},
     )
     (project / "data" / "ocr.jsonl").unlink()
-    found = {each.name: each for each in missing_assets(real_of("tiny"))}
+    found = {each.name: each for each in missing_assets(load("tiny", "real"))}
     assert set(found) == {
         "Org/Base",
         "nvidia/OpenCodeReasoning",

@@ -420,11 +420,11 @@ def test_rollouts_longer_than_the_models_positions_are_refused(monkeypatch):
     assert too_long(140, "vllm") == too_long(139, "sglang") == ""
     for prompt_tokens, rollout in ((141, "vllm"), (140, "sglang")):
         assert too_long(prompt_tokens, rollout) == (
-            f"params/mini/verl.yaml: prompt_tokens {prompt_tokens} and max_new_tokens 60 need 201 "
+            f"params/mini/compute.yaml, verl: prompt_tokens {prompt_tokens} and max_new_tokens 60 need 201 "
             f"positions with {rollout}, the model has 200: lower one of them"
         )
     real = small_cluster()
-    monkeypatch.setattr(arms, "cluster_of", lambda name: replace(real, prompt_tokens=4000))
+    monkeypatch.setattr(arms, "load", lambda profile, name: replace(real, prompt_tokens=4000))
     planned = plan("mini", ["05"], force=True)
     planned = [replace(each, values=each.values | {"engine": "verl"}) for each in planned]
     lines = [line for each in weighing.weighed("mini", planned) for line in each.missing]
@@ -453,7 +453,7 @@ def test_plan_and_run_of_the_paper_say_the_same(monkeypatch, capsys):
     planned = weighing.weighed("paper", plan("paper", ["05"], force=True))
     lines = [line for each in planned for line in each.missing]
     (line,) = [each for each in lines if "nodes" in each]
-    assert "params/paper/verl.yaml has 32 nodes and RAY_ADDRESS" in line
+    assert "params/paper/compute.yaml, verl has 32 nodes and RAY_ADDRESS" in line
     # RL is not a stage of one card any more.
     assert not [each for each in lines if "of GPU memory" in each or "days" in each]
     assert cli.main(["run", "--profile", "paper", "--only", "05"]) == 1

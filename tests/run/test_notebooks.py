@@ -175,7 +175,7 @@ print(code, {heavy} & set(sys.modules))"""
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("num_step: 3", "05_clipping: unknown parameter 'num_step'; did you mean 'num_steps'?"),
+        ("num_step: 3", "05_clipping: unknown parameter 'num_step': did you mean 'num_steps'?"),
         ("learning_rates: [1e-4]", "write 1.0e-4"),
     ],
 )
@@ -244,11 +244,9 @@ def test_notebook_that_is_not_utf8(project):
 def test_a_profile_without_the_world_that_a_notebook_needs(project, monkeypatch, worlds):
     monkeypatch.setattr(NOTEBOOKS["05_clipping"], "worlds", worlds)
     assert state_of()["05_clipping"][0] == "will run"
-    (project / "params/smoke/miniature.yaml").unlink()
+    (project / "params/smoke/worlds.yaml").unlink()
     if worlds:
-        with pytest.raises(
-            ParameterError, match=r"has no miniature\.yaml: .* as params/smoke/mini"
-        ):
+        with pytest.raises(ParameterError, match=r"'smoke' has no miniature: .* as params/smoke/wo"):
             notebooks.plan("smoke")
         assert list(notebooks.plan("smoke", ["00"]))
     else:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from klearlib.experiments.catalogue import stages_of
-from klearlib.params import check, load_profile, notebooks_of, real_of
+from klearlib.params import check, load, load_profile, notebooks_of
 from klearlib.policy.compute import Compute, local_compute
 from klearlib.real.missing import missing_assets
 from klearlib.run import machine, weighing
@@ -261,12 +261,12 @@ def test_only_what_the_stages_read_is_asked_for(profile, monkeypatch, tmp_path):
 
     def asked(notebook: str) -> set[str]:
         params = check(notebook, load_profile(profile, notebook))
-        return set(missing_of(real_of(profile), list(stages_of(notebook, params).values())))
+        return set(missing_of(load(profile, "real"), list(stages_of(notebook, params).values())))
 
     each = {notebook: asked(notebook) for notebook in notebooks_of(profile)}
-    everything = {str(one) for one in missing_assets(real_of(profile))}
+    everything = {str(one) for one in missing_assets(load(profile, "real"))}
     assert set().union(*each.values()) == everything
-    real, clipping = real_of(profile), each["05_clipping"]
+    real, clipping = load(profile, "real"), each["05_clipping"]
     assert not any(str(real.teacher_code) in line for line in clipping)
     assert any((real.sft_model or real.model) in line for line in clipping)
     assert any("KlearReasoner-MathSub" in line for line in clipping)

@@ -9,7 +9,7 @@ import pytest
 from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.params import ClusterParams
-from klearlib.params.checking import check_values
+from klearlib.params.fields import check_values
 from klearlib.scale.cluster import Cluster, small_cluster
 
 VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
@@ -107,12 +107,12 @@ def test_every_profile_has_a_cluster_that_holds_its_rollouts(profile):
     from klearlib.experiments.arms import code_start, maths_start
     from klearlib.experiments.origins import origin
 
-    cluster = Cluster(**dataclasses.asdict(params.cluster_of(profile)))
+    cluster = Cluster(**dataclasses.asdict(params.load(profile, params.VERL)))
     joint = origin(profile).joint
     budgets = [maths_start(profile).max_new_tokens, code_start(profile).max_new_tokens]
     for budget in (*budgets, joint.max_new_tokens):
         cluster.require_fits(max_new_tokens=budget)
     if not params.is_real(profile):
-        worlds = (params.miniature, params.code_miniature, params.joint_miniature)
-        for world in (read(profile) for read in worlds):
+        for name in ("miniature", "code_miniature", "joint_miniature"):
+            world = params.load(profile, name)
             assert cluster.prompt_tokens + world.max_new_tokens <= world.max_positions

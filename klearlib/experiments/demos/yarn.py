@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.params import HeadlineParams, joint_miniature, uses_miniature
+from klearlib.params import load, uses_miniature
+from klearlib.params.notebooks import HeadlineParams
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
 
     geometries = {"Qwen3-8B-Base": (128, 1.0e6, 32768)}
     if uses_miniature(params):
-        joint = joint_miniature(params.profile)
+        joint = load(params.profile, "joint_miniature")
         geometries["the miniature"] = (joint.head_dim, 1.0e4, joint.max_positions)
     rows = []
     for model, (dim, theta, positions) in geometries.items():

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from klearlib.params.declared_headline import SFTPhase
+from klearlib.params import SFTPhase
 from klearlib.run.stage import Stage
 
 

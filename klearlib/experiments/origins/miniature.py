@@ -16,17 +16,14 @@ from klearlib.miniature.stages import (
     start_stages,
 )
 from klearlib.params import (
+    LOCAL,
     CodeMiniatureParams,
     DataMiniatureParams,
     JointMiniatureParams,
     MiniatureParams,
-    code_miniature,
-    compute_of,
-    data_miniature,
-    joint_miniature,
-    miniature,
+    SFTPhase,
+    load,
 )
-from klearlib.params.declared_headline import SFTPhase
 from klearlib.run.stage import Stage
 
 _TOP = 2  # sources of each domain: the best one or two are the paper's advice (Tables 4, 5)
@@ -45,7 +42,7 @@ class MiniatureOrigin:
 
     def __init__(self, profile: str):
         self._profile = profile
-        self.compute = asdict(compute_of(profile))
+        self.compute = asdict(load(profile, LOCAL))
         self.sft_options: dict = {}
 
     @cached_property
@@ -155,16 +152,16 @@ class MiniatureOrigin:
 
     @cached_property
     def _maths(self) -> MiniatureParams:
-        return miniature(self._profile)
+        return load(self._profile, "miniature")
 
     @cached_property
     def _code(self) -> CodeMiniatureParams:
-        return code_miniature(self._profile)
+        return load(self._profile, "code_miniature")
 
     @cached_property
     def _data(self) -> DataMiniatureParams:
-        return data_miniature(self._profile)
+        return load(self._profile, "data_miniature")
 
     @cached_property
     def _joint(self) -> JointMiniatureParams:
-        return joint_miniature(self._profile)
+        return load(self._profile, "joint_miniature")

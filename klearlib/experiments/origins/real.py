@@ -19,8 +19,7 @@ from klearlib.experiments.origins.real_inputs import (
     model_stage,
     problem_sets,
 )
-from klearlib.params import DataOptions, compute_of, real_of
-from klearlib.params.declared_headline import SFTPhase
+from klearlib.params import LOCAL, DataOptions, SFTPhase, load
 from klearlib.params.real import BENCHMARKS, CODE_BENCHMARKS, MATHS_BENCHMARKS
 from klearlib.run.stage import Stage
 
@@ -54,12 +53,12 @@ class RealOrigin:
     curation_s = 600.0
 
     def __init__(self, profile: str, options: DataOptions | None):
-        self._profile, self._real = profile, real_of(profile)
+        self._profile, self._real = profile, load(profile, "real")
         real = self._real
         self._options = options or DataOptions(
             test_timeout_s=real.test_timeout_s, test_memory_mb=real.test_memory_mb
         )
-        self.compute = asdict(compute_of(profile))
+        self.compute = asdict(load(profile, LOCAL))
         self.seed = self.code_seed = real.seed
         self.num_pool, self.num_code_problems = real.num_train_problems, real.num_code_problems
         self.max_new_tokens = {"math": real.max_new_tokens, "code": real.code_max_new_tokens}

@@ -1,17 +1,16 @@
-"""Options of RL and of the test filter: where the paper leaves a choice or others differ."""
+"""Options of RL, the test filter and data, where the paper leaves a choice or others differ."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
-from klearlib.params.checking import parameter
-from klearlib.params.declared_data import NOT_STATED
+from klearlib.params.fields import parameter
 from klearlib.rl.settings import require_correctable
 
+NOT_STATED = "not stated"
 LOCAL, VERL = "local", "verl"
 """Who trains the RL runs of a notebook: the stage's own process, or verl on a Ray cluster."""
-ENGINE = {"choices": (LOCAL, VERL), "help": "who trains: local, or verl on Ray"}
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,47 @@ class FilterOptions:
         paper="> in the text, >= in Fig. 4's caption",
         place="5.2.4, Fig. 4",
     )
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """How data are made, chosen and measured where the paper leaves a choice; defaults: the paper
+    where it says."""
+
+    ngram_words: int = parameter(
+        9, minimum=1, help="words that a prompt may not share with a benchmark", paper=9
+    )
+    ngram_mode: str = parameter(
+        "words", choices=("words", "whitespace"), help="what a word is", paper=NOT_STATED
+    )
+    stop_more_than: int | None = parameter(
+        None, minimum=1, help="n-grams that more items hold remove nothing", paper=NOT_STATED
+    )
+    min_tests: int = parameter(16, minimum=0, help="tests that a code problem must have", paper=16)
+    merge_responses: str = parameter(
+        "source",
+        choices=("none", "source", "all"),
+        help="whose duplicates give their responses",
+        paper=NOT_STATED,
+    )
+    temperature: float = parameter(
+        1.0, above=0.0, help="of teachers and reference", paper=NOT_STATED
+    )
+    top_p: float = parameter(
+        1.0, above=0.0, maximum=1.0, help="of teachers and reference", paper=NOT_STATED
+    )
+    embedding_text: str = parameter(
+        "prompt",
+        choices=("prompt", "response", "both"),
+        help="what K-center covers",
+        paper=NOT_STATED,
+    )
+    embedding_dim: int = parameter(256, minimum=1, help="of the hashed TF-IDF", paper=NOT_STATED)
+    embedding_seed: int = parameter(0, minimum=0, help="of its random signs")
+    eval_temperature: float = parameter(0.6, above=0.0, help="on the benchmarks", paper=0.6)
+    eval_top_p: float = parameter(0.95, above=0.0, maximum=1.0, help="on them", paper=0.95)
+    test_timeout_s: float = parameter(2.0, above=0.0, help="limit of one test of a program")
+    test_memory_mb: int = parameter(256, minimum=16, help="limit of one test of a program")
 
 
 def check_schedule(

@@ -1,4 +1,4 @@
-"""Strict checks of plain values against a frozen record whose fields carry help, range and source.
+"""Fields of a parameter record with their meaning and limits, and the strict check of plain values.
 
 Papermill checks neither names nor types: an unknown parameter is logged and the run goes on, and
 YAML turns ``1e-4`` into text. Every value therefore passes through here before it is used.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import inspect
 import math
 import types
 import typing
@@ -26,16 +27,27 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     """A field with its meaning and limits; without `default` a value must be given.
 
     Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
-    list too), `unique` (a list's elements differ), `may_be_empty` (of a list, which otherwise has
-    an element), `record` (a dict is checked against this record), `paper` and `place` (the paper's
-    value and where it says so), `keyed` (False: the value cannot change a result, so it is no part
-    of a cache key), `asset` ("model" or "dataset": the value names one, "" names none), `check` (of
-    an object, for which no other limit holds: a function that gives it or raises ParameterError).
+    list too, which has an element), `unique` (a list's elements differ, numbers in six digits, by
+    which arms are named), `record` (a dict is checked against this record), `entries` (a dict maps
+    names to dicts that are checked and completed by this record), `may_be_empty` (of `entries`),
+    `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value cannot
+    change a result, so it is no part of a cache key), `asset` ("model" or "dataset": the value
+    names one, "" names none), `check` (of an object, for which no other limit holds: a function
+    that gives it or raises ParameterError).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def amended(record: type, name: str, default=dataclasses.MISSING, **limits):
+    """The field `name` of `record` with another default or other limits, for a record that inherits
+    it or has one like it."""
+    (base,) = (field for field in dataclasses.fields(record) if field.name == name)
+    if default is dataclasses.MISSING:
+        default = default_of(base)
+    return parameter(default, **base.metadata | limits)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -55,24 +67,31 @@ def check_values(record: type, values: dict, where: str):
     """`record` built from `values` after every name, type and range is checked.
 
     `where` opens each message. An integer is accepted for a number and becomes a float; a bool is
-    no integer.
+    no integer. A record of plain fields checks its ranges itself.
 
     Raises:
-        ParameterError: one line that names the parameter and the fix.
+        ParameterError: one line that names the parameter and the fix; all unknown names, or all
+            that are missing, at once.
     """
-    fields = {field.name: field for field in dataclasses.fields(record)}
-    for name in values:
-        if name not in fields:
-            raise ParameterError(
-                f"{where}: unknown parameter {name!r}; {did_you_mean(str(name), fields)}"
-            )
+    fields = {field.name: field for field in shown_fields(record)}
+    unknown = [
+        f"{name!r}: {did_you_mean(str(name), fields)}" for name in values if name not in fields
+    ]
+    if unknown:
+        raise ParameterError(f"{where}: unknown parameter {'; '.join(unknown)}")
+    missing = [
+        f"{name} is missing" + (f" ({field.metadata['help']})" if field.metadata else "")
+        for name, field in fields.items()
+        if name not in values and default_of(field) is dataclasses.MISSING
+    ]
+    if missing:
+        raise ParameterError(f"{where}: {'; '.join(missing)}")
     kinds = typing.get_type_hints(record)
-    checked = {}
-    for name, field in fields.items():
-        if name in values:
-            checked[name] = _checked(values[name], kinds[name], f"{where}: {name}", field.metadata)
-        elif default_of(field) is dataclasses.MISSING:
-            raise ParameterError(f"{where}: {name} is missing; it means: {field.metadata['help']}")
+    checked = {
+        name: _checked(values[name], kinds[name], f"{where}: {name}", field.metadata)
+        for name, field in fields.items()
+        if name in values
+    }
     try:
         for name in checked:
             if "check" in fields[name].metadata:
@@ -89,13 +108,21 @@ def default_of(field: dataclasses.Field):
     return field.default
 
 
+def shown_fields(record: type) -> list[dataclasses.Field]:
+    """The fields of `record` in the order for people: the first of all, those that the record
+    states itself, then those that it inherits."""
+    first, *others = dataclasses.fields(record)
+    own = inspect.get_annotations(record)
+    return [first, *sorted(others, key=lambda field: field.name not in own)]
+
+
 def parameters_cell(record: type) -> str:
     """The source of the cell tagged ``parameters``: one typed literal per line, help as comment.
 
     Papermill's ``--help-notebook`` reads this form and no other.
     """
     lines = []
-    for field in dataclasses.fields(record):
+    for field in shown_fields(record):
         default = default_of(field)
         text = _quoted(default) if isinstance(default, (str, list)) else repr(default)
         lines.append(f"{field.name}: {field.type} = {text}  # {field.metadata['help']}")
@@ -131,7 +158,7 @@ def _checked(value, kind, where: str, limits):
         if value is None:
             return None
         (kind,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
-    if kind is dict:
+    if dict in (kind, typing.get_origin(kind)):
         return _checked_dict(value, where, limits)
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
@@ -139,11 +166,11 @@ def _checked(value, kind, where: str, limits):
             raise ParameterError(
                 f"{where} must be a list of {_PLURALS[item]}, got {value!r}: write [{value}]"
             )
-        if not value and not limits.get("may_be_empty"):
+        if not value and limits:
             raise ParameterError(f"{where} is empty: give at least one")
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
-        if limits.get("unique") and len(set(checked)) < len(checked):
-            raise ParameterError(f"{where} names a value twice: {checked}")
+        if limits.get("unique"):
+            _require_unique(checked, where)
         return checked
     return _in_range(_of_kind(value, kind, where, limits), where, limits)
 
@@ -151,10 +178,35 @@ def _checked(value, kind, where: str, limits):
 def _checked_dict(value, where: str, limits) -> dict:
     if not isinstance(value, dict):
         raise ParameterError(f"{where} must be a mapping of names to values, got {value!r}")
-    if "record" not in limits:
-        return dict(value)
-    complete = check_values(limits["record"], value, where)
-    return {name: getattr(complete, name) for name in value}
+    if "record" in limits:
+        complete = check_values(limits["record"], value, where)
+        return {name: getattr(complete, name) for name in value}
+    if "entries" in limits:
+        if not value and not limits.get("may_be_empty"):
+            raise ParameterError(f"{where} is empty: name at least one")
+        return {name: _entry(name, each, where, limits["entries"]) for name, each in value.items()}
+    return dict(value)
+
+
+def _entry(name: str, values, where: str, record: type) -> dict:
+    if not isinstance(values, dict):
+        raise ParameterError(
+            f"{where}: {name} must be a mapping of names to values, got {values!r}: write {{}} for "
+            "one that needs no values"
+        )
+    return dataclasses.asdict(check_values(record, values, f"{where}: {name}"))
+
+
+def _require_unique(values: list, where: str) -> None:
+    if len(set(values)) < len(values):
+        raise ParameterError(f"{where} names a value twice: {values}")
+    printed = [f"{value:g}" if isinstance(value, float) else value for value in values]
+    alike = [value for value, text in zip(values, printed, strict=True) if printed.count(text) > 1]
+    if alike:
+        raise ParameterError(
+            f"{where} {alike} print alike, so their arms would have one name: "
+            "give values that differ in six digits"
+        )
 
 
 def _of_kind(value, kind: type, where: str, limits):

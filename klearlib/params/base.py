@@ -1,0 +1,36 @@
+"""What every notebook's parameters have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from klearlib.params.fields import parameter
+from klearlib.scale.address import check_workers
+
+
+@dataclass(frozen=True)
+class NotebookParams:
+    """The base of every notebook's record.
+
+    worlds: the embedded worlds that it needs, by the names of `klearlib.params.load`; reads: other
+    notebooks whose parameters it takes runs from; gathers: it shows what the others published.
+    """
+
+    worlds: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = ()
+    gathers: ClassVar[bool] = False
+
+    profile: str = parameter("smoke", help="folder in params/ and results/")
+
+
+@dataclass(frozen=True)
+class StagesParams(NotebookParams):
+    """A notebook that runs stages."""
+
+    workers: object = parameter(
+        0,
+        check=check_workers,
+        keyed=False,
+        help="processes at once, 0 is one per core or GPU; or ray, or ray://host:port",
+    )

@@ -1,0 +1,159 @@
+"""What the notebooks with RL share: knobs with the paper's value and the place that states it.
+
+The defaults are those of the smoke profile. A notebook's record inherits these and states what
+differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from klearlib.params.base import StagesParams
+from klearlib.params.fields import amended, parameter
+from klearlib.params.options import (
+    LOCAL,
+    NOT_STATED,
+    VERL,
+    FilterOptions,
+    RLOptions,
+    check_schedule,
+)
+
+ALPHA = {"minimum": 0.0, "help": "weight of the LM loss on positives"}
+RATE = {"above": 0.0, "help": "of the policy"}
+MATHS_RATE = RATE | {"paper": 1.0e-6, "place": "RL settings, maths"}
+"""Shared words of fields that some notebooks have once and others as a list to compare."""
+
+
+@dataclass(frozen=True)
+class RLSchedule:
+    """How long a policy is trained, and on how much at once."""
+
+    num_steps: int = parameter(2, minimum=1, help="RL steps", paper=NOT_STATED)
+    num_problems: int = parameter(
+        8,
+        minimum=1,
+        help="problems per rollout batch",
+        paper=128,
+        place="batch size; that it counts problems is from the released script",
+    )
+    group_size: int = parameter(
+        4, minimum=2, help="responses per problem", paper=8, place="RL settings"
+    )
+    mini_batch_problems: int = parameter(
+        2, minimum=1, help="problems per update", place="RL settings"
+    )
+
+
+@dataclass(frozen=True)
+class PolicyParams(StagesParams):
+    """What every notebook with RL has."""
+
+    seeds: list[int] = parameter([0], minimum=0, unique=True, help="one run per arm and seed")
+    eps_low: float = parameter(
+        0.2,
+        minimum=0.0,
+        maximum=1.0,
+        help="GPPO's clip range below 1",
+        paper=NOT_STATED,
+        place='"e.g. 0.2" where Eq. 3 is explained',
+    )
+    eps_high: float = parameter(
+        0.28, minimum=0.0, help="GPPO's clip range above 1", paper=0.28, place="RL settings"
+    )
+    engine: str = parameter(LOCAL, choices=(LOCAL, VERL), help="who trains: local, or verl on Ray")
+    options: dict = parameter({}, record=RLOptions, help="fields of RLOptions that differ")
+
+    @property
+    def rl_options(self) -> RLOptions:
+        """`options` completed with the paper's way for all that is not named."""
+        return RLOptions(**self.options)
+
+
+@dataclass(frozen=True)
+class FilteredParams(PolicyParams):
+    """A notebook with RL on code problems whose tests a teacher's pass rate has trusted."""
+
+    test_filter: dict = parameter(
+        {"teacher_responses": 2, "threshold": 0.25},
+        record=FilterOptions,
+        help="FilterOptions that differ",
+    )
+
+    @property
+    def filter_options(self) -> FilterOptions:
+        """`test_filter` completed with the paper's way for all that is not named."""
+        return FilterOptions(**self.test_filter)
+
+
+@dataclass(frozen=True)
+class RLParams(PolicyParams, RLSchedule):
+    """A notebook that compares RL runs from one start."""
+
+    eval_every: int = parameter(2, minimum=1, help="steps between validations")
+    eval_responses: int = parameter(2, minimum=1, help="responses per validation problem")
+
+    def __post_init__(self) -> None:
+        check_schedule(
+            num_problems=self.num_problems,
+            mini_batch_problems=self.mini_batch_problems,
+            options=self.options,
+            eps_high=self.eps_high,
+        )
+
+
+@dataclass(frozen=True)
+class MathsRLParams(RLParams):
+    """What the notebooks on RL with mathematics share; an arm that two need is the same run."""
+
+    worlds: ClassVar[tuple[str, ...]] = ("miniature",)
+
+    mini_batch_problems: int = amended(
+        RLParams, "mini_batch_problems", paper=16, place="RL settings, maths"
+    )
+    eps_low: float = amended(RLParams, "eps_low", help="clip range below 1")
+    eps_high: float = amended(RLParams, "eps_high", help="clip range above 1")
+
+
+@dataclass(frozen=True)
+class CodeRLParams(RLParams, FilteredParams):
+    """What the notebooks on RL with code share; an arm that two need is the same run."""
+
+    worlds: ClassVar[tuple[str, ...]] = ("code_miniature",)
+
+    seeds: list[int] = amended(
+        RLParams,
+        "seeds",
+        paper="1 run per arm",
+        place="Figs. 3, 4: one line per arm, no error bars",
+    )
+    num_steps: int = amended(
+        RLParams, "num_steps", 3, paper=100, place="Figs. 3, 4: last plotted step"
+    )
+    mini_batch_problems: int = amended(
+        RLParams, "mini_batch_problems", paper=32, place="RL settings, code"
+    )
+    learning_rate: float = parameter(3.0e-4, **RATE, paper=5.0e-7, place="RL settings, code")
+    alpha: float = parameter(
+        0.1,
+        **ALPHA,
+        paper=NOT_STATED,
+        place="Figs. 3, 4 do not say; 0.1 for the final model (Table 6)",
+    )
+    eval_every: int = amended(
+        RLParams,
+        "eval_every",
+        3,
+        help="steps between evaluations",
+        paper=5,
+        place="Figs. 3a, 4: distance of the points",
+    )
+    eval_responses: int = amended(
+        RLParams,
+        "eval_responses",
+        1,
+        help="responses per benchmark problem",
+        paper=4,
+        place="Figs. 3a, 4: avg@4",
+    )
