@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Start, origin
-from klearlib.params import VERL, FilterOptions, RLOptions, cluster_of
+from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import require_counted_parts
 from klearlib.run.cost import CLUSTER_S
 from klearlib.run.stage import Stage
-from klearlib.scale.cluster import Cluster, parted, require_own_parts
+from klearlib.scale.cluster import parted, require_own_parts
 
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
@@ -163,7 +163,7 @@ def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dic
         require_counted_parts(options, start.compute["micro_batch_tokens"])
         return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}
     require_own_parts(options)
-    cluster = Cluster(**asdict(cluster_of(start.profile)))
+    cluster = load(start.profile, VERL)
     cluster.require_fits(max_new_tokens=start.max_new_tokens)
     what, resources = parted(cluster)
     return "klearlib.scale.stage:train_rl", {"cluster": what}, {"resources": resources}
