@@ -13,8 +13,8 @@ from klearlib.experiments.origins.base import Joint
 from klearlib.experiments.running import finished, plan_table, train
 from klearlib.params import HeadlineParams
 from klearlib.params.declared_headline import CodeRLPhase, MathsRLPhase
-from klearlib.run.cost import WINDOW_SIZE
 from klearlib.run.stage import Stage
+from klearlib.suite.estimate import WINDOW_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -37,15 +37,22 @@ from klearlib.run.notebook_cache import (
     seconds_last_time,
     why_not_cached,
 )
-from klearlib.run.planned import CACHED, WILL_RUN, PlannedNotebook, counted, describe, resuming
 from klearlib.run.preloaded import worker_environment
 from klearlib.run.progress import rough
 from klearlib.run.provenance import num_cores
 from klearlib.run.reporting import rebuild, report_follows
 from klearlib.run.shared_server import shared_server
 from klearlib.run.side_by_side import Stops, Task, run_side_by_side
-from klearlib.run.weighing import weighed
 from klearlib.scale.address import ray_for
+from klearlib.suite.plan import (
+    CACHED,
+    WILL_RUN,
+    PlannedNotebook,
+    counted,
+    describe,
+    resuming,
+    weighed,
+)
 
 
 def results_dir(profile: str) -> Path:
@@ -96,7 +103,7 @@ def run(
 
     Raises:
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
-        MissingAsset: what has to run cannot finish here; see `weighing.weighed`.
+        MissingAsset: what has to run cannot finish here; see `plan.weighed`.
         KlearError: another run works on this profile; a Ray cluster does not answer.
     """
     stop_grace_s()
