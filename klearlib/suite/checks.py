@@ -85,8 +85,8 @@ def refusals(
     disk += sum(sorted((cost.scratch for cost in costs), reverse=True)[:workers])
     if disk > machine.free_disk:
         lines.append(
-            f"results and checkpoints need about {gigabytes(disk)} of disk and "
-            f"{gigabytes(machine.free_disk)} are free: free some, or link results/ to a larger disk"
+            f"results and checkpoints need about {readable(disk)} of disk and "
+            f"{readable(machine.free_disk)} are free: free some, or link results/ to a larger disk"
         )
     return list(dict.fromkeys(lines))
 
@@ -149,14 +149,14 @@ def _of_cluster(
     away = largest.state * cluster.gpus_per_node if cluster.offload else 0
     if away > machine.memory:
         yield (
-            f"offload keeps {gigabytes(away)} in the memory of a node and "
-            f"{gigabytes(machine.memory)} are free here: set offload: false in {where}, or use a "
+            f"offload keeps {readable(away)} in the memory of a node and "
+            f"{readable(machine.memory)} are free here: set offload: false in {where}, or use a "
             "larger machine"
         )
     elif largest.memory > room:
         yield (
-            f"a run of verl needs about {gigabytes(largest.memory)} of each GPU and a GPU here "
-            f"has {gigabytes(room)}; {_most_of(largest, room, where, verl=True)} use more or "
+            f"a run of verl needs about {readable(largest.memory)} of each GPU and a GPU here "
+            f"has {readable(room)}; {_most_of(largest, room, where, verl=True)} use more or "
             "larger GPUs"
         )
 
@@ -170,7 +170,7 @@ def _of_memory(
     largest = max(costs, key=lambda cost: cost.memory, default=Cost())
     if largest.memory > room:
         yield (
-            f"a stage needs about {gigabytes(largest.memory)} {there} {gigabytes(room)}; "
+            f"a stage needs about {readable(largest.memory)} {there} {readable(room)}; "
             f"{_most_of(largest, room, where)} use a larger {device} or a smaller model"
         )
         return
@@ -186,7 +186,7 @@ def _of_memory(
         fit = max(n for n in range(1, len(together)) if n == 1 or sum(together[:n]) <= room)
         yield (
             f"{len(together)} stages at a time on one {device} need about "
-            f"{gigabytes(sum(together))} {there} {gigabytes(room)}: give at most --workers "
+            f"{readable(sum(together))} {there} {readable(room)}: give at most --workers "
             f"{fit * num_devices}"
         )
 
@@ -217,7 +217,7 @@ def too_long(profile: str, stage: Stage) -> str:
     """That the rollouts of a run of verl are longer than its model's positions; "" where not."""
     budget = stage.params["settings"]["max_new_tokens"]
     try:
-        positions = model_of_stage(stage).positions
+        _, positions, _ = model_of_stage(stage)
         cluster_of_stage(stage).require_positions(positions, max_new_tokens=budget)
     except ParameterError as error:
         return f"params/{profile}/verl.yaml: {error}"
@@ -261,9 +261,9 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def gigabytes(size: float) -> str:
+def readable(size: float) -> str:
     """
-    >>> gigabytes(11 * 10**9)
-    '11 GB'
+    >>> readable(11 * 10**9), readable(13 * 10**6)
+    ('11 GB', '13 MB')
     """
-    return f"{short(size / 1e9)} GB"
+    return f"{size / 1e6:.0f} MB" if size < 1e8 else f"{short(size / 1e9)} GB"

@@ -125,39 +125,20 @@ def place_of_cluster(cluster: Cluster) -> Place:
     return Place(compute, cluster, cluster.num_gpus, engines, cluster.prompt_tokens)
 
 
-@dataclass(frozen=True)
-class Model:
-    """The model that a stage makes or trains, by what first made it. shape: None where nothing says
-    it; positions: of its longest sequence; name: of a model of the hub."""
-
-    shape: ModelShape | None
-    positions: int
-    name: str = ""
-
-
-def model_of_stage(stage: Stage) -> Model:
-    """The model that a stage makes or trains."""
-    while stage.target in _MODEL:
-        stage = stage.inputs[_MODEL[stage.target]]
+def model_of_stage(stage: Stage) -> tuple[ModelShape | None, int, str]:
+    """(shape, positions, name) of the model that a stage makes or trains, by what first made it.
+    The shape is None where nothing says it; the name is that of a model of the hub, else ""."""
+    while stage.target in RULES and RULES[stage.target][1]:
+        stage = stage.inputs[RULES[stage.target][1]]
     params = stage.params
     if stage.target == "klearlib.real.model:link_model":
         shape = ModelShape(**params["shape"]) if params["shape"] else None
-        return Model(shape, params["positions"], params["model"])
+        return shape, params["positions"], params["model"]
     if stage.target == "klearlib.miniature.base:pretrain":
         names = {each.name for each in fields(ModelShape)} - {"tie_word_embeddings"}
         shape = ModelShape(tie_word_embeddings=True, **{name: params[name] for name in names})
-        return Model(shape, params["max_positions"])
+        return shape, params["max_positions"], ""
     raise KeyError(stage.target)
-
-
-# The input that a stage's model comes from.
-_MODEL = {
-    "klearlib.sft.train:train_sft": "base",
-    "klearlib.rl.train:train_rl": "sft",
-    "klearlib.scale.stage:train_rl": "sft",
-    "klearlib.evaluate.stage:evaluate_benchmarks": "model",
-    "klearlib.curation.responses:respond": "model",
-}
 
 
 def cost_of(stage: Stage) -> Cost:
@@ -169,10 +150,10 @@ def cost_of(stage: Stage) -> Cost:
     """
     if not {"compute", "cluster"} & stage.params.keys():
         return Cost()
-    rule, model = RULES[stage.target], model_of_stage(stage)
-    cost = rule(stage, place_of_stage(stage), model.shape)
-    if model.shape is None:
-        return cost + Cost(unknown=(model.name,))
+    rule, (shape, _, name) = RULES[stage.target][0], model_of_stage(stage)
+    cost = rule(stage, place_of_stage(stage), shape)
+    if shape is None:
+        return cost + Cost(unknown=(name,))
     return cost + Cost(gpu_s=STAGE_S) if cost.flops else cost
 
 
@@ -298,7 +279,7 @@ def training_memory(shape: ModelShape, place: Place, *, row: int) -> Cost:
 
 def _supervised(stage: Stage, place: Place, shape: ModelShape) -> Cost:
     """Pretraining and SFT: examples of up to as many tokens as the model, or a packed row, has."""
-    params, positions = stage.params, model_of_stage(stage).positions
+    params, (_, positions, _) = stage.params, model_of_stage(stage)
     if params.get("num_steps") is not None:
         examples = params["num_steps"] * params["batch_size"]
     else:
@@ -370,12 +351,12 @@ def _respond(stage: Stage, place: Place, shape: ModelShape | None) -> Cost:
     return sampling(shape, place, calls=1, rows=rows, budget=budget)
 
 
-RULES: dict[str, Callable[[Stage, Place, ModelShape | None], Cost]] = {
-    "klearlib.miniature.base:pretrain": _supervised,
-    "klearlib.sft.train:train_sft": _supervised,
-    "klearlib.rl.train:train_rl": _rl,
-    "klearlib.scale.stage:train_rl": _rl,
-    "klearlib.evaluate.stage:evaluate_benchmarks": _evaluate,
-    "klearlib.curation.responses:respond": _respond,
+RULES: dict[str, tuple[Callable[[Stage, Place, ModelShape | None], Cost], str]] = {
+    "klearlib.miniature.base:pretrain": (_supervised, ""),
+    "klearlib.sft.train:train_sft": (_supervised, "base"),
+    "klearlib.rl.train:train_rl": (_rl, "sft"),
+    "klearlib.scale.stage:train_rl": (_rl, "sft"),
+    "klearlib.evaluate.stage:evaluate_benchmarks": (_evaluate, "model"),
+    "klearlib.curation.responses:respond": (_respond, "model"),
 }
-"""Target of a stage that computes with a model -> the rule of its cost."""
+"""Target of a stage with a model -> (rule of its cost, the input that the model comes from)."""

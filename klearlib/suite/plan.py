@@ -14,7 +14,7 @@ from klearlib.scale.address import in_words, runs_here
 from klearlib.scale.cluster import cluster_of_stage
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite import estimate
-from klearlib.suite.checks import gigabytes, missing_of, refusals, short, too_long
+from klearlib.suite.checks import missing_of, readable, refusals, short, too_long
 from klearlib.suite.estimate import Cost, cost_of
 from klearlib.suite.machine import a_node, this_machine
 
@@ -109,19 +109,14 @@ def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNot
         workers=workers or 1,
         clusters=list(clusters.values()),
     )
-    return _said_once(found, lines)
-
-
-def _said_once(planned: list[PlannedNotebook], lines: list[str]) -> list[PlannedNotebook]:
-    """Lines that hold for the whole run stand at the first notebook that will run."""
-    said: set[str] = set()
-    found = []
-    for each in planned:
+    # Each line once: those of the whole run at the first notebook that will run.
+    said: dict[str, None] = {}
+    for place, each in enumerate(found):
         mine = each.missing
         if each.state == WILL_RUN:
             mine, lines = (*mine, *lines), []
-        found.append(replace(each, missing=tuple(dict.fromkeys(m for m in mine if m not in said))))
-        said.update(mine)
+        found[place] = replace(each, missing=tuple(dict.fromkeys(x for x in mine if x not in said)))
+        said |= dict.fromkeys(mine)
     return found
 
 
@@ -136,27 +131,24 @@ def describe(planned: Sequence[PlannedNotebook]) -> str:
     """
     if not planned:
         return ""
-    width = max(len(each.notebook) for each in planned)
     costs = [each.cost for each in planned if each.cost is not None and each.cost.gpu_s]
-    rows = [("notebook", "state", "time", *_COLUMNS)]
-    for each in planned:
-        if each.state == CACHED:
-            rows.append((each.notebook, CACHED, ""))
-        else:
-            time = rough(each.estimate_s).removeprefix("about ")
-            cells = _cells(each.cost) if each.cost in costs else ()
-            rows.append((each.notebook, "run", time, *cells))
     total = sum(costs, Cost())
-    if costs:
-        rows.append(("in all", "", "", *_cells(total)))
-    lines = [_line(width, *row) for row in rows]
+    rows = [("notebook", "state", "time", "sampled", "trained", "FLOP", "GPU h", "memory", "disk")]
+    for each in planned:
+        time = "" if each.state == CACHED else rough(each.estimate_s).removeprefix("about ")
+        state = each.state.removeprefix("will ")
+        rows.append((each.notebook, state, time, *_cells(each.cost or Cost())))
+    rows += [("in all", "", "", *_cells(total))] if costs else []
+    width = max(len(row[0]) for row in rows)
+    lines = [
+        " ".join([f"{name:<{width}} {state:<6}", *map("{:>{}}".format, cells, _WIDTHS)]).rstrip()
+        for name, state, *cells in rows
+    ]
     if costs:
         lines += _notes(total)
-    whys = {each.why: [] for each in planned if each.why}
-    for each in planned:
-        if each.why:
-            whys[each.why].append(each.number)
-    lines += [f"Why: {why} ({' '.join(numbers)})" for why, numbers in whys.items()]
+    for why in dict.fromkeys(each.why for each in planned if each.why):
+        numbers = [each.number for each in planned if each.why == why]
+        lines.append(f"Why: {why} ({' '.join(numbers)})")
     asked = [each.values.get("workers") for each in planned if each.state == WILL_RUN]
     for cluster in dict.fromkeys(each for each in asked if isinstance(each, str)):
         lines.append(f"Stages run on {in_words(cluster)}.")
@@ -164,29 +156,24 @@ def describe(planned: Sequence[PlannedNotebook]) -> str:
     return "\n".join(lines)
 
 
-_COLUMNS = ("sampled", "trained", "FLOP", "GPU h", "memory", "disk")
-
-
-def _line(width: int, notebook: str, state: str, time: str, *cells: str) -> str:
-    right = [f"{cell:>{size}}" for cell, size in zip(cells, (7, 7, 6, 6, 7, 7), strict=False)]
-    return " ".join([f"{notebook:<{width}}", f"{state:<6}", f"{time:>7}", *right]).rstrip()
+_WIDTHS = (7, 7, 7, 6, 6, 7, 7)
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:
     return (
-        millions(cost.sampled),
-        millions(cost.trained),
-        f"{cost.flops:.1e}".replace("e+", "e"),
-        short(cost.gpu_s / 3600),
-        gigabytes(cost.memory),
-        gigabytes(cost.disk + cost.scratch) if cost.disk else "",
+        rounded(cost.sampled),
+        rounded(cost.trained),
+        f"{cost.flops:.1e}".replace("e+", "e") if cost.flops else "",
+        short(cost.gpu_s / 3600) if cost.gpu_s else "",
+        readable(cost.memory) if cost.memory else "",
+        readable(cost.disk + cost.scratch) if cost.disk else "",
     )
 
 
 def _notes(total: Cost) -> list[str]:
     """What stands below the sum: most tokens, the runs of verl, what is assumed and not known."""
     most = [
-        f"{millions(tokens)} {what}"
+        f"{rounded(tokens)} {what}"
         for tokens, what in ((total.sampled_most, "sampled"), (total.trained_most, "trained on"))
         if tokens
     ]
@@ -208,12 +195,14 @@ def _notes(total: Cost) -> list[str]:
     return lines
 
 
-def millions(tokens: float) -> str:
+def rounded(tokens: float) -> str:
     """Two or three digits, without an exponent; "" for none.
 
-    >>> millions(0), millions(3.4e5), millions(9.5e6), millions(1.4e9)
-    ('', '0.34 M', '9.5 M', '1,400 M')
+    >>> rounded(0), rounded(3.4e5), rounded(9.5e6), rounded(1.4e9), rounded(5.08e10)
+    ('', '0.34 M', '9.5 M', '1,400 M', '50.8 B')
     """
+    if tokens >= 1e10:
+        return f"{tokens / 1e9:,.1f} B"
     digits = 0 if tokens >= 1e8 else 1 if tokens >= 1e6 else 2
     return f"{tokens / 1e6:,.{digits}f} M" if tokens else ""
 
