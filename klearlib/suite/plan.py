@@ -125,8 +125,8 @@ def describe(planned: Sequence[PlannedNotebook]) -> str:
     assume, why notebooks run, and what is missing.
 
     >>> print(describe([PlannedNotebook("05_clipping", "will run", "forced", 90.0, (), {}, {})]))
-    notebook    state    time   sampled trained  FLOP  GPU h  memory    disk
-    05_clipping run     2 min
+    notebook    state     time sampled trained   FLOP  GPU h  memory    disk
+    05_clipping run      2 min
     Why: forced (05)
     """
     if not planned:
