@@ -56,8 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from klearlib.run.notebooks import plan
-    from klearlib.run.planned import describe
-    from klearlib.run.weighing import weighed
+    from klearlib.suite.plan import describe, weighed
 
     planned = plan(
         arguments.profile, arguments.only, force=arguments.force, workers=arguments.workers
@@ -79,7 +78,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(_: argparse.Namespace) -> int:
-    from klearlib.run.doctor import can_run_smoke, diagnose
+    from klearlib.suite.doctor import can_run_smoke, diagnose
 
     findings = diagnose()
     print("\n".join(map(str, findings)))
@@ -89,7 +88,7 @@ def _doctor(_: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from klearlib.run.status import describe_status
+    from klearlib.suite.status import describe_status
 
     print(describe_status(arguments.profile))
     return 0

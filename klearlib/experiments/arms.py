@@ -8,9 +8,9 @@ from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Start, origin
 from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import require_counted_parts
-from klearlib.run.cost import CLUSTER_S
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import Cluster, parted, require_own_parts
+from klearlib.suite.estimate import CLUSTER_S
 
 __all__ = [
     "RULE_NAMES",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import shutil
 import sys
@@ -14,41 +13,26 @@ from pathlib import Path
 from klearlib.errors import KlearError
 from klearlib.params import profiles, root
 from klearlib.policy.memory import available_memory
-from klearlib.run.machine import INSTALL_VLLM
 from klearlib.run.notebooks import plan
-from klearlib.run.weighing import weighed
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL, lacks
+from klearlib.suite.machine import INSTALL_VLLM, version
+from klearlib.suite.plan import weighed
 from klearlib.verify.sandbox import active_tier
 
 SMOKE = "smoke"
 OLDEST_PYTHON = (3, 11)
 # Distribution -> module, for all that the smoke profile imports.
 NEEDED = {
-    "torch": "torch",
-    "transformers": "transformers",
-    "tokenizers": "tokenizers",
-    "math-verify": "math_verify",
-    "sympy": "sympy",
-    "numpy": "numpy",
-    "scipy": "scipy",
-    "pandas": "pandas",
-    "datasets": "datasets",
-    "huggingface_hub": "huggingface_hub",
-    "pyarrow": "pyarrow",
-    "matplotlib": "matplotlib",
-    "papermill": "papermill",
-    "pillow": "PIL",
-    "nbclient": "nbclient",
-    "nbconvert": "nbconvert",
-    "nbformat": "nbformat",
-    "ipykernel": "ipykernel",
-    "ipython": "IPython",
-    "jupyter_client": "jupyter_client",
-    "traitlets": "traitlets",
-    "jinja2": "jinja2",
-    "pygments": "pygments",
-    "latex2mathml": "latex2mathml",
-    "PyYAML": "yaml",
+    **{
+        name: name
+        for name in (
+            *("torch", "transformers", "tokenizers", "sympy", "numpy", "scipy", "pandas"),
+            *("datasets", "huggingface_hub", "pyarrow", "matplotlib", "papermill", "nbclient"),
+            *("nbconvert", "nbformat", "ipykernel", "jupyter_client", "traitlets", "jinja2"),
+            *("pygments", "latex2mathml"),
+        )
+    },
+    **{"math-verify": "math_verify", "pillow": "PIL", "ipython": "IPython", "PyYAML": "yaml"},
 }
 NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
 
@@ -72,15 +56,8 @@ class Finding:
 
 def diagnose() -> list[Finding]:
     """All findings, those about this machine first and then those about the profiles."""
-    return [
-        _python(),
-        *_packages(),
-        *_accelerator(),
-        *_cluster(),
-        *_room(),
-        _sandbox(),
-        *_profiles(),
-    ]
+    found = [_python(), *_packages(), *_accelerator(), *_cluster(), *_room(), _sandbox()]
+    return [*found, *_profiles()]
 
 
 def can_run_smoke(findings: list[Finding]) -> bool:
@@ -89,32 +66,22 @@ def can_run_smoke(findings: list[Finding]) -> bool:
 
 
 def _python() -> Finding:
-    version = ".".join(map(str, sys.version_info[:3]))
-    wanted = ".".join(map(str, OLDEST_PYTHON))
+    found, wanted = (".".join(map(str, each)) for each in (sys.version_info[:3], OLDEST_PYTHON))
     fix = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
-    return Finding("Python", version, fix, required=True)
+    return Finding("Python", found, fix, required=True)
 
 
 def _packages() -> list[Finding]:
-    findings = []
-    for package, module in NEEDED.items():
-        found = importlib.util.find_spec(module) is not None
-        findings.append(
-            Finding(
-                package,
-                _version(package) if found else "not installed",
-                "" if found else f"pip install {package}, or pip install -e . for all",
-                required=True,
-            )
-        )
-    return findings
+    return [
+        _installed(package, module, f"pip install {package}, or pip install -e . for all", True)
+        for package, module in NEEDED.items()
+    ]
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "version unknown"
+def _installed(name: str, module: str, fix: str, required: bool = False) -> Finding:
+    if importlib.util.find_spec(module) is None:
+        return Finding(name, "not installed", fix, required)
+    return Finding(name, version(name.lower()) or "version unknown", "", required)
 
 
 def _accelerator() -> list[Finding]:
@@ -134,26 +101,16 @@ def _accelerator() -> list[Finding]:
         reason = "this torch is built without CUDA" if not torch.version.cuda else "no GPU answers"
         fix = "only needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
         findings = [Finding("CUDA", reason, fix)]
-    if importlib.util.find_spec("vllm") is None:
-        fix = f"only needed for engine: vllm: {INSTALL_VLLM}"
-        findings.append(Finding("vLLM", "not installed", fix))
-    else:
-        findings.append(Finding("vLLM", _version("vllm")))
-    return findings
+    return [*findings, _installed("vLLM", "vllm", f"only needed for engine: vllm: {INSTALL_VLLM}")]
 
 
 def _cluster() -> list[Finding]:
     """verl and Ray, which no profile needs on one machine."""
-    if importlib.util.find_spec("ray") is None:
-        ray = Finding("Ray", "not installed", f"only needed for --workers ray: {INSTALL_RAY}")
-    else:
-        ray = Finding("Ray", _version("ray"))
+    ray = _installed("Ray", "ray", f"only needed for --workers ray: {INSTALL_RAY}")
     lack = lacks()
     if lack:
-        verl = Finding("verl", lack, f"only needed for engine: verl: {INSTALL_VERL}")
-    else:
-        verl = Finding("verl", _version("verl"))
-    return [ray, verl]
+        return [ray, Finding("verl", lack, f"only needed for engine: verl: {INSTALL_VERL}")]
+    return [ray, Finding("verl", version("verl"))]
 
 
 def _room() -> list[Finding]:
@@ -176,6 +133,14 @@ def _room() -> list[Finding]:
     return findings
 
 
+def _takes_files(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def _sandbox() -> Finding:
     """The isolation in which programs run, and why it is not a stronger one."""
     try:
@@ -183,20 +148,8 @@ def _sandbox() -> Finding:
     except KlearError as error:
         return Finding("sandbox", "none works", str(error), required=True)
     found = f"{tier.name} ({tier.detail})" if tier.detail else tier.name
-    fix = (
-        ""
-        if tier.name != "none"
-        else "programs run without isolation: use Linux 5.13 or newer with landlock"
-    )
-    return Finding("sandbox", found, fix)
-
-
-def _takes_files(folder: Path) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    open_ = "programs run without isolation: use Linux 5.13 or newer with landlock"
+    return Finding("sandbox", found, open_ if tier.name == "none" else "")
 
 
 def _profiles() -> list[Finding]:
@@ -209,13 +162,12 @@ def _profiles() -> list[Finding]:
     findings = []
     for profile in names:
         try:
-            planned = weighed(profile, plan(profile))
-            lacks = [lack for each in planned for lack in each.missing]
+            missing = [line for each in weighed(profile, plan(profile)) for line in each.missing]
         except KlearError as error:
-            lacks = [str(error)]
-        label, required = f"profile {profile}", profile == SMOKE
-        fix = "".join(lacks)
-        if len(lacks) > 1:
-            fix = f"{len(lacks)} things are missing: klear plan --profile {profile} names them"
-        findings.append(Finding(label, "not ready" if lacks else "ready", fix, required))
+            missing = [str(error)]
+        fix = "".join(missing)
+        if len(missing) > 1:
+            fix = f"{len(missing)} things are missing: klear plan --profile {profile} names them"
+        ready = "not ready" if missing else "ready"
+        findings.append(Finding(f"profile {profile}", ready, fix, required=profile == SMOKE))
     return findings

@@ -10,8 +10,9 @@ from klearlib.errors import KlearError, ParameterError
 from klearlib.params import notebooks_of, profiles, root
 from klearlib.run.entry import SPEC, read_progress
 from klearlib.run.notebook_cache import CACHE, section
-from klearlib.run.notebooks import CACHED, plan, results_dir
+from klearlib.run.notebooks import plan, results_dir
 from klearlib.run.stage import folder_state
+from klearlib.suite.plan import CACHED
 
 
 def describe_status(only_profile: str = "") -> str:
@@ -27,12 +28,12 @@ def describe_status(only_profile: str = "") -> str:
         raise ParameterError(
             f"unknown profile {only_profile!r}; there are: {', '.join(profiles())}"
         )
-    lines: list[str] = []
+    lines = []
     for profile in [only_profile] if only_profile else profiles():
         lines.append(profile)
         for name in notebooks_of(profile):
             word, why = notebook_state(profile, name)
-            lines.append(f"  {name:<16} {word:<9} {why}".rstrip())
+            lines.append(f"  {name:<19} {word:<9} {why}".rstrip())
     return "\n".join(lines + _describe_runs(root() / "results" / "runs"))
 
 
@@ -60,7 +61,7 @@ def _describe_runs(runs_dir: Path) -> list[str]:
         counts = Counter(states.values())
         order = ("done", "running", "partial", "absent")
         words = [f"{counts[word]} {word}" for word in order if counts[word]]
-        lines.append(f"  {kind.name:<16} {', '.join(words)}")
+        lines.append(f"  {kind.name:<19} {', '.join(words)}")
         for folder, word in states.items():
             if word in ("running", "partial"):
                 lines.append(f"    {folder.name} {word}{_progress(folder)}")
@@ -71,12 +72,8 @@ def _progress(folder: Path) -> str:
     """Steps and label (" 12/30 GPPO, seed 0"), as far as the folder's files say them."""
     progress = read_progress(folder)
     steps = f" {progress['done']}/{progress['total']}" if progress else ""
-    label = _label(folder)
-    return f"{steps} {label}" if label else steps
-
-
-def _label(folder: Path) -> str:
     try:
-        return json.loads((folder / SPEC).read_text(encoding="utf-8"))["label"]
+        label = json.loads((folder / SPEC).read_text(encoding="utf-8"))["label"]
     except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
-        return ""
+        return steps
+    return f"{steps} {label}".rstrip()

