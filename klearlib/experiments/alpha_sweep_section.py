@@ -23,11 +23,11 @@ from klearlib.experiments.alpha_sweep_tables import (
 from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import as_table, departures, publish_section
+from klearlib.experiments.verdict_dicts import holm_in_notebook, is_paper_scale, not_run
 from klearlib.paper import claim
 from klearlib.params import AlphaSweepParams, RLOptions, uses_miniature
-from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
-from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
-from klearlib.report.figures import learning_curves
+from klearlib.report.bars import ScorePanel, scores_beside_paper
+from klearlib.report.curves import learning_curves
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ import numpy as np
 from klearlib.evaluate import scores as scoring
 from klearlib.experiments import curves
 from klearlib.paper import figure
-from klearlib.report.bands import seed_bands
+from klearlib.report.curves import seed_bands
 from klearlib.report.style import series_style
 
 if TYPE_CHECKING:

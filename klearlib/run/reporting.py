@@ -15,10 +15,11 @@ POLL_S = 2.0
 
 def rebuild(results: Path) -> int:
     """Build the report of `results`; its fault costs a line and exit code 1, never the results."""
+    from klearlib.experiments.counterparts import notebooks
     from klearlib.report.page import build_report
 
     try:
-        build_report(results)
+        build_report(results, notebooks())
     except (ValueError, KeyError, OSError) as error:
         print(f"klear: the report could not be built: {error}", flush=True)
         return EXIT_FAILED
