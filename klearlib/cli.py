@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from klearlib import __version__
-from klearlib.errors import KlearError
+from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.arguments import add_evaluate_arguments
-from klearlib.report.arguments import add_report_arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,9 +66,32 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from klearlib.report.command import report
+    """Build the report of a profile, or the comparison of two, and print where it is."""
+    from klearlib.experiments.counterparts import notebooks
 
-    return report(arguments)
+    if arguments.compare:
+        from klearlib.report.compare import write_comparison
+
+        if arguments.profile is not None or arguments.readme is not None:
+            raise ParameterError(
+                "--compare takes its two folders and --out: no --profile, no --readme"
+            )
+        out = None if arguments.out is None else Path(arguments.out)
+        written = write_comparison(*map(Path, arguments.compare), out, notebooks=notebooks())
+        print(*written, sep="\n")
+        return 0
+    if arguments.out is not None:
+        raise ParameterError("--out belongs to --compare: leave it out, or add --compare A B")
+    from klearlib.params import require_profile
+    from klearlib.report.front_page import write_front_page
+    from klearlib.report.page import build_report
+    from klearlib.run.notebooks import results_dir
+
+    folder = results_dir(require_profile(arguments.profile or "smoke"))
+    print(build_report(folder, notebooks()))
+    if arguments.readme is not None:
+        print(write_front_page(Path(arguments.readme), folder))
+    return 0
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
@@ -143,7 +166,24 @@ def _parser() -> argparse.ArgumentParser:
         "report", help="build results/<profile>/report.html anew, or compare two profiles"
     )
     report.set_defaults(command=_report)
-    add_report_arguments(report)
+    report.add_argument("--profile", help="folder in params/ (default: smoke)")
+    report.add_argument(
+        "--readme",
+        metavar="FILE",
+        help="also rewrite the table of claims between the markers of the profile in this "
+        "markdown file",
+    )
+    report.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two results folders side by side instead, such as results/mini results/gpu",
+    )
+    report.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the page of --compare (default: compare_<A>_<B>.html beside A)",
+    )
 
     evaluate = commands.add_parser(
         "evaluate", help="score a model, or responses that exist, on a benchmark"

@@ -19,10 +19,7 @@ from klearlib.experiments.clipping_rates import (
 )
 from klearlib.experiments.demos.clipping import corner_table, gradient_check
 from klearlib.experiments.publish import as_table, changed_options, departures, publish_section
-from klearlib.paper import claim, figure
-from klearlib.params import RLOptions, uses_miniature
-from klearlib.params.notebooks import ClippingParams
-from klearlib.report.claims import (
+from klearlib.experiments.verdict_dicts import (
     decide_mechanism,
     decide_ordering,
     decide_stability,
@@ -31,7 +28,9 @@ from klearlib.report.claims import (
     measure,
     not_run,
 )
-from klearlib.report.figures import (
+from klearlib.paper import claim, figure
+from klearlib.params import ClippingParams, RLOptions, uses_miniature
+from klearlib.report.curves import (
     Panel,
     coefficient_curves,
     corner_shares,

@@ -10,13 +10,13 @@ from klearlib.experiments import curves, score_tables
 from klearlib.experiments.arms import Start, rl_stage, rule_spec
 from klearlib.experiments.benchmarks import curve_titles, standing_for
 from klearlib.experiments.publish import departures
+from klearlib.experiments.verdict_dicts import decide_ordering, measure
 from klearlib.paper import claim, figure
 from klearlib.paper.schema import Claim
 from klearlib.params import CodeRLParams, FilterOptions, RLOptions
 from klearlib.records import OUTCOMES
-from klearlib.report.claims import decide_ordering, measure
-from klearlib.report.comparisons import Measured
-from klearlib.report.figures import Panel, learning_curves
+from klearlib.report.curves import Panel, learning_curves
+from klearlib.report.decide import Measured
 from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 

@@ -22,10 +22,10 @@ from klearlib.experiments.correctness import (
 from klearlib.experiments.data_scores import Arm, card_of, common_notes, mean_loss
 from klearlib.experiments.demos import data_rules as data_demos
 from klearlib.experiments.publish import as_table, publish_section, runs_dir
+from klearlib.experiments.verdict_dicts import holm_in_notebook, is_paper_scale, not_run
 from klearlib.paper import claim
-from klearlib.params.notebooks import CorrectnessParams
-from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
-from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
+from klearlib.params import CorrectnessParams
+from klearlib.report.bars import ScorePanel, scores_beside_paper
 from klearlib.run.stage import is_done
 
 if TYPE_CHECKING:

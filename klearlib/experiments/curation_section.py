@@ -15,9 +15,8 @@ from klearlib.experiments.data_scores import card_of
 from klearlib.experiments.demos import data_rules as data_demos
 from klearlib.experiments.demos import planted
 from klearlib.experiments.publish import departures, publish_section, runs_dir
-from klearlib.params import DataOptions, uses_miniature
-from klearlib.params.notebooks import CurationParams
-from klearlib.report.arm_scores import stacked_bars
+from klearlib.params import CurationParams, DataOptions, uses_miniature
+from klearlib.report.bars import stacked_bars
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.stage import Stage, is_done
 

@@ -13,10 +13,10 @@ from klearlib.experiments import curves
 from klearlib.experiments.benchmarks import counterparts, titles
 from klearlib.experiments.publish import departures, runs_dir
 from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.verdict_dicts import decide_ordering, measure
 from klearlib.paper import claim, table
 from klearlib.params import DataOptions
-from klearlib.report.claims import decide_ordering, measure
-from klearlib.report.comparisons import Measured
+from klearlib.report.decide import Measured
 from klearlib.run.entry import read_own_json
 from klearlib.run.stage import Stage, is_done
 

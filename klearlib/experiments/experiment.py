@@ -162,7 +162,7 @@ class Experiment:
     @property
     def paper_scale(self) -> bool:
         """Whether its numbers are held against the paper's."""
-        from klearlib.report.claims import is_paper_scale
+        from klearlib.report.decide import is_paper_scale
 
         return is_paper_scale(self.params.profile) and not uses_miniature(self.params)
 
@@ -324,7 +324,7 @@ class Experiment:
             words: claim -> sentences that end the reason, "" for none.
         """
         from klearlib.paper import claim
-        from klearlib.report.claims import decide_ordering, holm_in_notebook, not_run
+        from klearlib.report.decide import decide_ordering, holm_in_notebook, not_run
 
         ready = {name: found for name, found in comparisons.items() if not isinstance(found, str)}
         corrected, verdicts = holm_in_notebook(ready), []
@@ -348,7 +348,7 @@ def measured(claim_id: str, values: Mapping[str, tuple[np.ndarray, np.ndarray]])
     """The comparisons of a claim in its own order. values: comparison -> (a, b), float [seeds,
     problems or steps], paired."""
     from klearlib.paper import claim
-    from klearlib.report.claims import measure
+    from klearlib.report.decide import measure
 
     return [measure(c.name, *values[c.name]) for c in claim(claim_id).comparisons]
 

@@ -13,8 +13,8 @@ from klearlib.experiments.headline import MODELS
 from klearlib.experiments.headline_scores import Gathered
 from klearlib.experiments.headline_tables import LONGER_ROW
 from klearlib.paper import figure, table
-from klearlib.report.figures import learning_curves
-from klearlib.report.headline_figures import BarPanel, headline_bars
+from klearlib.report.bars import BarPanel, headline_bars
+from klearlib.report.curves import learning_curves
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from klearlib.errors import KlearError
 from klearlib.experiments.benchmarks import REAL
 from klearlib.experiments.headline_scores import Gathered, sampling_interval
+from klearlib.experiments.verdict_dicts import decide_absolute, is_paper_scale
 from klearlib.paper import claim
 from klearlib.params import uses_miniature
 from klearlib.records import EvalRecord
-from klearlib.report.claims import decide_absolute, is_paper_scale
-from klearlib.report.verdicts import NOT_RUN
+from klearlib.report.section import NOT_RUN
 
 if TYPE_CHECKING:
     import numpy as np

@@ -108,7 +108,7 @@ class AlphaSweep(Experiment):
     def table6(self) -> Figure:
         import pandas as pd
 
-        from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
+        from klearlib.report.bars import ScorePanel, scores_beside_paper
 
         panels = []
         for name, printed in self.benchmarks.items():
@@ -187,7 +187,7 @@ class AlphaSweep(Experiment):
     def learning(self) -> Figure:
         import pandas as pd
 
-        from klearlib.report.figures import learning_curves
+        from klearlib.report.curves import learning_curves
 
         share = _positive_share(self.runs).assign(panel="share of tokens from positives")
         return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))

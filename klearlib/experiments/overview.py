@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.experiments.counterparts import notebooks
 from klearlib.experiments.publish import publish_section, results_dir
 from klearlib.paper import claims, table
-from klearlib.params.notebooks import OverviewParams
-from klearlib.report.counterparts import COUNTERPARTS, published_names
+from klearlib.params import OverviewParams
 from klearlib.report.ledger import ledger
-from klearlib.report.sections import Section, read_sections
-from klearlib.report.verdicts import NOT_RUN
+from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,12 +50,12 @@ def pipeline() -> pd.DataFrame:
 def progress(params: OverviewParams) -> pd.DataFrame:
     """`pipeline` with the state of each notebook at this profile, and its runs' minutes (NaN where
     nothing has run)."""
-    published = {each.notebook: each.content for each in _sections(params)}
+    published = {each.notebook: each for each in _sections(params)}
     words = {"complete": "complete", "partial": "interim"}
     rows = pipeline()
     found = [published.get(notebook) for notebook in rows["notebook"]]
-    rows["state"] = [words[content["status"]] if content else NOT_RUN for content in found]
-    rows["minutes"] = [round(each["seconds"] / 60, 1) if each else float("nan") for each in found]
+    rows["state"] = [words[each.status] if each else NOT_RUN for each in found]
+    rows["minutes"] = [round(each.seconds / 60, 1) if each else float("nan") for each in found]
     return rows
 
 
@@ -64,16 +63,18 @@ def counterparts(params: OverviewParams) -> pd.DataFrame:
     """Every table and figure of the paper, and the names of its counterpart here, or "not run"."""
     import pandas as pd
 
-    sections = _sections(params)
-    rows = [
-        {
-            "in the paper": each.item,
-            "what it shows": each.shows,
-            "notebook": each.notebook,
-            "here": ", ".join(published_names(each, sections)) or NOT_RUN,
-        }
-        for each in COUNTERPARTS
-    ]
+    published = {each.notebook: each for each in _sections(params)}
+    rows = []
+    for notebook, each in in_paper_order(notebooks()):
+        names = published[notebook].published(each.names) if notebook in published else []
+        rows.append(
+            {
+                "in the paper": each.item,
+                "what it shows": each.shows,
+                "notebook": notebook,
+                "here": ", ".join(names) or NOT_RUN,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -99,8 +100,8 @@ def claims_ledger(params: OverviewParams) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["claim", "title", "verdict", "measured", "reason", "settle"]
-    sections = [each.content for each in _sections(params)]
-    return pd.DataFrame(ledger(sections, profile=params.profile))[columns]
+    entries = ledger(_sections(params), notebooks(), profile=params.profile)
+    return pd.DataFrame(entries)[columns]
 
 
 def headline() -> pd.DataFrame:

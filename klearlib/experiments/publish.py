@@ -7,11 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.experiments.verdict_dicts import as_records
 from klearlib.params import root
-from klearlib.report.figures import save_figure
-from klearlib.report.tables import write_table
+from klearlib.report.section import Equation, write_section
 from klearlib.run.entry import DONE, read_own_json
-from klearlib.run.files import write_json
 from klearlib.run.provenance import provenance
 from klearlib.run.stage import Stage, is_done
 
@@ -66,36 +65,22 @@ def publish_section(
         read_own_json(stage.folder(runs_dir()) / DONE, "provenance", "seconds") for stage in done
     ]
     records = sorted((entry["provenance"] for entry in entries), key=lambda record: record["utc"])
-    folder = results_dir(params.profile, notebook)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, (table, _) in tables.items():
-        write_table(table, folder, name, digits=digits)
-    for name, (figure, _, _) in figures.items():
-        save_figure(figure, folder, name)
-    path = folder / "section.json"
-    write_json(
-        path,
-        {
-            "notebook": notebook,
-            "title": title,
-            "section": section,
-            "question": question,
-            "status": "partial" if missing else "complete",
-            "missing": [stage.title for stage in missing],
-            "equations": list(equations),
-            "figures": [
-                {"name": name, "caption": caption, "alt": alt}
-                for name, (_, caption, alt) in figures.items()
-            ],
-            "tables": [{"name": name, "caption": caption} for name, (_, caption) in tables.items()],
-            "verdicts": list(verdicts),
-            "notes": list(notes),
-            "provenance": records[-1] if records else provenance(),
-            "seconds": round(sum(entry["seconds"] for entry in entries), 1),
-            "parameters": asdict(params),
-        },
+    return write_section(
+        results_dir(params.profile, notebook),
+        title=title,
+        section=section,
+        question=question,
+        equations=[Equation(**each) for each in equations],
+        figures=figures,
+        tables=tables,
+        verdicts=as_records(verdicts),
+        notes=notes,
+        missing=[stage.title for stage in missing],
+        provenance=records[-1] if records else provenance(),
+        seconds=sum(entry["seconds"] for entry in entries),
+        parameters=asdict(params),
+        digits=digits,
     )
-    return path
 
 
 def as_table(verdicts: Sequence[dict]) -> pd.DataFrame:

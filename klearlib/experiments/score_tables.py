@@ -54,7 +54,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
 
 def seed_interval(values: pd.Series) -> tuple[float, float, float]:
     """Mean over seeds with its 95 % t interval: (mean, low, high). values: indexed by seed."""
-    from klearlib.report.bands import seed_bands
+    from klearlib.report.curves import seed_bands
 
     band = seed_bands(values.rename("value").reset_index().assign(series="all", step=0)).iloc[0]
     return band["mean"], band["low"], band["high"]

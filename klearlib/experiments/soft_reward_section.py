@@ -11,17 +11,17 @@ from klearlib.experiments import code_rl, curves
 from klearlib.experiments.demos import judging as judging_demo
 from klearlib.experiments.publish import as_table, publish_section
 from klearlib.experiments.soft_reward import NOTEBOOK, REWARDS, arms, finished_runs
-from klearlib.paper import claim, figure
-from klearlib.params.notebooks import SoftRewardParams
-from klearlib.report.claims import (
+from klearlib.experiments.verdict_dicts import (
     decide_ordering,
     holm_in_notebook,
     is_paper_scale,
     measure,
     not_run,
 )
-from klearlib.report.comparisons import Measured
-from klearlib.report.figures import Panel, paper_beside_ours
+from klearlib.paper import claim, figure
+from klearlib.params import SoftRewardParams
+from klearlib.report.curves import Panel, paper_beside_ours
+from klearlib.report.decide import Measured
 from klearlib.report.style import series_style
 
 if TYPE_CHECKING:

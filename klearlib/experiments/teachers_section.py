@@ -21,10 +21,10 @@ from klearlib.experiments.teachers import (
     stages,
     teachers,
 )
+from klearlib.experiments.verdict_dicts import holm_in_notebook, is_paper_scale, not_run
 from klearlib.paper import claim
-from klearlib.params.notebooks import TeacherParams
-from klearlib.report.arm_scores import ScorePanel, scores_beside_paper
-from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
+from klearlib.params import TeacherParams
+from klearlib.report.bars import ScorePanel, scores_beside_paper
 from klearlib.run.stage import is_done
 
 if TYPE_CHECKING:

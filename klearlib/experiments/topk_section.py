@@ -20,11 +20,11 @@ from klearlib.experiments.topk import (
     finished_runs,
     series,
 )
+from klearlib.experiments.verdict_dicts import holm_in_notebook, is_paper_scale, not_run
 from klearlib.miniature.source_plan import SOURCES
 from klearlib.paper import claim
-from klearlib.params.notebooks import TopKParams
-from klearlib.report.arm_scores import ScorePanel, scores_beside_paper, stacked_bars
-from klearlib.report.claims import holm_in_notebook, is_paper_scale, not_run
+from klearlib.params import TopKParams
+from klearlib.report.bars import ScorePanel, scores_beside_paper, stacked_bars
 
 if TYPE_CHECKING:
     import pandas as pd

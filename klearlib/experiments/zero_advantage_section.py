@@ -11,6 +11,13 @@ from klearlib.experiments import code_rl, curves
 from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.publish import as_table, departures, publish_section
+from klearlib.experiments.verdict_dicts import (
+    decide_ordering,
+    holm_in_notebook,
+    is_paper_scale,
+    measure,
+    not_run,
+)
 from klearlib.experiments.zero_advantage import (
     FILTERS,
     NOTEBOOK,
@@ -27,17 +34,9 @@ from klearlib.experiments.zero_advantage_tables import (
     training_table,
 )
 from klearlib.paper import claim, figure
-from klearlib.params import RLOptions, uses_miniature
-from klearlib.params.notebooks import ZeroAdvantageParams
-from klearlib.report.claims import (
-    decide_ordering,
-    holm_in_notebook,
-    is_paper_scale,
-    measure,
-    not_run,
-)
-from klearlib.report.comparisons import Measured
-from klearlib.report.figures import Panel, learning_curves, paper_beside_ours
+from klearlib.params import RLOptions, ZeroAdvantageParams, uses_miniature
+from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
+from klearlib.report.decide import Measured
 
 if TYPE_CHECKING:
     import pandas as pd

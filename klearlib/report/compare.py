@@ -3,20 +3,22 @@ differs between them, and where each comes from."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError
-from klearlib.report.blocks import Block, Heading, Paragraph, Table, Verdict, to_html, to_markdown
-from klearlib.report.claims_view import paper_in_short
+from klearlib.errors import MissingAsset, ParameterError
 from klearlib.report.ledger import ledger
-from klearlib.report.markup import Markup, element
-from klearlib.report.page import header_facts
-from klearlib.report.paired_tables import paired_tables
-from klearlib.report.sections import Section, read_sections
-from klearlib.report.sections_view import duration_text
-from klearlib.report.verdicts import NOT_RUN
+from klearlib.report.page import commit_text, header_facts
+from klearlib.report.render import duration_text, in_short, render, style_sheet
+from klearlib.report.section import NOT_RUN, Notebook, Section, read_sections
+from klearlib.report.tables import CsvTable, interval_text, number_text, read_csv
 from klearlib.run.files import write_text
+
+_TWO_PROFILES = (
+    "Two profiles are two sizes of model, data and budget: the heights of scores cannot be "
+    "compared across them, only what each says about the claims."
+)
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,45 @@ class Side:
     entries: list[dict]
 
 
-def write_comparison(first: Path, second: Path, out: Path | None = None) -> tuple[Path, Path]:
+@dataclass(frozen=True)
+class VerdictCell:
+    """A cell with the word of a verdict and what qualifies it, such as "interim"."""
+
+    word: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts and verdicts: rows as long as the header, "" for an empty cell; what "; "
+    joins in a cell stands on lines of its own where there is room."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str | VerdictCell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A heading of level 2 or 3, and the sentences before and after its tables."""
+
+    title: str
+    tables: tuple[Table, ...] = ()
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    level: int = 2
+
+
+def write_comparison(
+    first: Path, second: Path, out: Path | None = None, *, notebooks: Sequence[Notebook]
+) -> tuple[Path, Path]:
     """Write two results folders side by side as a page and, beside it, as markdown.
 
     Args:
         first, second: results/<profile> of any two profiles, or of one profile from two clones.
         out: the page, ``*.html`` (default: compare_<first>_<second>.html in the folder of
             `first`).
+        notebooks: all that the suite has.
 
     Returns:
         The paths of the page and of the markdown. Both follow from the folders alone.
@@ -46,22 +80,56 @@ def write_comparison(first: Path, second: Path, out: Path | None = None) -> tupl
         MissingAsset: a folder that is not there, or that holds no published notebook.
         KlearError: a section is damaged, or of another profile than its folder's name.
     """
-    sides = read_sides(Path(first), Path(second))
+    a, b = _read_sides(Path(first), Path(second), notebooks)
     if out is None:
-        names = "_".join(side.profile for side in sides)
-        out = Path(first).resolve().parent / f"compare_{names}.html"
+        out = Path(first).resolve().parent / f"compare_{a.profile}_{b.profile}.html"
     if out.suffix != ".html":
         raise ParameterError(f"--out {out}: expected a name that ends in .html")
-    blocks = comparison(*sides)
-    title = f"Two results: {sides[0].label} and {sides[1].label}"
-    write_text(out, _page(title, blocks), make_folder=True)
-    markdown = out.with_suffix(".md")
-    write_text(markdown, f"# {title}\n\n{to_markdown(blocks)}")
-    return out, markdown
+    banners = [_TWO_PROFILES] if a.profile != b.profile else []
+    shown = {
+        "title": f"Two results: {a.label} and {b.label}",
+        "banners": banners + _unfinished(a) + _unfinished(b),
+        "parts": _parts(a, b),
+    }
+    page = render("comparison.html.j2", css=style_sheet("page.css"), **shown)
+    write_text(out, page, make_folder=True)
+    return out, write_text(out.with_suffix(".md"), render("comparison.md.j2", **shown))
 
 
-def read_sides(first: Path, second: Path) -> tuple[Side, Side]:
-    """Both folders, checked; see `write_comparison` for the errors."""
+def paired_tables(a: Section, b: Section, labels: tuple[str, str]) -> Part:
+    """One table for each name that both sections publish with the same columns and rows.
+
+    A row is known by its first cell and its texts; each column of numbers stands twice, under both
+    labels, or once where it is the same in both, with its interval where the columns of its ends
+    follow. A table that cannot be paired is named with the reason, and so is one that is the same
+    in both.
+
+    Raises KlearError for a csv file that cannot be read or whose rows are not as long as its
+    header.
+    """
+    captions = [{item.name: item.caption for item in section.tables} for section in (a, b)]
+    tables, same, apart = [], [], []
+    for name, caption in captions[0].items():
+        if name not in captions[1]:
+            apart.append(f"{name} (only in {labels[0]})")
+            continue
+        one, two = (read_csv(section.path(name, "csv")) for section in (a, b))
+        reason = _unlike(one, two)
+        if one == two:
+            same.append(name)
+        elif reason:
+            apart.append(f"{name} ({reason})")
+        else:
+            both = [f"{label}: {some[name]}" for label, some in zip(labels, captions, strict=True)]
+            words = caption if caption == captions[1][name] else " ".join(both)
+            tables.append(_paired(f"{name}. {words}", one, two, labels))
+    apart += [f"{name} (only in {labels[1]})" for name in captions[1] if name not in captions[0]]
+    said = {"The same in both": same, "Not side by side": apart}
+    after = tuple(f"{what}: {', '.join(names)}." for what, names in said.items() if names)
+    return Part(a.title, tuple(tables), after=after, level=3)
+
+
+def _read_sides(first: Path, second: Path, notebooks: Sequence[Notebook]) -> tuple[Side, Side]:
     for folder in (first, second):
         if not folder.is_dir():
             name = folder.resolve().name
@@ -70,8 +138,7 @@ def read_sides(first: Path, second: Path) -> tuple[Side, Side]:
             )
     if first.resolve() == second.resolve():
         raise ParameterError(f"--compare got the folder {first} twice: name two different ones")
-    profiles = [folder.resolve().name for folder in (first, second)]
-    labels = profiles
+    labels = profiles = [folder.resolve().name for folder in (first, second)]
     if profiles[0] == profiles[1]:
         labels = [f"{profile} ({place})" for profile, place in zip(profiles, "AB", strict=True)]
     sides = []
@@ -81,47 +148,34 @@ def read_sides(first: Path, second: Path) -> tuple[Side, Side]:
             raise MissingAsset(
                 f"{folder} holds no published notebook: run `klear run --profile {profile}` first"
             )
-        try:
-            contents = [section.content for section in sections.values()]
-            entries = ledger(contents, profile=profile)
-        except KlearError as error:
-            raise KlearError(f"{folder}: {error}: run that notebook again with --force") from error
+        entries = ledger(sections.values(), notebooks, profile=profile)
         sides.append(Side(profile, label, sections, entries))
     return sides[0], sides[1]
 
 
-def comparison(a: Side, b: Side) -> list[Block]:
-    """Everything that is said of both, in reading order."""
-    blocks: list[Block] = []
-    if a.profile != b.profile:
-        text = (
-            "Two profiles are two sizes of model, data and budget: the heights of scores cannot "
-            "be compared across them, only what each says about the claims."
-        )
-        blocks.append(Paragraph(text, banner=True))
-    for side in (a, b):
-        blocks += [Paragraph(text, banner=True) for text in _unfinished(side)]
-    blocks += [Heading("Claims"), _claims(a, b)]
-    blocks += [Heading("Where they come from"), _facts(a, b), _notebooks(a, b)]
-    blocks += [Heading("Parameters that differ"), _parameters(a, b)]
-    words = "Numbers as published, in brackets the ends of their intervals."
-    blocks += [Heading("Tables that both have"), Paragraph(words)]
-    shared = sorted(a.sections.keys() & b.sections.keys())
-    if not shared:
-        blocks.append(Paragraph("No notebook has been published in both."))
-    for notebook in shared:
-        pair = a.sections[notebook], b.sections[notebook]
-        blocks.append(Heading(pair[0].content["title"], level=3))
-        blocks += paired_tables(*pair, (a.label, b.label))
-    return blocks
-
-
 def _unfinished(side: Side) -> list[str]:
     return [
-        f"{side.label}, {notebook}: not complete yet, what is shown rests on the runs that are "
-        f"done; missing: {', '.join(section.content['missing']) or 'some runs'}."
-        for notebook, section in side.sections.items()
-        if section.content["status"] != "complete"
+        f"{side.label}, {section.notebook}: not complete yet, what is shown rests on the runs that "
+        f"are done; missing: {section.lacks}."
+        for section in side.sections.values()
+        if not section.complete
+    ]
+
+
+def _parts(a: Side, b: Side) -> list[Part]:
+    """Everything that is said of both, in reading order."""
+    shared = sorted(a.sections.keys() & b.sections.keys())
+    differing = _parameters(a, b, shared)
+    words = "The notebooks that both have ran with the same parameters."
+    alike = Part("Parameters that differ", before=(words,))
+    words = "Numbers as published, in brackets the ends of their intervals."
+    none = () if shared else ("No notebook has been published in both.",)
+    return [
+        Part("Claims", (_claims(a, b),)),
+        Part("Where they come from", (_facts(a, b), _notebooks(a, b))),
+        Part("Parameters that differ", (differing,)) if differing.rows else alike,
+        Part("Tables that both have", before=(words, *none)),
+        *(paired_tables(a.sections[name], b.sections[name], (a.label, b.label)) for name in shared),
     ]
 
 
@@ -129,47 +183,41 @@ def _claims(a: Side, b: Side) -> Table:
     header = ["Claim", "Paper"]
     for side in (a, b):
         header += [f"{side.label}: measured, 95 % interval", f"{side.label}: verdict"]
-    rows = []
+    rows, differ = [], 0
     for one, two in zip(a.entries, b.entries, strict=True):
-        cells = [f"{one['claim']} {one['title']}", paper_in_short(one["paper"])]
+        cells = [f"{one['claim']} {one['title']}", in_short(one["paper"])]
         for entry in (one, two):
             note = "interim" if entry["interim"] else ""
             if entry["verdict"] == NOT_RUN:
                 note = entry["reason"]
-            cells += [entry["measured"], Verdict(entry["verdict"], note)]
+            cells += [entry["measured"], VerdictCell(entry["verdict"], note)]
         rows.append(tuple(cells))
-    words = [
-        (one["verdict"], two["verdict"]) for one, two in zip(a.entries, b.entries, strict=True)
-    ]
-    differ = sum(one != two for one, two in words)
-    caption = f"The claims of the paper; {differ} of {len(words)} have different verdicts."
+        differ += one["verdict"] != two["verdict"]
+    caption = f"The claims of the paper; {differ} of {len(rows)} have different verdicts."
     return Table(caption, tuple(header), tuple(rows))
 
 
 def _facts(a: Side, b: Side) -> Table:
-    facts = [header_facts(list(side.sections.values())) for side in (a, b)]
+    facts = [header_facts(side.sections.values()) for side in (a, b)]
     names = dict.fromkeys([*facts[0], *facts[1]])
     rows = [(name, facts[0].get(name, ""), facts[1].get(name, "")) for name in names]
     return Table("Commit, hardware and time.", ("of the runs", a.label, b.label), tuple(rows))
 
 
 def _notebooks(a: Side, b: Side) -> Table:
-    rows = []
-    for notebook in sorted(a.sections.keys() | b.sections.keys()):
-        rows.append((notebook, *(_origin(side.sections.get(notebook)) for side in (a, b))))
+    names = sorted(a.sections.keys() | b.sections.keys())
+    rows = [(name, *(_origin(side.sections.get(name)) for side in (a, b))) for name in names]
     return Table("The notebooks, one by one.", ("notebook", a.label, b.label), tuple(rows))
 
 
 def _origin(section: Section | None) -> str:
     if section is None:
         return NOT_RUN
-    content, record = section.content, section.content["provenance"]
-    commit = str(record.get("commit") or "unknown")
-    local = " with local changes" if commit.endswith("+") else ""
+    record = section.provenance
     parts = (
-        content["status"],
-        duration_text(content["seconds"]),
-        f"commit {commit[:12]}{local}",
+        section.status,
+        duration_text(section.seconds),
+        f"commit {commit_text(record.get('commit'))}",
         f"klear {record.get('klear') or 'unknown'}",
         f"torch {record.get('torch') or 'unknown'}",
         str(record.get("gpu") or "no GPU"),
@@ -178,16 +226,14 @@ def _origin(section: Section | None) -> str:
     return ", ".join(parts)
 
 
-def _parameters(a: Side, b: Side) -> Table | Paragraph:
+def _parameters(a: Side, b: Side, shared: Sequence[str]) -> Table:
     rows = []
-    for notebook in sorted(a.sections.keys() & b.sections.keys()):
-        values = [_flat(side.sections[notebook].content["parameters"]) for side in (a, b)]
+    for notebook in shared:
+        values = [_flat(side.sections[notebook].parameters) for side in (a, b)]
         for name in dict.fromkeys([*values[0], *values[1]]):
             texts = [value.get(name, "absent") for value in values]
             if name != "profile" and texts[0] != texts[1]:
                 rows.append((notebook, name, *texts))
-    if not rows:
-        return Paragraph("The notebooks that both have ran with the same parameters.")
     header = ("notebook", "parameter", a.label, b.label)
     caption = (
         "Of the notebooks that both have; the sizes of model and world are in params/<profile>/."
@@ -206,15 +252,70 @@ def _flat(values: dict, prefix: str = "") -> dict[str, str]:
     return texts
 
 
-def _page(title: str, blocks: list[Block]) -> str:
-    css = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", title),
-        element("style", Markup(css)),
-    ]
-    body = [element("header", element("h1", title)), element("main", to_html(blocks))]
-    document = element("html", element("head", head), element("body", body), lang="en")
-    return f"<!DOCTYPE html>\n{document}\n"
+def _unlike(one: CsvTable, two: CsvTable) -> str:
+    """Why the tables cannot be paired; empty where they can."""
+    if one.header != two.header:
+        return "other columns"
+    texts = _key_columns(one, two)
+    if len(texts) == len(one.header):
+        return "no numbers, other texts"
+    keys = [[tuple(row[index] for index in texts) for row in table.rows] for table in (one, two)]
+    if set(keys[0]) != set(keys[1]):
+        return "other rows"
+    if any(len(set(some)) != len(some) for some in keys):
+        return "rows that their texts do not tell apart"
+    return ""
+
+
+def _key_columns(one: CsvTable, two: CsvTable) -> list[int]:
+    """The columns that tell rows apart: the first, and those that hold texts."""
+    numeric = [all(pair) for pair in zip(one.numeric, two.numeric, strict=True)]
+    return [index for index, number in enumerate(numeric) if index == 0 or not number]
+
+
+def _paired(caption: str, one: CsvTable, two: CsvTable, labels: tuple[str, str]) -> Table:
+    header, texts = one.header, _key_columns(one, two)
+    others = {tuple(row[index] for index in texts): row for row in two.rows}
+    pairs = [(row, others[tuple(row[index] for index in texts)]) for row in one.rows]
+    titles = [header[index] for index in texts]
+    columns = [[row[index] for row, _ in pairs] for index in texts]
+    for shown in _numbers(header, texts):
+        name = header[shown[0]]
+        sides = [
+            [[row[index] for index in shown] for row in side] for side in zip(*pairs, strict=True)
+        ]
+        if sides[0] == sides[1]:
+            sides, names = sides[:1], [name]
+        else:
+            names = [f"{name}, {label}" for label in labels]
+        whole = all(_is_whole(value) for side in sides for values in side for value in values)
+        titles += names
+        columns += [[_cell(values, whole) for values in side] for side in sides]
+    return Table(caption, tuple(titles), tuple(zip(*columns, strict=True)))
+
+
+def _numbers(header: list[str], texts: list[int]) -> list[tuple[int, ...]]:
+    """The columns of numbers, each with those of its interval's ends where they follow it."""
+    shown, index = [], 0
+    while index < len(header):
+        if index in texts:
+            index += 1
+            continue
+        name, ends = header[index], header[index + 1 : index + 3]
+        wide = ends in (["low", "high"], [f"{name}_low", f"{name}_high"])
+        wide = wide and not {index + 1, index + 2} & set(texts)
+        shown.append((index, index + 1, index + 2) if wide else (index,))
+        index += 3 if wide else 1
+    return shown
+
+
+def _is_whole(text: str) -> bool:
+    return not text or float(text).is_integer()
+
+
+def _cell(values: list[str], whole: bool) -> str:
+    """A value, with the ends of its interval where they are there; `whole`: of whole numbers."""
+    value, *ends = (float(text or "nan") for text in values)
+    if ends:
+        return interval_text(value, *ends, digits=3)
+    return number_text(int(value) if whole and value == value else value)

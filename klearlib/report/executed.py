@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from klearlib.errors import KlearError
-from klearlib.report.markup import Markup, element
 from klearlib.report.mathml import to_mathml
+from klearlib.report.render import render, style_sheet
 from klearlib.run.files import write_text
 
 _KINDS = (
@@ -60,22 +60,11 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
             f"{ipynb} holds {needs.found[0]}, which needs a script or the network: show text, a "
             "table or an image instead"
         )
-    folder = Path(__file__).parent
     light = HtmlFormatter(style="default").get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
-    styles = [(folder / name).read_text(encoding="utf-8") for name in ("page.css", "executed.css")]
-    styles += [light, f"@media (prefers-color-scheme: dark) {{ {dark} }}"]
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", Path(ipynb).stem),
-        element("style", Markup("\n".join(styles))),
-    )
-    main = element("main", Markup(body), class_="notebook")
-    document = element("html", head, element("body", main), lang="en")
-    text = f"<!DOCTYPE html>\n{document}\n"
+    css = style_sheet("page.css", "executed.css")
+    css += f"\n{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}"
+    text = render("executed.html.j2", title=Path(ipynb).stem, css=css, cells=body)
     return write_text(html, text, durable=False, make_folder=True)
 
 

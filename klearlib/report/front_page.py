@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.report.claims_view import VERDICT_SHAPES, paper_in_short, verdict_counts
-from klearlib.report.readme import plain
-from klearlib.report.tables import MISSING, markdown_rows
+from klearlib.report.render import render
 from klearlib.run.files import write_text
 
 END = "<!-- end of claims -->"
@@ -48,21 +46,11 @@ def claims_block(entries: list[dict], folder: str) -> str:
         entries: of claims.json.
         folder: the results folder as seen from the front page, for the link.
     """
-    counts = ", ".join(f"{count} {word}" for word, count in verdict_counts(entries).items())
-    rows = [["Claim", "Paper", "Measured here, 95 % interval", "Verdict"]]
-    for entry in entries:
-        word, measured = entry["verdict"], _BEYOND_N.sub(r"\1)", entry["measured"])
-        interim = " (interim)" if entry["interim"] and word != "not run" else ""
-        rows.append(
-            [
-                plain(f"{entry['claim']} {entry['title']}"),
-                plain(paper_in_short(entry["paper"])),
-                plain(measured or MISSING),
-                f"{VERDICT_SHAPES[word]} {word}{interim}",
-            ]
-        )
-    table = markdown_rows(rows, [False] * len(rows[0]), escaped=True)
-    return f"[{plain(folder)}]({folder}/README.md): {counts}.\n\n{table}"
+
+    def shortened(measured: str) -> str:
+        return _BEYOND_N.sub(r"\1)", measured)
+
+    return render("claims_block.md.j2", entries=entries, folder=folder, shortened=shortened)
 
 
 def write_front_page(readme: Path, results_dir: Path) -> Path:

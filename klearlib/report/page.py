@@ -7,41 +7,50 @@ them changes: it holds the time of the runs and never that of its building.
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError
-from klearlib.report.claims_view import (
-    VERDICT_MEANINGS,
-    claims_table,
-    verdict_counts,
-    verdict_mark,
-)
-from klearlib.report.counterparts import counterparts_view
+from klearlib.paper import claim as paper_claim
+from klearlib.report.forest import forest_plot
 from klearlib.report.ledger import ledger
-from klearlib.report.markup import Markup, element
-from klearlib.report.readme import readme
-from klearlib.report.sections import Section, read_sections
-from klearlib.report.sections_view import section_view, svg_data
-from klearlib.report.state_view import state_view
-from klearlib.report.verdicts import is_paper_scale
+from klearlib.report.mathml import to_mathml
+from klearlib.report.render import render, style_sheet
+from klearlib.report.section import (
+    Equation,
+    Notebook,
+    Section,
+    in_paper_order,
+    is_paper_scale,
+    read_sections,
+)
+from klearlib.report.tables import read_csv
 from klearlib.run.files import write_text
 
 MAX_FIGURE_BYTES = 400_000
 """Budget of the figures inside the page, which keeps the whole of a profile below 5 MB."""
 
-BELOW_PAPER_SCALE = (
-    "Below paper scale: only directions are tested here, and exact mathematics, which holds at any "
-    "scale. Model, data and budgets are far smaller than the paper's, so the heights of scores and "
-    "curves cannot be compared, and a direction tells what the same method does at this scale only."
+_PROVENANCE_FIRST = (
+    "utc",
+    "commit",
+    "klear",
+    "python",
+    "torch",
+    "transformers",
+    "numpy",
+    "gpu",
+    "cpu",
 )
 
 
-def build_report(results_dir: Path) -> Path:
+def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     """Write report.html, README.md and claims.json of a profile from what its notebooks published.
 
     Args:
         results_dir: results/<profile>; it is made if it is absent, and its name is the profile.
+        notebooks: all that the suite has.
 
     Returns:
         The path of report.html. Files are replaced whole, and left alone where nothing changed.
@@ -52,27 +61,49 @@ def build_report(results_dir: Path) -> Path:
     results_dir = Path(results_dir)
     profile = results_dir.resolve().name
     sections = read_sections(results_dir)
-    try:
-        entries = ledger([section.content for section in sections], profile=profile)
-    except KlearError as error:
-        raise KlearError(
-            f"{error}: run that notebook again with `klear run --profile {profile} --force`"
-        ) from error
-    page = _page(profile, sections, entries, _deviations(results_dir))
-    _write_changed(
-        results_dir / "README.md", readme(profile, sections, entries, header_facts(sections))
+    published = {section.notebook: section for section in sections}
+    entries = ledger(sections, notebooks, profile=profile)
+    counterparts = [
+        (name, each, published[name].published(each.names) if name in published else [])
+        for name, each in in_paper_order(notebooks)
+    ]
+    shared = {
+        "profile": profile,
+        "paper_scale": is_paper_scale(profile),
+        "facts": header_facts(sections),
+        "sections": sections,
+        "published": published,
+        "entries": entries,
+        "counterparts": counterparts,
+    }
+    deviations = results_dir.resolve().parent.parent / "docs" / "deviations.md"
+    page = render(
+        "page.html.j2",
+        **shared,
+        title=f"Klear-Reasoner reproduced: profile {profile}",
+        css=style_sheet("page.css"),
+        notebooks=notebooks,
+        num_complete=sum(section.complete for section in sections),
+        absent=[each.name for each in notebooks if each.name not in published],
+        has_deviations=deviations.is_file(),
+        images=_images(sections),
+        formula=_formula,
+        forest=_forest,
+        ordered=_ordered,
+        read_csv=read_csv,
     )
+    _write_changed(results_dir / "README.md", render("readme.md.j2", **shared))
     ledger_text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
     _write_changed(results_dir / "claims.json", ledger_text)
     return _write_changed(results_dir / "report.html", page)
 
 
-def header_facts(sections: list[Section]) -> dict[str, str]:
+def header_facts(sections: Iterable[Section]) -> dict[str, str]:
     """Commit, hardware and time of the runs behind the page; several values stand side by side."""
-    records = [section.content["provenance"] for section in sections]
+    records = [section.provenance for section in sections]
     times = sorted(str(record["utc"]) for record in records if record.get("utc"))
     facts = {
-        "commit": _distinct(_commit_text(record.get("commit")) for record in records),
+        "commit": _distinct(commit_text(record.get("commit")) for record in records),
         "klear": _distinct(str(record.get("klear") or "unknown") for record in records),
         "hardware": _distinct(map(_hardware_text, records)),
         "time": times[-1].replace("T", " ").replace("Z", " UTC") if times else "",
@@ -80,130 +111,11 @@ def header_facts(sections: list[Section]) -> dict[str, str]:
     return {name: text for name, text in facts.items() if text}
 
 
-def _page(
-    profile: str, sections: list[Section], entries: list[dict], deviations: Markup | None
-) -> str:
-    title = f"Klear-Reasoner reproduced: profile {profile}"
-    published = {section.notebook for section in sections}
-    images = _images(sections)
-    counts = [verdict_mark(word, count) for word, count in verdict_counts(entries).items()]
-    body = [
-        element(
-            "header",
-            element("h1", title),
-            element(
-                "p", "GPPO and the other experiments of arXiv 2508.07629, held against the paper."
-            ),
-            _facts(header_facts(sections)),
-        ),
-        state_view(profile, sections),
-        None
-        if is_paper_scale(profile)
-        else element("p", BELOW_PAPER_SCALE, class_="banner", role="note"),
-        _contents(sections),
-        element(
-            "main",
-            element(
-                "section",
-                element("h2", "Claims"),
-                element("p", counts, class_="counts", aria_label="Number of claims by verdict"),
-                claims_table(entries, published),
-                _legend(entries),
-                id="claims",
-            ),
-            element(
-                "section",
-                element("h2", "The paper's tables and figures"),
-                counterparts_view(sections),
-                id="counterparts",
-            ),
-            [section_view(section, images[section.notebook]) for section in sections],
-            deviations,
-        ),
-    ]
-    css = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", title),
-        element("style", Markup(css)),
-    ]
-    document = element("html", element("head", head), element("body", body), lang="en")
-    return f"<!DOCTYPE html>\n{document}\n"
-
-
-def _facts(facts: dict[str, str]) -> Markup | None:
-    if not facts:
-        return None
-    items = [Markup(element("dt", name) + element("dd", text)) for name, text in facts.items()]
-    return element("dl", items)
-
-
-def _contents(sections: list[Section]) -> Markup | None:
-    if not sections:
-        return None
-    links = [("claims", "Claims"), ("counterparts", "The paper's tables and figures")]
-    links += [(each.notebook, each.content["title"]) for each in sections]
-    items = [element("li", element("a", text, href=f"#{anchor}")) for anchor, text in links]
-    return element("nav", element("ul", items), aria_label="Contents")
-
-
-def _legend(entries: list[dict]) -> Markup:
-    items = [
-        element("li", verdict_mark(word), " ", VERDICT_MEANINGS[word])
-        for word in verdict_counts(entries)
-    ]
-    return element(
-        "details",
-        element("summary", "What the verdicts mean"),
-        element("ul", items, class_="legend"),
-    )
-
-
-def _deviations(results_dir: Path) -> Markup | None:
-    path = results_dir.resolve().parent.parent / "docs" / "deviations.md"
-    if not path.is_file():
-        return None
-    link = element("a", "docs/deviations.md", href="../../docs/deviations.md")
-    return element(
-        "section",
-        element("h2", "Deviations"),
-        element(
-            "p",
-            "The default everywhere is the paper. Where paper, released code and peers "
-            "differ, each difference is a named option; all of them are listed in ",
-            link,
-            ".",
-        ),
-        id="deviations",
-    )
-
-
-def _images(sections: list[Section]) -> dict[str, dict[str, str]]:
-    """The address of each figure's image, by notebook and name: the figure itself as data, or the
-    neighbouring file for the largest ones where all together would be more than the budget."""
-    images = {
-        section.notebook: {
-            item["name"]: svg_data(section, item["name"]) for item in section.content["figures"]
-        }
-        for section in sections
-    }
-    largest = sorted(
-        (
-            (len(data), notebook, name)
-            for notebook, all_ in images.items()
-            for name, data in all_.items()
-        ),
-        reverse=True,
-    )
-    total = sum(size for size, _, _ in largest)
-    for size, notebook, name in largest:
-        if total <= MAX_FIGURE_BYTES:
-            break
-        images[notebook][name] = f"{notebook}/{name}.svg"
-        total -= size
-    return images
+def commit_text(commit: str | None) -> str:
+    """A commit for people."""
+    if not commit:
+        return "unknown"
+    return commit[:12] + (" with local changes" if commit.endswith("+") else "")
 
 
 def _hardware_text(record: dict) -> str:
@@ -214,14 +126,46 @@ def _hardware_text(record: dict) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _commit_text(commit: str | None) -> str:
-    if not commit:
-        return "unknown"
-    return commit[:12] + (" with local changes" if commit.endswith("+") else "")
-
-
-def _distinct(texts) -> str:
+def _distinct(texts: Iterable[str]) -> str:
     return " | ".join(dict.fromkeys(texts))
+
+
+def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
+    """The address of each figure's image, by notebook and name: the figure itself as data, or the
+    neighbouring file for the largest ones where all together would be more than the budget."""
+    images = {}
+    for section in sections:
+        for figure in section.figures:
+            data = base64.b64encode(section.path(figure.name, "svg").read_bytes()).decode()
+            images[section.notebook, figure.name] = f"data:image/svg+xml;base64,{data}"
+    total = sum(map(len, images.values()))
+    for notebook, name in sorted(images, key=lambda key: (len(images[key]), *key), reverse=True):
+        if total <= MAX_FIGURE_BYTES:
+            break
+        total -= len(images[notebook, name])
+        images[notebook, name] = f"{notebook}/{name}.svg"
+    return images
+
+
+def _formula(section: Section, equation: Equation) -> str:
+    try:
+        return to_mathml(equation.latex)
+    except KlearError as error:
+        where = f"{section.notebook}/section.json, Eq. {equation.number}"
+        raise KlearError(f"{where}: {error}") from error
+
+
+def _forest(entry: dict) -> str:
+    """The entry's comparisons, each beside the paper's own difference."""
+    claim = paper_claim(entry["claim"])
+    papers = {comparison.name: comparison.paper for comparison in claim.comparisons}
+    rows = [{**row, "paper": papers.get(row["name"])} for row in entry["comparisons"]]
+    return forest_plot(rows, percent=claim.unit == "fraction")
+
+
+def _ordered(provenance: dict) -> dict:
+    first = {key: provenance[key] for key in _PROVENANCE_FIRST if key in provenance}
+    return first | provenance
 
 
 def _write_changed(path: Path, text: str) -> Path:

@@ -7,9 +7,14 @@ a figure can be read in grey.
 
 from __future__ import annotations
 
+import io
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from klearlib.report.compact import compact_svg, palette_png
+from klearlib.run.files import write_bytes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -186,10 +191,6 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
 
     The dates and program versions that matplotlib writes into files are left out.
     """
-    import io
-
-    from klearlib.report.compact import compact_svg, palette_png
-
     no_metadata = {
         "svg": {"Date": None, "Creator": None},
         "png": {"Software": None},
@@ -203,3 +204,15 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
     if kind == "svg":
         return compact_svg(buffer.getvalue().decode()).encode()
     return buffer.getvalue()
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> dict[str, Path]:
+    """Write <name>.svg, .png and .pdf into `folder`; equal figures give equal bytes.
+
+    Returns:
+        The three paths by kind. Each file is written whole or not at all.
+    """
+    paths = {kind: Path(folder) / f"{name}.{kind}" for kind in ("svg", "png", "pdf")}
+    for kind, path in paths.items():
+        write_bytes(path, figure_bytes(figure, kind), durable=False, make_folder=True)
+    return paths

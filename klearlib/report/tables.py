@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.errors import KlearError
 from klearlib.run.files import write_text
 
 if TYPE_CHECKING:
@@ -99,29 +102,55 @@ def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> 
     for values in frame.itertuples(index=False, name=None):
         pairs = zip(frame.columns, values, strict=True)
         rows.append([number_text(v, digits=lookup.get(c, default)) for c, v in pairs])
-    return markdown_rows(rows, numeric)
-
-
-def markdown_rows(rows, numeric, *, escaped: bool = False) -> str:
-    """Markdown of `rows` of texts, the first being the header; `numeric` says which align right.
-
-    `escaped`: the texts are markdown already.
-    """
-    lines = [_line(row if escaped else map(_escape, row)) for row in rows]
+    lines = [_line(map(_escape, row)) for row in rows]
     lines.insert(1, _line("---:" if right else ":---" for right in numeric))
     return "\n".join(lines) + "\n"
 
 
-def read_markdown_table(text: str) -> tuple[list[str], list[bool], list[list[str]]]:
-    """The header, which columns are numeric, and the rows of what `markdown_rows` wrote.
+@dataclass(frozen=True)
+class CsvTable:
+    """A published csv: its texts, and which columns hold no word."""
 
-    Raises:
-        ValueError: the text is no such table.
+    header: list[str]
+    rows: list[list[str]]
+    numeric: list[bool]
+
+    def for_people(self, *, digits: int = 3) -> list[list[str]]:
+        """The rows with the numbers rounded as `write_table` rounds them in its markdown."""
+        return [
+            [_rounded(text, digits) if number else text for text, number in cells]
+            for cells in (zip(row, self.numeric, strict=True) for row in self.rows)
+        ]
+
+
+def read_csv(path: Path) -> CsvTable:
+    """A table that `write_table` wrote.
+
+    Raises KlearError for a file that cannot be read or whose rows are not as long as its header.
     """
-    lines = [_cells(line) for line in text.splitlines() if line.strip()]
-    if len(lines) < 2 or any(len(line) != len(lines[0]) for line in lines):
-        raise ValueError("not a markdown table with as many cells in every row as in its header")
-    return lines[0], [mark.endswith(":") for mark in lines[1]], lines[2:]
+    where, fix = f"{path.parent.name}/{path.name}", "run the notebook with --force"
+    try:
+        rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines(keepends=True)))
+    except (OSError, ValueError, csv.Error) as error:
+        raise KlearError(f"{where} cannot be read ({error}): {fix}") from error
+    if not rows or any(len(row) != len(rows[0]) for row in rows):
+        raise KlearError(f"{where} has no rows as long as its header: {fix}")
+    header, *rows = rows
+    columns = list(zip(*rows, strict=True)) or [()] * len(header)
+    return CsvTable(header, rows, [all(map(_is_number, texts)) for texts in columns])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def _rounded(text: str, digits: int) -> str:
+    whole = text.removeprefix("-").isdecimal()
+    return number_text(int(text) if whole else float(text or "nan"), digits=digits)
 
 
 def _line(cells) -> str:
@@ -130,16 +159,3 @@ def _line(cells) -> str:
 
 def _escape(cell: str) -> str:
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", " ")
-
-
-def _cells(line: str) -> list[str]:
-    cells, current, characters = [], "", iter(line.strip())
-    for character in characters:
-        if character == "\\":
-            current += next(characters, "")
-        elif character == "|":
-            cells.append(current.strip())
-            current = ""
-        else:
-            current += character
-    return cells[1:]

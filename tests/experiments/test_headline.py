@@ -28,11 +28,11 @@ from klearlib.experiments.headline import DOMAINS, NOTEBOOK, Pipeline, stages
 from klearlib.experiments.headline_scores import gathered, sampling_interval
 from klearlib.experiments.publish import results_dir, runs_dir
 from klearlib.experiments.score_tables import difference
+from klearlib.experiments.verdict_dicts import decide_absolute
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
 from klearlib.params.notebooks import HeadlineParams
 from klearlib.records import EvalRecord
-from klearlib.report.claims import decide_absolute
 from klearlib.report.mathml import to_mathml
 from klearlib.rl.metrics import METRICS
 from klearlib.run.files import write_json

@@ -1,0 +1,364 @@
+"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark; what an arm
+or a source is made of; where pass rates lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klearlib.report.curves import check_columns, seed_bands, title
+from klearlib.report.style import figure_style, new_figure, series_style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
+_HATCHES = ("", "//", "..")
+_PALE, _INK = "#E9E9E9", "#444444"
+_ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
+
+
+@dataclass(frozen=True)
+class ScorePanel:
+    """One benchmark of `scores_beside_paper`.
+
+    `paper` has columns series, group, value, or is None; `ours` has series, group, seed, value.
+    Values are fractions.
+    """
+
+    paper_title: str
+    ours_title: str
+    paper: pd.DataFrame | None
+    ours: pd.DataFrame
+
+
+def scores_beside_paper(
+    panels: Iterable[ScorePanel], *, groups: Sequence[str], series: Sequence[str], x_label: str
+) -> Figure:
+    """One column for each benchmark: the paper's scores on top, ours below with the mean over
+    seeds, its 95 % t interval and a small dot for each seed.
+
+    Args:
+        groups: the places on the x axis, in order; a benchmark has those that it has scores of.
+            series: what has a mark of its own at each.
+
+    Raises:
+        ValueError: there is no panel, or a frame lacks a column.
+    """
+    panels = list(panels)
+    if not panels:
+        raise ValueError("scores_beside_paper needs at least one panel")
+    figure = new_figure(max(3.4 * len(panels), 6.5), 6.4)
+    with figure_style():
+        axes = figure.subplots(2, len(panels), squeeze=False)
+        for panel, top, bottom in zip(panels, axes[0], axes[1], strict=True):
+            shown = _groups_of(panel, groups)
+            _draw_printed(top, panel.paper, shown, series)
+            _draw_measured(bottom, panel.ours, shown, series)
+            title(top, f"Paper: {panel.paper_title}")
+            title(bottom, f"Here: {panel.ours_title}")
+            bottom.set_xlabel(x_label)
+        for row in axes:
+            row[0].set_ylabel("score")
+        if len(series) > 1:
+            handles, labels = axes[1][0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(series))
+    return figure
+
+
+def stacked_bars(
+    bars: Mapping[str, Mapping[str, int]], *, x_label: str, heading: str, per_row: int = 6
+) -> Figure:
+    """One horizontal bar for each entry, made of named parts; parts have the same colour in all.
+
+    Args:
+        bars: label -> part -> count, the first label on top. per_row: entries of the legend a row.
+    """
+    parts = list(dict.fromkeys(part for counts in bars.values() for part in counts))
+    figure = new_figure(9.0, 1.6 + 0.3 * max(1, len(bars)) + 0.28 * (len(parts) // per_row))
+    with figure_style():
+        axis = figure.subplots()
+        ends = dict.fromkeys(bars, 0)
+        for place, part in enumerate(parts):
+            axis.barh(
+                list(bars),
+                [counts.get(part, 0) for counts in bars.values()],
+                left=[ends[label] for label in bars],
+                color=_PARTS[place % len(_PARTS)],
+                hatch=_HATCHES[place // len(_PARTS) % len(_HATCHES)],
+                edgecolor="white",
+                linewidth=0.5,
+                label=part,
+            )
+            for label, counts in bars.items():
+                ends[label] += counts.get(part, 0)
+        axis.invert_yaxis()
+        axis.grid(axis="y", visible=False)
+        axis.set_xlabel(x_label)
+        title(axis, heading)
+        if parts:
+            figure.legend(loc="outside lower center", ncols=min(per_row, len(parts)))
+    return figure
+
+
+def _groups_of(panel: ScorePanel, groups: Sequence[str]) -> list[str]:
+    frames = [frame for frame in (panel.paper, panel.ours) if frame is not None and len(frame)]
+    found = {group for frame in frames for group in frame["group"]}
+    return [group for group in groups if group in found] or list(groups)
+
+
+def _draw_printed(
+    axis: Axes, frame: pd.DataFrame | None, groups: Sequence[str], series: Sequence[str]
+) -> None:
+    _ticks(axis, groups)
+    if frame is None or not len(frame):
+        axis.text(0.5, 0.5, "the paper has no such score", transform=axis.transAxes, ha="center")
+        return
+    check_columns(frame, ("series", "group", "value"))
+    for name in series:
+        style, mine = series_style(name), frame[frame["series"] == name]
+        places = [list(groups).index(group) for group in mine["group"]]
+        axis.plot(
+            [place + _shift(name, series) for place in places],
+            mine["value"],
+            linestyle="none",
+            marker=style.marker,
+            markersize=8,
+            markerfacecolor="none",
+            markeredgewidth=1.8,
+            color=style.color,
+            label=style.label,
+        )
+    axis.margins(y=0.15)
+
+
+def _draw_measured(
+    axis: Axes, frame: pd.DataFrame, groups: Sequence[str], series: Sequence[str]
+) -> None:
+    _ticks(axis, groups)
+    if not len(frame):
+        axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center")
+        return
+    check_columns(frame, ("series", "group", "seed", "value"))
+    for name in series:
+        style, mine = series_style(name), frame[frame["series"] == name]
+        steps = mine.assign(step=[list(groups).index(group) for group in mine["group"]])
+        bands = seed_bands(steps)
+        places = bands["step"].to_numpy(float) + _shift(name, series)
+        for place, band in zip(places, bands.itertuples(), strict=True):
+            if band.num_seeds > 1:
+                axis.plot([place, place], [max(0, band.low), min(1, band.high)], color=style.color)
+        dots = steps["step"].to_numpy(float) + _shift(name, series) + 0.07
+        axis.plot(dots, steps["value"], ".", color=style.color, markersize=3.5, alpha=0.7)
+        axis.plot(
+            places,
+            bands["mean"],
+            linestyle="none",
+            marker=style.marker,
+            markersize=8,
+            color=style.color,
+            label=style.label,
+        )
+    axis.margins(y=0.15)
+    low, high = axis.get_ylim()
+    axis.set_ylim(bottom=max(-0.04 * high, low))  # so that the mark of a score of 0 is whole
+
+
+def _ticks(axis: Axes, groups: Sequence[str]) -> None:
+    axis.set_xticks(range(len(groups)), labels=list(groups))
+    axis.set_xlim(-0.6, len(groups) - 0.4)
+
+
+def _shift(name: str, series: Sequence[str]) -> float:
+    """So that the marks of several series at one place stand side by side."""
+    return 0.22 * (list(series).index(name) - (len(series) - 1) / 2)
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """One benchmark of `headline_bars`; all values are fractions.
+
+    `paper` has columns model and value. `ours` has model, value, low and high (the interval that is
+    drawn, NaN for none), `seeds` model, seed and value; both may be empty.
+    """
+
+    paper_title: str
+    ours_title: str
+    paper: pd.DataFrame
+    ours: pd.DataFrame
+    seeds: pd.DataFrame
+
+
+def headline_bars(
+    panels: Sequence[BarPanel],
+    *,
+    paper_models: Sequence[str],
+    our_models: Sequence[str],
+    highlight: str,
+    interval: str,
+) -> Figure:
+    """One column for each benchmark: the scores of the paper's models on top, dashed; ours below,
+    with an interval and, where there are several, a dot for each seed. The two rows have their own
+    scales.
+
+    Args:
+        paper_models, our_models: the bars, the first on top. highlight: the paper's own model.
+        interval: what the whiskers are, for the legend.
+
+    Raises:
+        ValueError: there is no panel, or a frame lacks a column.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if not panels:
+        raise ValueError("headline_bars needs at least one panel")
+    figure = new_figure(2.4 * len(panels) + 2.2, 0.42 * (len(paper_models) + len(our_models)) + 2.2)
+    with figure_style():
+        axes = figure.subplots(
+            2, len(panels), squeeze=False, height_ratios=[len(paper_models), len(our_models)]
+        )
+        for column, panel in enumerate(panels):
+            top, bottom = axes[0][column], axes[1][column]
+            _draw_paper(top, panel.paper, paper_models, highlight)
+            _draw_ours(bottom, panel, our_models)
+            top.set_title(f"Paper: {panel.paper_title}", fontsize=10)
+            bottom.set_title(f"Here: {panel.ours_title}", fontsize=10)
+            bottom.set_xlabel("score")
+            for axis, models in ((top, paper_models), (bottom, our_models)):
+                axis.set_yticks(range(len(models)), labels=models if column == 0 else [])
+                axis.set_ylim(len(models) - 0.4, -0.6)
+                axis.grid(visible=False)  # every bar has its number
+        handles = [
+            Patch(facecolor=_PALE, edgecolor=_INK, linestyle="--", label="paper, one run each"),
+            Patch(facecolor=_INK, label="here, mean over seeds"),
+            Line2D([], [], color="black", linewidth=1.3, label=interval),
+        ]
+        if any(panel.seeds["model"].duplicated().any() for panel in panels):
+            dot = {"color": "black", "marker": ".", "linestyle": "none"}
+            handles.append(Line2D([], [], **dot, label="here, one seed"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+def model_color(model: str) -> str:
+    """The colour of a step of the pipeline: that of its learning curves where it has some.
+
+    >>> model_color("base model")
+    '#4D4D4D'
+    """
+    return series_style(model.partition(",")[0]).color
+
+
+def _draw_paper(axis: Axes, frame: pd.DataFrame, models: Sequence[str], highlight: str) -> None:
+    check_columns(frame, ("model", "value"))
+    values = frame.set_index("model")["value"]
+    for place, model in enumerate(models):
+        if model in values.index:
+            own = model == highlight
+            color = model_color("code RL") if own else _INK
+            axis.barh(
+                place, values[model], height=0.7, facecolor=_PALE, edgecolor=color, linestyle="--",
+                linewidth=1.8 if own else 1.0,
+            )  # fmt: skip
+            _write(axis, values[model], place, values[model], bold=own)
+    _scale(axis, values.max() if len(values) else 0.0)
+
+
+def _draw_ours(axis: Axes, panel: BarPanel, models: Sequence[str]) -> None:
+    check_columns(panel.ours, ("model", "value", "low", "high"))
+    check_columns(panel.seeds, ("model", "seed", "value"))
+    rows, ends = panel.ours.set_index("model"), [0.0]
+    if not len(rows):
+        axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center", color=_INK)
+    for place, model in enumerate(models):
+        if model not in rows.index:
+            continue
+        value, low, high = (float(rows.loc[model, name]) for name in ("value", "low", "high"))
+        axis.barh(
+            place, value, height=0.7, color=model_color(model), edgecolor="white", linewidth=0.0,
+            hatch="///" if "," in model else None,
+        )  # fmt: skip
+        end = value
+        if low == low and high == high:
+            axis.plot([low, high], [place, place], color="black", linewidth=1.3)
+            end = max(value, high)
+        dots = panel.seeds.loc[panel.seeds["model"] == model, "value"]
+        if len(dots) > 1:
+            axis.plot(dots, [place + 0.22] * len(dots), ".", color="black", markersize=4)
+            end = max(end, dots.max())
+        _write(axis, value, place, end)
+        ends.append(end)
+    _scale(axis, max(ends))
+
+
+def _write(axis: Axes, value: float, place: int, end: float, *, bold: bool = False) -> None:
+    axis.annotate(
+        f"{100 * value:.1f}", (end, place), xytext=(4, 0), textcoords="offset points",
+        va="center", fontsize=9, fontweight="bold" if bold else "normal",
+    )  # fmt: skip
+
+
+def _scale(axis: Axes, longest: float) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    axis.set_xlim(0, _ROOM * longest if longest > 0 else 1.0)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=3))
+    axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def pass_rate_histogram(
+    groups: Mapping[str, Sequence[float]], *, num_responses: int, threshold: float
+) -> Figure:
+    """How many problems of each group have which pass rate, one bar for each count of responses.
+
+    Args:
+        groups: name of a series -> the pass rates of its problems, multiples of 1 / num_responses.
+        num_responses: n, so that there are n + 1 bars. threshold: drawn as a vertical line.
+
+    Raises:
+        ValueError: a pass rate that is no count of `num_responses`.
+    """
+    figure = new_figure(max(6.5, 2.0 + 0.36 * num_responses), 4.0)
+    width = 0.8 / max(1, len(groups))
+    with figure_style():
+        axis = figure.subplots()
+        for place, (name, rates) in enumerate(groups.items()):
+            counts = [0] * (num_responses + 1)
+            for rate in rates:
+                count = round(rate * num_responses)
+                if abs(count - rate * num_responses) > 1e-6 or not 0 <= count <= num_responses:
+                    raise ValueError(f"pass rate {rate} is no count of {num_responses} responses")
+                counts[count] += 1
+            style = series_style(name)
+            offset = (place - (len(groups) - 1) / 2) * width
+            axis.bar(
+                [count + offset for count in range(num_responses + 1)],
+                counts,
+                width,
+                color=style.color,
+                label=f"{style.label} ({len(rates)} problems)",
+                hatch="//" if place else None,
+                edgecolor="white",
+                linewidth=0.5,
+            )
+        line = threshold * num_responses
+        axis.axvline(line, color="#222222", linewidth=1.2, linestyle=":")
+        axis.annotate(
+            f"threshold {threshold:g}",
+            (line, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, -4),
+            textcoords="offset points",
+            va="top",
+            fontsize=9.5,
+        )
+        axis.set_xlabel(f"responses of {num_responses} that pass every test")
+        axis.set_ylabel("problems")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        title(axis, "Here: the teacher's pass rates")
+        figure.legend(loc="outside lower center", ncols=len(groups))
+    return figure

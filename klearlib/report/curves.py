@@ -1,0 +1,556 @@
+"""Curves over the steps of training: the paper's beside ours, learning curves, the clipping rules
+and the clipped tokens.
+
+Every figure takes long data (columns series, seed, step, value). Ours is the mean over seeds with
+its 95 % t interval and a thin line for each seed; the paper's curves are dashed and have one run
+each.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klearlib.report.style import (
+    PAPER_DASH,
+    figure_style,
+    new_figure,
+    series_order,
+    series_style,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = ("series", "seed", "step", "value")
+
+CORNER_TITLES = {
+    "low_negative": "r low, A < 0\n(cut by Clip-Higher)",
+    "high_positive": "r high, A > 0\n(cut by Clip-Higher)",
+    "low_positive": "r low, A > 0\n(clamped by CISPO alone)",
+    "high_negative": "r high, A < 0\n(clamped by CISPO alone)",
+}
+"""The four corners outside the clip range (`klearlib.rl.coefficients.CORNERS`)."""
+
+QUANTITY_LABELS = {"tokens": "share of tokens", "gradient": "share of gradient mass"}
+"""What `corner_shares` draws, by the word in its column `quantity`."""
+
+_INK = "#444444"
+_LOG_FROM = 4.0
+_MAX_MARKERS = 30
+_SMOOTHED_FROM = 60
+_SMOOTHING_STEPS = 21
+_NOTE_CHARS = 36
+
+
+def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds with its t interval, for each series and step.
+
+    ``mean +- t(0.975, n - 1) * s / sqrt(n)`` with s the unbiased standard deviation of the n seeds.
+
+    Args:
+        frame: columns series, seed, step, value; one row for each seed and step.
+
+    Returns:
+        Columns series, step, mean, low, high, num_seeds (finite values at this step) and num_arms
+        (seeds of the series). A mean over a part of the seeds would jump when a seed is late or
+        diverged, so mean, low and high are NaN where not every seed has a finite value. With one
+        seed there is a mean and no interval.
+
+    Raises:
+        ValueError: a column is missing, or a seed has two values at one step.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})
+    >>> seed_bands(frame)[["mean", "num_seeds"]].values.tolist()
+    [[0.5, 2.0]]
+    """
+    import numpy as np
+    import pandas as pd
+    from scipy.special import stdtrit
+
+    check_columns(frame, COLUMNS)
+    if frame.duplicated(["series", "seed", "step"]).any():
+        row = frame[frame.duplicated(["series", "seed", "step"])].iloc[0]
+        raise ValueError(
+            f"one value for each series, seed and step: {row.series}, seed {row.seed}, "
+            f"step {row.step} has more"
+        )
+    parts = []
+    for series, curves in frame.groupby("series", sort=False):
+        wide = curves.pivot(index="step", columns="seed", values="value").sort_index()
+        values = np.where(np.isfinite(wide.to_numpy(float)), wide.to_numpy(float), np.nan)
+        num_arms = values.shape[1]
+        mean = values.mean(axis=1)
+        half = np.full(len(mean), np.nan)
+        if num_arms > 1:
+            error = values.std(axis=1, ddof=1) / np.sqrt(num_arms)
+            half = stdtrit(num_arms - 1, 0.975) * error
+        parts.append(
+            pd.DataFrame(
+                {
+                    "series": series,
+                    "step": wide.index,
+                    "mean": mean,
+                    "low": mean - half,
+                    "high": mean + half,
+                    "num_seeds": np.isfinite(values).sum(axis=1),
+                    "num_arms": num_arms,
+                }
+            )
+        )
+    columns = ["series", "step", "mean", "low", "high", "num_seeds", "num_arms"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def seeds_text(frame: pd.DataFrame, label) -> str:
+    """How many seeds stand behind the curves, in words; `label` maps a series to its display name.
+
+    >>> import pandas as pd
+    >>> seeds = {"series": ["a", "a", "b"], "seed": [0, 1, 0]}
+    >>> frame = pd.DataFrame(seeds | {"step": 1, "value": 0.5})
+    >>> seeds_text(frame, str.upper)
+    'seeds: A 2, B 1 (no band)'
+    """
+    counts = frame.groupby("series", sort=False)["seed"].nunique()
+    if not len(counts):
+        return "no seed yet"
+    if counts.nunique() == 1:
+        number = int(counts.iloc[0])
+        return "1 seed, so no band" if number == 1 else f"{number} seeds each"
+    words = [f"{label(s)} {n}{' (no band)' if n == 1 else ''}" for s, n in counts.items()]
+    return "seeds: " + ", ".join(words)
+
+
+def check_columns(frame: pd.DataFrame, columns) -> None:
+    """ValueError naming the columns of `columns` that `frame` lacks."""
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        raise ValueError(
+            f"the frame lacks {', '.join(missing)}: expected the columns {', '.join(columns)}, "
+            f"got {', '.join(map(str, frame.columns)) or 'none'}"
+        )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One column of `paper_beside_ours`: what the paper plotted and what was measured here.
+
+    `paper` has columns series, step, value; `ours` has columns series, seed, step, value; either
+    may be None or empty. The titles name benchmark and avg@n, because ours may differ from the
+    paper's.
+    """
+
+    paper_title: str
+    ours_title: str
+    paper: pd.DataFrame | None
+    ours: pd.DataFrame | None
+    y_label: str = ""
+    log_y: bool = False
+
+
+def paper_beside_ours(panels: Iterable[Panel], *, x_label: str = "RL step") -> Figure:
+    """One column for each panel: the paper's curves on top, ours below.
+
+    The two rows have their own axes, since scale and benchmark differ below paper scale: compare
+    the order and the shape of the curves, not their height.
+
+    Raises:
+        ValueError: there is no panel, or a frame lacks a column.
+    """
+    panels = list(panels)
+    if not panels:
+        raise ValueError("paper_beside_ours needs at least one panel")
+    figure = new_figure(max(3.75 * len(panels), 6.5), 6.6)
+    with figure_style():
+        axes = figure.subplots(2, len(panels), squeeze=False)
+        for panel, top, bottom in zip(panels, axes[0], axes[1], strict=True):
+            for axis, frame in ((top, panel.paper), (bottom, panel.ours)):
+                axis.set_ylabel(panel.y_label)
+                if panel.log_y and frame is not None and len(frame):
+                    axis.set_yscale("log")
+            _draw_paper(top, panel.paper)
+            _draw_ours(bottom, panel.ours)
+            for axis in (top, bottom):
+                if axis.get_yscale() == "log":
+                    _plain_log_ticks(axis)
+            title(top, f"Paper: {panel.paper_title}")
+            title(bottom, f"Here: {panel.ours_title}")
+            bottom.set_xlabel(x_label)
+        _draw_legend(figure, [p.ours for p in panels], [p.paper for p in panels])
+    return figure
+
+
+def learning_curves(
+    frame: pd.DataFrame, *, x_label: str = "RL step", y_label: str = "", max_columns: int = 3
+) -> Figure:
+    """Our curves as small multiples: one panel for each value of the column `panel`, if there is
+    one.
+
+    Args:
+        frame: columns series, seed, step, value and, where there are several panels, panel (a
+            title).
+        max_columns: panels in a row, at most.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    check_columns(frame, COLUMNS)
+    if "panel" in frame.columns and len(frame):
+        parts = [(str(name), part) for name, part in frame.groupby("panel", sort=False)]
+    else:
+        parts = [("", frame)]
+    num_rows = -(-len(parts) // max_columns)
+    num_columns = -(-len(parts) // num_rows)
+    figure = new_figure(max(3.75 * num_columns, 6.5), 3.0 * num_rows + 0.6)
+    with figure_style():
+        axes = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
+        for axis, (name, part) in zip(axes, parts, strict=False):
+            _draw_ours(axis, part)
+            title(axis, name)
+            axis.set(xlabel=x_label, ylabel=y_label)
+        for axis in axes[len(parts) :]:
+            axis.remove()
+        _draw_legend(figure, [frame])
+    return figure
+
+
+def coefficient_curves(
+    frame: pd.DataFrame, *, eps_low: float | None = None, eps_high: float | None = None
+) -> Figure:
+    """The coefficient F against the ratio, for A > 0 and for A < 0: the clipping rules at a glance.
+
+    Rules that agree lie exactly on one another, so each line is narrower than the one below it and
+    carries its markers at its own places: every rule can be seen wherever it runs.
+
+    Args:
+        frame: columns rule, sign ("positive" or "negative", the sign of A), ratio (> 0),
+            coefficient.
+        eps_low, eps_high: offsets from 1 of the clip range, drawn as a shaded span.
+
+    Raises:
+        ValueError: a column is missing, the frame is empty, or a sign is another word.
+    """
+    check_columns(frame, ("rule", "sign", "ratio", "coefficient"))
+    _check_words(frame, "sign", ("positive", "negative"))
+    if not len(frame):
+        raise ValueError("coefficient_curves needs at least one rule, got an empty frame")
+    rules = series_order(frame["rule"])
+    figure = new_figure(10.8, 4.9)
+    with figure_style():
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis, sign in zip(axes, ("positive", "negative"), strict=True):
+            for place, rule in enumerate(rules):
+                chosen = frame[(frame["sign"] == sign) & (frame["rule"] == rule)]
+                line = chosen.sort_values("ratio")
+                _draw_coefficient(axis, line, rule, place=place, count=len(rules))
+            _shade_clip_range(axis, eps_low, eps_high)
+            axis.set_xscale("log")
+            _plain_ticks(axis.xaxis, frame["ratio"], (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100))
+            axis.set_title("A > 0" if sign == "positive" else "A < 0")
+            axis.set_xlabel("ratio r (log scale)")
+        _coefficient_scale(axes[0], frame["coefficient"])
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(rules), 5))
+    return figure
+
+
+def corner_shares(frame: pd.DataFrame, *, x_label: str = "RL step") -> Figure:
+    """How much a rule could matter: the share of tokens (top) and of gradient mass (bottom) outside
+    the clip range, by corner.
+
+    Args:
+        frame: columns series, seed, step, corner (a key of `CORNER_TITLES`), quantity (a key of
+            `QUANTITY_LABELS`) and value, a share in [0, 1] of all response tokens of the step or of
+            the sum of their absolute gradients.
+
+    Raises:
+        ValueError: a column is missing, or a corner or quantity is another word.
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    check_columns(frame, (*COLUMNS, "corner", "quantity"))
+    _check_words(frame, "corner", CORNER_TITLES)
+    _check_words(frame, "quantity", QUANTITY_LABELS)
+    quantities = [name for name in QUANTITY_LABELS if name in set(frame["quantity"])] or ["tokens"]
+    figure = new_figure(12.0, 2.8 * len(quantities) + 0.9)
+    with figure_style():
+        axes = figure.subplots(len(quantities), 4, squeeze=False, sharey="row", sharex=True)
+        for row, quantity in enumerate(quantities):
+            chosen = frame[frame["quantity"] == quantity]
+            top = chosen["value"].max() if len(chosen) else 0.0
+            limits = (-0.03 * top, 1.08 * top) if top > 0 else (-0.0003, 0.01)
+            for axis, (corner, words) in zip(axes[row], CORNER_TITLES.items(), strict=True):
+                here = chosen[chosen["corner"] == corner]
+                note = "top" if (row, corner) == (0, "low_negative") else ""
+                _draw_ours(axis, here, limits=limits, note=note)
+                if row == 0:
+                    axis.set_title(words, fontsize=10.5)
+                if row == len(quantities) - 1:
+                    axis.set_xlabel(x_label)
+            axes[row, 0].set_ylabel(QUANTITY_LABELS[quantity])
+            axes[row, 0].yaxis.set_major_formatter(PercentFormatter(1.0))
+        _draw_legend(figure, [frame])
+    return figure
+
+
+def title(axis: Axes, text: str) -> None:
+    """A panel's title, in lines that fit above it."""
+    axis.set_title(textwrap.fill(text, 40))
+
+
+def _draw_paper(axis: Axes, frame: pd.DataFrame | None) -> None:
+    """The paper's curves, dashed; a curve of many points is thin, under its running median."""
+    if frame is None or not len(frame):
+        _say(axis, "the paper has no such curve")
+        return
+    check_columns(frame, ("series", "step", "value"))
+    smoothed = False
+    for name in series_order(frame["series"]):
+        curve = frame[frame["series"] == name].sort_values("step")
+        style = series_style(name)
+        dash = {"color": style.color, "linestyle": PAPER_DASH}
+        if len(curve) <= _SMOOTHED_FROM:
+            axis.plot(
+                curve["step"],
+                curve["value"],
+                **dash,
+                linewidth=1.6,
+                marker=style.marker,
+                markersize=4,
+            )
+            continue
+        smoothed = True
+        middle = curve["value"].rolling(_SMOOTHING_STEPS, center=True).median()
+        axis.plot(curve["step"], curve["value"], color=style.color, linewidth=0.5, alpha=0.45)
+        axis.plot(curve["step"], middle, **dash, linewidth=2.0, zorder=3)
+    if smoothed:
+        _note(axis, f"dashed: median of {_SMOOTHING_STEPS} steps", top=True)
+
+
+def _draw_ours(
+    axis: Axes,
+    frame: pd.DataFrame | None,
+    *,
+    limits: tuple[float, float] | None = None,
+    note: str = "bottom",
+) -> None:
+    """Our curves, solid: the mean over seeds, its 95 % band, and a thin line for each seed.
+
+    `limits` of the y axis: by default around the values of the seeds. `note`: where the number of
+    seeds stands, "bottom" or "top", or "" for nowhere.
+    """
+    if frame is None or not len(frame):
+        _say(axis, "not run yet")
+        return
+    bands = seed_bands(frame)
+    names = series_order(frame["series"])
+    one_step = frame["step"].nunique() == 1
+    for place, name in enumerate(names):
+        # at a single step the series would hide one another
+        shift = 0.12 * (place - (len(names) - 1) / 2) if one_step else 0.0
+        _draw_series(axis, frame[frame["series"] == name], bands[bands["series"] == name], shift)
+    limits = limits or _limits(frame["value"].to_numpy(float), log=axis.get_yscale() == "log")
+    if limits:
+        axis.set_ylim(*limits)
+    for name in names:
+        band = bands[bands["series"] == name]
+        axis.fill_between(
+            band["step"].to_numpy(float),
+            band["low"].to_numpy(float),
+            band["high"].to_numpy(float),
+            color=series_style(name).color,
+            alpha=0.16,
+            linewidth=0,
+        )
+    _whole_steps(axis, frame["step"])
+    if note:
+        text = seeds_text(frame, lambda name: series_style(name).label)
+        if limits and (bands["low"].min() < limits[0] or bands["high"].max() > limits[1]):
+            text += "; band cut by the frame"
+        _note(axis, text, top=note == "top")
+
+
+def _draw_coefficient(axis: Axes, line: pd.DataFrame, rule: str, *, place: int, count: int) -> None:
+    """One rule's F against the ratio, as the `place`-th of `count` lines that may coincide.
+
+    A later line is narrower than the ones below it and has its markers at places of its own. A fall
+    to zero is no slope: the line stops there and a dotted one joins its ends.
+    """
+    import numpy as np
+
+    style = series_style(rule)
+    ratio = line["ratio"].to_numpy(float)
+    value = line["coefficient"].to_numpy(float)
+    falls = np.flatnonzero((value[1:] == 0) != (value[:-1] == 0))
+    for fall in falls:
+        axis.plot(
+            ratio[fall : fall + 2], value[fall : fall + 2], color=style.color, linestyle=":",
+            linewidth=1.4,
+        )  # fmt: skip
+    every = max(len(ratio) // 6, 1)
+    first = min(place * every // count, max(len(ratio) - 1, 0))
+    broken = np.insert(value, falls + 1, np.nan)
+    axis.plot(
+        np.insert(ratio, falls + 1, np.nan),
+        broken,
+        color=style.color,
+        linewidth=1.6 + 1.8 * (count - 1 - place),
+        solid_capstyle="butt",
+        marker=style.marker,
+        markersize=6.5,
+        markerfacecolor="white",
+        markeredgewidth=1.5,
+        markevery=(first, every),
+        label=style.label,
+        zorder=2 + 0.1 * place,
+    )
+
+
+def _shade_clip_range(axis: Axes, eps_low: float | None, eps_high: float | None) -> None:
+    """Grey between 1 - eps_low and 1 + eps_high, where all rules agree; nothing without both."""
+    if eps_low is None or eps_high is None:
+        return
+    low, high = 1 - eps_low, 1 + eps_high
+    axis.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
+    axis.text(
+        (low * high) ** 0.5, 0.985, "clip\nrange", transform=axis.get_xaxis_transform(),
+        ha="center", va="top", fontsize=8.5, color=_INK,
+    )  # fmt: skip
+
+
+def _draw_legend(figure: Figure, ours, paper=()) -> None:
+    """One legend below all panels: the series of all frames, and what dashes and bands mean."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    ours = [frame for frame in ours if frame is not None and len(frame)]
+    paper = [frame for frame in paper if frame is not None and len(frame)]
+    names = [name for frame in [*ours, *paper] for name in frame["series"].unique()]
+    styles = list(dict.fromkeys(series_style(name) for name in series_order(names)))
+    handles = [Line2D([], [], color=s.color, marker=s.marker, label=s.label) for s in styles]
+    if paper:
+        handles.append(
+            Line2D([], [], color=_INK, linestyle=PAPER_DASH, label="paper, one run each")
+        )
+    if any((frame.groupby("series")["seed"].nunique() > 1).any() for frame in ours):
+        handles.append(Line2D([], [], color=_INK, label="here, mean over seeds"))
+        handles.append(Line2D([], [], color=_INK, linewidth=0.7, label="here, one seed"))
+        handles.append(Patch(color=_INK, alpha=0.2, label="95 % interval over seeds"))
+    elif ours:
+        handles.append(Line2D([], [], color=_INK, label="here, one seed"))
+    if handles:
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=max(int(figure.get_figwidth() / 2.75), 1),
+        )
+
+
+def _plain_log_ticks(axis: Axes) -> None:
+    """Ticks of a logarithmic y axis that say 0.05 and not 5 x 10^-2, denser where the span is
+    short."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_ylim()
+    span = high / low
+    subs = (1, 2, 3, 5, 7) if span < 10 else (1, 2, 5) if span < 200 else (1,)
+    axis.yaxis.set_major_locator(LogLocator(subs=subs))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_series(axis: Axes, curves: pd.DataFrame, band: pd.DataFrame, shift: float) -> None:
+    style = series_style(band["series"].iloc[0])
+    if curves["seed"].nunique() > 1:
+        for _, curve in curves.groupby("seed", sort=False):
+            curve = curve.sort_values("step")
+            axis.plot(
+                curve["step"] + shift,
+                curve["value"],
+                color=style.color,
+                linewidth=0.7,
+                alpha=0.45,
+                marker="." if len(curve) == 1 else None,
+            )
+    many = len(band) > _MAX_MARKERS
+    axis.plot(
+        band["step"] + shift,
+        band["mean"],
+        color=style.color,
+        linewidth=1.5 if many else 2.1,
+        marker=None if many else style.marker,
+        zorder=3,
+    )
+    if len(band) == 1:
+        axis.vlines(band["step"] + shift, band["low"], band["high"], color=style.color, alpha=0.5)
+
+
+def _limits(values, *, log: bool) -> tuple[float, float] | None:
+    """Limits from the seeds' own values: with two seeds t is 12.7, and a band of that width would
+    squeeze every curve flat."""
+    import numpy as np
+
+    values = values[np.isfinite(values) & ((values > 0) | (not log))]
+    if not len(values):
+        return None
+    low, high = values.min(), values.max()
+    if log:
+        factor = (high / low) ** 0.12 if high > low else 1.2
+        return low / factor, high * factor
+    margin = 0.12 * (high - low) or 0.05 * abs(high) or 0.05
+    return low - margin, high + margin
+
+
+def _whole_steps(axis: Axes, steps) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if steps.min() == steps.max():
+        axis.set_xlim(steps.min() - 1, steps.max() + 1)
+
+
+def _note(axis: Axes, text: str, *, top: bool = False) -> None:
+    note = axis.text(
+        0.99, 0.985 if top else 0.015, textwrap.fill(text, _NOTE_CHARS),
+        transform=axis.transAxes, ha="right", va="top" if top else "bottom", fontsize=8.5,
+        color=_INK, zorder=5,
+        bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
+    )  # fmt: skip
+    note.set_in_layout(False)  # a note lies on its panel: it may not push the panels apart
+
+
+def _say(axis: Axes, text: str) -> None:
+    axis.text(0.5, 0.5, text, ha="center", va="center", color=_INK, transform=axis.transAxes)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.grid(False)
+
+
+def _coefficient_scale(axis, values) -> None:
+    """Unclipped rules reach the largest ratio, so F is logarithmic like the ratio, with a place for
+    0."""
+    top = values.max()
+    if top > _LOG_FROM:
+        axis.set_yscale("symlog", linthresh=values[values > 0].min(), linscale=0.35)
+        _plain_ticks(axis.yaxis, values, (0, 0.1, 0.2, 0.5, 0.8, 1.28, 2, 5, 10, 20, 50))
+        axis.set_ylabel("coefficient F (log scale, and 0)")
+        axis.set_ylim(-0.3 * values[values > 0].min(), top * 1.4)
+    else:
+        axis.set_ylabel("coefficient F")
+
+
+def _plain_ticks(axis, values, candidates) -> None:
+    ticks = [tick for tick in candidates if values.min() * 0.999 <= tick <= values.max() * 1.001]
+    axis.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
+def _check_words(frame: pd.DataFrame, column: str, known) -> None:
+    unknown = sorted(map(str, set(frame[column]) - set(known)))
+    if unknown:
+        raise ValueError(f"{column} must be one of {', '.join(known)}; got {', '.join(unknown)}")

@@ -1,0 +1,145 @@
+"""The templates of the report, and how their values become text that no value can break.
+
+In a page the line breaks and indents of a template are left out: they are for those who read it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+
+from klearlib.report.section import NOT_RUN
+from klearlib.report.tables import MISSING
+
+VERDICT_SHAPES = {
+    "reproduced": "✓",
+    "not reproduced": "✗",
+    "direction": "▲",
+    "opposite": "▼",
+    "inconclusive": "◆",
+    "no power": "○",
+    "not run": "–",
+}
+"""Every verdict word with the shape that stands beside its colour, in reading order."""
+
+VERDICT_MEANINGS = {
+    "reproduced": "holds here as the paper says",
+    "not reproduced": "does not hold here",
+    "direction": "below paper scale, the difference has the paper's sign, its interval excludes 0",
+    "opposite": "below paper scale, the difference has the other sign and its interval excludes 0",
+    "inconclusive": "the interval holds 0, or runs are missing",
+    "no power": "the comparison could not have shown a difference",
+    "not run": "nothing was measured that decides it",
+}
+"""What each verdict word means, in one line."""
+
+LINES_IN_SIGHT = 2
+_NUMBERS_IN_SHORT = 4
+_FOLDER = Path(__file__).parent
+_SPECIAL = "\\`*_[]<>#"
+
+
+def render(template: str, **values) -> str:
+    """The text of templates/<template>; in html and svg every value is escaped."""
+    return _environment().get_template(template).render(values)
+
+
+def style_sheet(*names: str) -> str:
+    """The style sheets beside this file, one after the other."""
+    return "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in names)
+
+
+def plain(text: str) -> str:
+    """Text that markdown shows as it is, on one line and inside a table cell too."""
+    escaped = "".join("\\" + letter if letter in _SPECIAL else letter for letter in text)
+    return escaped.replace("|", "\\|").replace("\n", " ")
+
+
+def verdict_counts(entries: list[dict]) -> dict[str, int]:
+    """How many claims have each verdict, in the order of `VERDICT_SHAPES`, without the zeros."""
+    words = [entry["verdict"] for entry in entries]
+    return {word: words.count(word) for word in VERDICT_SHAPES if word in words}
+
+
+def lines_of(text: str) -> list[str]:
+    """What "; " joins."""
+    return [line for line in text.split("; ") if line]
+
+
+def in_short(paper: str) -> str:
+    """The paper's numbers where they are few, else the first of them and how many more there are.
+
+    >>> in_short("a: 1; b: 2; c: 3; d: 4; e: 5")
+    'a: 1; b: 2; and 3 more'
+    """
+    numbers = lines_of(paper)
+    if len(numbers) > _NUMBERS_IN_SHORT:
+        rest = len(numbers) - LINES_IN_SIGHT
+        numbers = [*numbers[:LINES_IN_SIGHT], f"and {rest} more"]
+    return "; ".join(numbers)
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people.
+
+    >>> duration_text(42.4), duration_text(600), duration_text(7300)
+    ('42 s', '10 min', '2.0 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _place(entry: dict) -> str:
+    """Where the paper makes the claim, such as "Section 5.2.1, Figure 2a"."""
+    section = entry["section"]
+    return f"{'Section ' if section[:1].isdigit() else ''}{section}, {entry['shown']}"
+
+
+def _anchor(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)
+
+
+def _value_text(value) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _source(name: str) -> str:
+    text = (_FOLDER / "templates" / name).read_text(encoding="utf-8")
+    return text if name.endswith(".md.j2") else re.sub(r"\n\s*", "", text)
+
+
+@functools.cache
+def _environment():
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source),
+        autoescape=lambda name: not name.endswith(".md.j2"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "anchor": _anchor,
+        "duration": duration_text,
+        "in_short": in_short,
+        "lines": lines_of,
+        "place": _place,
+        "plain": plain,
+        "value_text": _value_text,
+        "verdict_counts": verdict_counts,
+    }
+    environment.globals |= {
+        "LINES_IN_SIGHT": LINES_IN_SIGHT,
+        "MISSING": MISSING,
+        "NOT_RUN": NOT_RUN,
+        "meanings": VERDICT_MEANINGS,
+        "shapes": VERDICT_SHAPES,
+    }
+    return environment

@@ -1,0 +1,370 @@
+"""What a notebook publishes: section.json beside its figures and tables, written and read here.
+
+The records check themselves when they are made, whether a notebook builds them or a file is read:
+a section is right or there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from klearlib.errors import KlearError
+from klearlib.paper import claims
+from klearlib.run.files import write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SECTION = "section.json"
+STATUSES = ("complete", "partial")
+PAPER_PROFILE = "paper"
+NOT_RUN = "not run"
+
+_COMPARED = ("direction", "opposite", "reproduced", "not reproduced", "inconclusive", "no power")
+WORDS_BY_KIND: dict[str, tuple[str, ...]] = {
+    "mechanism": ("reproduced", "not reproduced", NOT_RUN),
+    "direction": (*_COMPARED, NOT_RUN),
+    "ordering": (*_COMPARED, NOT_RUN),
+    "trend": ("direction", "opposite", "reproduced", "not reproduced", "inconclusive", NOT_RUN),
+    "absolute": ("reproduced", "not reproduced", "inconclusive", NOT_RUN),
+}
+"""The words of verdicts that a claim of each kind can get."""
+
+AT_PAPER = {"direction": "reproduced", "opposite": "not reproduced"}
+"""Words below paper scale -> at paper scale."""
+
+
+def is_paper_scale(profile: str) -> bool:
+    """Whether runs of this profile are held against the paper's absolute numbers."""
+    return profile == PAPER_PROFILE
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A measured difference of a claim, None for a bound that does not exist; `p_holm` is corrected
+    over all comparisons of the notebook."""
+
+    difference: float
+    high: float | None
+    low: float | None
+    name: str
+    num_problems: int
+    num_seeds: int
+    p_holm: float
+
+    def __post_init__(self):
+        values = [self.difference, self.high, self.low, self.p_holm]
+        if not all(value is None or math.isfinite(value) for value in values):
+            raise KlearError(f"{self.name}: comparisons hold finite numbers, or null for no bound")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one claim: its word, why, what would settle it and what was measured."""
+
+    claim: str
+    comparisons: tuple[Comparison, ...]
+    measured: str
+    reason: str
+    settle: str | None
+    verdict: str
+
+    def __post_init__(self):
+        known = {claim.id: claim for claim in claims()}
+        if self.claim not in known:
+            raise KlearError(f"unknown claim {self.claim!r}, expected C1 to C{len(known)}")
+        kind = known[self.claim].kind
+        if self.verdict not in WORDS_BY_KIND[kind]:
+            words = ", ".join(WORDS_BY_KIND[kind])
+            raise KlearError(
+                f"{self.claim}: {self.verdict!r} is no verdict on a {kind}, expected {words}"
+            )
+
+
+@dataclass(frozen=True)
+class Equation:
+    """An equation of the paper as LaTeX without dollar signs, and what it says."""
+
+    latex: str
+    number: str
+    says: str
+
+
+@dataclass(frozen=True)
+class FigureItem:
+    """A published figure, <name>.svg and <name>.png; `alt` is its text for screen readers."""
+
+    alt: str
+    caption: str
+    name: str
+
+    def __post_init__(self):
+        _check_name(self.name)
+
+
+@dataclass(frozen=True)
+class TableItem:
+    """A published table, <name>.csv and <name>.md, with `digits` decimals for people."""
+
+    caption: str
+    name: str
+    digits: int = 3
+
+    def __post_init__(self):
+        _check_name(self.name)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One published notebook and the folder, results/<profile>/<notebook>, that has its files.
+
+    missing: titles of the stages that are not done. seconds: of those that are.
+    """
+
+    folder: Path
+    notebook: str
+    title: str
+    section: str
+    question: str
+    status: str
+    missing: tuple[str, ...]
+    equations: tuple[Equation, ...]
+    figures: tuple[FigureItem, ...]
+    tables: tuple[TableItem, ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+    provenance: dict
+    seconds: float
+    parameters: dict
+
+    def __post_init__(self):
+        if self.status not in STATUSES:
+            raise KlearError(f"status {self.status!r}, expected {' or '.join(STATUSES)}")
+        known = {claim.id: claim for claim in claims()}
+        decided = [verdict.claim for verdict in self.verdicts]
+        for verdict in self.verdicts:
+            claim, word = known[verdict.claim], verdict.verdict
+            if claim.notebook != self.notebook:
+                raise KlearError(
+                    f"{claim.id}: this claim is judged by {claim.notebook}, not by {self.notebook}"
+                )
+            if decided.count(claim.id) > 1:
+                raise KlearError(f"two verdicts on {claim.id}")
+            below, at = word in AT_PAPER, word in AT_PAPER.values()
+            wrong = below if is_paper_scale(self.profile) else at
+            if wrong and claim.kind != "mechanism":
+                raise KlearError(f"{claim.id}: {word!r} is no verdict at profile {self.profile}")
+
+    @property
+    def profile(self) -> str:
+        """The profile whose parameters it ran with."""
+        return self.parameters.get("profile")
+
+    @property
+    def complete(self) -> bool:
+        """Whether every stage is done."""
+        return self.status == "complete"
+
+    @property
+    def lacks(self) -> str:
+        """What is missing, in words."""
+        return ", ".join(self.missing) or "some runs"
+
+    def path(self, name: str, kind: str) -> Path:
+        """The file of a figure or table."""
+        return self.folder / f"{name}.{kind}"
+
+    def executed(self) -> list[Path]:
+        """The executed notebook and its rendering, as far as they exist."""
+        candidates = [self.folder.with_suffix(suffix) for suffix in (".html", ".ipynb")]
+        return [path for path in candidates if path.is_file()]
+
+    def published(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that its figures and tables have, in their order."""
+        there = {item.name for item in (*self.figures, *self.tables)}
+        return [name for name in names if name in there]
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A table or figure of the paper and what stands beside it here.
+
+    item: as the paper calls it, "Table 1" or "Fig. 2a"; shows: what it holds; names: of the figures
+    and tables that the notebook publishes for it, the main one first.
+    """
+
+    item: str
+    shows: str
+    names: tuple[str, ...]
+
+
+class Notebook(Protocol):
+    """What the report needs to know of a notebook."""
+
+    name: str
+    counterparts: tuple[Counterpart, ...]
+
+
+def in_paper_order(notebooks: Iterable[Notebook]) -> list[tuple[str, Counterpart]]:
+    """The counterparts of all notebooks, each with its notebook's name, in the order of the paper's
+    numbers, tables first."""
+
+    def place(pair: tuple[str, Counterpart]) -> tuple[bool, int, str]:
+        kind, number, letter = re.fullmatch(r"(\S+) (\d+)(\w*)", pair[1].item).groups()
+        return kind != "Table", int(number), letter
+
+    pairs = [(notebook.name, each) for notebook in notebooks for each in notebook.counterparts]
+    return sorted(pairs, key=place)
+
+
+def write_section(
+    folder: Path,
+    *,
+    title: str,
+    section: str,
+    question: str,
+    equations: Sequence[Equation],
+    figures: Mapping[str, tuple[Figure, str, str]],
+    tables: Mapping[str, tuple[pd.DataFrame, str]],
+    verdicts: Sequence[Verdict],
+    notes: Sequence[str],
+    missing: Sequence[str],
+    provenance: Mapping[str, object],
+    seconds: float,
+    parameters: Mapping[str, object],
+    digits: int = 3,
+) -> Path:
+    """Write the tables and figures of a notebook, then its section.json; "partial" while something
+    is `missing`. The same results give the same bytes.
+
+    Args:
+        folder: results/<profile>/<notebook>; it is made if it is absent.
+        figures: name -> (figure, caption, alternative text).
+        tables: name -> (table, caption). digits: of their numbers, see `write_table`.
+        missing, provenance, seconds: of the stages behind it, see `Section`.
+    """
+    from klearlib.report.style import save_figure
+    from klearlib.report.tables import write_table
+
+    folder = Path(folder)
+    made = Section(
+        folder=folder,
+        notebook=folder.name,
+        title=title,
+        section=section,
+        question=question,
+        status="partial" if missing else "complete",
+        missing=tuple(missing),
+        equations=tuple(equations),
+        figures=tuple(
+            FigureItem(alt, caption, name) for name, (_, caption, alt) in figures.items()
+        ),
+        tables=tuple(TableItem(caption, name, digits) for name, (_, caption) in tables.items()),
+        verdicts=tuple(verdicts),
+        notes=tuple(notes),
+        provenance=dict(provenance),
+        seconds=round(seconds, 1),
+        parameters=dict(parameters),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (table, _) in tables.items():
+        write_table(table, folder, name, digits=digits)
+    for name, (figure, _, _) in figures.items():
+        save_figure(figure, folder, name)
+    content = dataclasses.asdict(made)
+    del content["folder"]
+    for item in content["tables"]:
+        if item["digits"] == TableItem.digits:
+            del item["digits"]
+    path = folder / SECTION
+    write_json(path, content)
+    return path
+
+
+def read_sections(results_dir: Path) -> list[Section]:
+    """The sections published under `results_dir`, in the order of the notebooks' names.
+
+    Raises:
+        KlearError: a section.json is damaged, lacks a field, holds a verdict that cannot be, names
+            an artefact that is not there, or is of another profile than the folder, whose name is
+            the profile.
+    """
+    return [_read(path) for path in sorted(Path(results_dir).glob(f"*/{SECTION}"))]
+
+
+def _read(path: Path) -> Section:
+    notebook, profile = path.parent.name, path.parent.parent.resolve().name
+    try:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise KlearError(f"cannot be read ({error})") from error
+        if not isinstance(content, dict):
+            raise KlearError("is not a JSON object")
+        section = _typed(Section, content | {"folder": path.parent}, "")
+        if section.notebook != notebook:
+            raise KlearError(f"is of notebook {section.notebook!r}")
+        if section.profile != profile:
+            raise KlearError(f"has parameters of profile {section.profile!r}, not of {profile!r}")
+        for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):
+            for file in (section.path(item.name, kind) for item in items for kind in kinds):
+                if not file.is_file():
+                    raise KlearError(f"names {file.name}, which is not there")
+    except KlearError as error:
+        where, number = Path(profile, notebook, path.name), notebook.split("_")[0]
+        fix = f"klear run --profile {profile} --only {number} --force"
+        raise KlearError(
+            f"{where} {error}: write it again with `{fix}`, or delete the file"
+        ) from error
+    return section
+
+
+def _typed(kind: type, value: object, where: str) -> typing.Any:
+    """`value`, as JSON gives it, as a `kind`: a record, a tuple of some kind, or a plain value.
+
+    Raises KlearError that names `where` inside the file.
+    """
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise KlearError(f"has a {where!r} that is no object")
+        hints, start = typing.get_type_hints(kind), f"{where}." if where else ""
+        needed = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
+        for name in needed:
+            if name not in value:
+                raise KlearError(f"lacks {start + name!r}")
+        for name in value:
+            if name not in hints:
+                raise KlearError(f"has an unknown {start + name!r}")
+        fields = {name: _typed(hints[name], each, start + name) for name, each in value.items()}
+        try:
+            return kind(**fields)
+        except KlearError as error:
+            raise KlearError(
+                f"has a wrong {where!r}: {error}" if where else f"has {error}"
+            ) from error
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise KlearError(f"has a {where!r} that is no list")
+        item = typing.get_args(kind)[0]
+        return tuple(_typed(item, each, f"{where}[{index}]") for index, each in enumerate(value))
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    allowed = (*kinds, int) if float in kinds else kinds
+    if not isinstance(value, allowed) or isinstance(value, bool):
+        words = {str: "text", float: "number", int: "whole number", dict: "object"}
+        raise KlearError(f"has a {where!r} that is no {words.get(kinds[0], kinds[0].__name__)}")
+    return value
+
+
+def _check_name(name: str) -> None:
+    if name != Path(name).name or name.startswith("."):
+        raise KlearError(f"{name!r} is no plain file name")
