@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from klearlib.experiments.results import Arm, Results
 from klearlib.params import root, uses_miniature
+from klearlib.report.section import Counterpart, Equation, Verdict, is_paper_scale, write_section
 from klearlib.run.stage import Stage, is_done
 
 if TYPE_CHECKING:
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
 # A report that fills as seeds finish, without its drawing taking the workers' cores.
 _PUBLISH_EVERY_S = 90.0
-
-
-@dataclass(frozen=True)
-class Equation:
-    """An equation of the paper: its number, LaTeX without dollar signs, and what it says."""
-
-    number: str
-    latex: str
-    says: str
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ class Experiment:
     question: ClassVar[str]
     phase: ClassVar[str] = ""
     equations: ClassVar[tuple[Equation, ...]] = ()
-    counterparts: ClassVar[tuple] = ()
+    counterparts: ClassVar[tuple[Counterpart, ...]] = ()
     Params: ClassVar[type]
     digits: ClassVar[int] = 3
     gathers: ClassVar[bool] = False
@@ -112,7 +104,7 @@ class Experiment:
         """All that the experiment asks for, in the order in which it should start."""
         return list(self.arms.values())
 
-    def verdicts(self) -> list[dict]:
+    def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
         return []
 
@@ -162,8 +154,6 @@ class Experiment:
     @property
     def paper_scale(self) -> bool:
         """Whether its numbers are held against the paper's."""
-        from klearlib.report.decide import is_paper_scale
-
         return is_paper_scale(self.params.profile) and not uses_miniature(self.params)
 
     # what a notebook calls
@@ -179,13 +169,16 @@ class Experiment:
         cached, an estimate in seconds, its folder."""
         import pandas as pd
 
-        from klearlib.run.preloaded import preload_ahead
+        from klearlib.run.preload import preload
         from klearlib.run.progress import in_notebook
         from klearlib.run.stage import state
 
         found = [(stage, state(stage, runs_dir())) for stage in with_inputs(self.stages()).values()]
-        if in_notebook():  # whose next cells take about as long as the imports that `run` needs
-            preload_ahead([stage for stage, now in found if now in ("absent", "partial")])
+        waits = any(now in ("absent", "partial") for _, now in found)
+        if (
+            waits and in_notebook()
+        ):  # whose next cells take about as long as the imports that `run` needs
+            preload()
         return pd.DataFrame(
             {
                 "stage": stage.title,
@@ -198,7 +191,7 @@ class Experiment:
 
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish."""
-        from klearlib.run.fanout import run_stages
+        from klearlib.run.pool import run_stages
 
         last = time.monotonic()
 
@@ -229,32 +222,45 @@ class Experiment:
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
-        return pd.DataFrame(self.verdicts())[columns]
+        return pd.DataFrame([asdict(each) for each in self.verdicts()])[columns]
 
     def publish(self) -> None:
-        """Write tables, figures and section.json from what is done so far."""
-        from klearlib.experiments.publish import publish_section
+        """Write tables, figures and section.json from what is done so far.
 
-        shown = {kind: list(self._shown(kind)) for kind in ("table", "figure")}
-        publish_section(
-            self.name,
-            self.params,
-            stages=self.stages(),
+        The provenance is that of the last stage that ran, so publishing the same results again, at
+        another time or commit, changes nothing.
+        """
+        from klearlib.run.entry import DONE, read_own_json
+        from klearlib.run.provenance import provenance
+
+        stages = self.stages()
+        entries = [
+            read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
+            for stage in stages
+            if self.is_done(stage)
+        ]
+        made = sorted((entry["provenance"] for entry in entries), key=lambda each: each["utc"])
+        write_section(
+            root() / "results" / self.params.profile / self.name,
             title=self.title,
             section=self.section,
             question=self.question,
-            equations=[asdict(each) for each in self.equations],
+            equations=self.equations,
             figures={
                 each.name: (self.figure(each.name), self._text(each.caption), self._text(each.alt))
-                for each in shown["figure"]
+                for each in self._shown("figure")
             },
             tables={
                 each.name: (self.table(each.name), self._text(each.caption))
-                for each in shown["table"]
+                for each in self._shown("table")
             },
             digits=self.digits,
             verdicts=self.verdicts(),
             notes=self.notes(),
+            missing=[stage.title for stage in stages if not self.is_done(stage)],
+            provenance=made[-1] if made else provenance(),
+            seconds=sum(entry["seconds"] for entry in entries),
+            parameters=asdict(self.params),
         )
 
     @classmethod
@@ -315,7 +321,7 @@ class Experiment:
         *,
         power: Mapping[str, Mapping[str, float]] | None = None,
         words: Mapping[str, Sequence[str]] | None = None,
-    ) -> list[dict]:
+    ) -> list[Verdict]:
         """The verdicts on claims of an order, corrected together (Holm).
 
         Args:
@@ -336,8 +342,8 @@ class Experiment:
                     power=(power or {}).get(name),
                     paper_scale=self.paper_scale,
                 )
-                said = [verdict["reason"], *(words or {}).get(name, ())]
-                verdict["reason"] = ". ".join(filter(None, said))
+                said = [verdict.reason, *(words or {}).get(name, ())]
+                verdict = replace(verdict, reason=". ".join(filter(None, said)))
             else:
                 verdict = not_run(claim(name), found)
             verdicts.append(verdict)

@@ -10,7 +10,6 @@ import numpy as np
 from klearlib.experiments.benchmarks import counterparts, decided_on, titles
 from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.experiment import (
-    Equation,
     Experiment,
     departures,
     figure,
@@ -21,7 +20,9 @@ from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm, Results, last_fifth
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.score_tables import Row, difference, score_table
-from klearlib.params import AlphaSweepParams, RLOptions
+from klearlib.params import RLOptions
+from klearlib.params.notebooks import AlphaSweepParams
+from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class AlphaSweep(Experiment):
     )
     phase = "RL for mathematics"
     Params = AlphaSweepParams
+    counterparts = (Counterpart("Table 6", "the weight of the LM loss", ("table6", "scores")),)
     equations = (
         Equation(
             "13",
@@ -216,7 +218,7 @@ class AlphaSweep(Experiment):
     def positives(self) -> pd.DataFrame:
         return lm_loss.positives()
 
-    def verdicts(self) -> list[dict]:
+    def verdicts(self) -> list[Verdict]:
         found = self.compared("C8", self.runs, list(self.benchmarks))
         words = [
             decided_on("C8", self.params.profile, "math"),

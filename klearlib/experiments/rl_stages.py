@@ -8,10 +8,11 @@ from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Start, origin
 from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import require_counted_parts
-from klearlib.run.cost import CLUSTER_S
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted, require_own_parts
 
+CLUSTER_S = 180.0
+"""Assumed: seconds until the processes, weights and rollout engines of a run of verl are ready."""
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
 

@@ -93,10 +93,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Equation:
-    """An equation of the paper as LaTeX without dollar signs, and what it says."""
+    """An equation of the paper: its number, LaTeX without dollar signs, and what it says."""
 
-    latex: str
     number: str
+    latex: str
     says: str
 
 
