@@ -11,8 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
-from klearlib.params import check, load_profile, notebooks_of, record_of
-from klearlib.params.fields import did_you_mean
+from klearlib.params import check_values, did_you_mean, files_of, load_profile, require_profile
 
 if TYPE_CHECKING:
     import pandas
@@ -23,8 +22,9 @@ _DONE = "_klear_setup_done"
 _INJECTED = "# Parameters"
 
 
-def setup(notebook: str, namespace: dict):
-    """The checked parameters of `notebook`, read from `namespace`, the notebook's ``globals()``.
+def setup(notebook: str, record: type, namespace: dict):
+    """The parameters of `notebook` as a checked `record`, read from `namespace`, the notebook's
+    ``globals()``.
 
     Every public name that holds a plain value counts as a parameter, so one that papermill injected
     under a wrong name is found. Where setup runs again in a living kernel, values computed by later
@@ -33,11 +33,8 @@ def setup(notebook: str, namespace: dict):
 
     Raises:
         ParameterError: unknown name ("did you mean"), wrong type, out of range, unknown profile.
-
-    >>> setup("05_clipping", {"num_steps": 2, "In": [], "os": ast}).num_steps
-    2
     """
-    known = {field.name for field in dataclasses.fields(record_of(notebook))}
+    known = {field.name for field in dataclasses.fields(record)}
     given = {name: value for name, value in namespace.items() if _is_literal(name, value)}
     if namespace.get(_DONE) == notebook:
         meant = known | _assigned_with(known, namespace.get("In", []))
@@ -46,12 +43,13 @@ def setup(notebook: str, namespace: dict):
     if unknown:
         hints = "; ".join(f"{name!r}: {did_you_mean(name, sorted(known))}" for name in unknown)
         raise ParameterError(f"{notebook}: unknown parameter {hints}")
-    params = check(notebook, given)
+    params = check_values(record, given, notebook)
+    require_profile(params.profile)
     namespace[_DONE] = notebook
     return params
 
 
-def show_resolved(params) -> pandas.DataFrame:
+def show_resolved(notebook: str, params) -> pandas.DataFrame:
     """A table of every parameter: its value, the paper's value, and a note.
 
     The note says what the parameter means, where the paper states its value, and the value of the
@@ -61,7 +59,7 @@ def show_resolved(params) -> pandas.DataFrame:
 
     # The notes are sentences: pandas would cut them at 50 characters in the notebook.
     pandas.set_option("display.max_colwidth", None)
-    filed = _filed(params)
+    filed = _filed(notebook, params)
     rows = []
     for field in dataclasses.fields(params):
         value = getattr(params, field.name)
@@ -79,12 +77,12 @@ def show_resolved(params) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=["parameter", "value", "paper", "note"])
 
 
-def _filed(params) -> dict:
-    """The values of the file that this run's profile holds for the same notebook, if it has one."""
-    for notebook in notebooks_of(params.profile):
-        if record_of(notebook) is type(params):
-            return dataclasses.asdict(check(notebook, load_profile(params.profile, notebook)))
-    return {}
+def _filed(notebook: str, params) -> dict:
+    """The values of the file that this run's profile holds for the notebook, if it has one."""
+    if notebook not in files_of(params.profile):
+        return {}
+    values = load_profile(params.profile, notebook)
+    return dataclasses.asdict(check_values(type(params), values, notebook))
 
 
 def _row(name: str, value, metadata, filed) -> list[str]:

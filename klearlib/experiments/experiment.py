@@ -90,7 +90,7 @@ class Experiment:
         """The experiment with the parameters of a notebook; see `klearlib.notebook.setup`."""
         from klearlib.notebook import setup
 
-        return cls(setup(cls.name, namespace))
+        return cls(setup(cls.name, cls.Params, namespace))
 
     # what an experiment says
 
@@ -162,7 +162,7 @@ class Experiment:
         """Every parameter beside the paper's value; see `klearlib.notebook.show_resolved`."""
         from klearlib.notebook import show_resolved
 
-        return show_resolved(self.params)
+        return show_resolved(self.name, self.params)
 
     def plan(self) -> pd.DataFrame:
         """One row for each stage in the order in which they can run: what it is, whether it is

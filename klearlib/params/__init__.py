@@ -1,27 +1,21 @@
-"""Typed, strict parameters: one frozen record per notebook, checked before anything is computed.
-
->>> check("05_clipping", {"num_steps": 2}).num_steps
-2
-"""
+"""Typed, strict parameters: one frozen record per notebook, checked before anything is computed."""
 
 from __future__ import annotations
 
 from klearlib.params.data import SFTPhase
 from klearlib.params.fields import check_values, did_you_mean, missing_assets, parameters_cell
 from klearlib.params.files import (
-    check,
+    SMOKE,
+    files_of,
     is_real,
     load,
     load_profile,
-    notebooks_of,
     profiles,
-    record_of,
     require_profile,
     root,
     uses_miniature,
     worlds_of,
 )
-from klearlib.params.notebooks import NOTEBOOKS
 from klearlib.params.options import LOCAL, VERL, DataOptions, FilterOptions, RLOptions
 from klearlib.params.real import RealParams
 from klearlib.params.rl import CodeRLParams
@@ -34,7 +28,7 @@ from klearlib.params.worlds import (
 
 __all__ = [
     "LOCAL",
-    "NOTEBOOKS",
+    "SMOKE",
     "VERL",
     "CodeMiniatureParams",
     "CodeRLParams",
@@ -46,17 +40,15 @@ __all__ = [
     "RLOptions",
     "RealParams",
     "SFTPhase",
-    "check",
     "check_values",
     "did_you_mean",
+    "files_of",
     "is_real",
     "load",
     "load_profile",
     "missing_assets",
-    "notebooks_of",
     "parameters_cell",
     "profiles",
-    "record_of",
     "require_profile",
     "root",
     "uses_miniature",

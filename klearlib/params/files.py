@@ -12,7 +12,6 @@ import yaml
 from klearlib.errors import ParameterError
 from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values, did_you_mean
-from klearlib.params.notebooks import NOTEBOOKS
 from klearlib.params.options import LOCAL, VERL
 from klearlib.params.real import RealParams
 from klearlib.params.worlds import (
@@ -79,45 +78,15 @@ def is_real(profile: str) -> bool:
     return (root() / "params" / require_profile(profile) / "real.yaml").is_file()
 
 
-def record_of(notebook: str) -> type:
-    """The record that declares the parameters of `notebook`.
-
-    Raises:
-        ParameterError: no notebook of this name declares parameters.
-    """
-    if notebook not in NOTEBOOKS:
-        raise ParameterError(f"unknown notebook {notebook!r}; {did_you_mean(notebook, NOTEBOOKS)}")
-    return NOTEBOOKS[notebook]
-
-
-def check(notebook: str, values: dict) -> NotebookParams:
-    """The record of `notebook` with `values`; what is absent takes its default, smoke's value.
-
-    Raises:
-        ParameterError: an unknown name (with the nearest known one), a wrong type, a value out of
-            range, an unknown profile. One line, which names the parameter and the fix.
-    """
-    params = check_values(record_of(notebook), values, notebook)
-    require_profile(params.profile)
-    return params
-
-
-def notebooks_of(profile: str) -> list[str]:
-    """The notebooks that `profile` has, in the order in which they run: by number, and 00_overview,
-    which gathers what the others published, last.
-
-    They are those with a file of values; `SMOKE`, whose values are the defaults, has every notebook
-    of the project, and every profile has the overview.
-    """
+def files_of(profile: str) -> set[str]:
+    """The notebooks that have a file of values in `profile`."""
     folder = root() / "params" / require_profile(profile)
-    named = {path.stem for path in folder.glob("*.yaml") if path.name not in _SHARED}
-    without_file = NOTEBOOKS if profile == SMOKE else [OVERVIEW]
-    named |= {name for name in without_file if (root() / "notebooks" / f"{name}.ipynb").is_file()}
-    return sorted(named, key=lambda name: (name == OVERVIEW, name))
+    return {path.stem for path in folder.glob("*.yaml") if path.name not in _SHARED}
 
 
 def load_profile(profile: str, notebook: str) -> dict:
-    """The values of one parameter file, unchecked but with `profile` filled in.
+    """The values of one parameter file, unchecked but with `profile` filled in; none for `SMOKE`,
+    whose values are the defaults, and for the overview, which has none.
 
     Raises:
         ParameterError: no such profile or file, no valid YAML, or a `profile` that differs.
@@ -125,10 +94,10 @@ def load_profile(profile: str, notebook: str) -> dict:
     path = root() / "params" / require_profile(profile) / f"{notebook}.yaml"
     if path.is_file() and path.name not in _SHARED:
         values = _read(path)
-    elif notebook == OVERVIEW or (profile == SMOKE and notebook in NOTEBOOKS):
+    elif notebook == OVERVIEW or profile == SMOKE:
         values = {}
     else:
-        near = did_you_mean(notebook, notebooks_of(profile))
+        near = did_you_mean(notebook, sorted(files_of(profile)))
         raise ParameterError(f"profile {profile!r} has no {notebook}.yaml; {near}")
     if values.setdefault("profile", profile) != profile:
         raise ParameterError(

@@ -29,11 +29,10 @@ SAMPLING_SHARE = 0.5  # of the memory's bandwidth and of the peak, in a step of 
 # replayed as a CUDA graph), and in a forward and backward pass.
 LAYER_STEP_S, LAYER_PASS_S = {"transformers": 6e-4, "vllm": 5e-5}, 3e-3
 STAGE_S = 15.0  # to start the process of a stage, imports and model included
-CLUSTER_S = 180.0  # until processes, weights and rollout engines of a run of verl are ready
+
 PROMPT_TOKENS = 100
 RESPONSE_SHARE, EXAMPLE_SHARE = 0.5, 0.3  # mean length, of a response's budget, of the longest text
 ALL_EXAMPLES = 750_000  # of a domain where all are learnt: half of the paper's 1.5 million
-WINDOW_SIZE = 175  # problems of a benchmark that dates decide, LiveCodeBench V6: the most named
 PADDED = 3  # places of a pass for each token where verl pads its rows: but for flash attention
 
 TRAINING, BESIDE_VLLM, VLLM, SAMPLING = "training", "vLLM beside training", "vLLM", "sampling"

@@ -237,9 +237,7 @@ def publish(notebook: str, values: dict) -> None:
     experiment_of(notebook)(check(notebook, values)).publish()
 
 
-def resuming(
-    profile: str, only: Sequence[str], keep_going: bool, workers: int | str | None
-) -> str:
+def resuming(profile: str, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:
     """The command that goes on where this run stops; never --force, which would start over."""
     words = ["klear run --profile", profile]
     words += ["--only", *only] if only else []
