@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.arms import Start, filtered_code_start, rl_stage, rule_spec
-from klearlib.experiments.data_stages import DOMAIN_WORDS, DataArms
+from klearlib.experiments.curation_stages import DOMAIN_WORDS
+from klearlib.experiments.data_arms import DataArms
 from klearlib.experiments.origins.base import Joint
 from klearlib.experiments.running import finished, plan_table, train
 from klearlib.params import HeadlineParams
