@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from klearlib.run.notebooks import run
+    from klearlib.suite.notebooks import run
 
     if arguments.plan:
         return _plan(arguments)
@@ -50,12 +50,11 @@ def _run(arguments: argparse.Namespace) -> int:
         force=arguments.force,
         keep_going=arguments.keep_going,
         workers=arguments.workers,
-        jobs=arguments.jobs,
     )
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from klearlib.run.notebooks import plan
+    from klearlib.suite.notebooks import plan
     from klearlib.suite.plan import describe, weighed
 
     planned = plan(
@@ -67,7 +66,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     """Build the report of a profile, or the comparison of two, and print where it is."""
-    from klearlib.experiments.counterparts import notebooks
+    from klearlib.experiments.catalogue import experiments
 
     if arguments.compare:
         from klearlib.report.compare import write_comparison
@@ -77,7 +76,7 @@ def _report(arguments: argparse.Namespace) -> int:
                 "--compare takes its two folders and --out: no --profile, no --readme"
             )
         out = None if arguments.out is None else Path(arguments.out)
-        written = write_comparison(*map(Path, arguments.compare), out, notebooks=notebooks())
+        written = write_comparison(*map(Path, arguments.compare), out, notebooks=experiments())
         print(*written, sep="\n")
         return 0
     if arguments.out is not None:
@@ -85,10 +84,10 @@ def _report(arguments: argparse.Namespace) -> int:
     from klearlib.params import require_profile
     from klearlib.report.front_page import write_front_page
     from klearlib.report.page import build_report
-    from klearlib.run.notebooks import results_dir
+    from klearlib.suite.notebooks import results_dir
 
     folder = results_dir(require_profile(arguments.profile or "smoke"))
-    print(build_report(folder, notebooks()))
+    print(build_report(folder, experiments()))
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), folder))
     return 0
@@ -126,12 +125,6 @@ def _workers(text: str) -> int | str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no count: give 0 or more")
-    return int(text)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="klear", description="The Klear-Reasoner paper, rerun.")
     parser.add_argument("--version", action="version", version=f"klear {__version__}")
@@ -154,13 +147,6 @@ def _parser() -> argparse.ArgumentParser:
         )
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
-    run.add_argument(
-        "--jobs",
-        type=_count,
-        default=0,
-        metavar="J",
-        help="notebooks at once, 0 is two on several cores without GPU and without verl, else one",
-    )
 
     report = commands.add_parser(
         "report", help="build results/<profile>/report.html anew, or compare two profiles"

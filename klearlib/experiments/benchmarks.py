@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from klearlib.params import is_real
 
-
 WINDOW_SIZE = 175
 """Assumed: problems of a benchmark whose number the dates decide, LiveCodeBench V6: the most that
 sources name."""

@@ -1,4 +1,4 @@
-"""All notebooks, found by the names of their modules here: nb06_alpha_sweep.py is 06_alpha_sweep."""
+"""All notebooks, found by the names of their modules: nb06_alpha_sweep.py is 06_alpha_sweep."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ from klearlib.experiments.verdict_dicts import (
     not_run,
 )
 from klearlib.paper import claim, figure
-from klearlib.params import ClippingParams, RLOptions, uses_miniature
+from klearlib.params import RLOptions, uses_miniature
+from klearlib.params.notebooks import ClippingParams
 from klearlib.report.curves import (
     Panel,
     coefficient_curves,

@@ -15,7 +15,8 @@ from klearlib.experiments.publish import as_table, publish_section, runs_dir
 from klearlib.experiments.verdict_dicts import holm_in_notebook, is_paper_scale, not_run
 from klearlib.miniature.code_flaws import FLAWS
 from klearlib.paper import claim
-from klearlib.params import TestFilterParams, uses_miniature
+from klearlib.params import uses_miniature
+from klearlib.params.notebooks import TestFilterParams
 from klearlib.report.bars import pass_rate_histogram
 from klearlib.report.curves import paper_beside_ours
 from klearlib.run.stage import is_done

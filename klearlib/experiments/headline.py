@@ -11,8 +11,8 @@ from klearlib.experiments.curation_stages import DOMAIN_WORDS
 from klearlib.experiments.data_arms import DataArms
 from klearlib.experiments.origins.base import Joint
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import HeadlineParams
 from klearlib.params.declared_headline import CodeRLPhase, MathsRLPhase
+from klearlib.params.notebooks import HeadlineParams
 from klearlib.run.stage import Stage
 from klearlib.suite.estimate import WINDOW_SIZE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from klearlib.experiments.counterparts import notebooks
 from klearlib.experiments.publish import publish_section, results_dir
 from klearlib.paper import claims, table
-from klearlib.params import OverviewParams
+from klearlib.params.notebooks import OverviewParams
 from klearlib.report.ledger import ledger
 from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
 

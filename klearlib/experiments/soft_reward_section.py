@@ -19,7 +19,7 @@ from klearlib.experiments.verdict_dicts import (
     not_run,
 )
 from klearlib.paper import claim, figure
-from klearlib.params import SoftRewardParams
+from klearlib.params.notebooks import SoftRewardParams
 from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.decide import Measured
 from klearlib.report.style import series_style

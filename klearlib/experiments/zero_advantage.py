@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.arms import filtered_code_start, maths_start
+from klearlib.experiments.catalogue import check
 from klearlib.experiments.code_rl import code_arm
 from klearlib.experiments.maths_rl import maths_arm
 from klearlib.experiments.running import finished, plan_table, train
-from klearlib.params import check, load_profile
+from klearlib.params import load_profile
 from klearlib.params.notebooks import SoftRewardParams, ZeroAdvantageParams
 from klearlib.run.stage import Stage
 

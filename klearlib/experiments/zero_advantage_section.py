@@ -34,7 +34,8 @@ from klearlib.experiments.zero_advantage_tables import (
     training_table,
 )
 from klearlib.paper import claim, figure
-from klearlib.params import RLOptions, ZeroAdvantageParams, uses_miniature
+from klearlib.params import RLOptions, uses_miniature
+from klearlib.params.notebooks import ZeroAdvantageParams
 from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
 from klearlib.report.decide import Measured
 

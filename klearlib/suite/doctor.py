@@ -13,9 +13,9 @@ from pathlib import Path
 from klearlib.errors import KlearError
 from klearlib.params import profiles, root
 from klearlib.policy.memory import available_memory
-from klearlib.run.notebooks import plan
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL, lacks
 from klearlib.suite.machine import INSTALL_VLLM, version
+from klearlib.suite.notebooks import plan
 from klearlib.suite.plan import weighed
 from klearlib.verify.sandbox import active_tier
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
+from klearlib.experiments.benchmarks import WINDOW_SIZE
+from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.policy.compute import Compute
 from klearlib.policy.memory import LEAST_TOKENS, activation_bytes, sampling_bytes, state_bytes
 from klearlib.policy.shape import ModelShape

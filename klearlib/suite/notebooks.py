@@ -23,7 +23,6 @@ from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.params import did_you_mean, load_profile, missing_assets, require_profile, root
 from klearlib.run.files import one_line_failures
 from klearlib.run.pool import Failure, run_stages, stop_grace_s
-from klearlib.run.progress import rough
 from klearlib.run.stage import Stage
 from klearlib.run.task import Task
 from klearlib.suite.cache import (
@@ -35,9 +34,8 @@ from klearlib.suite.cache import (
     seconds_last_time,
     why_not_cached,
 )
-from klearlib.suite.checks import checked
 from klearlib.suite.kernel import EXIT_FAILED
-from klearlib.suite.plan import CACHED, WILL_RUN, PlannedNotebook, counted, describe
+from klearlib.suite.plan import CACHED, WILL_RUN, PlannedNotebook, counted, describe, weighed
 
 PUBLISH_EVERY_S = 60.0
 """Between two publications of what is done of one notebook."""
@@ -88,11 +86,11 @@ def run(
 
     Raises:
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
-        MissingAsset: what has to run cannot finish here; see `checks.checked`.
+        MissingAsset: what has to run cannot finish here; see `plan.weighed`.
         KlearError: another run works on this profile; a Ray cluster does not answer.
     """
     stop_grace_s()
-    planned = checked(profile, plan(profile, only, force=force, workers=workers))
+    planned = weighed(profile, plan(profile, only, force=force, workers=workers))
     print(describe(planned), flush=True)
     todo = [each for each in planned if each.state == WILL_RUN]
     if missing := [line for each in todo for line in each.missing]:

@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from klearlib.params import check, root
+from klearlib.experiments.benchmarks import WINDOW_SIZE
+from klearlib.experiments.catalogue import check
+from klearlib.experiments.rl_stages import CLUSTER_S
+from klearlib.params import root
 from klearlib.policy.compute import Compute
 from klearlib.run.progress import rough
 from klearlib.run.stage import is_done
@@ -181,7 +184,7 @@ def _notes(total: Cost) -> list[str]:
     if total.nodes:
         lines.append(
             f"verl: {short(total.wall_s / 3600)} hours on {total.nodes} x "
-            f"{total.gpus // total.nodes} GPUs, one run after the other, {estimate.CLUSTER_S:g} s "
+            f"{total.gpus // total.nodes} GPUs, one run after the other, {CLUSTER_S:g} s "
             "to start each;\nnetwork and saving are not counted; memory is that of one GPU."
         )
     lines.append(ASSUMED)
@@ -189,8 +192,7 @@ def _notes(total: Cost) -> list[str]:
         lines.append(f"Tokens alone, as no file says their shape: {', '.join(total.unknown)}.")
     if total.unsized:
         lines.append(
-            f"{estimate.WINDOW_SIZE} problems, as no file says how many: "
-            f"{', '.join(total.unsized)}."
+            f"{WINDOW_SIZE} problems, as no file says how many: {', '.join(total.unsized)}."
         )
     return lines
 
@@ -212,15 +214,3 @@ def counted(missing: list[str]) -> list[str]:
     if len(missing) == 1:
         return missing
     return [f"{len(missing)} things keep this run from finishing:", *missing]
-
-
-def resuming(
-    profile: str, only: Sequence[str], keep_going: bool, workers: int | str | None, jobs: int
-) -> str:
-    """The command that goes on where this run stops; never --force, which would start over."""
-    words = ["klear run --profile", profile]
-    words += ["--only", *only] if only else []
-    words += ["--keep-going"] if keep_going else []
-    words += ["--workers", str(workers)] if workers is not None else []
-    words += ["--jobs", str(jobs)] if jobs else []
-    return " ".join(words)

@@ -7,11 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 from klearlib.errors import KlearError, ParameterError
-from klearlib.params import notebooks_of, profiles, root
+from klearlib.experiments.catalogue import notebooks_of
+from klearlib.params import profiles, root
 from klearlib.run.entry import SPEC, read_progress
-from klearlib.run.notebook_cache import CACHE, section
-from klearlib.run.notebooks import plan, results_dir
 from klearlib.run.stage import folder_state
+from klearlib.suite.cache import CACHE, section
+from klearlib.suite.notebooks import plan, results_dir
 from klearlib.suite.plan import CACHED
 
 

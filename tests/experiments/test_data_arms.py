@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from klearlib.experiments.data_arms import DataArms, ranked_sources
 
 from klearlib import params as parameters
 from klearlib.experiments import correctness, curation, teachers, topk
-from klearlib.experiments.data_arms import DataArms, ranked_sources
 from klearlib.params import DataOptions
 from klearlib.params.notebooks import CorrectnessParams, CurationParams, TeacherParams, TopKParams
 from klearlib.run.stage import Stage

@@ -17,6 +17,13 @@ Place = tuple[str, int]
 """Name of a source, and the number of the row in its file."""
 
 _WORD = re.compile(r"\w+")
+# Planted kind -> what the rejects may say about it; None: anything.
+_FINDS = {
+    "duplicate": ("duplicate", "overlap"),
+    "contamination": ("overlap",),
+    "broken": None,
+    "few_tests": ("few_tests", "overlap"),
+}
 
 
 def truth(sources: Path, domain: str) -> dict[Place, dict]:
@@ -27,14 +34,25 @@ def truth(sources: Path, domain: str) -> dict[Place, dict]:
     return {(row["source"], row["row"]): row for row in rows if row["source"] in names}
 
 
-def rejected(curated: Path) -> dict[Place, dict]:
-    """The rows that curation rejected, by their place: reason and detail."""
-    return {(row["source"], row["row"]): row for row in read_rows(curated / "rejects.parquet")}
+def by_place(file: Path) -> dict[Place, dict]:
+    """The rows that curation took away, ``rejects.parquet`` or, for overlap with its n-gram,
+    benchmark and item, ``removals.parquet``."""
+    return {(row["source"], row["row"]): row for row in read_rows(file)}
 
 
-def removals(curated: Path) -> dict[Place, dict]:
-    """The rows that the search for overlap removed, by their place: n-gram, benchmark, item."""
-    return {(row["source"], row["row"]): row for row in read_rows(curated / "removals.parquet")}
+def found(curated: Path, sources: Path, domain: str) -> dict[tuple[str, str], list[bool]]:
+    """Kind and way of what was planted in a domain -> for each row whether curation found it.
+
+    A repeated prompt, or a problem with few tests, that shares something with a benchmark counts as
+    found where it is removed for that: the search for overlap comes first.
+    """
+    rejects, groups = by_place(curated / "rejects.parquet"), {}
+    for place, row in truth(sources, domain).items():
+        how = "1 to 15 tests" if row["kind"] == "few_tests" else row["how"]
+        reasons = _FINDS[row["kind"]]
+        hit = place in rejects and (reasons is None or rejects[place]["reason"] in reasons)
+        groups.setdefault((row["kind"], how), []).append(hit)
+    return dict(sorted(groups.items()))
 
 
 @functools.lru_cache(maxsize=4)

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from functools import cached_property
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.curation_stages import DOMAIN_WORDS, curate_stage, selection_stage
 from klearlib.experiments.origins.base import Joint, Start
+from klearlib.experiments.origins.curation import DOMAIN_WORDS, curate_stage, selection_stage
 from klearlib.experiments.origins.real_inputs import (
     benchmark_sizes,
     benchmark_stage,

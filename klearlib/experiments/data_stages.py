@@ -9,10 +9,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klearlib.experiments.curation_stages import DOMAIN_WORDS, curate_stage, selection_stage
 from klearlib.experiments.origins import origin
+from klearlib.experiments.origins.curation import DOMAIN_WORDS, curate_stage, selection_stage
 from klearlib.params import DataOptions
-from klearlib.params.notebooks import CorrectnessParams, TeacherParams
 from klearlib.run.stage import Stage
 
 
@@ -27,14 +26,15 @@ class Recipe:
     eval_responses: int
 
     @classmethod
-    def of(cls, params: CorrectnessParams | TeacherParams) -> Recipe:
-        """That of a notebook with one kind of students."""
+    def of(cls, params, domain: str = "math") -> Recipe:
+        """That of a notebook's parameters, whose ``code_`` fields are those of students of code."""
+        own = "code_" if domain == "code" else ""
         return cls(
             num_epochs=params.num_epochs,
-            batch_size=params.batch_size,
-            learning_rate=params.learning_rate,
+            batch_size=getattr(params, f"{own}batch_size"),
+            learning_rate=getattr(params, f"{own}learning_rate"),
             normalizer=params.normalizer,
-            eval_responses=params.eval_responses,
+            eval_responses=getattr(params, f"{own}eval_responses"),
         )
 
 
@@ -212,8 +212,3 @@ class DataArms:
 
     def _world(self, domain: str) -> Stage:
         return self.stages["world" if domain == "math" else "code_world"]
-
-
-def ranked_sources(profile: str, domain: str) -> list[str]:
-    """The names of a domain's sources in a profile, the best first."""
-    return origin(profile).ranked_sources(domain)

@@ -1,0 +1,340 @@
+"""Notebook 01: from raw sources to the sets for SFT and RL (sections 3.1 and 3.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from klearlib.experiments.data_stages import DOMAIN_WORDS
+from klearlib.experiments.demos import data_rules
+from klearlib.experiments.experiment import departures, figure, table
+from klearlib.experiments.score_tables import wilson
+from klearlib.experiments.students import DataExperiment
+from klearlib.params import DataOptions, uses_miniature
+from klearlib.params.notebooks import CurationParams
+from klearlib.report.section import Equation
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from klearlib.curation.pass_rates import PassRate
+
+RULES = ("used", "strict", "stop list")
+"""Rules of overlap that are compared: phrases that all items of a family hold are cut out; nothing
+is cut out; nothing is cut out, and what several items hold removes nothing."""
+_STAGE_WORDS = {
+    "adapter": "unusable",
+    "duplicates": "duplicate",
+    "overlap": "overlap with a benchmark",
+    "gold": "no answer or tests",
+    "tests": "too few tests",
+}  # `klearlib.curation.curate_pass.STAGES`
+# Stage -> what it handles, by the column of its cost and by the entry of its card.
+_HANDLED = {"curate": ("rows", "num_read"), "responses": ("responses", "num_responses")}
+_FAMILIES = (
+    "The miniature's prompts come from few families, whose phrases stand in many benchmark items. "
+    "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
+    "them in, removes much that is no copy, each by a 9-gram that it does share."
+)
+
+
+class DataCuration(DataExperiment):
+    """Raw sources through the funnel under three rules of overlap; no claim of the paper."""
+
+    name = "01_data_curation"
+    title = "From raw sources to training sets"
+    section = "3.1, 3.2.1"
+    question = (
+        "What do deduplication, decontamination and the filters take away, do they find what they "
+        "should, and what do they cost?"
+    )
+    Params = CurationParams
+    equations = (
+        Equation(
+            "3.1",
+            r"\text{remove }x\iff\exists\,b\in\text{benchmarks}:\ "
+            r"\mathrm{ngrams}_9(x)\cap\mathrm{ngrams}_9(b)\neq\emptyset",
+            "A prompt that shares nine words in a row with a benchmark item is not trained on.",
+        ),
+        Equation(
+            "3.2.1",
+            r"\text{keep }x\iff\frac{1}{n}\sum_{i=1}^{n}"
+            r"\mathbb{1}[\text{response } i\text{ of a teacher passes the validator}]>\frac{1}{2}",
+            "A maths problem is kept for RL where the majority of a teacher's responses agree with "
+            "its answer.",
+        ),
+    )
+
+    @cached_property
+    def curated(self) -> dict[tuple[str, str], Stage]:
+        """(domain, rule of overlap) -> the sources after that rule."""
+        how: dict[str, dict] = {
+            "used": {},
+            "strict": {"templates": (), "words": "strict overlap"},
+            "stop list": {
+                "templates": (),
+                "stop_more_than": self.params.stop_list,
+                "words": "overlap with a stop list",
+            },
+        }
+        return {
+            (domain, rule): self.data.curated(domain, **how[rule])
+            for rule in RULES
+            for domain in DOMAIN_WORDS
+        }
+
+    @cached_property
+    def responses(self) -> dict[str, Stage]:
+        """The judged responses to the maths pool: of the reference, for difficulty, and of the
+        strong teacher, for the majority filter, unless the problems have passed it already."""
+        count = self.params.reference_responses
+        found = {"reference": self.data.responses("reference", num_responses=count)}
+        teacher = self.data.origin.majority_teacher()
+        if teacher is not None:
+            count = self.params.num_responses
+            found["strong"] = self.data.responses(teacher, num_responses=count)
+        return found
+
+    def stages(self) -> list[Stage]:
+        return [*self.curated.values(), *self.responses.values()]
+
+    @cached_property
+    def cards(self) -> dict[str, dict]:
+        """Domain -> the card of its curation by the rule that is used, where it is done."""
+        found = {domain: self.card(self.curated[domain, "used"]) for domain in DOMAIN_WORDS}
+        return {domain: card for domain, card in found.items() if card}
+
+    @property
+    def is_curated(self) -> bool:
+        return len(self.cards) == len(DOMAIN_WORDS)
+
+    @cached_property
+    def pass_rates(self) -> dict[str, dict[str, PassRate]]:
+        """``reference``, ``strong`` -> the pass rate of each problem, where they are known."""
+        return {name: self.rates(stage) for name, stage in self.responses.items()}
+
+    def _funnel(self, domain: str) -> Iterator[tuple[str, int, dict[str, int], int]]:
+        """(source, rows read, rows that each stage removed, problems kept), best first, the pool
+        last."""
+        card = self.cards[domain]
+        for name, counts in card["sources"].items():
+            if counts["num_read"]:
+                rows = [row for row in card["funnel"] if row["source"] == name]
+                removed = {row["stage"]: row["num_removed"] for row in rows}
+                assert list(removed) == list(_STAGE_WORDS)
+                yield name, counts["num_read"], removed, counts["num_kept"]
+
+    @figure(
+        "funnel",
+        "What becomes of the rows of each source.",
+        alt="One bar for each source: problems kept, and rows lost as unusable, duplicate, overlap "
+        "with a benchmark, or with too few tests.",
+        when=lambda e: e.is_curated,
+    )
+    def funnel_bars(self) -> Figure:
+        from klearlib.report.bars import stacked_bars
+
+        bars = {}
+        for domain in self.cards:
+            for name, _, removed, kept in self._funnel(domain):
+                named = {_STAGE_WORDS[stage]: number for stage, number in removed.items()}
+                bars[name.replace("_", " ")] = {"problems kept": kept} | named
+        return stacked_bars(bars, x_label="rows", heading="Here: rows of each source", per_row=3)
+
+    @figure(
+        "difficulty",
+        "How often the reference solves the problems of the maths pool.",
+        alt="One bar for each number of right responses of the reference: problems that count as "
+        "easy and as hard.",
+        when=lambda e: e.is_curated and bool(e.pass_rates["reference"]),
+    )
+    def difficulty_bars(self) -> Figure:
+        from klearlib.curation.difficulty import difficulties
+        from klearlib.report.bars import stacked_bars
+
+        rates, n = self.pass_rates["reference"], self.params.reference_responses
+        found = difficulties(list(rates), rates, easy_from=self.params.easy_from)
+        bars = {f"{k} of {n}": {"easy": 0, "hard": 0, "unknown": 0} for k in range(n + 1)}
+        for rate, word in zip(rates.values(), found, strict=True):
+            bars[f"{rate.num_correct} of {n}"][word] += 1
+        return stacked_bars(
+            {
+                label: {word: counts[word] for word in ("easy", "hard")}
+                for label, counts in bars.items()
+            },
+            x_label="problems of the maths pool",
+            heading="Here: right responses of the reference",
+        )
+
+    @table("funnel", "Rows of each source, stage by stage.")
+    def funnel(self) -> pd.DataFrame:
+        """The problems that are left and the responses to them; a line for each domain at its
+        end."""
+        import pandas as pd
+
+        rows = []
+        for domain, card in self.cards.items():
+            mine = []
+            for name, read, removed, kept in self._funnel(domain):
+                given = card["responses"][name]
+                responses = given["num_kept"] + given["num_merged"]
+                mine.append([name, read, *removed.values(), kept, kept / read, responses])
+            sums = [sum(column) for column in zip(*(row[1:] for row in mine), strict=True)]
+            sums[-2] = sums[-3] / sums[0]
+            rows += [*mine, [f"all of {domain}", *sums]]
+        columns = ["source", "rows", *_STAGE_WORDS, "problems", "share_kept", "responses"]
+        return pd.DataFrame(rows, columns=columns)
+
+    @table("found", "What was planted, and what was found of it.")
+    def found(self) -> pd.DataFrame:
+        """By kind and way; see `planted.found`. Nothing is planted in real data."""
+        import pandas as pd
+
+        from klearlib.experiments.demos import planted
+
+        rows = []
+        for domain in self.cards if uses_miniature(self.params) else ():
+            stage = self.curated[domain, "used"]
+            sources = self.folder(stage.inputs["sources"])
+            for (kind, how), hits in planted.found(self.folder(stage), sources, domain).items():
+                share = sum(hits) / len(hits)
+                rows.append([domain, kind.replace("_", " "), how, len(hits), sum(hits), share])
+        return pd.DataFrame(rows, columns=["domain", "planted", "how", "rows", "found", "recall"])
+
+    @table("overlap", "Rules of overlap against the planted truth; 95 % Wilson intervals.")
+    def overlap(self) -> pd.DataFrame:
+        """Recall is the share of planted prompts of benchmarks that are removed; NaN on real data,
+        where nothing is planted.
+
+        `others_removed` are prompts that nobody planted; `others_share_ngram` are those of them for
+        which another count of words finds the named n-gram in the prompt and in the item: all of
+        them, or the search is wrong. `boilerplate` is the share of all removals whose shared
+        n-grams are all held by several items.
+        """
+        import pandas as pd
+
+        from klearlib.experiments.demos import planted
+
+        words = {
+            "used": "phrases of families cut out (used)",
+            "strict": "nothing cut out",
+            "stop list": f"n-grams in more than {self.params.stop_list} items stopped",
+        }
+        rows = []
+        for (domain, rule), stage in self.curated.items():
+            if not (card := self.card(stage)):
+                continue
+            removals = planted.by_place(self.folder(stage) / "removals.parquet")
+            leaks, shared = set(), float("nan")
+            if uses_miniature(self.params):
+                truth = planted.truth(self.folder(stage.inputs["sources"]), domain)
+                leaks = {p for p, row in truth.items() if row["kind"] == "contamination"}
+                shared = self._others_that_share(stage, domain, removals, leaks)
+            hits = len(leaks & set(removals))
+            boilerplate = card["overlap"]["num_boilerplate"] / max(1, len(removals))
+            row = [words[rule], domain, len(leaks), hits, *wilson(hits, len(leaks))]
+            rows.append([*row, len(removals) - hits, shared, boilerplate, card["num_kept"]])
+        columns = ["rule", "domain", "planted", "removed", "recall", "low", "high"]
+        columns += ["others_removed", "others_share_ngram", "boilerplate", "problems_left"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _others_that_share(self, stage: Stage, domain: str, removals: dict, leaks: set) -> int:
+        from klearlib.experiments.demos import planted
+
+        names = [benchmark["name"] for benchmark in stage.params["benchmarks"]]
+        items = planted.items(self.folder(stage.inputs["world"]), names)
+        prompts = planted.prompts(self.folder(stage.inputs["sources"]), domain)
+        return sum(
+            planted.truly_shared(
+                row["ngram"],
+                prompts[place],
+                items[row["benchmark"], row["item"]],
+                num_words=self.params.data_options.ngram_words,
+            )
+            for place, row in removals.items()
+            if place not in leaks
+        )
+
+    @table(
+        "difficulty", "The share of hard problems by the reference's pass rate, beside the paper's."
+    )
+    def difficulty(self) -> pd.DataFrame:
+        """At several thresholds; the paper: 88 %."""
+        import pandas as pd
+
+        from klearlib.curation.difficulty import difficulties
+
+        rates, n = self.pass_rates["reference"], self.params.reference_responses
+        rows = []
+        for easy_from in dict.fromkeys([self.params.easy_from, *(k / n for k in range(1, n + 1))]):
+            if found := difficulties(list(rates), rates, easy_from=easy_from):
+                used = " (used)" if easy_from == self.params.easy_from else ""
+                counts = {word: found.count(word) for word in ("easy", "hard", "unknown")}
+                row = {"easy_from": f"{easy_from:g}{used}", "problems": len(found), **counts}
+                share = {"hard_share": counts["hard"] / len(found), "paper_hard_share": 0.88}
+                rows.append(row | share)
+        return pd.DataFrame(rows)
+
+    @table("sets", "The sets at the end, beside the paper's sizes.")
+    def sets(self) -> pd.DataFrame:
+        import pandas as pd
+
+        from klearlib.curation.majority import kept_by_majority
+
+        rows = []
+        for domain, card in self.cards.items():
+            ranked = self.data.origin.ranked_sources(domain)
+            kept = [card["responses"][name] for name in ranked]
+            problems = sum(card["sources"][name]["num_kept"] for name in ranked)
+            responses = sum(row["num_kept"] + row["num_merged"] for row in kept)
+            rows.append([f"SFT, {domain}", problems, responses, "1.5M samples, both domains"])
+        if rates := self.pass_rates.get("strong"):
+            rule = f"RL, math: majority of {self.params.num_responses} of the strong teacher"
+            left = sum(kept_by_majority(list(rates), rates))
+            rows.append([rule, left, None, "88K, majority of 16"])
+        if card := self.cards.get("code"):
+            rule = f"RL, code: at least {self.params.data_options.min_tests} tests"
+            learnt = self.data.origin.ranked_sources("code")
+            pool = [counts for name, counts in card["sources"].items() if name not in learnt]
+            left = sum(counts["num_kept"] for counts in pool)
+            rows.append([rule, left, None, "18K, after pass@16 as well"])
+        return pd.DataFrame(rows, columns=["set", "problems", "responses", "paper"])
+
+    @table("cost", "Seconds, rows and responses of each stage.")
+    def cost(self) -> pd.DataFrame:
+        """The start of a stage's process included."""
+        import pandas as pd
+
+        from klearlib.run.entry import DONE, read_own_json
+
+        raw, rows = self.curated["math", "used"].inputs, []
+        for stage in (raw["sources" if "sources" in raw else "benchmarks"], *self.stages()):
+            if not self.is_done(stage):
+                continue
+            seconds = read_own_json(self.folder(stage) / DONE, "seconds")["seconds"]
+            row = {"stage": stage.title, "seconds": seconds, "rows": "", "responses": ""}
+            row["per_second"] = None
+            if stage.name in _HANDLED:
+                column, counted = _HANDLED[stage.name]
+                number = self.card(stage)[counted]
+                row |= {column: str(number), "per_second": number / seconds}
+            rows.append(row)
+        return pd.DataFrame(rows, columns=["stage", "seconds", "rows", "responses", "per_second"])
+
+    @table("rule_cases", "The 9-gram rule and the rule for duplicates on edge cases.")
+    def rule_cases(self) -> pd.DataFrame:
+        return data_rules.rule_cases()
+
+    def notes(self) -> list[str]:
+        return [
+            *([_FAMILIES] if uses_miniature(self.params) else []),
+            "Of equal prompts the one of the better source stays, because sources are read best "
+            "first. A prompt that shares something with a benchmark counts as overlap also where "
+            "it is a duplicate.",
+            "Difficulty is the pass rate of the maths SFT checkpoint; the paper's labels are a "
+            "model's annotation.",
+            *departures(self.params.options, DataOptions),
+        ]

@@ -1,0 +1,158 @@
+"""Notebook 03: students of a weak, a middle and a strong teacher (Table 3)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from klearlib.experiments.benchmarks import counterparts, titles
+from klearlib.experiments.demos import data_rules
+from klearlib.experiments.experiment import figure, table
+from klearlib.experiments.results import Results
+from klearlib.experiments.students import SFT_LATEX, Beside, Student, StudentExperiment
+from klearlib.params.notebooks import TeacherParams
+from klearlib.report.section import Equation
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_IN_TABLE_3 = {"weak": "QwQ-32B", "middle": "DeepSeek-R1-0120", "strong": "DeepSeek-R1-0528"}
+
+
+class TeacherAblation(StudentExperiment):
+    """One arm for each teacher, at equal prompts; the middle one's is an arm of notebook 02."""
+
+    name = "03_teacher_ablation"
+    title = "Students of weak, middle and strong teachers"
+    section = "5.1.2"
+    question = (
+        "Does a student learn more from a stronger teacher, at equal prompts and equal numbers of "
+        "examples?"
+    )
+    Params = TeacherParams
+    equations = (
+        Equation(
+            "8",
+            SFT_LATEX,
+            "The mean over responses of the mean over their tokens: a token of a long response "
+            "weighs less. Printed with pi for log pi.",
+        ),
+    )
+    students = tuple(
+        Student(name, f"{name} teacher", column, group=name) for name, column in _IN_TABLE_3.items()
+    )
+    beside = (Beside("math", 3, "C5"),)
+    printed = "Table 3"
+
+    @cached_property
+    def responses(self) -> dict[str, Stage]:
+        """Teacher -> its judged responses to the same problems."""
+        count = self.params.num_responses
+        return {name: self.data.responses(name, num_responses=count) for name in _IN_TABLE_3}
+
+    @cached_property
+    def chosen(self) -> dict[str, Stage]:
+        p = self.params
+        return {
+            name: self.data.chosen_responses(
+                name, num_responses=p.num_responses, size=p.num_examples
+            )
+            for name in _IN_TABLE_3
+        }
+
+    @cached_property
+    def measured_teachers(self) -> dict[tuple[str, int], Stage]:
+        """(teacher, 0) -> the teacher itself on the benchmarks."""
+        return {
+            (name, 0): self.data.measured(
+                "math",
+                self.data.stages[f"teacher_{name}"],
+                label=f"benchmarks: the {name} teacher itself",
+                seed=0,
+                num_responses=self.params.eval_responses,
+            )
+            for name in _IN_TABLE_3
+        }
+
+    @cached_property
+    def teacher_runs(self) -> Results:
+        return self.finished(self.measured_teachers)
+
+    def stages(self) -> list[Stage]:
+        return [*self.arms.values(), *self.measured_teachers.values()]
+
+    @figure(
+        "table3",
+        "The paper's Table 3 and ours; grey: the teachers themselves.",
+        alt="Two columns, one for each benchmark. Top: the paper's scores of the students of three "
+        "teachers. Bottom: ours with 95 % intervals, and the teachers' own scores.",
+    )
+    def table3(self) -> Figure:
+        from klearlib.report.bars import scores_beside_paper
+
+        return scores_beside_paper(
+            self.panels({"teacher": self.teacher_runs}),
+            groups=tuple(_IN_TABLE_3),
+            series=("student", "teacher"),
+            x_label="teacher",
+        )
+
+    @table(
+        "differences",
+        "Differences of the mean over both benchmarks, paired by seed and problem; 95 % intervals "
+        "before Holm's correction.",
+    )
+    def differences(self) -> pd.DataFrame:
+        """Every pair of teachers, the strongest against the weakest among them."""
+        import pandas as pd
+
+        from klearlib.evaluate.scores import paired_difference
+
+        rows = []
+        if seeds := self.runs.common_seeds(_IN_TABLE_3):
+            names = counterparts(self.params.profile, "math")
+            scores = {arm: self.runs.problem_scores(arm, seeds, names) for arm in _IN_TABLE_3}
+            for better, worse in (("middle", "weak"), ("strong", "middle"), ("strong", "weak")):
+                found = paired_difference(scores[better], scores[worse], 0.95)
+                row = [f"{better} - {worse}", found.num_seeds, found.num_problems]
+                rows.append([*row, found.difference, found.low, found.high])
+        columns = ["difference", "seeds", "problems", "value", "low", "high"]
+        return pd.DataFrame(rows, columns=columns)
+
+    @table("teachers", "The teachers themselves.")
+    def teachers(self) -> pd.DataFrame:
+        """Each teacher's own accuracy, on the prompts that it answers for its students, at the
+        sampling temperature of teachers, and on the benchmarks as students are measured; its
+        responses, the chosen ones, the correct among them, and its students' last training loss."""
+        import pandas as pd
+
+        names = counterparts(self.params.profile, "math")
+        rows = []
+        for each in self.students:
+            if not (rates := self.rates(self.responses[each.series])):
+                continue
+            row = [each.label, sum(rate.pass_rate for rate in rates.values()) / len(rates)]
+            own = self.teacher_runs.of(each.series)
+            row += [own.end_scores(benchmark)["value"].mean() for benchmark in names]
+            row.append(sum(rate.num_responses for rate in rates.values()))
+            card = self.card(self.chosen[each.series])
+            row += [card["num_kept"], card["labels"].get("correct", 0)] if card else [None, None]
+            rows.append([*row, self.last_loss(each.series)])
+        scores = [titles(self.params.profile)[name].replace(" ", "_") for name in names]
+        columns = ["teacher", "pass_rate_on_prompts", *scores, "responses", "examples"]
+        return pd.DataFrame(rows, columns=[*columns, "correct_examples", "students_last_loss"])
+
+    @table("normalizers", "Both normalisers of Eq. 8 against autograd of the printed sum.")
+    def normalizers(self) -> pd.DataFrame:
+        return data_rules.normalizers()
+
+    def notes(self) -> list[str]:
+        return [
+            "The teachers are models of the student's own size, trained from the same base model "
+            "on responses of graded quality and for longer; the paper's are far larger than the "
+            "student and differ in more than strength.",
+            "All responses are used, right or wrong, as in the mixed arms of notebook 02.",
+            *self.common_notes("three arms"),
+        ]

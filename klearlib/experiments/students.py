@@ -1,0 +1,212 @@
+"""What the notebooks on data share: their stages, students beside the paper's tables, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from klearlib.experiments.benchmarks import counterparts, decided_on, titles
+from klearlib.experiments.data_stages import DOMAIN_WORDS, DataArms, Recipe
+from klearlib.experiments.experiment import Experiment, departures, not_judged_text, table
+from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.score_tables import Row, paper_cell, score_table
+from klearlib.params import DataOptions
+from klearlib.report.section import Verdict
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from klearlib.curation.pass_rates import PassRate
+    from klearlib.report.bars import ScorePanel
+
+SFT_LATEX = (
+    r"\mathcal{L}_{\mathrm{SFT}}=-\frac{1}{N}\sum_{i=1}^{N}\frac{1}{T_i}"
+    r"\sum_{t=1}^{T_i}\log\pi_\theta(y_{i,t}\mid x_i,y_{i,<t})"
+)
+"""Eq. 8, with log pi, where the paper prints pi."""
+
+
+class DataExperiment(Experiment):
+    """An experiment on data: its stages come from `data`."""
+
+    phase = "long chain-of-thought SFT"
+
+    @cached_property
+    def data(self) -> DataArms:
+        return DataArms(self.params.profile, self.params.data_options)
+
+    def rates(self, stage: Stage) -> dict[str, PassRate]:
+        """The pass rates that a stage of responses has found; none before it is done."""
+        from klearlib.curation.pass_rates import RATES, read_pass_rates
+
+        return read_pass_rates(self.folder(stage) / RATES) if self.is_done(stage) else {}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A table of the paper that the students of a domain stand beside, and the claim that they
+    decide."""
+
+    domain: str
+    table: int
+    claim: str
+
+
+@dataclass(frozen=True)
+class Student:
+    """An arm: what it is called here, its column in the paper's table, its group on the x axis of
+    the figure and what it is marked as there."""
+
+    series: str
+    label: str
+    column: str
+    group: str
+    mark: str = "student"
+    domain: str = "math"
+
+
+class StudentExperiment(DataExperiment):
+    """Students that differ in their examples alone, beside tables of the paper.
+
+    students: the arms, which claims name by series or by group. printed: the tables in `beside` in
+    words. chosen: series -> the stage that chooses its examples.
+    """
+
+    students: ClassVar[tuple[Student, ...]]
+    beside: ClassVar[tuple[Beside, ...]]
+    printed: ClassVar[str]
+    chosen: Mapping[str, Stage]
+
+    @cached_property
+    def recipes(self) -> dict[str, Recipe]:
+        """Domain -> how its students are trained and measured."""
+        return {each.domain: Recipe.of(self.params, each.domain) for each in self.beside}
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        return {
+            (each.series, seed): self.data.student(
+                each.domain,
+                self.chosen[each.series],
+                self.recipes[each.domain],
+                label=each.label,
+                seed=seed,
+            )
+            for seed in self.params.seeds
+            for each in self.students
+        }
+
+    def of_domain(self, domain: str) -> dict[str, Student]:
+        """Series -> the arm, of one domain."""
+        return {each.series: each for each in self.students if each.domain == domain}
+
+    @property
+    def measured_by(self) -> str:
+        """How often benchmarks are answered, as "avg@4", or "avg@4 for maths, avg@2 for code"."""
+        words = {domain: f"avg@{how.eval_responses}" for domain, how in self.recipes.items()}
+        if len(words) == 1:
+            return words.popitem()[1]
+        return ", ".join(f"{text} for {DOMAIN_WORDS[domain]}" for domain, text in words.items())
+
+    @table(
+        "scores",
+        "{e.printed}, ours beside the paper's: {e.measured_by}, mean over seeds with 95 % t "
+        "interval.",
+    )
+    def scores(self) -> pd.DataFrame:
+        import pandas as pd
+
+        profile, parts = self.params.profile, []
+        for paper in self.beside:
+            rows = [
+                Row(
+                    each.label,
+                    self.runs.of(series),
+                    lambda name, number=paper.table, column=each.column: paper_cell(
+                        number, name, column
+                    ),
+                )
+                for series, each in self.of_domain(paper.domain).items()
+            ]
+            parts.append(score_table(rows, counterparts(profile, paper.domain), titles(profile)))
+        return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+
+    def panels(self, also: Mapping[str, Results] | None = None) -> list[ScorePanel]:
+        """The paper's scores and ours, benchmark by benchmark. also: what it is marked as -> runs
+        to draw beside ours, whose series are the groups."""
+        import pandas as pd
+
+        from klearlib.report.bars import ScorePanel
+
+        panels = []
+        for paper in self.beside:
+            arms = self.of_domain(paper.domain)
+            responses = self.recipes[paper.domain].eval_responses
+            for name, printed in counterparts(self.params.profile, paper.domain).items():
+                cells = [
+                    (each.mark, each.group, paper_cell(paper.table, printed, each.column))
+                    for each in arms.values()
+                ]
+                scores = self.runs.of(*arms).end_scores(name)
+                ours = [
+                    scores.assign(
+                        group=scores["series"].map({s: each.group for s, each in arms.items()}),
+                        series=scores["series"].map({s: each.mark for s, each in arms.items()}),
+                    )
+                ]
+                for mark, runs in (also or {}).items():
+                    if runs:
+                        others = runs.end_scores(name).rename(columns={"series": "group"})
+                        ours.append(others.assign(series=mark))
+                panels.append(
+                    ScorePanel(
+                        printed,
+                        f"{titles(self.params.profile)[name]}, avg@{responses}",
+                        pd.DataFrame(cells, columns=["series", "group", "value"]),
+                        pd.concat(ours, ignore_index=True),
+                    )
+                )
+        return panels
+
+    def last_loss(self, series: str) -> float:
+        """The training loss of the last steps (a tenth of them), mean over the seeds that are
+        done."""
+        from klearlib.run.entry import read_metrics
+
+        losses = []
+        for (name, _), stage in self.arms.items():
+            training = stage.inputs["model"]
+            if name == series and self.is_done(training):
+                lines = [row["sft/loss"] for row in read_metrics(self.folder(training))]
+                losses.append(np.mean(lines[-max(1, len(lines) // 10) :]))
+        return float(np.mean(losses)) if losses else float("nan")
+
+    def verdicts(self) -> list[Verdict]:
+        found, words = {}, {}
+        for paper in self.beside:
+            profile, arms = self.params.profile, self.of_domain(paper.domain)
+            runs, benchmarks = self.runs.of(*arms), list(counterparts(profile, paper.domain))
+            by_group = {each.group: series for series, each in arms.items()}
+            found[paper.claim] = self.compared(paper.claim, runs, benchmarks, by_group)
+            words[paper.claim] = [
+                decided_on(paper.claim, profile, paper.domain),
+                not_judged_text(runs.not_judged(benchmarks)),
+            ]
+        return self.decide(found, words=words)
+
+    def common_notes(self, arms: str) -> list[str]:
+        """The notes that these notebooks end with. arms: they in words."""
+        options = self.params.data_options
+        return [
+            *departures(self.params.options, DataOptions),
+            f"All {arms} have the same number of examples and of updates; K-center covers the "
+            f"{options.embedding_text} by hashed TF-IDF, for which the paper names no embedding.",
+            "Seeds share the base model and the examples; they differ in the order of training and "
+            "in the sampling of the benchmarks. Benchmarks are sampled at temperature "
+            f"{options.eval_temperature:g} and top-p {options.eval_top_p:g}, as in the paper.",
+        ]
