@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.base import StagesParams
+from klearlib.params.base import WORKERS, NotebookParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED, DataOptions
 
@@ -46,11 +46,12 @@ class SFTPhase(SFTSchedule):
 
 
 @dataclass(frozen=True)
-class DataParams(StagesParams):
+class DataParams(NotebookParams):
     """A notebook on data."""
 
     worlds: ClassVar[tuple[str, ...]] = ("miniature", "code_miniature", "data_miniature")
 
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")
 
     @property
@@ -89,7 +90,7 @@ class GradedParams(AnsweredParams):
 
 
 @dataclass(frozen=True)
-class StudentParams(DataParams, SFTSchedule):
+class StudentParams(SFTSchedule, DataParams):
     """A notebook on data that compares students, each tuned on an arm's examples."""
 
     seeds: list[int] = parameter(

@@ -109,11 +109,11 @@ def default_of(field: dataclasses.Field):
 
 
 def shown_fields(record: type) -> list[dataclasses.Field]:
-    """The fields of `record` in the order for people: the first of all, those that the record
-    states itself, then those that it inherits."""
-    first, *others = dataclasses.fields(record)
-    own = inspect.get_annotations(record)
-    return [first, *sorted(others, key=lambda field: field.name not in own)]
+    """The fields of `record` in the order for people: profile, then those that the record states
+    itself, then those that it inherits from each of its bases in turn."""
+    stated = [name for base in record.__mro__ for name in inspect.get_annotations(base)]
+    place = {name: i for i, name in reversed([*enumerate(["profile", *stated])])}
+    return sorted(dataclasses.fields(record), key=lambda field: place[field.name])
 
 
 def parameters_cell(record: type) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.base import StagesParams
+from klearlib.params.base import WORKERS, NotebookParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import (
     LOCAL,
@@ -47,7 +47,7 @@ class RLSchedule:
 
 
 @dataclass(frozen=True)
-class PolicyParams(StagesParams):
+class PolicyParams(NotebookParams):
     """What every notebook with RL has."""
 
     seeds: list[int] = parameter([0], minimum=0, unique=True, help="one run per arm and seed")
@@ -63,6 +63,7 @@ class PolicyParams(StagesParams):
         0.28, minimum=0.0, help="GPPO's clip range above 1", paper=0.28, place="RL settings"
     )
     engine: str = parameter(LOCAL, choices=(LOCAL, VERL), help="who trains: local, or verl on Ray")
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=RLOptions, help="fields of RLOptions that differ")
 
     @property
@@ -88,7 +89,7 @@ class FilteredParams(PolicyParams):
 
 
 @dataclass(frozen=True)
-class RLParams(PolicyParams, RLSchedule):
+class RLParams(RLSchedule, PolicyParams):
     """A notebook that compares RL runs from one start."""
 
     eval_every: int = parameter(2, minimum=1, help="steps between validations")
