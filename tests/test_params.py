@@ -222,7 +222,10 @@ def test_a_world_names_its_mistake(project, name, right, wrong, message):
 
 @pytest.mark.parametrize("name", files.RECORDS)
 def test_what_a_profile_shares_is_complete(project, name):
-    assert f"profile 'mini' has no {name}: start from" in refused(params.load, "mini", name)
+    assert (
+        f"profile 'mini' has no {name} in params/mini/{files.RECORDS[name][0]}: start from"
+        in refused(params.load, "mini", name)
+    )
     file, record = files.RECORDS[name]
     assert (name == "real") == (not (project / "params" / "smoke" / file).exists())
     section = name if name != "real" else "seed"

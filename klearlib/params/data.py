@@ -74,10 +74,7 @@ class GradedParams(AnsweredParams):
     """A notebook on data whose problems are easy or hard, by the answers of a reference."""
 
     reference_responses: int = parameter(
-        4,
-        minimum=1,
-        help="reference's responses per problem, for its difficulty",
-        paper=NOT_STATED,
+        4, minimum=1, help="reference's responses per problem, for its difficulty", paper=NOT_STATED
     )
     easy_from: float = parameter(
         0.25,

@@ -107,9 +107,7 @@ class ClippingParams(MathsRLParams):
         MathsRLParams, "num_steps", paper=240, place="Fig. 2: last plotted step"
     )
     learning_rates: list[float] = parameter(
-        [3.0e-4],
-        **MATHS_RATE | {"help": "of the policy; each rule keeps its best"},
-        unique=True,
+        [3.0e-4], **MATHS_RATE | {"help": "of the policy; each rule keeps its best"}, unique=True
     )
     alpha: float = parameter(
         0.0,
