@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.fields import parameter
+from klearlib.params.fields import Record, parameter
 from klearlib.scale.address import check_workers
 
 WORKERS = {
@@ -17,7 +17,7 @@ WORKERS = {
 
 
 @dataclass(frozen=True)
-class NotebookParams:
+class NotebookParams(Record):
     """The base of every notebook's record.
 
     worlds: the embedded worlds that it needs, by the names of `klearlib.params.load`; reads: other

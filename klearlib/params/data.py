@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from klearlib.params.base import WORKERS, NotebookParams
-from klearlib.params.fields import amended, parameter
+from klearlib.params.fields import Record, amended, parameter
 from klearlib.params.options import NOT_STATED, DataOptions
 
 
 @dataclass(frozen=True)
-class SFTSchedule:
+class SFTSchedule(Record):
     """How a model is tuned on examples."""
 
     num_epochs: int = parameter(
@@ -41,8 +41,8 @@ class SFTSchedule:
 class SFTPhase(SFTSchedule):
     """How the base model of notebook 10 is tuned on the examples of both domains."""
 
-    num_epochs: int = amended(SFTSchedule, "num_epochs", 3)
-    batch_size: int = amended(SFTSchedule, "batch_size", 8)
+    num_epochs = amended(3)
+    batch_size = amended(8)
 
 
 @dataclass(frozen=True)

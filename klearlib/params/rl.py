@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from klearlib.params.base import WORKERS, NotebookParams
-from klearlib.params.fields import amended, parameter
+from klearlib.params.fields import Record, amended, parameter
 from klearlib.params.options import (
     LOCAL,
     NOT_STATED,
@@ -27,7 +27,7 @@ MATHS_RATE = RATE | {"paper": 1.0e-6, "place": "RL settings, maths"}
 
 
 @dataclass(frozen=True)
-class RLSchedule:
+class RLSchedule(Record):
     """How long a policy is trained, and on how much at once."""
 
     num_steps: int = parameter(2, minimum=1, help="RL steps", paper=NOT_STATED)
@@ -110,11 +110,9 @@ class MathsRLParams(RLParams):
 
     worlds: ClassVar[tuple[str, ...]] = ("miniature",)
 
-    mini_batch_problems: int = amended(
-        RLParams, "mini_batch_problems", paper=16, place="RL settings, maths"
-    )
-    eps_low: float = amended(RLParams, "eps_low", help="clip range below 1")
-    eps_high: float = amended(RLParams, "eps_high", help="clip range above 1")
+    mini_batch_problems = amended(paper=16, place="RL settings, maths")
+    eps_low = amended(help="clip range below 1")
+    eps_high = amended(help="clip range above 1")
 
 
 @dataclass(frozen=True)
@@ -123,18 +121,9 @@ class CodeRLParams(RLParams, FilteredParams):
 
     worlds: ClassVar[tuple[str, ...]] = ("code_miniature",)
 
-    seeds: list[int] = amended(
-        RLParams,
-        "seeds",
-        paper="1 run per arm",
-        place="Figs. 3, 4: one line per arm, no error bars",
-    )
-    num_steps: int = amended(
-        RLParams, "num_steps", 3, paper=100, place="Figs. 3, 4: last plotted step"
-    )
-    mini_batch_problems: int = amended(
-        RLParams, "mini_batch_problems", paper=32, place="RL settings, code"
-    )
+    seeds = amended(paper="1 run per arm", place="Figs. 3, 4: one line per arm, no error bars")
+    num_steps = amended(3, paper=100, place="Figs. 3, 4: last plotted step")
+    mini_batch_problems = amended(paper=32, place="RL settings, code")
     learning_rate: float = parameter(3.0e-4, **RATE, paper=5.0e-7, place="RL settings, code")
     alpha: float = parameter(
         0.1,
@@ -142,19 +131,9 @@ class CodeRLParams(RLParams, FilteredParams):
         paper=NOT_STATED,
         place="Figs. 3, 4 do not say; 0.1 for the final model (Table 6)",
     )
-    eval_every: int = amended(
-        RLParams,
-        "eval_every",
-        3,
-        help="steps between evaluations",
-        paper=5,
-        place="Figs. 3a, 4: distance of the points",
+    eval_every = amended(
+        3, help="steps between evaluations", paper=5, place="Figs. 3a, 4: distance of the points"
     )
-    eval_responses: int = amended(
-        RLParams,
-        "eval_responses",
-        1,
-        help="responses per benchmark problem",
-        paper=4,
-        place="Figs. 3a, 4: avg@4",
+    eval_responses = amended(
+        1, help="responses per benchmark problem", paper=4, place="Figs. 3a, 4: avg@4"
     )

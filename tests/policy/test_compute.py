@@ -61,5 +61,5 @@ def test_a_profile_without_the_file_is_refused(tmp_path, monkeypatch):
     (tmp_path / "params" / "mini").mkdir(parents=True)
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    with pytest.raises(ParameterError, match="'mini' has no local in params/mini/compute.yaml"):
+    with pytest.raises(ParameterError, match="'mini' has no local in params/mini/compute"):
         params.load("mini", params.LOCAL)
