@@ -10,8 +10,8 @@ import ast
 import dataclasses
 from typing import TYPE_CHECKING
 
-from klearlib.errors import ParameterError
-from klearlib.params import check_values, did_you_mean, files_of, load_profile, require_profile
+from klearlib.params import check_values, files_of, load_profile, require_profile
+from klearlib.params.fields import shown_fields
 
 if TYPE_CHECKING:
     import pandas
@@ -39,10 +39,6 @@ def setup(notebook: str, record: type, namespace: dict):
     if namespace.get(_DONE) == notebook:
         meant = known | _assigned_with(known, namespace.get("In", []))
         given = {name: value for name, value in given.items() if name in meant}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        hints = "; ".join(f"{name!r}: {did_you_mean(name, sorted(known))}" for name in unknown)
-        raise ParameterError(f"{notebook}: unknown parameter {hints}")
     params = check_values(record, given, notebook)
     require_profile(params.profile)
     namespace[_DONE] = notebook
@@ -61,20 +57,21 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
     pandas.set_option("display.max_colwidth", None)
     filed = _filed(notebook, params)
     rows = []
-    for field in dataclasses.fields(params):
-        value = getattr(params, field.name)
-        rows.append(_row(field.name, value, field.metadata, filed.get(field.name, value)))
-        if "record" in field.metadata:
-            known = {each.name: each for each in dataclasses.fields(field.metadata["record"])}
+    for field in shown_fields(type(params)):
+        value, about = getattr(params, field.name), field.metadata
+        rows.append([field.name, value, about.get("paper", ""), _meaning(about)])
+        if filed.get(field.name, value) != value:
+            rows[-1][3] += f"; the profile's file says {_text(filed[field.name])}"
+        if "record" in about:
+            known = {each.name: each for each in dataclasses.fields(about["record"])}
             for name, each in value.items():
                 about = known[name].metadata
-                default = f"{_text(known[name].default)} (default)"
-                paper = _text(about["paper"]) if "paper" in about else default
-                meaning = about["help"]
-                if about.get("place"):
-                    meaning += f" (paper: {about['place']})"
-                rows.append([f"{field.name}.{name}", _text(each), paper, meaning])
-    return pandas.DataFrame(rows, columns=["parameter", "value", "paper", "note"])
+                paper = about.get("paper", f"{_text(known[name].default)} (default)")
+                rows.append([f"{field.name}.{name}", each, paper, _meaning(about)])
+    return pandas.DataFrame(
+        [[name, _text(value), _text(paper), note] for name, value, paper, note in rows],
+        columns=["parameter", "value", "paper", "note"],
+    )
 
 
 def _filed(notebook: str, params) -> dict:
@@ -85,13 +82,8 @@ def _filed(notebook: str, params) -> dict:
     return dataclasses.asdict(check_values(type(params), values, notebook))
 
 
-def _row(name: str, value, metadata, filed) -> list[str]:
-    note = metadata["help"]
-    if metadata.get("place"):
-        note += f" (paper: {metadata['place']})"
-    if value != filed:
-        note += f"; the profile's file says {_text(filed)}"
-    return [name, _text(value), _text(metadata.get("paper", "")), note]
+def _meaning(about) -> str:
+    return about["help"] + (f" (paper: {about['place']})" if about.get("place") else "")
 
 
 def _text(value) -> str:

@@ -22,7 +22,7 @@ def project(tmp_path, monkeypatch):
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
         (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
-        for name in ("miniature.yaml", "compute.yaml"):
+        for name in ("worlds.yaml", "compute.yaml"):
             content = (REPOSITORY / "params" / "smoke" / name).read_bytes()
             (tmp_path / "params" / profile / name).write_bytes(content)
     (tmp_path / "notebooks").mkdir()

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -140,11 +139,8 @@ def test_bare_papermill_with_a_parameter_file(project):
     assert f"{sys.executable} False" in prints(project)
 
 
-def test_bare_papermill_refuses_an_unknown_parameter_at_once(project):
-    begun = time.monotonic()
+def test_bare_papermill_refuses_an_unknown_parameter_in_one_line(project):
     done = papermill(project, "-p", "num_step", "3")
-    seconds = time.monotonic() - begun
     assert done.returncode == 1
     assert "unknown parameter 'num_step': did you mean 'num_steps'?" in done.stderr
     assert "klearlib/notebook.py" not in done.stderr  # one line instead of a traceback
-    assert seconds < 10

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import copy
-import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from klearlib.params import NOTEBOOKS, parameters_cell
-from klearlib.params.fields import default_of
+from klearlib.params.fields import default_of, shown_fields
 
 NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 MAX_CELLS, MAX_LINES = 12, 15
@@ -83,7 +82,7 @@ def cell_faults(cell: dict, tree: ast.AST) -> list[str]:
 def parameter_faults(name: str, source: str, tree: ast.Module) -> list[str]:
     """Names, order, types and defaults of the parameters cell against the record."""
     wanted = [
-        (field.name, field.type, default_of(field)) for field in dataclasses.fields(NOTEBOOKS[name])
+        (field.name, field.type, default_of(field)) for field in shown_fields(NOTEBOOKS[name])
     ]
     if not all(isinstance(node, ast.AnnAssign) for node in tree.body):
         return ["the parameters cell holds more than typed values"]

@@ -3,84 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 
 from klearlib import params
 from klearlib.errors import KlearError, ParameterError
-from klearlib.params import CodeMiniatureParams, FilterOptions, MiniatureParams, RLOptions
-from klearlib.params.fields import parameter
-from klearlib.params.notebooks import ClippingParams
+from klearlib.params import (
+    NOTEBOOKS,
+    CodeMiniatureParams,
+    CodeRLParams,
+    FilterOptions,
+    JointMiniatureParams,
+    MiniatureParams,
+    RLOptions,
+    files,
+)
+from klearlib.params.fields import parameter, shown_fields
+from klearlib.params.notebooks import ClippingParams, SoftRewardParams
 
 PROJECT = Path(__file__).resolve().parents[1]
-
-WORLD = """seed: 0
-modulus: 20
-max_difficulty: 6
-slip_share: 0.2
-slip_rate: 0.5
-step_noise: 0.12
-hidden_size: 128
-num_layers: 3
-num_heads: 4
-num_kv_heads: 2
-head_dim: 32
-intermediate_size: 256
-vocab_size: 300
-max_positions: 128
-base_examples: 100
-base_steps: 10
-base_batch: 8
-base_learning_rate: 1.0e-3
-sft_examples: 100
-sft_steps: 10
-sft_batch: 8
-sft_learning_rate: 1.0e-3
-num_train_problems: 64
-num_validation: 30
-max_new_tokens: 64
-validation_responses: 4
-"""
-
-CODE_WORLD = """seed: 0
-max_difficulty: 6
-num_tests: 16
-slip_share: 0.25
-slip_rate: 0.5
-step_noise: 0.01
-teacher_slip_share: 0.05
-flawed_share: 0.3
-hidden_size: 96
-num_layers: 2
-num_heads: 8
-num_kv_heads: 4
-head_dim: 12
-intermediate_size: 192
-vocab_size: 400
-max_positions: 256
-base_examples: 100
-base_steps: 10
-base_batch: 8
-base_learning_rate: 1.0e-3
-sft_examples: 90
-sft_steps: 9
-sft_batch: 7
-sft_learning_rate: 2.0e-3
-teacher_examples: 110
-teacher_steps: 11
-num_train_problems: 64
-num_validation: 30
-max_new_tokens: 128
-validation_responses: 4
-"""
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """An empty project with the profiles smoke and mini."""
-    for profile in ("smoke", "mini"):
-        (tmp_path / "params" / profile).mkdir(parents=True)
+    """A project without notebooks, with what the profile smoke shares and an empty profile mini."""
+    shutil.copytree(PROJECT / "params" / "smoke", tmp_path / "params" / "smoke")
+    (tmp_path / "params" / "mini").mkdir()
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     return tmp_path
@@ -90,8 +40,18 @@ def write(project: Path, name: str, text: str) -> None:
     (project / "params" / name).write_text(text, encoding="utf-8")
 
 
+def refused(call, *arguments) -> str:
+    """The one line in which a call refuses its arguments."""
+    with pytest.raises(ParameterError) as caught:
+        call(*arguments)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
 MISTAKES = {
-    "unknown": ({"num_step": 3}, "unknown parameter 'num_step'; did you mean 'num_steps'?"),
+    "unknown": ({"num_step": 3}, "unknown parameter 'num_step': did you mean 'num_steps'?"),
+    "two unknown": ({"num_step": 3, "seed": 0}, "'num_steps'?; 'seed': did you mean 'seeds'?"),
     "unknown, nothing near": ({"xyzzy": 3}, "there are: profile, rules, seeds"),
     "bool for integer": ({"num_steps": True}, "num_steps must be an integer, got True"),
     "float for integer": ({"num_steps": 3.0}, "num_steps must be an integer, got 3.0"),
@@ -115,7 +75,7 @@ MISTAKES = {
     "group of one": ({"group_size": 1}, "group_size must be at least 2"),
     "one update": ({"mini_batch_problems": 8}, "all clipping rules are equal"),
     "large mini-batch": ({"mini_batch_problems": 9, "rules": ["gppo"]}, "exceeds num_problems 8"),
-    "option": ({"options": {"dualclip": 10}}, "options: unknown parameter 'dualclip'; did you"),
+    "option": ({"options": {"dualclip": 10}}, "options: unknown parameter 'dualclip': did you"),
     "option's range": ({"options": {"dual_clip": 0.5}}, "options: dual_clip must be above 1.0"),
     "YAML's off": ({"options": {"zero_advantage_filter": False}}, 'write "off"'),
     "option's word": ({"options": {"normalizer": "tokens"}}, "did you mean 'token'?"),
@@ -130,11 +90,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("values", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistake_is_one_line_that_names_the_fix(project, values, message):
-    with pytest.raises(ParameterError) as caught:
-        params.check("05_clipping", values)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.exit_code == 2
+    assert message in refused(params.check, "05_clipping", values)
 
 
 def test_defaults_are_valid_and_integers_become_numbers(project):
@@ -150,7 +106,7 @@ def test_defaults_are_valid_and_integers_become_numbers(project):
         ("06_alpha_sweep", {"alphas": 0.1}, "alphas must be a list of numbers, got 0.1"),
         ("06_alpha_sweep", {"alphas": [0, 0.0]}, "alphas names a value twice"),
         ("06_alpha_sweep", {"alphas": [-0.1]}, "alphas[0] must be at least 0.0, got -0.1"),
-        ("06_alpha_sweep", {"alpha": 0.1}, "unknown parameter 'alpha'; did you mean 'alphas'?"),
+        ("06_alpha_sweep", {"alpha": 0.1}, "unknown parameter 'alpha': did you mean 'alphas'?"),
         ("06_alpha_sweep", {"mini_batch_problems": 9}, "exceeds num_problems 8"),
         ("06_alpha_sweep", {"options": {"dual_clip": 1.1}}, "must be above 1 + eps_high = 1.28"),
         ("09_zero_advantage", {"soft_filters": ["accurate"]}, "did you mean 'accuracy'?"),
@@ -162,10 +118,7 @@ def test_defaults_are_valid_and_integers_become_numbers(project):
     ],
 )
 def test_mistakes_of_06_and_09(project, notebook, values, message):
-    with pytest.raises(ParameterError) as caught:
-        params.check(notebook, values)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in refused(params.check, notebook, values)
 
 
 def test_one_update_per_rollout_is_allowed_without_a_comparison(project):
@@ -188,6 +141,18 @@ def test_profile_file_is_loaded_and_gets_its_profile(project):
     assert params.notebooks_of("mini") == ["05_clipping"]
 
 
+def test_smoke_has_every_notebook_and_every_profile_the_overview(project):
+    for name in ("00_overview", "05_clipping", "06_alpha_sweep", "99_mine"):
+        (project / "notebooks" / f"{name}.ipynb").touch()
+    write(project, "mini/06_alpha_sweep.yaml", "")
+    assert params.notebooks_of("smoke") == ["05_clipping", "06_alpha_sweep", "00_overview"]
+    assert params.notebooks_of("mini") == ["06_alpha_sweep", "00_overview"]
+    assert params.load_profile("smoke", "05_clipping") == {"profile": "smoke"}
+    assert params.load_profile("mini", "00_overview") == {"profile": "mini"}
+    write(project, "smoke/05_clipping.yaml", "num_steps: 3")  # a file goes before the defaults
+    assert params.load_profile("smoke", "05_clipping")["num_steps"] == 3
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -201,75 +166,93 @@ def test_profile_file_is_loaded_and_gets_its_profile(project):
 )
 def test_bad_profile_file(project, text, message):
     write(project, "mini/05_clipping.yaml", text)
-    with pytest.raises(ParameterError) as caught:
-        params.load_profile("mini", "05_clipping")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in refused(params.load_profile, "mini", "05_clipping")
 
 
-@pytest.mark.parametrize("name", ["05_clipping", "miniature", "code_miniature"])
-def test_file_that_is_not_utf8(project, name):
-    path = project / "params" / "mini" / f"{name}.yaml"
+@pytest.mark.parametrize(
+    ("load", "name", "file"),
+    [
+        (params.load_profile, "05_clipping", "05_clipping"),
+        (params.load, "miniature", "worlds"),
+        (params.load, "real", "real"),
+        (params.load, "verl", "compute"),
+    ],
+)
+def test_file_that_is_not_utf8(project, load, name, file):
+    path = project / "params" / "mini" / f"{file}.yaml"
     path.write_bytes("# Größe\n".encode("latin-1"))
-    with pytest.raises(ParameterError) as caught:
-        if name.endswith("miniature"):
-            getattr(params, name)("mini")
-        else:
-            params.load_profile("mini", name)
-    assert str(caught.value).startswith(f"params/mini/{name}.yaml is not UTF-8 (byte 4): save it")
-    assert "\n" not in str(caught.value)
+    assert refused(load, "mini", name).startswith(
+        f"params/mini/{file}.yaml is not UTF-8 (byte 4): save it"
+    )
 
 
 def test_missing_file_and_profile_name_what_there_is(project):
     write(project, "mini/05_clipping.yaml", "{}")
-    with pytest.raises(ParameterError, match="did you mean '05_clipping'"):
-        params.load_profile("mini", "05_cliping")
-    with pytest.raises(ParameterError, match="unknown profile 'gpu'; there are: mini, smoke"):
-        params.load_profile("gpu", "05_clipping")
+    assert "did you mean '05_clipping'" in refused(params.load_profile, "mini", "05_cliping")
+    for load, name in ((params.load_profile, "05_clipping"), (params.load, "miniature")):
+        assert refused(load, "gpu", name) == "unknown profile 'gpu'; there are: mini, smoke"
 
 
-def test_miniature_needs_every_field(project):
-    write(project, "smoke/miniature.yaml", WORLD)
-    assert params.load("smoke", "miniature") == MiniatureParams(
-        *(0, 20, 6, 0.2, 0.5, 0.12, 128, 3, 4, 2, 32, 256, 300, 128),
-        *(100, 10, 8, 1e-3, 100, 10, 8, 1e-3, 64, 30, 64, 4),
+MISTAKES_OF_WORLDS = [
+    ("miniature", "modulus: 7", "", "worlds.yaml, miniature: modulus is missing (chains are"),
+    ("miniature", "num_kv_heads: 2", "num_kv_heads: 3", "num_kv_heads 3 must divide num_heads 4"),
+    ("miniature", "miniature:", "minature:", "unknown section 'minature'; did you mean 'mini"),
+    ("miniature", "modulus: 7", "modulus: 7\n  seed: 1", "line 5: seed is written twice"),
+    ("miniature", "miniature:", "miniature: 3\nx:", "unknown section 'x'"),
+    ("code_miniature", "flawed_share: 0.25", "", "code_miniature: flawed_share is missing"),
+    ("code_miniature", "num_tests: 16", "num_tests: 8", "num_tests must be at least 16, got 8"),
+    ("code_miniature", "max_difficulty: 3", "max_difficulty: 9", "at most 8, got 9"),
+    ("code_miniature", "head_dim: 16", "head_dim: 15", "head_dim must be even, got 15"),
+    ("code_miniature", "slip_share: 0.15", "slip_share: 0.01", "not exceed slip_share 0.01"),
+    ("code_miniature", "sft_batch: 6", "sft_batch: 6\n  sft_bath: 7", "did you mean 'sft_batch'"),
+    ("data_miniature", "weak_steps: 60", "weak_steps: 600", "must not be above middle_steps 90"),
+    ("joint_miniature", "max_new_tokens: 56", "max_new_tokens: 200", "must exceed max_new_tokens"),
+    ("joint_miniature", "num_validation: 16", "num_validation: 15", "must be even, half of each"),
+]
+
+
+@pytest.mark.parametrize(("name", "right", "wrong", "message"), MISTAKES_OF_WORLDS)
+def test_a_world_names_its_mistake(project, name, right, wrong, message):
+    before, section = f"\n{(project / 'params/smoke/worlds.yaml').read_text()}".split(f"\n{name}:")
+    assert right in f"{name}:{section}"
+    changed = f"{name}:{section}".replace(right, wrong, 1)
+    write(project, "smoke/worlds.yaml", f"{before}\n{changed}"[1:])
+    assert message in refused(params.load, "smoke", name)
+
+
+@pytest.mark.parametrize("name", files.RECORDS)
+def test_what_a_profile_shares_is_complete(project, name):
+    assert (
+        f"profile 'mini' has no {name} in params/mini/{files.RECORDS[name][0]}: start from"
+        in refused(params.load, "mini", name)
     )
-    write(project, "smoke/miniature.yaml", WORLD.replace("modulus: 20\n", ""))
-    with pytest.raises(ParameterError, match=r"smoke/miniature.yaml: modulus is missing"):
-        params.load("smoke", "miniature")
-    write(project, "smoke/miniature.yaml", WORLD.replace("num_kv_heads: 2", "num_kv_heads: 3"))
-    with pytest.raises(ParameterError, match="num_kv_heads 3 must divide num_heads 4"):
-        params.load("smoke", "miniature")
-    with pytest.raises(ParameterError, match="'mini' has no miniature"):
-        params.load("mini", "miniature")
+    file, record = files.RECORDS[name]
+    assert (name == "real") == (not (project / "params" / "smoke" / file).exists())
+    section = name if name != "real" else "seed"
+    write(project, f"mini/{file}", f"{section}: 3")
+    assert refused(params.load, "mini", name)
+    write(project, f"mini/{file}", f"{section}: {{seed: 0}}" if name != "real" else "seed: 0")
+    message = refused(params.load, "mini", name)
+    required = {field.name for field in dataclasses.fields(record)} - {"seed"}
+    if name not in ("local", "verl"):  # which have no seed
+        assert all(f"{each} is missing" in message for each in required)
 
 
-def test_code_miniature_needs_every_field(project):
-    write(project, "smoke/code_miniature.yaml", CODE_WORLD)
-    assert params.load("smoke", "code_miniature") == CodeMiniatureParams(
-        *(0, 6, 16, 0.25, 0.5, 0.01, 0.05, 0.3, 96, 2, 8, 4, 12, 192, 400, 256),
-        *(100, 10, 8, 1e-3, 90, 9, 7, 2e-3, 110, 11, 64, 30, 128, 4),
-    )
-    mistakes = [
-        ("flawed_share: 0.3\n", "", "smoke/code_miniature.yaml: flawed_share is missing"),
-        ("num_tests: 16", "num_tests: 8", "num_tests must be at least 16, got 8"),
-        ("max_difficulty: 6", "max_difficulty: 9", "max_difficulty must be at most 8, got 9"),
-        ("num_kv_heads: 4", "num_kv_heads: 3", "num_kv_heads 3 must divide num_heads 8"),
-        ("head_dim: 12", "head_dim: 11", "head_dim must be even, got 11"),
-        ("slip_share: 0.25", "slip_share: 0.01", "must not exceed slip_share 0.01"),
-        ("sft_batch: 7", "sft_batch: 7\nsft_bath: 7", "did you mean 'sft_batch'"),
-    ]
-    for right, wrong, message in mistakes:
-        write(project, "smoke/code_miniature.yaml", CODE_WORLD.replace(right, wrong, 1))
-        with pytest.raises(ParameterError, match=message) as caught:
-            params.load("smoke", "code_miniature")
-        assert "\n" not in str(caught.value)
-    with pytest.raises(ParameterError, match="'mini' has no code_miniature"):
-        params.load("mini", "code_miniature")
+def test_worlds_hold_the_values_of_their_file(project):
+    assert dataclasses.asdict(params.load("smoke", "miniature")) == {
+        **{"seed": 0, "modulus": 7, "max_difficulty": 4},
+        **{"slip_share": 0.2, "slip_rate": 0.55, "step_noise": 0.02},
+        **{"hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16},
+        **{"intermediate_size": 128, "vocab_size": 320, "max_positions": 512},
+        **{"base_examples": 2000, "base_steps": 120, "base_batch": 32, "base_learning_rate": 4e-3},
+        **{"sft_examples": 2000, "sft_steps": 100, "sft_batch": 32, "sft_learning_rate": 3e-3},
+        **{"num_train_problems": 400, "num_validation": 60},
+        **{"max_new_tokens": 64, "validation_responses": 2},
+    }
 
 
-def test_worlds_are_no_notebooks(project):
-    for name in ("miniature", "code_miniature", "05_clipping"):
+def test_shared_files_are_no_notebooks(project):
+    for name in ("worlds", "compute", "real", "05_clipping"):
         write(project, f"mini/{name}.yaml", "{}")
     assert params.notebooks_of("mini") == ["05_clipping"]
 
@@ -290,28 +273,25 @@ def test_root_is_found_from_inside_the_project(project, monkeypatch):
 def test_files_of_the_project_are_valid(path, monkeypatch):
     monkeypatch.setenv("KLEAR_ROOT", str(PROJECT))
     profile, notebook = path.parent.name, path.stem
-    if notebook in params.WORLDS:
-        assert params.WORLDS[notebook](profile)
-        return
-    if path.name == params.files.COMPUTE_FILE:
-        assert params.load(profile, params.LOCAL)
-        return
-    if path.name == params.files.VERL_FILE:
-        assert params.load(profile, params.VERL)
-        return
-    if path.name == params.files.REAL_FILE:
-        assert params.load(profile, "real")
-        return
-    values = params.load_profile(profile, notebook)
-    checked = params.check(notebook, values)
-    assert set(values) == {field.name for field in dataclasses.fields(checked)}
-    if profile == "smoke":
-        assert checked == params.NOTEBOOKS[notebook]()
+    shared = [name for name, (file, _) in files.RECORDS.items() if file == path.name]
+    for name in shared:
+        assert params.load(profile, name)
+    if not shared:
+        values = params.load_profile(profile, notebook)
+        checked = params.check(notebook, values)
+        assert set(values) == {field.name for field in dataclasses.fields(checked)}
 
 
 @pytest.mark.parametrize(
     "record",
-    [*params.NOTEBOOKS.values(), RLOptions, FilterOptions, MiniatureParams, CodeMiniatureParams],
+    [
+        *NOTEBOOKS.values(),
+        RLOptions,
+        FilterOptions,
+        MiniatureParams,
+        CodeMiniatureParams,
+        JointMiniatureParams,
+    ],
 )
 def test_help_survives_papermill(record):
     """Papermill's help loses a line with a second "=" and cuts values that hold "#"."""
@@ -322,14 +302,14 @@ def test_help_survives_papermill(record):
         assert "#" not in text
 
 
-@pytest.mark.parametrize("record", params.NOTEBOOKS.values())
+@pytest.mark.parametrize("record", NOTEBOOKS.values())
 def test_parameters_cell_gives_the_defaults(record):
     cell = params.parameters_cell(record)
     names: dict = {}
     exec(cell, names)
     del names["__builtins__"], names["__annotations__"]
     assert record(**names) == record()
-    assert list(names) == [field.name for field in dataclasses.fields(record)]
+    assert list(names) == [field.name for field in shown_fields(record)]
     assert max(map(len, cell.splitlines())) <= 100
 
 
@@ -350,3 +330,13 @@ def test_missing_assets_are_found_in_neither_path_nor_cache(tmp_path, monkeypatc
 def test_dual_clip_must_lie_beyond_the_clip_range():
     with pytest.raises(ParameterError, match=r"dual_clip 1.2 must be above 1 \+ eps_high = 1.28"):
         ClippingParams(options={"dual_clip": 1.2})
+
+
+def test_what_a_notebook_states_itself_is_shown_first():
+    shown = [field.name for field in shown_fields(ClippingParams)]
+    assert shown[:3] == ["profile", "rules", "seeds"] and shown[-3:] == [
+        "engine",
+        "workers",
+        "options",
+    ]
+    assert shown_fields(SoftRewardParams) == shown_fields(CodeRLParams)

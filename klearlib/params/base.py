@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.fields import parameter
+from klearlib.params.fields import Record, parameter
 from klearlib.scale.address import check_workers
+
+WORKERS = {
+    "check": check_workers,
+    "keyed": False,
+    "help": "processes at once, 0 is one per core or GPU; or ray, or ray://host:port",
+}
+"""The field `workers` of a notebook that runs stages."""
 
 
 @dataclass(frozen=True)
-class NotebookParams:
+class NotebookParams(Record):
     """The base of every notebook's record.
 
     worlds: the embedded worlds that it needs, by the names of `klearlib.params.load`; reads: other
@@ -22,15 +29,3 @@ class NotebookParams:
     gathers: ClassVar[bool] = False
 
     profile: str = parameter("smoke", help="folder in params/ and results/")
-
-
-@dataclass(frozen=True)
-class StagesParams(NotebookParams):
-    """A notebook that runs stages."""
-
-    workers: object = parameter(
-        0,
-        check=check_workers,
-        keyed=False,
-        help="processes at once, 0 is one per core or GPU; or ray, or ray://host:port",
-    )

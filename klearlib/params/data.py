@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.base import StagesParams
-from klearlib.params.fields import amended, parameter
+from klearlib.params.base import WORKERS, NotebookParams
+from klearlib.params.fields import Record, amended, parameter
 from klearlib.params.options import NOT_STATED, DataOptions
 
 
 @dataclass(frozen=True)
-class SFTSchedule:
+class SFTSchedule(Record):
     """How a model is tuned on examples."""
 
     num_epochs: int = parameter(
@@ -41,16 +41,17 @@ class SFTSchedule:
 class SFTPhase(SFTSchedule):
     """How the base model of notebook 10 is tuned on the examples of both domains."""
 
-    num_epochs: int = amended(SFTSchedule, "num_epochs", 3)
-    batch_size: int = amended(SFTSchedule, "batch_size", 8)
+    num_epochs = amended(3)
+    batch_size = amended(8)
 
 
 @dataclass(frozen=True)
-class DataParams(StagesParams):
+class DataParams(NotebookParams):
     """A notebook on data."""
 
     worlds: ClassVar[tuple[str, ...]] = ("miniature", "code_miniature", "data_miniature")
 
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")
 
     @property
@@ -73,10 +74,7 @@ class GradedParams(AnsweredParams):
     """A notebook on data whose problems are easy or hard, by the answers of a reference."""
 
     reference_responses: int = parameter(
-        4,
-        minimum=1,
-        help="reference's responses per problem, for its difficulty",
-        paper=NOT_STATED,
+        4, minimum=1, help="reference's responses per problem, for its difficulty", paper=NOT_STATED
     )
     easy_from: float = parameter(
         0.25,
@@ -89,7 +87,7 @@ class GradedParams(AnsweredParams):
 
 
 @dataclass(frozen=True)
-class StudentParams(DataParams, SFTSchedule):
+class StudentParams(SFTSchedule, DataParams):
     """A notebook on data that compares students, each tuned on an arm's examples."""
 
     seeds: list[int] = parameter(

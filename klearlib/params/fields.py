@@ -41,13 +41,29 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def amended(record: type, name: str, default=dataclasses.MISSING, **limits):
-    """The field `name` of `record` with another default or other limits, for a record that inherits
-    it or has one like it."""
-    (base,) = (field for field in dataclasses.fields(record) if field.name == name)
-    if default is dataclasses.MISSING:
-        default = default_of(base)
-    return parameter(default, **base.metadata | limits)
+class Record:
+    """The base of parameter records. A subclass restates what differs in an inherited field as
+    ``name = amended(...)``; type, default and limits are the inherited ones otherwise."""
+
+    def __init_subclass__(cls) -> None:
+        restated = {name: each for name, each in vars(cls).items() if isinstance(each, _Amended)}
+        bases = [base for base in reversed(cls.__mro__[1:]) if dataclasses.is_dataclass(base)]
+        fields = {field.name: field for base in bases for field in dataclasses.fields(base)}
+        for name, (default, limits) in restated.items():
+            inherited = default_of(fields[name]) if default is dataclasses.MISSING else default
+            setattr(cls, name, parameter(inherited, **fields[name].metadata | limits))
+        kinds = inspect.get_annotations(cls) | {name: fields[name].type for name in restated}
+        cls.__annotations__ = {name: kinds[name] for name in [*vars(cls), *kinds] if name in kinds}
+
+
+class _Amended(typing.NamedTuple):
+    default: object
+    limits: dict
+
+
+def amended(default=dataclasses.MISSING, **limits) -> typing.Any:
+    """An inherited field of a `Record` with another default or other limits."""
+    return _Amended(default, limits)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -109,11 +125,11 @@ def default_of(field: dataclasses.Field):
 
 
 def shown_fields(record: type) -> list[dataclasses.Field]:
-    """The fields of `record` in the order for people: the first of all, those that the record
-    states itself, then those that it inherits."""
-    first, *others = dataclasses.fields(record)
-    own = inspect.get_annotations(record)
-    return [first, *sorted(others, key=lambda field: field.name not in own)]
+    """The fields of `record` in the order for people: profile, then those that the record states
+    itself, then those that it inherits from each of its bases in turn."""
+    stated = [name for base in record.__mro__ for name in inspect.get_annotations(base)]
+    place = {name: i for i, name in reversed([*enumerate(["profile", *stated])])}
+    return sorted(dataclasses.fields(record), key=lambda field: place[field.name])
 
 
 def parameters_cell(record: type) -> str:

@@ -32,8 +32,8 @@ RECORDS: dict[str, tuple[str, type]] = {
     LOCAL: ("compute.yaml", Compute),
     VERL: ("compute.yaml", Cluster),
 }
-"""What all notebooks of a profile share: the file and the record of each. A file of several has a
-section for each, by these names."""
+"""What all notebooks of a profile share: the file and the record of each. A file that has not the
+record's name has a section for it."""
 _SHARED = {file for file, _ in RECORDS.values()}
 SMOKE, OVERVIEW = "smoke", "00_overview"
 """The profile whose values are the records' defaults, and the notebook without values."""
@@ -117,7 +117,8 @@ def load(profile: str, name: str):
     path = root() / "params" / require_profile(profile) / file
     values = _read(path) if path.is_file() else {}
     where = f"params/{profile}/{_place(name)}"
-    if sections := _sections(file):
+    if file != f"{name}.yaml":
+        sections = [each for each, (its_file, _) in RECORDS.items() if its_file == file]
         for each in values:
             if each not in sections:
                 near = did_you_mean(each, sections)
@@ -125,22 +126,18 @@ def load(profile: str, name: str):
         values = values.get(name)
     if not values:
         raise ParameterError(
-            f"profile {profile!r} has no {name}: start from that of another profile, as {where}"
+            f"profile {profile!r} has no {name} in params/{profile}/{file}: start from that of "
+            "another profile"
         )
     if not isinstance(values, dict):
         raise ParameterError(f"{where} must hold lines of the form name: value, got {values!r}")
     return check_values(record, values, where)
 
 
-def _sections(file: str) -> list[str]:
-    """The names of a shared file's sections; none where all of the file is one record."""
-    names = [name for name, (its_file, _) in RECORDS.items() if its_file == file]
-    return names if len(names) > 1 else []
-
-
 def _place(name: str) -> str:
+    """File and section under which a profile has `name`."""
     file, _ = RECORDS[name]
-    return f"{file}, {name}" if _sections(file) else file
+    return file if file == f"{name}.yaml" else f"{file}, {name}"
 
 
 def worlds_of(params: NotebookParams) -> dict[str, object]:

@@ -87,10 +87,7 @@ class RealParams(ShapeParams):
         place="Table 3: R1-0120",
     )
     teacher_strong: str | None = parameter(
-        asset="model",
-        help="of notebook 03",
-        paper="deepseek-ai/DeepSeek-R1-0528",
-        place="Table 3",
+        asset="model", help="of notebook 03", paper="deepseek-ai/DeepSeek-R1-0528", place="Table 3"
     )
     teacher_majority: str | None = parameter(
         asset="model",
@@ -169,10 +166,7 @@ class RealParams(ShapeParams):
         minimum=1, help="token budget of a response", paper=32768, place="Table 1: 32K"
     )
     code_max_new_tokens: int = parameter(
-        minimum=1,
-        help="the same in the code notebooks",
-        paper=16384,
-        place="Figs. 3, 4: 16K",
+        minimum=1, help="the same in the code notebooks", paper=16384, place="Figs. 3, 4: 16K"
     )
     extended_max_new_tokens: int = parameter(
         minimum=2, help="the longer budget, which needs YaRN", paper=65536, place="Table 1: 64K"

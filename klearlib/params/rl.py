@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from klearlib.params.base import StagesParams
-from klearlib.params.fields import amended, parameter
+from klearlib.params.base import WORKERS, NotebookParams
+from klearlib.params.fields import Record, amended, parameter
 from klearlib.params.options import (
     LOCAL,
     NOT_STATED,
@@ -27,7 +27,7 @@ MATHS_RATE = RATE | {"paper": 1.0e-6, "place": "RL settings, maths"}
 
 
 @dataclass(frozen=True)
-class RLSchedule:
+class RLSchedule(Record):
     """How long a policy is trained, and on how much at once."""
 
     num_steps: int = parameter(2, minimum=1, help="RL steps", paper=NOT_STATED)
@@ -47,7 +47,7 @@ class RLSchedule:
 
 
 @dataclass(frozen=True)
-class PolicyParams(StagesParams):
+class PolicyParams(NotebookParams):
     """What every notebook with RL has."""
 
     seeds: list[int] = parameter([0], minimum=0, unique=True, help="one run per arm and seed")
@@ -63,6 +63,7 @@ class PolicyParams(StagesParams):
         0.28, minimum=0.0, help="GPPO's clip range above 1", paper=0.28, place="RL settings"
     )
     engine: str = parameter(LOCAL, choices=(LOCAL, VERL), help="who trains: local, or verl on Ray")
+    workers: object = parameter(0, **WORKERS)
     options: dict = parameter({}, record=RLOptions, help="fields of RLOptions that differ")
 
     @property
@@ -88,7 +89,7 @@ class FilteredParams(PolicyParams):
 
 
 @dataclass(frozen=True)
-class RLParams(PolicyParams, RLSchedule):
+class RLParams(RLSchedule, PolicyParams):
     """A notebook that compares RL runs from one start."""
 
     eval_every: int = parameter(2, minimum=1, help="steps between validations")
@@ -109,11 +110,9 @@ class MathsRLParams(RLParams):
 
     worlds: ClassVar[tuple[str, ...]] = ("miniature",)
 
-    mini_batch_problems: int = amended(
-        RLParams, "mini_batch_problems", paper=16, place="RL settings, maths"
-    )
-    eps_low: float = amended(RLParams, "eps_low", help="clip range below 1")
-    eps_high: float = amended(RLParams, "eps_high", help="clip range above 1")
+    mini_batch_problems = amended(paper=16, place="RL settings, maths")
+    eps_low = amended(help="clip range below 1")
+    eps_high = amended(help="clip range above 1")
 
 
 @dataclass(frozen=True)
@@ -122,18 +121,9 @@ class CodeRLParams(RLParams, FilteredParams):
 
     worlds: ClassVar[tuple[str, ...]] = ("code_miniature",)
 
-    seeds: list[int] = amended(
-        RLParams,
-        "seeds",
-        paper="1 run per arm",
-        place="Figs. 3, 4: one line per arm, no error bars",
-    )
-    num_steps: int = amended(
-        RLParams, "num_steps", 3, paper=100, place="Figs. 3, 4: last plotted step"
-    )
-    mini_batch_problems: int = amended(
-        RLParams, "mini_batch_problems", paper=32, place="RL settings, code"
-    )
+    seeds = amended(paper="1 run per arm", place="Figs. 3, 4: one line per arm, no error bars")
+    num_steps = amended(3, paper=100, place="Figs. 3, 4: last plotted step")
+    mini_batch_problems = amended(paper=32, place="RL settings, code")
     learning_rate: float = parameter(3.0e-4, **RATE, paper=5.0e-7, place="RL settings, code")
     alpha: float = parameter(
         0.1,
@@ -141,19 +131,9 @@ class CodeRLParams(RLParams, FilteredParams):
         paper=NOT_STATED,
         place="Figs. 3, 4 do not say; 0.1 for the final model (Table 6)",
     )
-    eval_every: int = amended(
-        RLParams,
-        "eval_every",
-        3,
-        help="steps between evaluations",
-        paper=5,
-        place="Figs. 3a, 4: distance of the points",
+    eval_every = amended(
+        3, help="steps between evaluations", paper=5, place="Figs. 3a, 4: distance of the points"
     )
-    eval_responses: int = amended(
-        RLParams,
-        "eval_responses",
-        1,
-        help="responses per benchmark problem",
-        paper=4,
-        place="Figs. 3a, 4: avg@4",
+    eval_responses = amended(
+        1, help="responses per benchmark problem", paper=4, place="Figs. 3a, 4: avg@4"
     )

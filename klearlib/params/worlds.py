@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
-from klearlib.params.fields import amended, parameter
+from klearlib.params.fields import Record, amended, parameter
 
 
 def _count(help: str, minimum: int = 1):
@@ -22,7 +22,7 @@ def _rate(help: str):
 
 
 @dataclass(frozen=True)
-class ModelShape:
+class ModelShape(Record):
     """The shape of a dense model."""
 
     num_layers: int = _count("transformer layers")
@@ -47,9 +47,7 @@ class _Pretrained(ModelShape):
     """A world with a model of its own, which starts from nothing."""
 
     seed: int = _count("all of the world follows from it", 0)
-    vocab_size: int = amended(
-        ModelShape, "vocab_size", minimum=261, help="rows of the embedding; 256 are the bytes"
-    )
+    vocab_size = amended(minimum=261, help="rows of the embedding; 256 are the bytes")
     max_positions: int = _count("longest sequence, prompt and response", 64)
     base_steps: int = _count("updates of the pretraining")
     base_batch: int = _count("texts per update of the pretraining")
@@ -96,8 +94,8 @@ class CodeMiniatureParams(_Tuned):
     step_noise: float = _share("how often any other word is misread for SFT")
     teacher_slip_share: float = _share("share of words that the teacher misreads too")
     flawed_share: float = _share("share of the training problems with planted wrong tests")
-    sft_batch: int = amended(_Tuned, "sft_batch", help="responses per update of SFT and teacher")
-    sft_learning_rate: float = amended(_Tuned, "sft_learning_rate", help="of SFT and teacher")
+    sft_batch = amended(help="responses per update of SFT and teacher")
+    sft_learning_rate = amended(help="of SFT and teacher")
     teacher_examples: int = _count("responses that the teacher learns from")
     teacher_steps: int = _count("updates of the teacher")
 
@@ -161,11 +159,7 @@ class JointMiniatureParams(_Pretrained):
         help="steps of the longest chain of math_c; the shortest has one step more "
         "than max_difficulty of the maths world",
     )
-    max_positions: int = amended(
-        _Pretrained,
-        "max_positions",
-        help="longest sequence without YaRN: longest prompt and base budget",
-    )
+    max_positions = amended(help="longest sequence without YaRN: longest prompt and base budget")
     base_maths: int = _count("pretraining texts of mathematics, short chains")
     base_long_maths: int = _count("the same with chains as long as math_c's")
     base_code: int = _count("pretraining texts of code")

@@ -5,7 +5,7 @@
     .venv-verl/bin/klear run --profile PROFILE --only NOTEBOOK... --jobs 1
 
 FOLDER gets the notebooks and parameters of this clone, the chosen ones with ``engine: verl``, and a
-verl.yaml of two training processes with the settings of `cpu_settings`.
+section verl of two training processes with the settings of `cpu_settings`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ def main(folder: str, profile: str, *notebooks: str) -> None:
     for name in ("notebooks", "params"):
         shutil.copytree(clone / name, root / name)
     params = root / "params" / profile
-    given = yaml.safe_load((params / "verl.yaml").read_text(encoding="utf-8"))
+    computing = yaml.safe_load((params / "compute.yaml").read_text(encoding="utf-8"))
     started = [f"++ray_kwargs.ray_init.{k}={v}" for k, v in ray_init(NUM_PROCESSES).items()]
     cluster = small_cluster(
         gpus_per_node=NUM_PROCESSES,
         rollout="klear_cpu",
-        prompt_tokens=given["prompt_tokens"],
+        prompt_tokens=computing["verl"]["prompt_tokens"],
         modules=["cpu_glue"],
         overrides=[*OVERRIDES, *started],
         environment=ENVIRONMENT,
     )
-    (params / "verl.yaml").write_text(yaml.safe_dump(asdict(cluster)), encoding="utf-8")
+    computing["verl"] = asdict(cluster)
+    (params / "compute.yaml").write_text(yaml.safe_dump(computing), encoding="utf-8")
     for number in notebooks:
-        (file,) = params.glob(f"{number}_*.yaml")
-        text = file.read_text(encoding="utf-8")
+        (source,) = (root / "notebooks").glob(f"{number}_*.ipynb")
+        file = params / f"{source.stem}.yaml"
+        text = file.read_text(encoding="utf-8") if file.is_file() else "engine: local\n"
         assert "engine: local" in text, file
         file.write_text(text.replace("engine: local", "engine: verl"), encoding="utf-8")
 

@@ -4,12 +4,14 @@ machine, in the schemas of the real ones."""
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
 import yaml
 
 from klearlib.experiments.publish import runs_dir
+from klearlib.policy.compute import local_compute
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage, is_done
 
@@ -86,17 +88,7 @@ def make(project: Path, **changes) -> Path:
     write_yaml(
         project,
         "compute",
-        {
-            "engine": "transformers",
-            "precision": "fp32",
-            "attention": "sdpa",
-            "batch_rows": 64,
-            "micro_batch_tokens": 4096,
-            "pack_tokens": None,
-            "gradient_checkpointing": False,
-            "tensor_parallel": 1,
-            "gpu_memory_share": 0.5,
-        },
+        {"local": asdict(local_compute(batch_rows=64, micro_batch_tokens=4096))},
     )
     return project
 

@@ -85,9 +85,9 @@ def test_every_notebook_of_a_profile_has_its_stages(profile):
         made = stages_of(profile, name)
         assert made and all(len(stage.key) == 16 for stage in made)
         params = of(profile, name)
-        by_verl = {"verl.yaml"} if getattr(params, "engine", "local") == "verl" else set()
-        assert by_verl == ({"verl.yaml"} if profile == "paper" and name >= "05" else set())
-        assert set(parameters.worlds_of(params)) == {"real.yaml", "compute.yaml"} | by_verl
+        by_verl = {"compute.yaml, verl"} if getattr(params, "engine", "local") == "verl" else set()
+        assert by_verl == ({"compute.yaml, verl"} if profile == "paper" and name >= "05" else set())
+        assert set(parameters.worlds_of(params)) == {"real.yaml", "compute.yaml, local"} | by_verl
 
 
 def test_paper_values_are_the_papers():

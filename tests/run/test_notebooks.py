@@ -246,7 +246,7 @@ def test_a_profile_without_the_world_that_a_notebook_needs(project, monkeypatch,
     assert state_of()["05_clipping"][0] == "will run"
     (project / "params/smoke/worlds.yaml").unlink()
     if worlds:
-        with pytest.raises(ParameterError, match=r"'smoke' has no miniature: .* as params/smoke/wo"):
+        with pytest.raises(ParameterError, match="'smoke' has no miniature in params/smoke/wo"):
             notebooks.plan("smoke")
         assert list(notebooks.plan("smoke", ["00"]))
     else:

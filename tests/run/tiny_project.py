@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 from klearlib.params import NOTEBOOKS, parameters_cell
-from klearlib.params.files import WORLD_FILES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -18,11 +17,9 @@ def make(project: Path, sources: dict[str, str]) -> Path:
     profile = project / "params" / "smoke"
     profile.mkdir(parents=True)
     (project / "notebooks").mkdir()
-    for name in WORLD_FILES:
-        if (REPOSITORY / "params" / "smoke" / name).exists():
-            shutil.copy(REPOSITORY / "params" / "smoke" / name, profile)
+    for path in (REPOSITORY / "params" / "smoke").glob("*.yaml"):
+        shutil.copy(path, profile)
     for name, source in sources.items():
-        (profile / f"{name}.yaml").write_text("profile: smoke\n")
         put(project, name, source)
     return project
 

@@ -420,8 +420,8 @@ def test_rollouts_longer_than_the_models_positions_are_refused(monkeypatch):
     assert too_long(140, "vllm") == too_long(139, "sglang") == ""
     for prompt_tokens, rollout in ((141, "vllm"), (140, "sglang")):
         assert too_long(prompt_tokens, rollout) == (
-            f"params/mini/compute.yaml, verl: prompt_tokens {prompt_tokens} and max_new_tokens 60 need 201 "
-            f"positions with {rollout}, the model has 200: lower one of them"
+            f"params/mini/compute.yaml, verl: prompt_tokens {prompt_tokens} and max_new_tokens 60 "
+            f"need 201 positions with {rollout}, the model has 200: lower one of them"
         )
     real = small_cluster()
     monkeypatch.setattr(arms, "load", lambda profile, name: replace(real, prompt_tokens=4000))
