@@ -2,9 +2,9 @@
 
     python benchmarks/compare_results.py results/mini /elsewhere/results/mini
 
-Left out is what no two runs share: seconds, provenance, logs, caches, executed notebooks, and the report, which
-is made of the rest. A table whose rows are seconds (cost.csv) is compared by its other columns. Exit code 1 where
-something differs.
+Left out is what no two runs share (seconds, provenance, logs, caches, executed notebooks), and the
+report, which is made of the rest. A table with a column of seconds (cost.csv) is compared by its
+other columns. Exit code 1 where something differs.
 """
 
 from __future__ import annotations

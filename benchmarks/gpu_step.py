@@ -10,8 +10,9 @@ from pathlib import Path
 from device_time import line, new_model, new_optimizer, timed
 
 from klearlib.experiments import clipping
+from klearlib.experiments.catalogue import check
 from klearlib.miniature.tokenizer import train_tokenizer
-from klearlib.params import check, load, load_profile
+from klearlib.params import load, load_profile
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine

@@ -19,8 +19,9 @@ import time
 from pathlib import Path
 
 from klearlib.experiments import clipping
+from klearlib.experiments.catalogue import check
 from klearlib.experiments.publish import runs_dir
-from klearlib.params import check, load_profile
+from klearlib.params import load_profile
 from klearlib.run.entry import DONE
 from klearlib.run.pool import run_stages
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import pandas as pd
 
 from klearlib.experiments import clipping, curves
+from klearlib.experiments.catalogue import check
 from klearlib.experiments.publish import runs_dir
 from klearlib.experiments.running import finished
-from klearlib.params import check, load_profile
+from klearlib.params import load_profile
 from klearlib.report.style import series_style
 from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import CORNERS

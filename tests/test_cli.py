@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from klearlib import cli
-from klearlib.params import NOTEBOOKS, parameters_cell
+from klearlib.experiments.catalogue import experiment_of
+from klearlib.params import parameters_cell
 from klearlib.run import doctor, notebooks
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -26,7 +27,7 @@ def project(tmp_path, monkeypatch):
             content = (REPOSITORY / "params" / "smoke" / name).read_bytes()
             (tmp_path / "params" / profile / name).write_bytes(content)
     (tmp_path / "notebooks").mkdir()
-    cell = {"cell_type": "code", "source": parameters_cell(NOTEBOOKS["05_clipping"])}
+    cell = {"cell_type": "code", "source": parameters_cell(experiment_of("05_clipping").Params)}
     content = {"cells": [cell], "metadata": {"klear": {"estimate_s": {"mini": 600}}}}
     (tmp_path / "notebooks" / "05_clipping.ipynb").write_text(json.dumps(content))
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))

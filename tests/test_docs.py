@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from klearlib.params import NOTEBOOKS, RLOptions
+from klearlib.experiments.catalogue import names
+from klearlib.params import RLOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
@@ -48,7 +49,7 @@ def test_the_deviations_are_numbered_as_the_options_say():
 
 def test_the_readme_lists_every_notebook():
     text = (ROOT / "README.md").read_text()
-    for name in NOTEBOOKS:
+    for name in names():
         assert re.search(rf"^\| .*{name}.* \|", text, re.MULTILINE), name
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from klearlib.params import NOTEBOOKS, parameters_cell
+from klearlib.experiments.catalogue import experiment_of, names
+from klearlib.params import parameters_cell
 from klearlib.params.fields import default_of, shown_fields
 
 NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
@@ -30,8 +31,8 @@ LOGIC = (
 
 def faults(name: str, content: dict) -> list[str]:
     """Everything in which the notebook departs from the shape of all notebooks."""
-    if name not in NOTEBOOKS:
-        return [f"{name} declares no parameters in klearlib.params"]
+    if name not in names():
+        return [f"{name} has no module in klearlib.experiments"]
     found = []
     cells = content["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
@@ -48,10 +49,15 @@ def faults(name: str, content: dict) -> list[str]:
     if len(tagged) != 1:
         return [*found, f"{len(tagged)} cells tagged parameters"]
     found += parameter_faults(name, source_of(code[tagged[0]]), trees[tagged[0]])
-    following = [ast.unparse(node) for tree in trees[tagged[0] + 1 : tagged[0] + 2]
-                 for node in ast.walk(tree) if isinstance(node, ast.Call)]  # fmt: skip
-    if f"setup('{name}', globals())" not in following:
-        found.append("the cell after the parameters does not call setup")
+    record = experiment_of(name)
+    following = source_of(code[tagged[0] + 1])
+    called = f"e = {record.__name__}.setup(globals())"
+    if called not in following or f"import {record.__name__}" not in following:
+        found.append(f"the cell after the parameters does not call {called}")
+    number, words = name.partition("_")[0], source_of(cells[0])
+    for text in (f"# {number} · {record.title}", f"**The question.** {record.question}"):
+        if text not in words:
+            found.append(f"the first cell lacks {text!r}")
     return found
 
 
@@ -82,7 +88,8 @@ def cell_faults(cell: dict, tree: ast.AST) -> list[str]:
 def parameter_faults(name: str, source: str, tree: ast.Module) -> list[str]:
     """Names, order, types and defaults of the parameters cell against the record."""
     wanted = [
-        (field.name, field.type, default_of(field)) for field in shown_fields(NOTEBOOKS[name])
+        (field.name, field.type, default_of(field))
+        for field in shown_fields(experiment_of(name).Params)
     ]
     if not all(isinstance(node, ast.AnnAssign) for node in tree.body):
         return ["the parameters cell holds more than typed values"]
@@ -106,22 +113,25 @@ def test_notebook_has_the_shape(path):
     assert faults(path.stem, json.loads(path.read_text(encoding="utf-8"))) == []
 
 
+HEAD = f"# 05 · {experiment_of('05_clipping').title}\n\n**The question.** {experiment_of('05_clipping').question}"
+
+
 def good() -> dict:
     code = {"cell_type": "code", "execution_count": None, "outputs": [], "metadata": {}}
     return {
         "metadata": {"kernelspec": {"name": "python3"}},
         "cells": [
-            {"cell_type": "markdown", "source": "# Question", "metadata": {}},
+            {"cell_type": "markdown", "source": HEAD, "metadata": {}},
             code
             | {
-                "source": parameters_cell(NOTEBOOKS["05_clipping"]),
+                "source": parameters_cell(experiment_of("05_clipping").Params),
                 "metadata": {"tags": ["parameters"]},
             },
             code
             | {
                 "source": [
-                    "from klearlib.notebook import setup\n",
-                    'params = setup("05_clipping", globals())',
+                    "from klearlib.experiments.nb05_clipping import Clipping\n",
+                    "e = Clipping.setup(globals())",
                 ]
             },
         ],
@@ -142,14 +152,16 @@ def spoil_source(index: int, old: str, new: str):
 
 
 SPOILS = {
-    "def": (spoil_source(2, "params =", "def f(): pass\nparams ="), "FunctionDef"),
-    "comprehension": (spoil_source(2, "params =", "a = [i for i in 'ab']\nparams ="), "comprehens"),
-    "lambda": (spoil_source(2, "params =", "f = lambda: 1\nparams ="), "Lambda"),
-    "try": (spoil_source(2, "params =", "try: 1\nfinally: 2\nparams ="), "Try"),
-    "import": (spoil_source(2, "params =", "import numpy as np\nparams ="), "imports numpy"),
-    "no setup": (spoil_source(2, "setup(", "print("), "does not call setup"),
-    "another's setup": (spoil_source(2, "05_clipping", "00_overview"), "does not call setup"),
-    "long": (spoil_source(2, "params =", "\n" * 15 + "params ="), "too many lines"),
+    "def": (spoil_source(2, "e =", "def f(): pass\ne ="), "FunctionDef"),
+    "comprehension": (spoil_source(2, "e =", "a = [i for i in 'ab']\ne ="), "comprehens"),
+    "lambda": (spoil_source(2, "e =", "f = lambda: 1\ne ="), "Lambda"),
+    "try": (spoil_source(2, "e =", "try: 1\nfinally: 2\ne ="), "Try"),
+    "import": (spoil_source(2, "e =", "import numpy as np\ne ="), "imports numpy"),
+    "no setup": (spoil_source(2, "setup(", "print("), "does not call e = Clipping"),
+    "another's setup": (spoil_source(2, "Clipping", "Overview"), "does not call e = Clipping"),
+    "title": (spoil_source(0, "# 05", "# 5"), "the first cell lacks '# 05"),
+    "question": (spoil_source(0, "question.** ", "question.** Or "), "the first cell lacks '**The"),
+    "long": (spoil_source(2, "e =", "\n" * 15 + "e ="), "too many lines"),
     "default": (spoil_source(1, "num_steps: int = 2", "num_steps: int = 5"), "'int', 5) where"),
     "type": (spoil_source(1, "eps_low: float", "eps_low: int"), "('eps_low', 'int', 0.2)"),
     "untyped": (spoil_source(1, "eps_low: float", "eps_low"), "more than typed values"),
@@ -176,4 +188,4 @@ def test_each_departure_is_found(spoil, fault):
 
 
 def test_notebook_without_declared_parameters():
-    assert faults("99_new", good()) == ["99_new declares no parameters in klearlib.params"]
+    assert faults("99_new", good()) == ["99_new has no module in klearlib.experiments"]

@@ -10,8 +10,8 @@ import pytest
 
 from klearlib import params
 from klearlib.errors import KlearError, ParameterError
+from klearlib.experiments.catalogue import check, experiments, notebooks_of
 from klearlib.params import (
-    NOTEBOOKS,
     CodeMiniatureParams,
     CodeRLParams,
     FilterOptions,
@@ -90,11 +90,11 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("values", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistake_is_one_line_that_names_the_fix(project, values, message):
-    assert message in refused(params.check, "05_clipping", values)
+    assert message in refused(check, "05_clipping", values)
 
 
 def test_defaults_are_valid_and_integers_become_numbers(project):
-    checked = params.check("05_clipping", {"alpha": 1, "options": {"dual_clip": 10}})
+    checked = check("05_clipping", {"alpha": 1, "options": {"dual_clip": 10}})
     assert isinstance(checked.alpha, float)
     assert checked == dataclasses.replace(ClippingParams(), alpha=1.0, options={"dual_clip": 10.0})
     assert checked.rl_options == dataclasses.replace(RLOptions(), dual_clip=10.0)
@@ -118,11 +118,11 @@ def test_defaults_are_valid_and_integers_become_numbers(project):
     ],
 )
 def test_mistakes_of_06_and_09(project, notebook, values, message):
-    assert message in refused(params.check, notebook, values)
+    assert message in refused(check, notebook, values)
 
 
 def test_one_update_per_rollout_is_allowed_without_a_comparison(project):
-    assert params.check("05_clipping", {"mini_batch_problems": 8, "rules": ["gppo"]})
+    assert check("05_clipping", {"mini_batch_problems": 8, "rules": ["gppo"]})
 
 
 def test_default_lists_are_not_shared():
@@ -132,21 +132,21 @@ def test_default_lists_are_not_shared():
 
 def test_unknown_notebook():
     with pytest.raises(ParameterError, match="did you mean '05_clipping'"):
-        params.check("05_cliping", {})
+        check("05_cliping", {})
 
 
 def test_profile_file_is_loaded_and_gets_its_profile(project):
     write(project, "mini/05_clipping.yaml", "num_steps: 30\n")
     assert params.load_profile("mini", "05_clipping") == {"profile": "mini", "num_steps": 30}
-    assert params.notebooks_of("mini") == ["05_clipping"]
+    assert notebooks_of("mini") == ["05_clipping"]
 
 
 def test_smoke_has_every_notebook_and_every_profile_the_overview(project):
     for name in ("00_overview", "05_clipping", "06_alpha_sweep", "99_mine"):
         (project / "notebooks" / f"{name}.ipynb").touch()
     write(project, "mini/06_alpha_sweep.yaml", "")
-    assert params.notebooks_of("smoke") == ["05_clipping", "06_alpha_sweep", "00_overview"]
-    assert params.notebooks_of("mini") == ["06_alpha_sweep", "00_overview"]
+    assert notebooks_of("smoke") == ["05_clipping", "06_alpha_sweep", "00_overview"]
+    assert notebooks_of("mini") == ["06_alpha_sweep", "00_overview"]
     assert params.load_profile("smoke", "05_clipping") == {"profile": "smoke"}
     assert params.load_profile("mini", "00_overview") == {"profile": "mini"}
     write(project, "smoke/05_clipping.yaml", "num_steps: 3")  # a file goes before the defaults
@@ -254,7 +254,7 @@ def test_worlds_hold_the_values_of_their_file(project):
 def test_shared_files_are_no_notebooks(project):
     for name in ("worlds", "compute", "real", "05_clipping"):
         write(project, f"mini/{name}.yaml", "{}")
-    assert params.notebooks_of("mini") == ["05_clipping"]
+    assert notebooks_of("mini") == ["05_clipping"]
 
 
 def test_root_is_found_from_inside_the_project(project, monkeypatch):
@@ -278,14 +278,14 @@ def test_files_of_the_project_are_valid(path, monkeypatch):
         assert params.load(profile, name)
     if not shared:
         values = params.load_profile(profile, notebook)
-        checked = params.check(notebook, values)
+        checked = check(notebook, values)
         assert set(values) == {field.name for field in dataclasses.fields(checked)}
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        *NOTEBOOKS.values(),
+        *(each.Params for each in experiments()),
         RLOptions,
         FilterOptions,
         MiniatureParams,
@@ -302,7 +302,7 @@ def test_help_survives_papermill(record):
         assert "#" not in text
 
 
-@pytest.mark.parametrize("record", NOTEBOOKS.values())
+@pytest.mark.parametrize("record", [each.Params for each in experiments()])
 def test_parameters_cell_gives_the_defaults(record):
     cell = params.parameters_cell(record)
     names: dict = {}

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from drawing import GREEDY, PROBLEMS, flat, how
 from killing import alive, wait_until
+from klearlib.run.fanout import run_stages
+from klearlib.run.preloaded import Preloaded
 
 from klearlib.errors import KlearError
 from klearlib.policy import vllm_process
@@ -22,8 +24,6 @@ from klearlib.policy.sampling import sample_groups
 from klearlib.policy.vllm_engine import VLLMEngine
 from klearlib.policy.vllm_process import EngineLost
 from klearlib.run import places
-from klearlib.run.fanout import run_stages
-from klearlib.run.preloaded import Preloaded
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 

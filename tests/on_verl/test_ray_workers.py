@@ -17,8 +17,8 @@ from killing import alive, wait_until
 from ray.cluster_utils import Cluster
 
 from klearlib.errors import KlearError, StageFailed
-from klearlib.run.pool import run_stages
 from klearlib.run.folder import read_metrics
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 from klearlib.scale import ray_cluster, ray_node, ray_places, ray_probe, ray_workers

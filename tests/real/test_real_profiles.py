@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.run.costs import cost_of
 
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
@@ -31,7 +32,6 @@ from klearlib.experiments.publish import runs_dir
 from klearlib.paper import claim
 from klearlib.params.real import BENCHMARKS
 from klearlib.records import EvalRecord
-from klearlib.run.costs import cost_of
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage
 

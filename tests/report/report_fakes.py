@@ -194,6 +194,7 @@ def publish(results_dir, content: dict, *, figures: bool = True) -> None:
         paper_beside_ours,
         save_figure,
     )
+
     from klearlib.report.tables import write_table
 
     folder = results_dir / content["notebook"]

@@ -8,9 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-
-from klearlib.evaluate.scores import PairedDifference, paired_difference
-from klearlib.paper import claim, claims, figure
 from klearlib.report.claims import (
     Measured,
     decide_absolute,
@@ -24,6 +21,9 @@ from klearlib.report.claims import (
     not_run,
 )
 from klearlib.report.verdicts import COMPARISON_KEYS, VERDICT_KEYS, WORDS
+
+from klearlib.evaluate.scores import PairedDifference, paired_difference
+from klearlib.paper import claim, claims, figure
 
 CLIP, CISPO = "GPPO - Clip-Higher", "GPPO - CISPO"
 POWER = {CLIP: 0.01, CISPO: 0.01}

@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 import report_fakes as fakes
+from klearlib.report.paired_tables import paired_tables
+from klearlib.report.sections import read_sections
 
 from klearlib import cli
 from klearlib.errors import KlearError
 from klearlib.report.compare import write_comparison
-from klearlib.report.paired_tables import paired_tables
-from klearlib.report.sections import read_sections
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 import report_fakes as fakes
-
-from klearlib.paper import FIGURES, NUM_TABLES
-from klearlib.params import NOTEBOOKS
 from klearlib.report.counterparts import COUNTERPARTS, counterparts_view
-from klearlib.report.ledger import ledger
 from klearlib.report.readme import readme
 from klearlib.report.sections import read_sections
 from klearlib.report.sections_view import section_view
+
+from klearlib.paper import FIGURES, NUM_TABLES
+from klearlib.params import NOTEBOOKS
+from klearlib.report.ledger import ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted((ROOT / "klearlib" / "experiments").glob("*_section.py"))

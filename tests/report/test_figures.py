@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_fakes as fakes
-
-from klearlib.paper import FIGURES, figure
 from klearlib.report.bands import seed_bands, seeds_text
 from klearlib.report.figures import (
     Panel,
@@ -21,6 +19,8 @@ from klearlib.report.figures import (
     paper_beside_ours,
     save_figure,
 )
+
+from klearlib.paper import FIGURES, figure
 from klearlib.report.style import NOTEBOOK_DPI, SERIES, figure_bytes, series_order, series_style
 
 T_975 = {1: 12.706204736, 2: 4.302652730, 4: 2.776445105}  # printed quantiles of Student's t

@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 
 import pytest
 import report_fakes as fakes
+from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
+from klearlib.report.verdicts import WORDS
 
 from klearlib.errors import KlearError
 from klearlib.params import NOTEBOOKS
-from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
 from klearlib.report.forest import forest_plot
 from klearlib.report.mathml import to_mathml
 from klearlib.report.page import MAX_FIGURE_BYTES, build_report
-from klearlib.report.verdicts import WORDS
 
 VOID = {"meta", "img", "br", "hr"}
 

@@ -10,11 +10,11 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from klearlib.report.claims_view import VERDICT_SHAPES
+from klearlib.report.readme import plain
 
 from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
-from klearlib.report.claims_view import VERDICT_SHAPES
-from klearlib.report.readme import plain
 from klearlib.report.style import series_style
 
 MINI = Path(__file__).resolve().parents[2] / "results" / "mini"

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 import report_fakes as fakes
+from klearlib.report.sections import read_sections
 
 from klearlib.errors import KlearError
 from klearlib.report.ledger import ledger
 from klearlib.report.page import build_report
-from klearlib.report.sections import read_sections
 
 SUITE = ["05_clipping", "06_alpha_sweep"]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 from killing import alive, wait_until
+from klearlib.run.side_by_side import Stops, Task, run_side_by_side
 from tiny_project import environment, files, make, ran
 
 from klearlib.errors import KlearError
 from klearlib.run import executor, side_by_side
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
-from klearlib.run.side_by_side import Stops, Task, run_side_by_side
 from klearlib.run.stage import Stage
 
 HERE = str(Path(__file__).parent)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from klearlib.run.machine import Machine
+from klearlib.run.planned import describe, resuming
 
 import klearlib
 from klearlib import cli
@@ -15,8 +17,6 @@ from klearlib.errors import MissingAsset, ParameterError
 from klearlib.params import check
 from klearlib.run import weighing
 from klearlib.run.pool import run_stages
-from klearlib.run.machine import Machine
-from klearlib.run.planned import describe, resuming
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 from klearlib.scale import ray_node, require

@@ -6,17 +6,17 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-
-from klearlib.experiments.catalogue import stages_of
-from klearlib.params import check, load, load_profile, notebooks_of
-from klearlib.policy.compute import Compute, local_compute
-from klearlib.real.missing import missing_assets
-from klearlib.run import machine, weighing
 from klearlib.run.assets import missing_of
 from klearlib.run.cost import BESIDE_VLLM, SAMPLING, TRAINING, VLLM, Cost, Parts
 from klearlib.run.machine import Machine, this_machine
 from klearlib.run.notebooks import plan
 from klearlib.run.refusals import MOST_CPU_DAYS, refusals
+
+from klearlib.experiments.catalogue import check, notebooks_of, stages_of
+from klearlib.params import load, load_profile
+from klearlib.policy.compute import Compute, local_compute
+from klearlib.real.missing import missing_assets
+from klearlib.run import machine, weighing
 
 GB = 10**9
 SERVER = Machine(

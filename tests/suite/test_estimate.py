@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from klearlib.experiments.catalogue import stages_of
-from klearlib.params import check, load_profile, notebooks_of, profiles
+from klearlib.experiments.catalogue import check, notebooks_of, stages_of
+from klearlib.params import load_profile, profiles
 from klearlib.policy import memory
 from klearlib.policy.compute import Compute, local_compute
 from klearlib.policy.shape import ModelShape

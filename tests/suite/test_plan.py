@@ -6,15 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from klearlib.experiments import arms
-from klearlib.experiments.catalogue import stages_of
-from klearlib.params import check, load_profile, notebooks_of
-from klearlib.policy import memory
-from klearlib.policy.compute import local_compute
-from klearlib.policy.shape import ModelShape
-from klearlib.run import cost as assumed
-from klearlib.run import notebooks, sharded, weighing
 from klearlib.run.cluster_refusals import refusals_of_clusters
 from klearlib.run.cost import BESIDE_VLLM, TRAINING, Cost, Parts
 from klearlib.run.costs import cost_of, shape_of_stage
@@ -22,6 +13,15 @@ from klearlib.run.machine import Machine, this_machine
 from klearlib.run.notebooks import plan
 from klearlib.run.planned import ASSUMED_OF_VERL, PlannedNotebook, describe, in_words
 from klearlib.run.refusals import refusals
+
+from klearlib.experiments import arms
+from klearlib.experiments.catalogue import check, notebooks_of, stages_of
+from klearlib.params import load_profile
+from klearlib.policy import memory
+from klearlib.policy.compute import local_compute
+from klearlib.policy.shape import ModelShape
+from klearlib.run import cost as assumed
+from klearlib.run import notebooks, sharded, weighing
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted, small_cluster
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
