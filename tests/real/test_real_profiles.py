@@ -31,9 +31,9 @@ from klearlib.experiments.publish import runs_dir
 from klearlib.paper import claim
 from klearlib.params.real import BENCHMARKS
 from klearlib.records import EvalRecord
-from klearlib.run.costs import cost_of
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage
+from klearlib.suite.estimate import cost_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODULES = {
