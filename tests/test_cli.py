@@ -12,7 +12,7 @@ import pytest
 from klearlib import cli
 from klearlib.experiments.catalogue import experiment_of
 from klearlib.params import parameters_cell
-from klearlib.run import doctor, notebooks
+from klearlib.suite import doctor, notebooks
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -23,7 +23,7 @@ def project(tmp_path, monkeypatch):
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
         (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
-        for name in ("worlds.yaml", "compute.yaml"):
+        for name in ("miniature.yaml", "compute.yaml"):
             content = (REPOSITORY / "params" / "smoke" / name).read_bytes()
             (tmp_path / "params" / profile / name).write_bytes(content)
     (tmp_path / "notebooks").mkdir()
@@ -38,10 +38,10 @@ def test_plan_says_what_a_run_would_do(project, capsys):
     for words in (["plan"], ["run", "--plan"]):
         assert cli.main([*words, "--profile", "mini"]) == 0
         printed = capsys.readouterr().out
-        first, costs, _, total, *assumed = printed.splitlines()
-        assert first == "05_clipping  will run  about 10 min  not run here yet"
-        assert costs.lstrip().startswith("samples 0.10 M tokens (at most 0.21 M), trains on 1.")
-        assert total.startswith("in all") and "assumption" in assumed[0]
+        _, row, total, *notes = printed.splitlines()
+        assert row.split()[:6] == ["05_clipping", "run", "10", "min", "0.10", "M"]
+        assert total.startswith("in all") and any("Assumed" in line for line in notes)
+        assert notes[-1] == "Why: not run here yet (05)"
         assert "missing" not in printed
     assert cli.main(["plan"]) == 0
     assert "unknown" in capsys.readouterr().out
@@ -140,11 +140,11 @@ def test_status_has_a_word_for_everything(project, capsys):
     assert cli.main(["status"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "mini",
-        "  05_clipping      absent    not run here yet",
+        "  05_clipping         absent    not run here yet",
         "smoke",
-        "  05_clipping      partial   missing: GPPO, seed 1, CISPO, seed 0",
+        "  05_clipping         partial   missing: GPPO, seed 1, CISPO, seed 0",
         "runs",
-        "  rl               1 done, 1 partial, 1 absent",
+        "  rl                  1 done, 1 partial, 1 absent",
         "    b partial 12/30 GPPO, seed 0",
     ]
     (published / "section.json").write_text("{")

@@ -19,8 +19,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import klearlib
-from klearlib.run import doctor
 from klearlib.scale import require
+from klearlib.suite import doctor
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13")

@@ -2,7 +2,7 @@
 memory and disk. Nothing is loaded.
 
 One way of computing holds for a device of this machine and for the GPUs of a Ray cluster, over
-which verl spreads a model, with rollout engines on the same GPUs: `Place` says which it is.
+which verl spreads a model, with rollout engines on the same GPUs: `Setup` says which it is.
 """
 
 from __future__ import annotations
@@ -93,11 +93,13 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a stage computes: `compute` says how a device, or a rollout engine, does; `cluster` is
-    that of a run of verl, None on this machine. gpus: those that training is spread over; engines:
-    those that sample at once; prompt_tokens: of the longest prompt."""
+class Setup:
+    """A model and what it computes on: `compute` says how a device, or a rollout engine, does;
+    `cluster` is that of a run of verl, None on this machine. shape: None where nothing says it.
+    gpus: those that training is spread over; engines: those that sample at once; prompt_tokens: of
+    the longest prompt."""
 
+    shape: ModelShape | None
     compute: Compute
     cluster: Cluster | None = None
     gpus: int = 1
@@ -105,15 +107,8 @@ class Place:
     prompt_tokens: int = PROMPT_TOKENS
 
 
-def place_of_stage(stage: Stage) -> Place:
-    """Where a stage that loads a model computes."""
-    if "cluster" in stage.params:
-        return place_of_cluster(cluster_of_stage(stage))
-    return Place(Compute(**stage.params["compute"]))
-
-
-def place_of_cluster(cluster: Cluster) -> Place:
-    """The GPUs of a run of verl."""
+def setup_of_verl(shape: ModelShape | None, cluster: Cluster) -> Setup:
+    """A model spread over the GPUs of a run of verl."""
     both = {each.name for each in fields(Compute)} & {each.name for each in fields(Cluster)}
     compute = Compute(
         engine="vllm",
@@ -123,7 +118,7 @@ def place_of_cluster(cluster: Cluster) -> Place:
         **{name: getattr(cluster, name) for name in both},
     )
     engines = cluster.num_gpus // cluster.tensor_parallel
-    return Place(compute, cluster, cluster.num_gpus, engines, cluster.prompt_tokens)
+    return Setup(shape, compute, cluster, cluster.num_gpus, engines, cluster.prompt_tokens)
 
 
 def model_of_stage(stage: Stage) -> tuple[ModelShape | None, int, str]:
@@ -152,13 +147,16 @@ def cost_of(stage: Stage) -> Cost:
     if not {"compute", "cluster"} & stage.params.keys():
         return Cost()
     rule, (shape, _, name) = RULES[stage.target][0], model_of_stage(stage)
-    cost = rule(stage, place_of_stage(stage), shape)
+    if "cluster" in stage.params:
+        cost = rule(stage, setup_of_verl(shape, cluster_of_stage(stage)))
+    else:
+        cost = rule(stage, Setup(shape, Compute(**stage.params["compute"])))
     if shape is None:
         return cost + Cost(unknown=(name,))
     return cost + Cost(gpu_s=STAGE_S) if cost.flops else cost
 
 
-def sampling(shape: ModelShape | None, place: Place, *, calls: int, rows: int, budget: int) -> Cost:
+def sampling(setup: Setup, *, calls: int, rows: int, budget: int) -> Cost:
     """`calls` times `rows` responses of up to `budget` tokens, dealt out to all engines; a call
     lasts as long as the engine with the most of them. Tokens alone for a model of unknown shape.
 
@@ -167,11 +165,11 @@ def sampling(shape: ModelShape | None, place: Place, *, calls: int, rows: int, b
     as many steps as the longest response of each batch has tokens; vLLM takes up the next responses
     where others end.
     """
-    compute, drawn = place.compute, calls * rows * budget
+    shape, compute, drawn = setup.shape, setup.compute, calls * rows * budget
     cost = Cost(sampled=drawn * RESPONSE_SHARE, sampled_most=drawn)
     if shape is None or not drawn:
         return cost
-    most = -(-rows // place.engines)
+    most = -(-rows // setup.engines)
     at_once = min(most, compute.batch_rows)
     tokens = calls * most * budget * RESPONSE_SHARE
     context = PROMPT_TOKENS + budget * RESPONSE_SHARE / 2
@@ -190,21 +188,19 @@ def sampling(shape: ModelShape | None, place: Place, *, calls: int, rows: int, b
     )
     cost += Cost(
         flops=flops * rows / most,
-        gpu_s=seconds * place.engines * compute.tensor_parallel,
-        wall_s=seconds if place.cluster else 0.0,
+        gpu_s=seconds * setup.engines * compute.tensor_parallel,
+        wall_s=seconds if setup.cluster else 0.0,
     )
-    return cost + sampling_memory(shape, place, rows=at_once, budget=budget)
+    return cost + sampling_memory(setup, rows=at_once, budget=budget)
 
 
-def sampling_memory(
-    shape: ModelShape, place: Place, *, rows: int, budget: int, in_training: bool = False
-) -> Cost:
+def sampling_memory(setup: Setup, *, rows: int, budget: int, in_training: bool = False) -> Cost:
     """Memory while `rows` responses are sampled; in_training: beside the state of a training, of
     which verl leaves nothing there with `offload`."""
-    compute, offload = place.compute, place.cluster is not None and place.cluster.offload
-    row_tokens = place.prompt_tokens + budget
+    shape, compute, cluster = setup.shape, setup.compute, setup.cluster
+    row_tokens = setup.prompt_tokens + budget
     whole = state_bytes(shape.num_parameters, precision="fp32") if in_training else 0
-    beside = 0 if offload else -(-whole // place.gpus)
+    beside = 0 if cluster and cluster.offload else -(-whole // setup.gpus)
     if compute.engine == "vllm":  # which has its share of each GPU, and leaves the rest
         needed = sampling_bytes(shape, compute=compute, rows=1, row_tokens=row_tokens)
         vllm, share = needed // compute.tensor_parallel, compute.gpu_memory_share
@@ -219,8 +215,7 @@ def sampling_memory(
 
 
 def training(
-    shape: ModelShape,
-    place: Place,
+    setup: Setup,
     *,
     tokens: float,
     most: float,
@@ -236,27 +231,28 @@ def training(
     kept as float32, and two checkpoints of 12 bytes a parameter, weights and AdamW; verl's have the
     weights as a model too.
     """
-    compute, row = place.compute, place.compute.pack_tokens or longest
+    shape, compute = setup.shape, setup.compute
+    row = compute.pack_tokens or longest
     passes = 3 + compute.gradient_checkpointing + forward_again
     flops = passes * tokens * shape.forward_flops(context=longest * RESPONSE_SHARE / 2)
     micro = compute.micro_batch_tokens
-    if not place.cluster:
+    if not setup.cluster:
         micro = max(micro, row, LEAST_TOKENS)
-    num_passes = updates * max(1.0, tokens / max(updates, 1) / place.gpus / micro)
-    seconds = flops / (place.gpus * GPU_FLOPS * TRAINING_SHARE)
+    num_passes = updates * max(1.0, tokens / max(updates, 1) / setup.gpus / micro)
+    seconds = flops / (setup.gpus * GPU_FLOPS * TRAINING_SHARE)
     seconds += num_passes * shape.num_layers * LAYER_PASS_S
     return Cost(
         trained=tokens,
         trained_most=most,
         flops=flops,
-        gpu_s=seconds * place.gpus,
-        wall_s=seconds if place.cluster else 0.0,
+        gpu_s=seconds * setup.gpus,
+        wall_s=seconds if setup.cluster else 0.0,
         disk=4 * shape.num_parameters,
-        scratch=2 * (16 if place.cluster else 12) * shape.num_parameters,
-    ) + training_memory(shape, place, row=row)
+        scratch=2 * (16 if setup.cluster else 12) * shape.num_parameters,
+    ) + training_memory(setup, row=row)
 
 
-def training_memory(shape: ModelShape, place: Place, *, row: int) -> Cost:
+def training_memory(setup: Setup, *, row: int) -> Cost:
     """Memory of a device in a forward and backward pass with rows of `row` tokens.
 
     Here: weights, gradients and AdamW with autocast's copy, and the activations of a micro-batch,
@@ -264,11 +260,11 @@ def training_memory(shape: ModelShape, place: Place, *, row: int) -> Cost:
     AdamW; the weights of two layers, embedding and head as they are gathered; the activations of
     `max_tokens_per_gpu` tokens, padded but for flash attention; and their logits.
     """
-    compute, extra = place.compute, 0
-    precision = "fp32" if place.cluster else compute.precision
-    state = -(-state_bytes(shape.num_parameters, precision=precision) // place.gpus)
+    shape, compute, extra = setup.shape, setup.compute, 0
+    precision = "fp32" if setup.cluster else compute.precision
+    state = -(-state_bytes(shape.num_parameters, precision=precision) // setup.gpus)
     tokens = max(row, compute.micro_batch_tokens or LEAST_TOKENS)
-    if place.cluster:
+    if setup.cluster:
         row = tokens = compute.micro_batch_tokens * (1 if compute.attention == PACKED else PADDED)
         ends = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
         gathered = GATHERED_LAYERS * ((shape.num_parameters - ends) // shape.num_layers) + ends
@@ -278,17 +274,17 @@ def training_memory(shape: ModelShape, place: Place, *, row: int) -> Cost:
     return Cost(memory=state + activations + extra, peak=TRAINING, state=state)
 
 
-def _supervised(stage: Stage, place: Place, shape: ModelShape) -> Cost:
+def _supervised(stage: Stage, setup: Setup) -> Cost:
     """Pretraining and SFT: examples of up to as many tokens as the model, or a packed row, has."""
     params, (_, positions, _) = stage.params, model_of_stage(stage)
     if params.get("num_steps") is not None:
         examples = params["num_steps"] * params["batch_size"]
     else:
         examples = params["num_epochs"] * _num_examples(stage.inputs["examples"])
-    longest = min(positions, place.compute.pack_tokens or positions)
+    longest = min(positions, setup.compute.pack_tokens or positions)
     most, updates = examples * longest, examples / params["batch_size"]
     tokens = most * EXAMPLE_SHARE
-    return training(shape, place, tokens=tokens, most=most, longest=longest, updates=updates)
+    return training(setup, tokens=tokens, most=most, longest=longest, updates=updates)
 
 
 def _num_examples(stage: Stage) -> int:
@@ -299,7 +295,7 @@ def _num_examples(stage: Stage) -> int:
     return sum(_num_examples(upstream) for upstream in stage.inputs.values())
 
 
-def _rl(stage: Stage, place: Place, shape: ModelShape) -> Cost:
+def _rl(stage: Stage, setup: Setup) -> Cost:
     """Rollouts, benchmarks and the validation set are sampled; rollouts are trained on."""
     settings = stage.params["settings"]
     steps, budget = settings["num_steps"], settings["max_new_tokens"]
@@ -307,52 +303,49 @@ def _rl(stage: Stage, place: Place, shape: ModelShape) -> Cost:
     validated = settings["num_validation"] * settings["validation_responses"]
     calls = 1 + -(-steps // settings["eval_every"])
     trained = training(
-        shape,
-        place,
+        setup,
         tokens=steps * rollouts * (PROMPT_TOKENS + budget * RESPONSE_SHARE),
         most=steps * rollouts * (PROMPT_TOKENS + budget),
         longest=PROMPT_TOKENS + budget,
         updates=steps * -(-settings["num_problems"] // settings["mini_batch_problems"]),
         forward_again=settings["logp_old"] != "sampler",
     )
-    cost = trained + sampling(shape, place, calls=steps, rows=rollouts, budget=budget)
-    cost += sampling(shape, place, calls=2, rows=validated, budget=budget)
-    cost += _benchmarks(shape, place, settings, each=settings["eval_responses"], calls=calls)
-    if place.cluster:
-        cost += Cost(wall_s=CLUSTER_S, gpu_s=CLUSTER_S * place.gpus)
-        cost += Cost(nodes=place.cluster.nodes, gpus=place.gpus)
-    beside = sampling_memory(shape, place, rows=rollouts, budget=budget, in_training=True)
+    cost = trained + sampling(setup, calls=steps, rows=rollouts, budget=budget)
+    cost += sampling(setup, calls=2, rows=validated, budget=budget)
+    cost += _benchmarks(setup, settings, each=settings["eval_responses"], calls=calls)
+    if setup.cluster:
+        cost += Cost(wall_s=CLUSTER_S, gpu_s=CLUSTER_S * setup.gpus)
+        cost += Cost(nodes=setup.cluster.nodes, gpus=setup.gpus)
+    beside = sampling_memory(setup, rows=rollouts, budget=budget, in_training=True)
     # Whatever is the peak, all that a run holds is known.
     return replace(cost + beside, state=trained.state, beside=beside.beside, vllm=beside.vllm)
 
 
-def _evaluate(stage: Stage, place: Place, shape: ModelShape | None) -> Cost:
-    return _benchmarks(shape, place, stage.params, each=stage.params["num_responses"], calls=1)
+def _evaluate(stage: Stage, setup: Setup) -> Cost:
+    return _benchmarks(setup, stage.params, each=stage.params["num_responses"], calls=1)
 
 
-def _benchmarks(
-    shape: ModelShape | None, place: Place, asked: dict, *, each: int, calls: int
-) -> Cost:
+def _benchmarks(setup: Setup, asked: dict, *, each: int, calls: int) -> Cost:
     """`each` responses to every problem of the benchmarks that are asked for, `calls` times."""
     sizes, budget = asked["benchmarks"], asked["max_new_tokens"]
     total = Cost(unsized=tuple(name for name, size in sizes.items() if size is None and each))
     for size in sizes.values():
         rows = (WINDOW_SIZE if size is None else size) * each
-        total += sampling(shape, place, calls=calls, rows=rows, budget=budget)
+        total += sampling(setup, calls=calls, rows=rows, budget=budget)
     return total
 
 
-def _respond(stage: Stage, place: Place, shape: ModelShape | None) -> Cost:
+def _respond(stage: Stage, setup: Setup) -> Cost:
     params, problems = stage.params, stage.inputs["problems"]
     count = problems.params.get("num_train_problems")
     if count is None:
         assert problems.target == "klearlib.curation.curate:curate"
         count = problems.inputs["sources"].params["num_pool"]
     rows, budget = count * params["num_responses"], params["max_new_tokens"]
-    return sampling(shape, place, calls=1, rows=rows, budget=budget)
+    return sampling(setup, calls=1, rows=rows, budget=budget)
 
 
-RULES: dict[str, tuple[Callable[[Stage, Place, ModelShape | None], Cost], str]] = {
+RULES: dict[str, tuple[Callable[[Stage, Setup], Cost], str]] = {
     "klearlib.miniature.base:pretrain": (_supervised, ""),
     "klearlib.sft.train:train_sft": (_supervised, "base"),
     "klearlib.rl.train:train_rl": (_rl, "sft"),

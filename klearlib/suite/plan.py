@@ -180,7 +180,7 @@ def _notes(total: Cost) -> list[str]:
         for tokens, what in ((total.sampled_most, "sampled"), (total.trained_most, "trained on"))
         if tokens
     ]
-    lines = [f"At most {', '.join(most)}."]
+    lines = [f"At most {', '.join(most)}."] if most else []
     if total.nodes:
         lines.append(
             f"verl: {short(total.wall_s / 3600)} hours on {total.nodes} x "

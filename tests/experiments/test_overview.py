@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 from klearlib.experiments import overview
-from klearlib.params import NOTEBOOKS
 from klearlib.params.notebooks import OverviewParams
 from klearlib.report.page import build_report
 

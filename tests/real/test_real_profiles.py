@@ -34,6 +34,7 @@ from klearlib.params.real import BENCHMARKS
 from klearlib.records import EvalRecord
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage
+from klearlib.suite.estimate import cost_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODULES = {

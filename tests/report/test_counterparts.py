@@ -16,7 +16,6 @@ from klearlib.report.sections import read_sections
 from klearlib.report.sections_view import section_view
 
 from klearlib.paper import FIGURES, NUM_TABLES
-from klearlib.params import NOTEBOOKS
 from klearlib.report.ledger import ledger
 
 ROOT = Path(__file__).resolve().parents[2]

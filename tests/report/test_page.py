@@ -16,7 +16,6 @@ from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
 from klearlib.report.verdicts import WORDS
 
 from klearlib.errors import KlearError
-from klearlib.params import NOTEBOOKS
 from klearlib.report.forest import forest_plot
 from klearlib.report.mathml import to_mathml
 from klearlib.report.page import MAX_FIGURE_BYTES, build_report

@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from klearlib.run.notebook_cache import digests
 
 from klearlib.errors import ParameterError
-from klearlib.params import check, load_profile
+from klearlib.experiments.catalogue import check
+from klearlib.params import load_profile
+from klearlib.suite.cache import digests
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME, OTHER = "09_zero_advantage", "07_soft_reward"

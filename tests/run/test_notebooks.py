@@ -18,8 +18,8 @@ import pytest
 from tiny_project import environment, files, make, put, ran
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
-from klearlib.params import NOTEBOOKS
-from klearlib.run import notebooks, reporting
+from klearlib.experiments.catalogue import experiment_of
+from klearlib.suite import notebooks, reporting
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
@@ -137,7 +137,7 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
             "num_steps: 5"
         ),
         "library changed": lambda: monkeypatch.setattr(
-            "klearlib.run.notebook_cache.library_fingerprint", lambda modules: "other"
+            "klearlib.suite.cache.library_fingerprint", lambda modules: "other"
         ),
     }
     saved = shutil.copytree(project, project.parent / "saved")
@@ -242,7 +242,7 @@ def test_notebook_that_is_not_utf8(project):
 
 @pytest.mark.parametrize("worlds", [("miniature",), ()])
 def test_a_profile_without_the_world_that_a_notebook_needs(project, monkeypatch, worlds):
-    monkeypatch.setattr(NOTEBOOKS["05_clipping"], "worlds", worlds)
+    monkeypatch.setattr(experiment_of("05_clipping").Params, "worlds", worlds)
     assert state_of()["05_clipping"][0] == "will run"
     (project / "params/smoke/worlds.yaml").unlink()
     if worlds:

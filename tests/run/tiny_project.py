@@ -7,7 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
-from klearlib.params import NOTEBOOKS, parameters_cell
+from klearlib.experiments.catalogue import experiment_of
+from klearlib.params import parameters_cell
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -27,7 +28,7 @@ def make(project: Path, sources: dict[str, str]) -> Path:
 def notebook(name: str, *sources: str) -> str:
     code = {"cell_type": "code", "execution_count": None, "outputs": []}
     parameters = {**code, "id": "p", "metadata": {"tags": ["parameters"]}}
-    cells = [{**parameters, "source": parameters_cell(NOTEBOOKS[name])}]
+    cells = [{**parameters, "source": parameters_cell(experiment_of(name).Params)}]
     cells += [
         {**code, "id": f"c{i}", "metadata": {}, "source": source}
         for i, source in enumerate(sources)

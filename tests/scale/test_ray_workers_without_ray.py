@@ -8,19 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from klearlib.run.machine import Machine
-from klearlib.run.planned import describe, resuming
+from klearlib.run.fanout import run_stages
 
 import klearlib
 from klearlib import cli
 from klearlib.errors import MissingAsset, ParameterError
-from klearlib.params import check
-from klearlib.run import weighing
-from klearlib.run.pool import run_stages
+from klearlib.experiments.catalogue import check
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 from klearlib.scale import ray_node, require
 from klearlib.scale.address import address_of, check_workers, in_words, ray_for, runs_here
+from klearlib.suite import plan as module
+from klearlib.suite.machine import Machine
+from klearlib.suite.plan import describe, resuming
 
 LIBRARY = Path(klearlib.__file__).parent
 PHONE = Machine(
@@ -80,7 +80,7 @@ def test_what_is_done_needs_no_ray(without_ray, tmp_path):
 
 def test_a_plan_looks_at_no_cluster(monkeypatch, capsys):
     """This machine could not do it, and is not asked to."""
-    monkeypatch.setattr(weighing, "this_machine", lambda folder: PHONE)
+    monkeypatch.setattr(module, "this_machine", lambda folder: PHONE)
     command = ["plan", "--profile", "gpu", "--only", "05"]
     assert cli.main(command) == 0
     assert "missing: " in capsys.readouterr().out
@@ -95,7 +95,7 @@ def test_a_plan_looks_at_no_cluster(monkeypatch, capsys):
 
 def test_without_ray_the_plan_says_so_and_no_run_begins(monkeypatch, capsys):
     bare = replace(PHONE, packages=frozenset(), memory=10**11)
-    monkeypatch.setattr(weighing, "this_machine", lambda folder: bare)
+    monkeypatch.setattr(module, "this_machine", lambda folder: bare)
     command = ["--profile", "mini", "--only", "05", "--workers", "ray://head:1", "--force"]
     assert cli.main(["plan", *command]) == 0
     assert capsys.readouterr().out.count("missing: Ray is not installed: pip install ") == 1

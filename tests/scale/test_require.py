@@ -67,7 +67,7 @@ def test_the_right_versions_lack_nothing(monkeypatch):
 
 
 def test_plan_and_doctor_say_the_same(monkeypatch, tmp_path):
-    from klearlib.run import doctor, machine
+    from klearlib.suite import doctor, machine
 
     monkeypatch.setattr(require, "_VERSIONS", {"verl": "1"})
     monkeypatch.setattr(require, "_is_there", lambda module: True)

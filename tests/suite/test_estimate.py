@@ -21,12 +21,12 @@ from klearlib.suite.estimate import (
     TRAINING,
     VLLM,
     Cost,
-    Place,
+    Setup,
     cost_of,
     model_of_stage,
-    place_of_cluster,
     sampling,
     sampling_memory,
+    setup_of_verl,
     training,
     training_memory,
 )
@@ -135,8 +135,8 @@ def test_rl_samples_rollouts_and_evaluations_and_trains_on_the_rollouts():
 
 def test_sampling_takes_what_reading_or_starting_kernels_takes():
     def seconds(shape: ModelShape, rows: int, **how) -> float:
-        place = Place(Compute(**COMPUTE | how))
-        return sampling(shape, place, calls=1, rows=rows, budget=1000).gpu_s
+        setup = Setup(shape, Compute(**COMPUTE | how))
+        return sampling(setup, calls=1, rows=rows, budget=1000).gpu_s
 
     # A small model waits for its kernels: 1,000 steps of 2 layers, once for 100 rows.
     assert seconds(SHAPE, 100) == pytest.approx(1000 * 2 * 6e-4)
@@ -164,7 +164,7 @@ def test_memory_of_rl_is_that_of_training_or_of_sampling_beside_its_states():
     assert (cost.peak, cost.beside) == (BESIDE_VLLM, states) and 0 < cost.vllm < 18 * COUNT
     vllm = Compute(**COMPUTE | {"engine": "vllm"})
     alone = memory.sampling_bytes(SHAPE, compute=vllm, rows=10, row_tokens=row)
-    found = sampling_memory(SHAPE, Place(vllm), rows=10, budget=60)
+    found = sampling_memory(Setup(SHAPE, vllm), rows=10, budget=60)
     assert (found.memory, found.peak) == (int(alone / 0.5), VLLM)
 
 
@@ -231,15 +231,15 @@ def test_a_run_of_verl_has_the_tokens_of_a_local_one_and_its_gpus_work_at_once()
     # All GPUs are taken as long as the run lasts.
     assert cost.gpu_s == pytest.approx(2 * cost.wall_s + estimate.STAGE_S)
     assert cost.wall_s > estimate.CLUSTER_S
-    assert cost.memory == training_memory(SHAPE, place_of_cluster(cluster), row=160).memory
+    assert cost.memory == training_memory(setup_of_verl(SHAPE, cluster), row=160).memory
     both = cost + cost
     assert (both.wall_s, both.gpus, both.nodes) == (2 * cost.wall_s, 2, 1)
 
 
 def test_each_engine_gets_its_part_of_the_responses():
     def sampled(rows: int, **changes) -> Cost:
-        place = place_of_cluster(replace(PAPERS, **changes))
-        return sampling(LARGE, place, calls=1, rows=rows, budget=1000)
+        setup = setup_of_verl(LARGE, replace(PAPERS, **changes))
+        return sampling(setup, calls=1, rows=rows, budget=1000)
 
     sixteen, one_more = sampled(16), sampled(17)
     assert sixteen.gpu_s == pytest.approx(16 * sixteen.wall_s)
@@ -260,9 +260,9 @@ def test_each_engine_gets_its_part_of_the_responses():
 
 def test_training_takes_all_gpus_at_their_share_of_the_peak():
     def trained(nodes: int, tokens: float, longest: int, *, forward_again: bool = False) -> Cost:
-        place = place_of_cluster(replace(PAPERS, nodes=nodes))
+        setup = setup_of_verl(LARGE, replace(PAPERS, nodes=nodes))
         how = {"tokens": tokens, "most": tokens, "longest": longest, "updates": 8.0}
-        return training(LARGE, place, **how, forward_again=forward_again)
+        return training(setup, **how, forward_again=forward_again)
 
     few, many = trained(2, 1e9, 34816), trained(4, 1e9, 34816)
     assert few.flops == many.flops > 8 * LARGE.num_parameters * 0.9 * 1e9
@@ -276,7 +276,7 @@ def test_training_takes_all_gpus_at_their_share_of_the_peak():
 
 def test_memory_of_a_gpu_is_its_share_of_the_state_and_what_a_pass_holds():
     def needed(**changes) -> Cost:
-        return training_memory(LARGE, place_of_cluster(replace(PAPERS, **changes)), row=34816)
+        return training_memory(setup_of_verl(LARGE, replace(PAPERS, **changes)), row=34816)
 
     whole, need = 16 * LARGE.num_parameters, needed().memory
     assert (needed().state, needed().peak) == (whole // 16, TRAINING)
@@ -288,7 +288,7 @@ def test_memory_of_a_gpu_is_its_share_of_the_state_and_what_a_pass_holds():
     assert need - needed(nodes=4).memory == whole // 32
     assert need - needed(max_tokens_per_gpu=4352).memory > (logits + kept) // 2
     assert needed(attention="sdpa").memory - need > (estimate.PADDED - 1) * (logits + kept)
-    compute = place_of_cluster(PAPERS).compute
+    compute = setup_of_verl(LARGE, PAPERS).compute
     of_a_layer = memory.layer_bytes_per_token(LARGE, compute=compute, row_tokens=8704)
     all_kept = needed(gradient_checkpointing=False).memory
     assert all_kept - need > 30 * 8704 * of_a_layer - kept
@@ -299,8 +299,8 @@ def test_memory_while_rollouts_are_sampled_beside_the_training():
     state = LARGE.num_parameters  # 16 bytes a parameter over 16 GPUs
 
     def needed(**changes) -> Cost:
-        place = place_of_cluster(replace(PAPERS, **changes))
-        return sampling_memory(LARGE, place, rows=256, budget=32768, in_training=True)
+        setup = setup_of_verl(LARGE, replace(PAPERS, **changes))
+        return sampling_memory(setup, rows=256, budget=32768, in_training=True)
 
     alone = int(engine / 0.5)
     assert needed() == Cost(memory=alone, peak=VLLM, beside=state, vllm=engine)

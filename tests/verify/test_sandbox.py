@@ -20,7 +20,7 @@ import pytest
 import klearlib
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import TestCase
-from klearlib.run import doctor
+from klearlib.suite import doctor
 from klearlib.verify import pool, program_judge, sandbox
 from klearlib.verify.programs import ProgramJob, run_many, run_tests
 from klearlib.verify.sandbox_kernel import landlock_abi

@@ -1,0 +1,16 @@
+"""Machines for the tests of checks and plans."""
+
+from __future__ import annotations
+
+from klearlib.suite.machine import Machine
+
+GB = 10**9
+SERVER = Machine(
+    gpus=(80 * GB, 80 * GB),
+    torch_without_cuda=False,
+    memory=500 * GB,
+    cores=32,
+    free_disk=1000 * GB,
+    packages=frozenset({"vllm", "flash-attn", "verl", "ray"}),
+)
+LAPTOP = Machine((), False, 8 * GB, 2, 20 * GB, frozenset())
