@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from maths_rl_fakes import HOW, finish
 
+from klearlib import params as parameters
 from klearlib.errors import ParameterError
 from klearlib.experiments import clipping, clipping_rates, clipping_section
 from klearlib.experiments.publish import runs_dir
@@ -129,4 +130,4 @@ def test_one_rate_needs_no_grid(project):
 
 def test_rates_that_print_alike_are_refused():
     with pytest.raises(ParameterError, match=r"learning_rates \[.*\] print alike"):
-        ClippingParams(learning_rates=[1e-4, 1.0000001e-4])
+        parameters.check("05_clipping", {"learning_rates": [1e-4, 1.0000001e-4]})

@@ -55,8 +55,8 @@ MODULES = {
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch):
-    shutil.copytree(REPOSITORY / "params", tmp_path / "params")
-    (tmp_path / "notebooks").mkdir()
+    for name in ("params", "notebooks"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name)
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path
