@@ -9,7 +9,7 @@ from pathlib import Path
 
 from device_time import line, new_model, new_optimizer, timed
 
-from klearlib.experiments import clipping
+from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.miniature.tokenizer import train_tokenizer
 from klearlib.params import check, load_profile, miniature
 from klearlib.policy.compute import Compute
@@ -28,7 +28,8 @@ from klearlib.rl.step import train_on
 def step(arguments: argparse.Namespace) -> list[dict]:
     """Sampling and updates of one RL step: a row for each, and one for an update."""
     profile = "smoke" if arguments.tiny else arguments.profile
-    stage, *_ = clipping.stages(check("05_clipping", load_profile(profile, "05_clipping")))
+    params = check(Clipping.name, load_profile(profile, Clipping.name))
+    stage, *_ = Clipping(params).stages()
     settings, rule = RLSettings(**stage.params["settings"]), rule_from(stage.params["rule"])
     named = {"engine": arguments.engine} if arguments.engine else {}
     compute = Compute(**stage.params["compute"] | named)

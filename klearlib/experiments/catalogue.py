@@ -6,6 +6,7 @@ import hashlib
 import json
 from importlib import import_module
 
+from klearlib.experiments.experiment import Experiment
 from klearlib.run.stage import Stage
 
 _MODULES = {
@@ -13,11 +14,6 @@ _MODULES = {
     "02_data_correctness": "correctness",
     "03_teacher_ablation": "teachers",
     "04_topk_diversity": "topk",
-    "05_clipping": "clipping",
-    "06_alpha_sweep": "alpha_sweep",
-    "07_soft_reward": "soft_reward",
-    "08_test_filter": "filtering",
-    "09_zero_advantage": "zero_advantage",
     "10_headline": "headline",
 }
 
@@ -32,13 +28,14 @@ def stages_of(notebook: str, params) -> dict[str, Stage]:
     Raises:
         ParameterError: the profile lacks what the notebook needs.
     """
-    if notebook not in _MODULES:
+    if notebook == "00_overview":
         return {}
-    module = import_module(f"klearlib.experiments.{_MODULES[notebook]}")
-    assert notebook == module.NOTEBOOK
     found: dict[str, Stage] = {}
     known: dict[int, str] = {}
-    asked = module.stages(params)  # kept: `known` goes by the objects
+    if notebook in _MODULES:
+        asked = import_module(f"klearlib.experiments.{_MODULES[notebook]}").stages(params)
+    else:
+        asked = experiment_of(notebook)(params).stages()  # kept: `known` goes by the objects
 
     def visit(stage: Stage) -> str:
         if id(stage) not in known:
@@ -51,4 +48,17 @@ def stages_of(notebook: str, params) -> dict[str, Stage]:
 
     for stage in asked:
         visit(stage)
+    return found
+
+
+def experiment_of(notebook: str) -> type[Experiment]:
+    """The experiment of a notebook, which stands in the module of its name."""
+    module = import_module(f"klearlib.experiments.nb{notebook}")
+    (found,) = (
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__ == module.__name__
+        if issubclass(each, Experiment)
+    )
+    assert found.name == notebook
     return found

@@ -14,12 +14,12 @@ from klearlib.scale.cluster import Cluster, parted, require_own_parts
 
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
-_RULE_TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
+RULE_TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
 
 
 def rule_title(rule: str) -> str:
     """What people call a clipping rule; one that the paper has not goes by its name."""
-    return _RULE_TITLES.get(rule, rule)
+    return RULE_TITLES.get(rule, rule)
 
 
 def teacher_pass_rates(profile: str, *, options: FilterOptions, limits: RLOptions) -> Stage:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klearlib.experiments import arms
+from klearlib.experiments import rl_stages
 from klearlib.experiments.catalogue import stages_of
 from klearlib.params import check, load_profile, notebooks_of
 from klearlib.policy import memory
@@ -424,7 +424,7 @@ def test_rollouts_longer_than_the_models_positions_are_refused(monkeypatch):
             f"positions with {rollout}, the model has 200: lower one of them"
         )
     real = small_cluster()
-    monkeypatch.setattr(arms, "cluster_of", lambda name: replace(real, prompt_tokens=4000))
+    monkeypatch.setattr(rl_stages, "cluster_of", lambda name: replace(real, prompt_tokens=4000))
     planned = plan("mini", ["05"], force=True)
     planned = [replace(each, values=each.values | {"engine": "verl"}) for each in planned]
     lines = [line for each in weighing.weighed("mini", planned) for line in each.missing]

@@ -104,13 +104,12 @@ def test_training_on_cores_is_what_the_last_override_says(overrides, is_on_cpu):
 @pytest.mark.parametrize("profile", params.profiles())
 def test_every_profile_has_a_cluster_that_holds_its_rollouts(profile):
     """Those of every world; and they fit into the positions that the worlds' models have."""
-    from klearlib.experiments.arms import code_start, maths_start
     from klearlib.experiments.origins import origin
 
     cluster = Cluster(**dataclasses.asdict(params.cluster_of(profile)))
-    joint = origin(profile).joint
-    budgets = [maths_start(profile).max_new_tokens, code_start(profile).max_new_tokens]
-    for budget in (*budgets, joint.max_new_tokens):
+    of = origin(profile)
+    for each in (of.start("math"), of.start("code"), of.joint):
+        budget = each.max_new_tokens
         cluster.require_fits(max_new_tokens=budget)
     if not params.is_real(profile):
         worlds = (params.miniature, params.code_miniature, params.joint_miniature)
