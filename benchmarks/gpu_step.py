@@ -9,10 +9,10 @@ from pathlib import Path
 
 from device_time import line, new_model, new_optimizer, timed
 
-from klearlib.experiments import clipping
 from klearlib.experiments.catalogue import check
+from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.miniature.tokenizer import train_tokenizer
-from klearlib.params import load, load_profile
+from klearlib.params import load_profile, miniature
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
@@ -29,7 +29,8 @@ from klearlib.rl.step import train_on
 def step(arguments: argparse.Namespace) -> list[dict]:
     """Sampling and updates of one RL step: a row for each, and one for an update."""
     profile = "smoke" if arguments.tiny else arguments.profile
-    stage, *_ = clipping.stages(check("05_clipping", load_profile(profile, "05_clipping")))
+    params = check(Clipping.name, load_profile(profile, Clipping.name))
+    stage, *_ = Clipping(params).stages()
     settings, rule = RLSettings(**stage.params["settings"]), rule_from(stage.params["rule"])
     named = {"engine": arguments.engine} if arguments.engine else {}
     compute = Compute(**stage.params["compute"] | named)
@@ -77,7 +78,7 @@ def step(arguments: argparse.Namespace) -> list[dict]:
 
 def random_policy(profile: str, compute: Compute, device: str):
     """A model of the shape of the profile's mathematics, and a tokenizer of its size."""
-    world = load(profile, "miniature")
+    world = miniature(profile)
     words = [f"user\nStart with {i} and apply +{i} *{i}.\nassistant\n" for i in range(500)]
     tokenizer = train_tokenizer(words, vocab_size=world.vocab_size)
     shape = ModelShape(

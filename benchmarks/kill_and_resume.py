@@ -18,20 +18,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from klearlib.experiments import clipping
+from klearlib.run.fanout import run_stages
+
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.publish import runs_dir
+from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.params import load_profile
 from klearlib.run.entry import DONE
-from klearlib.run.pool import run_stages
 
 # The seconds of a run differ between any two runs; everything else must not.
 _NOT_COMPARED = {"timings.jsonl"}
 
 
 def run_one(profile: str, runs: Path) -> None:
-    params = check("05_clipping", load_profile(profile, "05_clipping"))
-    run_stages(list(clipping.arms(params).values())[:1], runs_dir=runs, workers=1)
+    params = check(Clipping.name, load_profile(profile, Clipping.name))
+    run_stages(Clipping(params).stages()[:1], runs_dir=runs, workers=1)
 
 
 def digests(runs: Path) -> dict[str, str]:

@@ -14,16 +14,16 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
+from klearlib.run.fanout import run_stages
 
-from klearlib.experiments import clipping, curves
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.publish import runs_dir
-from klearlib.experiments.running import finished
+from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.nb05_clipping import Clipping
+from klearlib.experiments.results import Results
 from klearlib.params import load_profile
 from klearlib.report.style import series_style
 from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import CORNERS
-from klearlib.run.pool import run_stages
 
 
 def main() -> None:
@@ -33,17 +33,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, help="RL steps (default: the profile's)")
     arguments = parser.parse_args()
-    values = load_profile(arguments.profile, "05_clipping")
+    values = load_profile(arguments.profile, Clipping.name)
     values |= {"learning_rates": arguments.rates, "seeds": arguments.seeds}
     if arguments.steps is not None:
         values["num_steps"] = arguments.steps
-    params = check("05_clipping", values)
-    stages = clipping.grid(params)
-    run_stages(list(stages.values()), runs_dir=runs_dir(), workers=params.workers)
+    clipping = Clipping(check(Clipping.name, values))
+    run_stages(clipping.stages(), runs_dir=runs_dir(), workers=clipping.params.workers)
     rows = [
         {"learning_rate": f"{rate:g}", "rule": series_style(rule).label, "seed": seed}
-        | measures({(rule, seed): folder})
-        for (rule, rate, seed), folder in finished(stages).items()
+        | measures(Results({(rule, seed): clipping.folder(stage)}))
+        for (rule, rate, seed), stage in clipping.grid.items()
     ]
     table = pd.DataFrame(rows)
     name = f"learning_rates_{arguments.profile}"
@@ -51,18 +50,14 @@ def main() -> None:
     print(table.to_string(index=False))
 
 
-def measures(run: dict[tuple[str, int], Path]) -> dict[str, float]:
-    scores = curves.score_curves(run, "validation").set_index("step")["value"]
-    outside = sum(
-        curves.metric_curves(run, f"train/token_share_{corner}")["value"].mean()
-        for corner in CORNERS
-    )
+def measures(run: Results) -> dict[str, float]:
+    scores = run.score_curve("validation").set_index("step")["value"]
     return {
         "start": scores.loc[scores.index.min()],
         "end": scores.loc[scores.index.max()],
-        "lowest_rollout_rate": curves.metric_curves(run, "rollout/correct_rate")["value"].min(),
-        "largest_grad_norm": curves.metric_curves(run, "train/grad_norm_max")["value"].max(),
-        "tokens_outside": outside,
+        "lowest_rollout_rate": run.curve("rollout/correct_rate")["value"].min(),
+        "largest_grad_norm": run.curve("train/grad_norm_max")["value"].max(),
+        "tokens_outside": sum(run.mean(f"train/token_share_{corner}") for corner in CORNERS),
     }
 
 

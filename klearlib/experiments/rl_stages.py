@@ -15,6 +15,12 @@ CLUSTER_S = 180.0
 """Assumed: seconds until the processes, weights and rollout engines of a run of verl are ready."""
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
+RULE_TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
+
+
+def rule_title(rule: str) -> str:
+    """What people call a clipping rule; one that the paper has not goes by its name."""
+    return RULE_TITLES.get(rule, rule)
 
 
 def teacher_pass_rates(profile: str, *, options: FilterOptions, limits: RLOptions) -> Stage:
@@ -93,6 +99,13 @@ def rl_arm(params, start: Start, *, label: str, seed: int, rule: str = "gppo", *
         options=options,
         **settings,
     )
+
+
+def code_arm(params, start: Start, *, seed: int, code_reward: str) -> Stage:
+    """One RL run on programs by GPPO with the settings of a notebook's `params`."""
+    problems = "all" if start.pool is None else "kept"
+    label = f"{code_reward} reward, {problems} problems"
+    return rl_arm(params, start, label=label, seed=seed, code_reward=code_reward)
 
 
 def rule_spec(name: str, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:

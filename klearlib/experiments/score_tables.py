@@ -13,6 +13,8 @@ from klearlib.experiments.results import Results
 if TYPE_CHECKING:
     import pandas as pd
 
+    from klearlib.report.curves import Panel
+
 _LEVEL = 0.95
 _ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
 
@@ -77,6 +79,7 @@ def learning_table(
     benchmarks: Mapping[str, str],
     paper_figures: Mapping[str, str],
     what: str,
+    tests: bool = False,
 ) -> pd.DataFrame:
     """Scores at the first and the last step: mean over seeds with its 95 % t interval.
 
@@ -87,13 +90,15 @@ def learning_table(
     Args:
         benchmarks: name of the evaluations -> title. paper_figures: name -> the paper's figure.
         what: the heading of the column that names the series ("rule", "reward").
+        tests: with the mean share of tests that the programs of the last evaluations pass.
     """
     import pandas as pd
 
     from klearlib.report.style import series_style
 
     columns = ["benchmark", what, "seeds", "start", "end", "end_low", "end_high"]
-    columns += ["gain", "gain_low", "gain_high", "paper_last", "not_judged", "truncated"]
+    columns += ["end_tests_passed"] * tests + ["gain", "gain_low", "gain_high"]
+    columns += ["paper_last", "not_judged", "truncated"]
     rows = []
     for name, title in benchmarks.items():
         for arm in series:
@@ -103,7 +108,8 @@ def learning_table(
             wide = mine.score_curve(name).pivot(index="seed", columns="step", values="value")
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
             end, gain = seed_interval(last), seed_interval(last - first)
-            values = [title, series_style(arm).label, len(wide), first.mean(), *end, *gain]
+            values = [title, series_style(arm).label, len(wide), first.mean(), *end]
+            values += [mine.end_pass_rate(name)] * tests + [*gain]
             rows.append([*values, paper_last(paper_figures.get(name), arm), *mine.end_counts(name)])
     return pd.DataFrame(rows, columns=columns)
 
@@ -163,10 +169,26 @@ def paper_cell(number: int, benchmark: str, column: str) -> float:
 
 def paper_last(name: str | None, series: str) -> float:
     """The last value that the paper's figure `name` plots for `series`; NaN where there is none."""
+    mine = [] if name is None else paper_curve(name, series)
+    return float(mine.iloc[-1]) if len(mine) else float("nan")
+
+
+def paper_curve(name: str, series: str) -> pd.Series:
+    """What the paper's figure `name` plots for `series`, by step; empty for a series that it has
+    not."""
     from klearlib.paper import figure
 
-    if name is None:
-        return float("nan")
     printed = figure(name)
     mine = printed[printed["series"].map(printed.attrs["keys"]) == series]
-    return float(mine.loc[mine["step"].idxmax(), "value"])
+    return mine.set_index("step")["value"].sort_index()
+
+
+def score_panel(runs: Results, benchmark: str, *, title: str, paper_figure: str) -> Panel:
+    """The paper's curves of scores, and ours on `benchmark` below them."""
+    from klearlib.paper import figure
+    from klearlib.report.curves import Panel
+
+    printed = figure(paper_figure)
+    return Panel(
+        printed.attrs["metric"], title, printed, runs.score_curve(benchmark), y_label="score"
+    )

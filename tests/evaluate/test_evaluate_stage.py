@@ -12,8 +12,9 @@ from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.evaluate.stage import evaluate_benchmarks
-from klearlib.experiments import curves, score_tables
-from klearlib.experiments.arms import RULE_OPTIONS
+from klearlib.experiments.results import Results, evaluations
+from klearlib.experiments.rl_stages import RULE_OPTIONS
+from klearlib.experiments.score_tables import learning_table
 from klearlib.params import RLOptions
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
@@ -124,8 +125,8 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
 
 
 def test_the_score_table_reads_it(measured):
-    table = score_tables.score_table(
-        {("gppo", 0): measured},
+    table = learning_table(
+        Results({("gppo", 0): measured}),
         series=["gppo"],
         benchmarks={"math_a": "maths A"},
         paper_figures={},
@@ -133,7 +134,7 @@ def test_the_score_table_reads_it(measured):
     )
     record = load_record(measured / "evaluations" / "math_a-00000.npz")
     assert table["end"].tolist() == [record.correct.mean()]
-    assert list(curves.evaluations(measured, "validation")) == [0]
+    assert list(evaluations(measured, "validation")) == [0]
 
 
 def test_benchmarks_of_another_folder_and_another_seed(measured, inputs, tmp_path):
@@ -243,7 +244,7 @@ def test_a_record_from_before_yarn_is_one_without(inputs, tmp_path, monkeypatch)
     monkeypatch.setattr(stage, "evaluate", None)
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
     assert path.read_bytes() == before
-    assert list(curves.evaluations(tmp_path, "validation")) == [0]
+    assert list(evaluations(tmp_path, "validation")) == [0]
     with pytest.raises(KlearError, match="holds another evaluation"):
         evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"yarn_factor": 2.5})
 

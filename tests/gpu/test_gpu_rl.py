@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from klearlib.evaluate.record_files import load_record
-from klearlib.experiments.arms import RULE_OPTIONS
+from klearlib.experiments.rl_stages import RULE_OPTIONS
 from klearlib.params import RLOptions
 from klearlib.policy.compute import local_compute
 from klearlib.rl.train import train_rl

@@ -12,24 +12,22 @@ from klearlib import params as parameters
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
 from klearlib.experiments import (
-    alpha_sweep,
-    clipping,
-    clipping_section,
     correctness,
     curation,
     curation_section,
-    filtering,
-    filtering_section,
     headline,
     headline_section,
-    soft_reward,
     teachers,
     topk,
-    zero_advantage,
 )
-from klearlib.experiments.arms import teacher_pass_rates
+from klearlib.experiments.nb05_clipping import Clipping
+from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
+from klearlib.experiments.nb07_soft_reward import SoftReward
+from klearlib.experiments.nb08_test_filter import TestFilter
+from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.origins.real import RealOrigin
 from klearlib.experiments.publish import results_dir, runs_dir
+from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.params import FilterOptions, RLOptions, worlds_of
 from klearlib.params.notebooks import (
     ClippingParams,
@@ -71,26 +69,25 @@ def section_of(notebook: str) -> dict:
 
 
 def test_notebook_05_from_raw_files_to_its_section(project):
-    for stage in clipping.arms(CLIPPING).values():
+    for stage in Clipping(CLIPPING).stages():
         folder = run_here(stage)
         names = {path.name for path in (folder / "evaluations").iterdir()}
         assert {"aime_2024-00002.npz", "aime_2025-00002.npz", "validation-00002.npz"} <= names
-    clipping_section.publish(CLIPPING)
-    section = section_of(clipping.NOTEBOOK)
+    e = Clipping(CLIPPING)
+    e.publish()
+    section = section_of(e.name)
     assert section["status"] == "complete"
     verdicts = {each["claim"]: each for each in section["verdicts"]}
     assert verdicts["C2"]["verdict"] == "not run"
     assert "LiveCodeBench" in verdicts["C2"]["reason"]
-    table = clipping_section.score_table(CLIPPING)
-    assert set(table["benchmark"]) == {"AIME 2024", "AIME 2025", "validation"}
+    assert set(e.table("scores")["benchmark"]) == {"AIME 2024", "AIME 2025", "validation"}
 
 
 def test_all_rl_starts_are_one_sft_checkpoint_of_both_domains(project):
     starts = [
-        next(iter(clipping.arms(CLIPPING).values())),
-        next(iter(alpha_sweep.arms(parameters.AlphaSweepParams(profile=PROFILE)).values())),
-        next(iter(filtering.arms(TestFilterParams(profile=PROFILE)).values())),
-        next(iter(soft_reward.arms(parameters.SoftRewardParams(profile=PROFILE)).values())),
+        Clipping(CLIPPING).stages()[0],
+        *(each(each.Params(profile=PROFILE)).stages()[0] for each in (AlphaSweep, TestFilter)),
+        SoftReward(SoftReward.Params(profile=PROFILE)).stages()[0],
     ]
     assert len({stage.inputs["sft"].key for stage in starts}) == 1
     # The parameters of notebook 10's SFT are those of real.yaml here, so it is the same run.
@@ -102,20 +99,20 @@ def test_all_rl_starts_are_one_sft_checkpoint_of_both_domains(project):
 def test_a_named_sft_checkpoint_skips_the_training(project, tmp_path):
     made = project / "params" / PROFILE / "real.yaml"
     made.write_text(made.read_text().replace("sft_model: null", "sft_model: models/tiny"))
-    sft = next(iter(clipping.arms(CLIPPING).values())).inputs["sft"]
+    sft = Clipping(CLIPPING).stages()[0].inputs["sft"]
     assert sft.name == "model" and not sft.inputs
     assert (run_here(sft) / "model" / "model.safetensors").is_symlink()
 
 
 def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
     params = TestFilterParams(profile=PROFILE, test_filter=FILTER, options=LIMITS)
-    run_here(filtering.rates_stage(params))
-    table = filtering_section.filter_table(params).set_index("rule")
-    used = table.loc["pass rate >= 0 (used)"]
+    run_here(TestFilter(params).teacher)
+    e = TestFilter(params)
+    used = e.table("filter").set_index("rule").loc["pass rate >= 0 (used)"]
     assert used["kept"] == 12 and used["dropped"] == 0 and used["recall"] != used["recall"]
-    assert filtering_section.flaw_table(params).empty
-    run_here(filtering.arms(params)["filter", 0].inputs["pool"])
-    filtering_section.publish(params)
+    assert e.table("flaws").empty
+    run_here(e.arms["filter", 0].inputs["pool"])
+    e.publish()
 
 
 def test_a_profile_without_a_teacher_says_what_to_name(project):
@@ -123,7 +120,7 @@ def test_a_profile_without_a_teacher_says_what_to_name(project):
     made.write_text(made.read_text().replace("teacher_code: models/tiny", "teacher_code: null"))
     with pytest.raises(ParameterError, match="has no teacher_code"):
         teacher_pass_rates(PROFILE, options=FilterOptions(), limits=RLOptions())
-    soft = soft_reward.arms(parameters.SoftRewardParams(profile=PROFILE))["soft", 0]
+    soft = SoftReward(SoftReward.Params(profile=PROFILE)).arms["soft", 0]
     assert soft.inputs.keys() == {"world", "sft"}, "all problems have passed the filter"
     made.write_text(made.read_text().replace("teacher_weak: models/tiny", "teacher_weak: null"))
     with pytest.raises(ParameterError, match="no teacher_weak: name a model"):
@@ -165,8 +162,8 @@ def test_notebook_09_compares_on_both_kinds_of_rewards(project):
         "07_soft_reward",
         {"profile": PROFILE, "options": LIMITS, "test_filter": FILTER},
     )
-    params = parameters.ZeroAdvantageParams(profile=PROFILE)
-    stage = next(iter(zero_advantage.code_arms(params).values()))
+    nine = ZeroAdvantage(ZeroAdvantage.Params(profile=PROFILE))
+    stage = nine.arms["soft code reward: advantage", 0]
     assert list(stage.params["settings"]["benchmarks"]) == ["livecodebench_v5", "livecodebench_v6"]
 
 
@@ -204,9 +201,9 @@ def test_notebook_10_end_to_end(project):
 
 
 def test_the_notebook_cache_sees_the_real_files(project):
-    assert list(worlds_of(CLIPPING)) == ["real.yaml", "compute.yaml, local"]
-    before = clipping.arms(CLIPPING)["gppo", 0].key
+    assert list(worlds_of(CLIPPING)) == ["real.yaml", "compute.yaml"]
+    before = Clipping(CLIPPING).arms["gppo", 0].key
     made = project / "params" / PROFILE / "real.yaml"
     made.write_text(made.read_text().replace("max_new_tokens: 6", "max_new_tokens: 7"))
     assert worlds_of(CLIPPING)["real.yaml"].max_new_tokens == 7
-    assert clipping.arms(CLIPPING)["gppo", 0].key != before
+    assert Clipping(CLIPPING).arms["gppo", 0].key != before

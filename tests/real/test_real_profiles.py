@@ -14,19 +14,11 @@ from klearlib.run.costs import cost_of
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.record_files import save_record
-from klearlib.experiments import (
-    alpha_sweep,
-    clipping,
-    correctness,
-    curation,
-    filtering,
-    headline,
-    headline_verdict,
-    soft_reward,
-    teachers,
-    zero_advantage,
-)
+from klearlib.experiments import catalogue, correctness, headline, headline_verdict, teachers
 from klearlib.experiments.headline_scores import gathered
+from klearlib.experiments.nb05_clipping import Clipping
+from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
+from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.origins.real_inputs import learnt_sets, mixed_sets
 from klearlib.experiments.publish import runs_dir
 from klearlib.paper import claim
@@ -37,20 +29,6 @@ from klearlib.run.stage import Stage
 from klearlib.suite.estimate import cost_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MODULES = {
-    module.NOTEBOOK: module
-    for module in (
-        curation,
-        correctness,
-        teachers,
-        clipping,
-        alpha_sweep,
-        soft_reward,
-        filtering,
-        zero_advantage,
-        headline,
-    )
-}
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +45,7 @@ def of(profile: str, notebook: str):
 
 
 def stages_of(profile: str, notebook: str) -> list[Stage]:
-    module, params = MODULES[notebook], of(profile, notebook)
-    if hasattr(module, "stages"):
-        return module.stages(params)
-    return list(module.arms(params).values())
+    return list(catalogue.stages_of(notebook, of(profile, notebook)).values())
 
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])
@@ -202,15 +177,14 @@ def test_c13_is_not_run_at_qwens_budgets():
 
 
 def test_qwens_arms_that_coincide_are_one_run():
-    five, nine = of("qwen", "05_clipping"), of("qwen", "09_zero_advantage")
-    mine = {stage.key for stage in clipping.arms(five).values()}
-    others = {
-        stage.key for arms in zero_advantage.maths_arms(nine).values() for stage in arms.values()
-    }
-    six = {stage.key for stage in alpha_sweep.arms(of("qwen", "06_alpha_sweep")).values()}
-    assert mine & others and mine & six and len(six & others) == 2 * len(nine.seeds)
+    five, six, nine = (
+        each(of("qwen", each.name)) for each in (Clipping, AlphaSweep, ZeroAdvantage)
+    )
+    keys = [{stage.key for stage in each.stages()} for each in (five, six, nine)]
+    assert keys[0] & keys[1] and keys[0] & keys[2]
+    assert len(keys[1] & keys[2]) == 2 * len(nine.params.seeds)
     sft = headline.Pipeline(of("qwen", "10_headline")).stages["sft"].key
-    assert sft == clipping.arms(five)["gppo", 0].inputs["sft"].key
+    assert sft == five.arms["gppo", 0].inputs["sft"].key
     two, three = of("qwen", "02_data_correctness"), of("qwen", "03_teacher_ablation")
     assert correctness.arms(two)["overall_mixed", 0].key == teachers.arms(three)["middle", 0].key
 
@@ -219,18 +193,8 @@ def test_qwens_arms_that_coincide_are_one_run():
 def test_the_memory_of_every_model_is_known(profile):
     """Nothing starts whose model no check could refuse."""
     for name in parameters.notebooks_of(profile)[:-1]:
-        for stage in stages_in(stages_of(profile, name)):
+        for stage in stages_of(profile, name):
             assert not cost_of(stage).unknown, stage.title
-
-
-def stages_in(stages: list[Stage]) -> list[Stage]:
-    found, waiting = {}, list(stages)
-    while waiting:
-        stage = waiting.pop()
-        if id(stage) not in found:
-            found[id(stage)] = stage
-            waiting += stage.inputs.values()
-    return list(found.values())
 
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from klearlib.rl.coefficients import Rule, cispo, coefficient, gppo, ppo_clip, unclipped
-
 if TYPE_CHECKING:
     import pandas as pd
+    import torch
+
+    from klearlib.rl.coefficients import Rule
 
 # From 0.01 to 100, off the ties r = 1 - eps_low, 1 + eps_high and the released code's r = 10, where
 # the derivative of min and clamp is arbitrary.
@@ -31,6 +30,8 @@ def printed_objective(
         logp, logp_old, advantage: tensors of one shape.
         numbers: eps_low, eps_high and, where the rule has them, beta_low, beta_high, dual_clip.
     """
+    import torch
+
     ratio = torch.exp(logp - logp_old)
     low, high = 1 - numbers["eps_low"], 1 + numbers["eps_high"]
     if rule == "unclipped":
@@ -56,6 +57,8 @@ def printed_objective(
 def rules(eps_low: float, eps_high: float) -> dict[str, tuple[Rule, dict[str, float]]]:
     """Every rule that the paper prints, and the released GPPO, with the numbers of its
     objective."""
+    from klearlib.rl.coefficients import cispo, gppo, ppo_clip, unclipped
+
     clip = {"eps_low": eps_low, "eps_high": eps_high}
     general = clip | {"beta_low": 0.5, "beta_high": 2.0}
     # The scripts of the released code have 10; the check needs a number beyond the clip range.
@@ -76,10 +79,12 @@ def gradient_check(*, eps_low: float, eps_high: float) -> pd.DataFrame:
 
     Returns:
         One row for each rule, ratio and advantage: rule, ratio, advantage, autograd, coefficient
-            (F),
-        error = |autograd - F * A|.
+        (F), error = |autograd - F * A|.
     """
     import pandas as pd
+    import torch
+
+    from klearlib.rl.coefficients import coefficient
 
     ratio = torch.tensor(RATIOS, dtype=torch.float64).repeat(len(ADVANTAGES))
     advantage = torch.tensor(ADVANTAGES, dtype=torch.float64).repeat_interleave(len(RATIOS))

@@ -6,14 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from klearlib.experiments.demos.clipping import printed_objective
-from klearlib.records import Group, Problem, Response, Verdict
-from klearlib.rl.advantages import group_advantages, nonzero_groups
-from klearlib.rl.coefficients import coefficient, gppo
-from klearlib.rl.objective import policy_loss, positive_lm_loss
-from klearlib.rl.rollouts import RolloutBatch, mini_batches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +32,11 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
         the largest errors.
     """
     import pandas as pd
+    import torch
+
+    from klearlib.rl.advantages import group_advantages
+    from klearlib.rl.coefficients import coefficient, gppo
+    from klearlib.rl.objective import policy_loss, positive_lm_loss
 
     mask = torch.arange(max(_LENGTHS)) < torch.tensor(_LENGTHS)[:, None]
     correct = torch.tensor(_CORRECT)
@@ -57,7 +55,9 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
             "gppo", logp, logp_old, advantages[:, None], eps_low=eps_low, eps_high=eps_high
         )
         policy = -per_token[mask].sum() / mask.sum()
+        # Eq. 14 as it is printed.
         printed = policy - alpha * (logp * positive).sum() / positive.sum()
+        # Eq. 14 by the training loop's functions; `klearlib.rl.update` adds them up.
         loop = policy_loss(logp, logp_old, advantages, mask, rule=rule)
         loop = loop + alpha * positive_lm_loss(logp, mask, correct)
         closed = -push * mask / mask.sum() - alpha * positive / positive.sum()
@@ -95,6 +95,11 @@ def positives() -> pd.DataFrame:
         1.
     """
     import pandas as pd
+    import torch
+
+    from klearlib.records import Group, Problem, Response, Verdict
+    from klearlib.rl.advantages import group_advantages
+    from klearlib.rl.rollouts import RolloutBatch, mini_batches
 
     made = (
         ("right, paid 1", True, 1.0),
@@ -145,6 +150,11 @@ def zero_advantage_gradients(alphas: Sequence[float]) -> pd.DataFrame:
         where it was dropped); the largest error.
     """
     import pandas as pd
+    import torch
+
+    from klearlib.rl.advantages import group_advantages, nonzero_groups
+    from klearlib.rl.coefficients import gppo
+    from klearlib.rl.objective import policy_loss, positive_lm_loss
 
     rewards = torch.tensor(list(_GROUPS.values()), dtype=torch.float64)
     advantages = group_advantages(rewards)

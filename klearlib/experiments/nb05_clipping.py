@@ -1,0 +1,413 @@
+"""Notebook 05: GPPO, Clip-Higher and CISPO from the same start (section 5.2.1, Fig. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.experiments.benchmarks import curve_titles, standing_for, titles
+from klearlib.experiments.demos import clipping
+from klearlib.experiments.experiment import (
+    Experiment,
+    changed_options,
+    departures,
+    figure,
+    not_judged_text,
+    table,
+)
+from klearlib.experiments.origins import origin
+from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.rl_stages import RULE_OPTIONS, rl_arm, rule_title
+from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
+from klearlib.params import RLOptions, uses_miniature
+from klearlib.params.notebooks import ClippingParams
+from klearlib.report.section import Equation, Verdict
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    Cell = tuple[str, float, int]  # rule, learning rate, seed
+
+# Claim -> the paper's benchmark and figure that it is about.
+_SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("AIME 2025", "2b")}
+_LEARNING = {
+    "rollouts correct, temperature 1": "rollout/correct_rate",
+    "entropy, nats per token": "train/entropy",
+    "response length, tokens": "rollout/response_tokens_mean",
+}
+_NOT_MEASURED = (
+    "RL on mathematics is measured on mathematics alone here, and this claim is about "
+    "LiveCodeBench V5"
+)
+_STAND_IN = (
+    "The miniature's second maths benchmark stands in for LiveCodeBench V5 here: the paper trains "
+    "on mathematics in this experiment and code is its second benchmark."
+)
+
+
+class Clipping(Experiment):
+    """One arm for each clipping rule, at the learning rate at which it does best.
+
+    A rule is a name out of `params.rules`; the claims are judged on the arms that they name.
+    """
+
+    name = "05_clipping"
+    title = "GPPO against Clip-Higher and CISPO"
+    section = "5.2.1"
+    question = (
+        "Does keeping bounded gradients from clipped tokens train better than dropping them "
+        "(Clip-Higher) or clamping all of them (CISPO)?"
+    )
+    phase = "RL for mathematics"
+    Params = ClippingParams
+    equations = (
+        Equation(
+            "7",
+            r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
+            r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
+            r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
+            "Clip-Higher with the token-level mean: a clipped token loses its gradient.",
+        ),
+        Equation(
+            "11",
+            r"\min\left(r_t\tilde{A},\mathrm{clip}\left(r_t,"
+            r"\frac{1-\epsilon_l}{\mathrm{sg}(r_t)}r_t,"
+            r"\frac{1+\epsilon_h}{\mathrm{sg}(r_t)}r_t\right)\tilde{A}\right)",
+            "GPPO: the same value, and a clipped token keeps a constant gradient.",
+        ),
+        Equation(
+            "16",
+            r"F=\mathrm{clip}(r_t,1-\epsilon_l,1+\epsilon_h)",
+            "CISPO: the coefficient is clamped whatever the sign of the advantage.",
+        ),
+    )
+
+    # arms: a grid of rules and learning rates, of which each rule keeps its best rate
+
+    @cached_property
+    def grid(self) -> dict[Cell, Stage]:
+        """(rule, learning rate, seed) -> its run, round-robin over seeds."""
+        p, start = self.params, origin(self.params.profile).start("math")
+        several = len(p.learning_rates) > 1
+        return {
+            (rule, rate, seed): rl_arm(
+                p,
+                start,
+                label=rule_title(rule) + (f", learning rate {rate:g}" if several else ""),
+                seed=seed,
+                rule=rule,
+                learning_rate=rate,
+            )
+            for seed in p.seeds
+            for rate in p.learning_rates
+            for rule in p.rules
+        }
+
+    def stages(self) -> list[Stage]:
+        return list(self.grid.values())
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        return {
+            (rule, seed): stage
+            for (rule, rate, seed), stage in self.grid.items()
+            if self.chosen.get(rule) == rate
+        }
+
+    def at(self, rule: str, rate: float) -> Results:
+        """The finished runs of one rule at one learning rate."""
+        cells = self.grid.items()
+        return self.finished({(r, seed): s for (r, x, seed), s in cells if (r, x) == (rule, rate)})
+
+    @cached_property
+    def chosen(self) -> dict[str, float]:
+        """Rule -> the learning rate whose runs give most right responses on the validation set at
+        their last step, over all seeds; of equals the smallest. The benchmarks are not looked at.
+
+        Of several rates none is chosen before all runs of the rule are done: such a rule is left
+        out.
+        """
+        p = self.params
+        if len(p.learning_rates) == 1:
+            return dict.fromkeys(p.rules, p.learning_rates[0])
+        found = {}
+        for rule in p.rules:
+            tried = {rate: self.at(rule, rate) for rate in sorted(p.learning_rates)}
+            if all(len(runs) == len(p.seeds) for runs in tried.values()):
+                # All runs have as many responses, so counts order the rates as means do, exactly.
+                right = {rate: _right_at_the_end(runs) for rate, runs in tried.items()}
+                found[rule] = max(right, key=right.__getitem__)
+        return found
+
+    def why_not_chosen(self, rules: Iterable[str]) -> str:
+        """What the choice of a learning rate for `rules` waits for; "" where each has one."""
+        waiting = [r for r in self.params.rules if r in rules and r not in self.chosen]
+        mine = [stage for (rule, _, _), stage in self.grid.items() if rule in waiting]
+        names, done = " and ".join(map(rule_title, waiting)), sum(map(self.is_done, mine))
+        text = f"no learning rate is chosen for {names}: {done} of {len(mine)} runs are done"
+        return text if waiting else ""
+
+    @property
+    def words_on_rates(self) -> str:
+        """The learning rate that each rule was given by validation; "" where there is one for
+        all."""
+        if len(self.params.learning_rates) == 1:
+            return ""
+        rates = [f"{rule_title(rule)} {rate:g}" for rule, rate in self.chosen.items()]
+        return (
+            f"Each rule at its best learning rate by validation: {', '.join(rates) or 'none yet'}"
+        )
+
+    @property
+    def at_rates(self) -> str:
+        """The same as the end of a caption."""
+        return f" {self.words_on_rates}." if self.words_on_rates else ""
+
+    @cached_property
+    def decided_on(self) -> dict[str, str]:
+        """Claim -> the benchmark that decides it. Nothing stands for LiveCodeBench beside the real
+        AIME."""
+        p = self.params
+        found = {name: standing_for(p.profile, paper) for name, (paper, _) in _SCORES.items()}
+        return found if uses_miniature(p) else {"C1": found["C1"]}
+
+    @cached_property
+    def gradients(self) -> pd.DataFrame:
+        """Autograd of every printed objective against F * A."""
+        p = self.params
+        return clipping.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high)
+
+    @figure(
+        "fig2",
+        "The paper's Fig. 2 and ours.{e.at_rates}",
+        alt="Six panels. Top: the paper's curves for AIME 2024, LiveCodeBench V5 and the gradient "
+        "norm, dashed. Bottom: ours for two maths benchmarks and the gradient norm, mean over "
+        "seeds with a 95 % band.",
+    )
+    def fig2(self) -> Figure:
+        from klearlib.paper import figure as paper_figure
+        from klearlib.report.curves import Panel, paper_beside_ours
+
+        p, norm = self.params, self.runs.curve("train/grad_norm")
+        scores = [
+            score_panel(
+                self.runs,
+                benchmark,
+                title=f"{titles(p.profile)[benchmark]}, avg@{p.eval_responses}",
+                paper_figure=_SCORES[name][1],
+            )
+            for name, benchmark in self.decided_on.items()
+        ]
+        last = Panel("gradient norm", "gradient norm", paper_figure("2c"), norm, "norm", log_y=True)
+        return paper_beside_ours([*scores, last])
+
+    @figure(
+        "rules",
+        "The coefficient F of every rule.",
+        alt="Two panels, A above and below zero: the coefficient F against the ratio, one line a "
+        "rule.",
+        when=lambda e: True,
+    )
+    def rules_figure(self) -> Figure:
+        from klearlib.report.curves import coefficient_curves
+
+        p, frame = self.params, self.gradients[self.gradients["advantage"].abs() == 2.0].copy()
+        frame["sign"] = np.where(frame["advantage"] > 0, "positive", "negative")
+        return coefficient_curves(frame, eps_low=p.eps_low, eps_high=p.eps_high)
+
+    @figure(
+        "corners",
+        "Where tokens leave the clip range.{e.at_rates}",
+        alt="Share of tokens and of gradient mass in each of the four corners over the RL steps.",
+    )
+    def corners(self) -> Figure:
+        import pandas as pd
+
+        from klearlib.report.curves import corner_shares
+        from klearlib.rl.coefficients import CORNERS
+
+        parts = [
+            self.runs.curve(f"train/{stem}_{corner}").assign(corner=corner, quantity=quantity)
+            for quantity, stem in (("tokens", "token_share"), ("gradient", "gradient_share"))
+            for corner in CORNERS
+        ]
+        return corner_shares(pd.concat(parts, ignore_index=True))
+
+    @figure(
+        "learning",
+        "What the runs do beside scores.{e.at_rates}",
+        alt="Three panels over the RL steps: rollouts correct, entropy, response length.",
+    )
+    def learning(self) -> Figure:
+        from klearlib.report.curves import learning_curves
+
+        return learning_curves(self.runs.panels(_LEARNING))
+
+    @table("rules", "Each rule's coefficient in the four corners, by autograd.")
+    def rules(self) -> pd.DataFrame:
+        from klearlib.report.style import series_style
+
+        p = self.params
+        found = clipping.corner_table(self.gradients, eps_low=p.eps_low, eps_high=p.eps_high)
+        return found.assign(rule=[series_style(rule).label for rule in found["rule"]])
+
+    @table(
+        "scores",
+        "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the "
+        "benchmarks, rate correct at temperature 1 for the validation set; mean over seeds, 95 % t "
+        "interval over seeds.{e.at_rates}",
+    )
+    def scores(self) -> pd.DataFrame:
+        return learning_table(
+            self.runs,
+            series=self.params.rules,
+            benchmarks=curve_titles(self.params.profile, "math"),
+            paper_figures={mine: _SCORES[name][1] for name, mine in self.decided_on.items()},
+            what="rule",
+        )
+
+    @table(
+        "clipped",
+        "Share of tokens in each corner (r low or high, sign of A), and gradient norms."
+        "{e.at_rates}",
+    )
+    def clipped(self) -> pd.DataFrame:
+        """How many tokens the comparison acts on: shares are means over steps and seeds, updates
+        skipped and rollouts that could not be judged are sums."""
+        import pandas as pd
+
+        from klearlib.report.style import series_style
+        from klearlib.rl.coefficients import CORNERS
+
+        rows = []
+        for rule in self.params.rules:
+            if mine := self.runs.of(rule):
+                shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNERS]
+                norms = mine.curve("train/grad_norm")["value"]
+                counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
+                row = [series_style(rule).label, len(mine), *shares, norms.median(), norms.max()]
+                rows.append([*row, *counts])
+        columns = ["rule", "seeds", *CORNERS, "grad_norm_median", "grad_norm_max"]
+        return pd.DataFrame(rows, columns=[*columns, "skipped_updates", "not_judged"])
+
+    @table(
+        "rates",
+        "Every rule at every learning rate: last scores on the validation set, by which the rate "
+        "is chosen, and on the benchmarks, which take no part in it; mean over seeds, 95 % t "
+        "interval.",
+        when=lambda e: len(e.params.learning_rates) > 1,
+    )
+    def rates(self) -> pd.DataFrame:
+        import pandas as pd
+
+        from klearlib.report.style import series_style
+
+        measured = curve_titles(self.params.profile, "math")
+        measured = {"validation": measured["validation"]} | measured
+        rows = []
+        for rule in self.params.rules:
+            for rate in sorted(self.params.learning_rates):
+                if runs := self.at(rule, rate):
+                    row = [series_style(rule).label, f"{rate:g}", len(runs)]
+                    for name in measured:
+                        row += seed_interval(runs.end_scores(name).set_index("seed")["value"])
+                    rows.append([*row, "yes" if self.chosen.get(rule) == rate else ""])
+        columns = [each for t in measured.values() for each in (t, f"{t} low", f"{t} high")]
+        return pd.DataFrame(rows, columns=["rule", "learning_rate", "seeds", *columns, "chosen"])
+
+    def verdicts(self) -> list[Verdict]:
+        """On C14, C1, C2 and C3."""
+        return [self._mechanism(), *self._orders(), self._stability()]
+
+    def _mechanism(self) -> dict:
+        from klearlib.paper import claim
+        from klearlib.report.decide import decide_mechanism
+
+        gppo, about = self.gradients[self.gradients["rule"] == "gppo"], claim("C14")
+        # "Never zero" is part of the claim: one token without a gradient refutes it, whatever the
+        # error.
+        error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
+        return decide_mechanism(about, error, about.rule.numbers["tolerance"])
+
+    def _orders(self) -> list[dict]:
+        from klearlib.paper import claim
+
+        changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
+        found, power, words = {}, {}, {}
+        for name in _SCORES:
+            about, benchmark = claim(name), self.decided_on.get(name)
+            paired = self.runs.of(*about.arms).with_seeds(self.runs.common_seeds(about.arms))
+            if changed:
+                found[name] = f"{' and '.join(changed)} make the rules others than the paper's"
+            elif why := self.why_not_chosen(about.arms):
+                found[name] = why
+            elif benchmark is None:
+                found[name] = _NOT_MEASURED
+            else:
+                found[name] = self.compared(name, paired, [benchmark])
+            if not isinstance(found[name], str):
+                power[name] = {c.name: _power(paired, about, c) for c in about.comparisons}
+                failures = not_judged_text(paired.not_judged([benchmark]))
+                words[name] = [_STAND_IN if name == "C2" else "", failures, self.words_on_rates]
+        return self.decide(found, power=power, words=words)
+
+    def _stability(self) -> dict:
+        from klearlib.paper import claim
+        from klearlib.report.decide import decide_stability, not_run
+
+        about = claim("C3")
+        norms = self.runs.of(*about.arms).gradient_norms()
+        if why := self.why_not_chosen(about.arms) or ("" if norms else "no run has finished yet"):
+            return not_run(about, why)
+        verdict = decide_stability(about, norms, paper_scale=self.paper_scale)
+        reason = ". ".join(filter(None, (verdict["reason"], self.words_on_rates)))
+        return verdict | {"reason": reason}
+
+    def notes(self) -> list[str]:
+        return [
+            *departures(self.params.options, RLOptions),
+            self._note_on_rates(),
+            "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
+            "rules, the order of problems.",
+            _STAND_IN if uses_miniature(self.params) else f"{_NOT_MEASURED}.",
+        ]
+
+    def _note_on_rates(self) -> str:
+        """How far an order of rules holds, given the learning rates."""
+        rates = self.params.learning_rates
+        why = (
+            "GPPO never cuts off tokens that it pushes down, and rests on small steps more than "
+            "Clip-Higher does (docs/miniature.md has the runs)."
+        )
+        if len(rates) == 1:
+            return (
+                f"One learning rate for all rules ({rates[0]:g}). An order of rules measured at "
+                f"one learning rate is an order at that learning rate: {why}"
+            )
+        tried = ", ".join(f"{rate:g}" for rate in sorted(rates))
+        return (
+            f"{self.words_on_rates}, of {tried}: the most right responses on the validation set at "
+            f"the last step, over all seeds, of equals the smallest rate. No benchmark takes part "
+            f"in the choice. Why a grid: {why}"
+        )
+
+
+def _right_at_the_end(runs: Results) -> int:
+    return sum(int(runs.end_record(arm, "validation").correct.sum()) for arm in runs.folders)
+
+
+def _power(runs: Results, about, comparison) -> float:
+    """Mean share of tokens, over steps, seeds and both arms, in the corners where the rules
+    differ."""
+    mine = runs.of(*comparison.a, *comparison.b)
+    shares = [
+        mine.curve(f"train/token_share_{corner}")["value"]
+        for corner in about.power.corners[comparison.name]
+    ]
+    # No share at all: no token was trained on, so nothing could show a difference.
+    return sum(float(share.mean()) if len(share) else 0.0 for share in shares)

@@ -1,0 +1,237 @@
+"""Notebook 07: the soft code reward against the hard one (section 5.2.3, Fig. 3)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.experiments import code_rl
+from klearlib.experiments.benchmarks import curve_titles, standing_for
+from klearlib.experiments.demos import judging
+from klearlib.experiments.experiment import (
+    Experiment,
+    figure,
+    measured,
+    not_judged_text,
+    table,
+)
+from klearlib.experiments.results import Arm, Results, off_the_line
+from klearlib.experiments.rl_stages import code_arm, filtered_code_start
+from klearlib.experiments.score_tables import learning_table, paper_curve, score_panel
+from klearlib.params.notebooks import SoftRewardParams
+from klearlib.records import OUTCOMES
+from klearlib.report.section import Equation, Verdict
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_REWARDS = ("soft", "hard")
+_MEANS = {
+    "std_in_batch": "rollout/reward_std",
+    "std_in_group": "rollout/reward_std_in_group",
+    "all_tests_passed": "rollout/correct_rate",
+    "tests_passed": "rollout/pass_rate_mean",
+    "groups_trained": "rollout/groups_trained",
+}
+
+
+class SoftReward(Experiment):
+    """Two arms that differ in what a program is paid, on the problems that the test filter
+    keeps."""
+
+    name = "07_soft_reward"
+    title = "Soft against hard reward for code"
+    section = "5.2.3"
+    question = (
+        "Does paying for the share of tests passed train a better coder than paying for all or "
+        "nothing, and does the reward vary less?"
+    )
+    phase = "RL for code"
+    Params = SoftRewardParams
+    equations = (
+        Equation(
+            "5.2.3",
+            r"R_{\mathrm{soft}}=\frac{1}{K}\sum_{k=1}^{K}\mathbb{1}[\text{test } k "
+            r"\text{ passed}]\qquad R_{\mathrm{hard}}=\mathbb{1}[\text{all } K "
+            r"\text{ tests passed}]",
+            "The soft reward is the share of tests passed, the hard one is all or nothing.",
+        ),
+        Equation(
+            "4",
+            r"\tilde{A}^{(j)}=\frac{R^{(j)}-\mathrm{mean}(R^{(1)},\dots,R^{(G)})}"
+            r"{\mathrm{std}(R^{(1)},\dots,R^{(G)})}",
+            "A group whose rewards are all equal teaches nothing: the hard reward makes such "
+            "groups out of all problems that are not solved yet.",
+        ),
+    )
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        p = self.params
+        start = filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options)
+        return {
+            (reward, seed): code_arm(p, start, seed=seed, code_reward=reward)
+            for seed in p.seeds
+            for reward in _REWARDS
+        }
+
+    @cached_property
+    def decided_on(self) -> str:
+        """The benchmark where the paper has LiveCodeBench V5."""
+        return standing_for(self.params.profile, code_rl.DECIDED_ON)
+
+    @cached_property
+    def benchmarks(self) -> dict[str, str]:
+        """What the runs are measured on, and its titles."""
+        return curve_titles(self.params.profile, "code")
+
+    @figure(
+        "fig3",
+        "The paper's Fig. 3 and ours.",
+        alt="Six panels. Top: the paper's curves for LiveCodeBench V5 and the mean reward under "
+        "soft and hard reward, dashed, and an empty panel. Bottom: ours for the first code window, "
+        "the mean reward, and the standard deviation of the reward inside a batch, mean over seeds "
+        "with a 95 % band.",
+    )
+    def fig3(self) -> Figure:
+        from klearlib.paper import figure as paper_figure
+        from klearlib.report.curves import Panel, paper_beside_ours
+
+        title = f"{self.benchmarks[self.decided_on]}, avg@{self.params.eval_responses}"
+        scores = score_panel(self.runs, self.decided_on, title=title, paper_figure="3a")
+        level, spread = map(self.runs.curve, ("rollout/reward_mean", "rollout/reward_std"))
+        mean, std = "mean reward of the batch", "spread inside a batch"
+        return paper_beside_ours(
+            [
+                scores,
+                Panel(mean, mean, paper_figure("3b"), level, "reward"),
+                Panel(std, std, None, spread, "standard deviation"),
+            ]
+        )
+
+    @figure(
+        "learning",
+        "What the runs do beside scores.",
+        alt="Six panels over the RL steps: full passes, share of tests passed, groups trained on, "
+        "entropy, response length and gradient norm under both rewards.",
+    )
+    def learning(self) -> Figure:
+        from klearlib.report.curves import learning_curves
+
+        return learning_curves(self.runs.panels(code_rl.LEARNING))
+
+    @table("judged", "Eight programs for one specification, run in the sandbox against 16 tests.")
+    def judged(self) -> pd.DataFrame:
+        limits = self.params.rl_options
+        return judging.judged_programs(
+            timeout_s=limits.test_timeout_s, memory_mb=limits.test_memory_mb
+        )
+
+    @table("scores", code_rl.SCORES)
+    def scores(self) -> pd.DataFrame:
+        return learning_table(
+            self.runs,
+            series=_REWARDS,
+            benchmarks=self.benchmarks,
+            paper_figures={self.decided_on: "3a"},
+            what="reward",
+            tests=True,
+        )
+
+    @table("rewards", "Level and spread of the reward in training, mean over seeds.")
+    def rewards(self) -> pd.DataFrame:
+        """Means over seeds of: the mean reward of the first and of the last fifth of the steps; the
+        standard deviation and the mean distance of the batch means from a straight line through the
+        run; `_MEANS` over the steps. The paper's rows have what Fig. 3b shows."""
+        import pandas as pd
+
+        from klearlib.report.style import series_style
+
+        rows = []
+        for reward in _REWARDS:
+            if mine := self.runs.of(reward):
+                seeds = sorted(seed for _, seed in mine.folders)
+                row = {"reward": series_style(reward).label, "seeds": len(seeds)}
+                row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
+                rows.append(row | {name: mine.mean(metric) for name, metric in _MEANS.items()})
+        for reward in _REWARDS:
+            row = {"reward": f"paper: {series_style(reward).label}", "seeds": 1}
+            rows.append(row | _levels(paper_curve("3b", reward).to_numpy()[None, :]))
+        return pd.DataFrame(rows)
+
+    @table("outcomes", "What the tests of all rollouts gave, in shares.")
+    def outcomes(self) -> pd.DataFrame:
+        """Shares of all tests run over steps and seeds; rollouts that could not be judged."""
+        import pandas as pd
+
+        from klearlib.report.style import series_style
+
+        rows = []
+        for reward in self.runs.series():
+            mine = self.runs.of(reward)
+            shares = [_share_of_tests(mine, outcome) for outcome in OUTCOMES]
+            lost = mine.total("rollout/judge_failures")
+            rows.append([series_style(reward).label, len(mine), *shares, lost])
+        return pd.DataFrame(rows, columns=["reward", "seeds", *OUTCOMES, "not_judged"])
+
+    def verdicts(self) -> list[Verdict]:
+        """On C9 and C10."""
+        scored = self.compared("C9", self.runs, [self.decided_on])
+        spread = scored if isinstance(scored, str) else self._spreads()
+        scores_lost = self.runs.not_judged([self.decided_on])
+        rollouts_lost = self.runs.total("rollout/judge_failures")
+        return self.decide(
+            {"C9": scored, "C10": spread},
+            words={
+                "C9": [not_judged_text(scores_lost)],
+                "C10": [not_judged_text(rollouts_lost, "rollouts")],
+            },
+        )
+
+    def _spreads(self) -> list:
+        """Both readings of "varies less", [seeds, steps]."""
+        seeds = self.runs.common_seeds(_REWARDS)
+
+        def pair(metric: str) -> tuple[np.ndarray, np.ndarray]:
+            return tuple(self.runs.steps(arm, seeds, metric) for arm in ("hard", "soft"))
+
+        hard, soft = (np.abs(off_the_line(means)) for means in pair("rollout/reward_mean"))
+        return measured(
+            "C10",
+            {
+                "batch means: hard - soft": (hard, soft),
+                "inside a batch: hard - soft": pair("rollout/reward_std"),
+            },
+        )
+
+    def notes(self) -> list[str]:
+        return [
+            "Both arms train on the problems that the test filter of notebook 08 keeps, so the "
+            "soft arm is that notebook's filtered arm.",
+            "Both rewards are on the scale from 0 to 1. The paper's curves dip below 0, so another "
+            "scale was plotted there (perhaps the released code's 2 p - 1, option `code_scores`); "
+            "advantages do not depend on it.",
+            *code_rl.common_notes(self.params),
+        ]
+
+
+def _levels(means: np.ndarray) -> dict[str, float]:
+    """What follows from the batch means [seeds, steps] alone."""
+    fifth, off = max(1, means.shape[1] // 5), off_the_line(means)
+    return {
+        "first_fifth": means[:, :fifth].mean(),
+        "last_fifth": means[:, -fifth:].mean(),
+        "batch_means_std": off.std(axis=1).mean(),
+        "batch_means_distance": np.abs(off).mean(),
+    }
+
+
+def _share_of_tests(runs: Results, outcome: str) -> float:
+    shares, counts = runs.curve(f"tests/{outcome}_rate"), runs.curve("tests/num_run")
+    both = shares.merge(counts, on=["series", "seed", "step"], suffixes=("", "_run"))
+    total = both["value_run"].sum()
+    return float((both["value"] * both["value_run"]).sum() / total) if total else float("nan")

@@ -1,0 +1,245 @@
+"""Notebook 08: code RL on all problems against those with trusted tests (section 5.2.4, Fig. 4)."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from klearlib.experiments import code_rl
+from klearlib.experiments.benchmarks import curve_titles, standing_for
+from klearlib.experiments.experiment import Experiment, figure, not_judged_text, table
+from klearlib.experiments.origins import origin
+from klearlib.experiments.results import Arm
+from klearlib.experiments.rl_stages import code_arm, filtered_code_start, teacher_pass_rates
+from klearlib.experiments.score_tables import learning_table, score_panel, wilson
+from klearlib.params import uses_miniature
+from klearlib.params.notebooks import TestFilterParams
+from klearlib.report.section import Equation, Verdict
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from klearlib.curation.pass_rates import PassRate
+
+# The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
+_RULES = ((0.25, False), (0.5, False), (0.5, True), (0.75, False))
+_PLANTED = (
+    "The flaws of the miniature are planted, so precision and recall are known exactly; benchmarks "
+    "and validation problems have none. The kinds of flaws, their share and the teacher's strength "
+    "are the miniature's and decide how much there is to gain."
+)
+_UNKNOWN = (
+    "Which tests of real problems are flawed is not known, so the filter has no precision and no "
+    "recall here. Validation problems are not filtered."
+)
+
+
+class TestFilter(Experiment):
+    """Two arms that differ in the problems that they train on."""
+
+    __test__ = False  # pytest, which would take it for a class of tests
+
+    name = "08_test_filter"
+    title = "Code RL with and without the test filter"
+    section = "5.2.4"
+    question = (
+        "Does leaving out problems whose tests a teacher's programs seldom pass improve code RL, "
+        "and are those the problems whose tests are flawed?"
+    )
+    phase = "RL for code"
+    Params = TestFilterParams
+    equations = (
+        Equation(
+            "5.2.4",
+            r"\text{keep }x\iff\frac{1}{16}\sum_{i=1}^{16}"
+            r"\mathbb{1}[\text{response } i \text{ of the teacher passes every test of } x]>0.5",
+            "A problem stays in the pool if a teacher's programs pass its tests more often than "
+            "not.",
+        ),
+    )
+
+    @cached_property
+    def teacher(self) -> Stage:
+        """The teacher's pass rates, which the filter decides by."""
+        p = self.params
+        return teacher_pass_rates(p.profile, options=p.filter_options, limits=p.rl_options)
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        p = self.params
+        starts = {
+            "filter": filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options),
+            "no_filter": origin(p.profile).start("code"),
+        }
+        return {
+            (series, seed): code_arm(p, start, seed=seed, code_reward="soft")
+            for seed in p.seeds
+            for series, start in starts.items()
+        }
+
+    @cached_property
+    def decided_on(self) -> str:
+        """The benchmark where the paper has LiveCodeBench V5."""
+        return standing_for(self.params.profile, code_rl.DECIDED_ON)
+
+    @cached_property
+    def benchmarks(self) -> dict[str, str]:
+        """What the runs are measured on, and its titles."""
+        return curve_titles(self.params.profile, "code")
+
+    @cached_property
+    def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]] | None:
+        """The teacher's pass rates and, by the same ids, which tests are flawed, as far as anyone
+        knows; None before they are measured."""
+        from klearlib.curation.pass_rates import RATES, read_pass_rates
+
+        if not self.is_done(self.teacher):
+            return None
+        rates = read_pass_rates(self.folder(self.teacher) / RATES)
+        if not uses_miniature(self.params):
+            return rates, {}
+        path = self.folder(self.teacher.inputs["problems"]) / "truth.jsonl"
+        with path.open(encoding="utf-8") as file:
+            truth = {row["id"]: row for row in map(json.loads, file)}
+        assert truth.keys() == rates.keys()
+        return rates, truth
+
+    @figure(
+        "fig4",
+        "The paper's Fig. 4 and ours.",
+        alt="Two panels. Top: the paper's LiveCodeBench V5 curves with and without the filter, "
+        "dashed. Bottom: ours for the first code window, mean over seeds with a 95 % band.",
+    )
+    def fig4(self) -> Figure:
+        from klearlib.report.curves import paper_beside_ours
+
+        title = f"{self.benchmarks[self.decided_on]}, avg@{self.params.eval_responses}"
+        panel = score_panel(self.runs, self.decided_on, title=title, paper_figure="4")
+        return paper_beside_ours([panel])
+
+    @figure(
+        "pass_rates",
+        "The teacher's pass rate over {p.filter_options.teacher_responses} responses a problem, "
+        "and the threshold.",
+        alt="Histogram of the teacher's pass rates on problems with sound and with flawed tests, "
+        "with the threshold as a vertical line.",
+    )
+    def pass_rates(self) -> Figure:
+        from klearlib.report.bars import pass_rate_histogram
+
+        rates, truth = self.rates_and_truth or ({}, {})
+        found = {
+            words: [rates[n].pass_rate for n, row in truth.items() if row["is_flawed"] is is_flawed]
+            for words, is_flawed in {"sound tests": False, "flawed tests": True}.items()
+        }
+        if rates and not truth:
+            found = {"all problems": [rate.pass_rate for rate in rates.values()]}
+        options = self.params.filter_options
+        return pass_rate_histogram(
+            found, num_responses=options.teacher_responses, threshold=options.threshold
+        )
+
+    @figure(
+        "learning",
+        "What the runs do beside scores.",
+        alt="Six panels over the RL steps: full passes, share of tests passed, groups trained on, "
+        "entropy, response length and gradient norm with and without the filter.",
+    )
+    def learning(self) -> Figure:
+        from klearlib.report.curves import learning_curves
+
+        return learning_curves(self.runs.panels(code_rl.LEARNING))
+
+    @table("filter", "The filter against the planted truth; 95 % Wilson intervals.")
+    def filter(self) -> pd.DataFrame:
+        """At the threshold of the parameters and at others: problems kept and dropped, precision
+        (the share of dropped problems whose tests are flawed), recall (the share of flawed problems
+        that are dropped) and what is left of the flaws in the kept ones. On real problems what is
+        kept and dropped is all that is known. Empty before the teacher's responses are judged."""
+        import pandas as pd
+
+        from klearlib.curation.filters import kept_by_pass_rate
+
+        columns = ["rule", "kept", "dropped", "flawed_dropped", "sound_dropped"]
+        for name in ("precision", "recall", "flawed_share_kept"):
+            columns += [name, f"{name}_low", f"{name}_high"]
+        rates, truth = self.rates_and_truth or ({}, {})
+        names, options, rows = list(rates), self.params.filter_options, []
+        chosen = (options.threshold, options.keep_equal)
+        for threshold, keep_equal in dict.fromkeys([chosen, *_RULES]) if rates else ():
+            kept = kept_by_pass_rate(names, rates, threshold=threshold, keep_equal=keep_equal)
+            used = " (used)" if (threshold, keep_equal) == chosen else ""
+            rule = f"pass rate {'>=' if keep_equal else '>'} {threshold:g}{used}"
+            row = [rule, kept.count(True), kept.count(False)]
+            if truth:
+                flawed = [truth[name]["is_flawed"] for name in names]
+                both = list(zip(flawed, kept, strict=True))
+                hits, left = both.count((True, False)), both.count((True, True))
+                row += [hits, both.count((False, False)), *wilson(hits, kept.count(False))]
+                row += [*wilson(hits, flawed.count(True)), *wilson(left, kept.count(True))]
+            rows.append(row + [float("nan")] * (len(columns) - len(row)))
+        return pd.DataFrame(rows, columns=columns)
+
+    @table("flaws", "What is dropped, by kind of planted flaw.")
+    def flaws(self) -> pd.DataFrame:
+        """Recall for each kind, and the sound problems that are lost with them; the teacher's mean
+        pass rate, its mean share of tests passed, and how many of its responses could not be
+        judged."""
+        import pandas as pd
+
+        from klearlib.curation.filters import kept_by_pass_rate
+        from klearlib.miniature.code_flaws import FLAWS
+
+        columns = ["tests", "what is wrong", "problems", "dropped"]
+        columns += ["share", "share_low", "share_high"]
+        columns += ["mean_pass_rate", "mean_tests_passed", "not_judged"]
+        rates, truth = self.rates_and_truth or ({}, {})
+        options, rows = self.params.filter_options, []
+        kept = kept_by_pass_rate(
+            list(truth), rates, threshold=options.threshold, keep_equal=options.keep_equal
+        )
+        stays = dict(zip(truth, kept, strict=True))
+        for flaw, words in {"": "nothing", **FLAWS}.items():
+            mine = [name for name, row in truth.items() if row["flaw"] == flaw]
+            if not mine:
+                continue
+            dropped = sum(not stays[name] for name in mine)
+            rows.append(
+                [
+                    *(flaw or "sound", words, len(mine), dropped, *wilson(dropped, len(mine))),
+                    sum(rates[name].pass_rate for name in mine) / len(mine),
+                    sum(rates[name].mean_tests_passed or 0.0 for name in mine) / len(mine),
+                    sum(rates[name].num_not_judged for name in mine),
+                ]
+            )
+        return pd.DataFrame(rows, columns=columns)
+
+    @table("scores", code_rl.SCORES)
+    def scores(self) -> pd.DataFrame:
+        return learning_table(
+            self.runs,
+            series=("filter", "no_filter"),
+            benchmarks=self.benchmarks,
+            paper_figures={self.decided_on: "4"},
+            what="training problems",
+            tests=True,
+        )
+
+    def verdicts(self) -> list[Verdict]:
+        """On C11."""
+        scored = self.compared("C11", self.runs, [self.decided_on])
+        lost = not_judged_text(self.runs.not_judged([self.decided_on]))
+        return self.decide({"C11": scored}, words={"C11": [lost]})
+
+    def notes(self) -> list[str]:
+        return [
+            _PLANTED if uses_miniature(self.params) else _UNKNOWN,
+            "The filter cannot tell flawed tests from a problem that the teacher cannot solve: "
+            "what it drops beside the flawed ones are the teacher's hard problems.",
+            "Both arms use the soft reward and take the same number of steps, so the arm with the "
+            "filter sees fewer problems more often, and other ones at each step.",
+            *code_rl.common_notes(self.params),
+        ]

@@ -1,0 +1,436 @@
+"""Notebook 09: groups without advantage, dropped or kept (section 5.2.5, Fig. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.experiments.benchmarks import counterparts, curve_titles, standing_for, titles
+from klearlib.experiments.catalogue import check
+from klearlib.experiments.code_rl import DECIDED_ON
+from klearlib.experiments.demos import lm_loss
+from klearlib.experiments.experiment import (
+    Experiment,
+    departures,
+    figure,
+    measured,
+    not_judged_text,
+    table,
+)
+from klearlib.experiments.origins import origin
+from klearlib.experiments.results import Arm, Results, off_the_line, off_the_seeds
+from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
+from klearlib.experiments.score_tables import (
+    difference,
+    learning_table,
+    paper_curve,
+    paper_last,
+    score_panel,
+)
+from klearlib.params import RLOptions, load_profile, uses_miniature
+from klearlib.params.notebooks import SoftRewardParams, ZeroAdvantageParams
+from klearlib.report.section import Equation, Verdict
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_FILTERS = {"filter": "advantage", "no_filter": "off"}  # arm -> `zero_advantage_filter`
+_SOFT = "soft code reward"
+# Only here no solved group feeds the LM loss; the arms still differ in the number of updates per
+# step, which follows from the filter.
+_DECIDED_AT = 0.0
+_OVER_SEEDS = "over seeds: no filter - filter"
+_ENOUGH_SEEDS = 8
+_REWARD, _TRAINED = "rollout/reward_mean", "rollout/reward_mean_trained"
+_CORRECT = "rollout/correct_rate"
+_LEARNING = {
+    "tokens per step": "train/num_tokens",
+    "groups trained": "rollout/groups_trained",
+    "gradient norm": "train/grad_norm",
+}
+_MEANS = {
+    "tokens": "train/num_tokens",
+    "updates": "train/num_updates",
+    "groups_trained": "rollout/groups_trained",
+    "all_correct": "rollout/groups_all_correct",
+    "all_wrong": "rollout/groups_all_wrong",
+    "grad_norm": "train/grad_norm",
+}
+
+
+class ZeroAdvantage(Experiment):
+    """Several comparisons of filters: on mathematics at each alpha, and on the soft code reward."""
+
+    name = "09_zero_advantage"
+    title = "Groups without advantage, dropped or kept"
+    section = "5.2.5"
+    question = (
+        "Does leaving out the groups whose advantages are all zero train a better policy, and more "
+        "steadily?"
+    )
+    phase = "RL for mathematics"
+    Params = ZeroAdvantageParams
+    equations = (
+        Equation(
+            "4",
+            r"\tilde{A}^{(j)}=\frac{R^{(j)}-\mathrm{mean}(R^{(1)},\dots,R^{(G)})}"
+            r"{\mathrm{std}(R^{(1)},\dots,R^{(G)})}",
+            "Where all rewards of a group are equal, every advantage is zero.",
+        ),
+        Equation(
+            "7",
+            r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
+            r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
+            r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
+            "Such a group adds nothing to the sum, but its tokens stay in the denominator. Printed "
+            "for PPO's clip; the runs clip by GPPO, where the same holds.",
+        ),
+    )
+
+    @cached_property
+    def soft(self) -> SoftRewardParams:
+        """The settings of the runs on the soft code reward: those of the profile's notebook 07.
+
+        Raises:
+            ParameterError: the profile has no such file, or it is wrong.
+        """
+        (notebook,) = self.params.reads
+        return check(notebook, load_profile(self.params.profile, notebook))
+
+    @cached_property
+    def comparisons(self) -> dict[str, Sequence[str]]:
+        """Comparison -> its arms."""
+        found = {_at(alpha): tuple(_FILTERS) for alpha in self.params.alphas}
+        return found | {_SOFT: self.params.soft_filters}
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        """("comparison: arm", seed) -> its run by GPPO. With filter, the runs on mathematics are
+        arms of 05 and 06; "advantage" on the code reward is 07's soft arm, if that notebook has the
+        same engine."""
+        p, soft = self.params, replace(self.soft, engine=self.params.engine)
+        maths = origin(p.profile).start("math")
+        code = filtered_code_start(p.profile, options=soft.filter_options, limits=soft.rl_options)
+        found = {}
+        for seed in p.seeds:
+            for alpha in p.alphas:
+                for arm, option in _FILTERS.items():
+                    found[f"{_at(alpha)}: {arm}", seed] = rl_arm(
+                        p,
+                        maths,
+                        label=f"{arm.replace('_', ' ')}, {_at(alpha)}",
+                        seed=seed,
+                        alpha=alpha,
+                        options=replace(p.rl_options, zero_advantage_filter=option),
+                    )
+            for arm in p.soft_filters:
+                found[f"{_SOFT}: {arm}", seed] = rl_arm(
+                    soft,
+                    code,
+                    label=f"soft reward, {arm} filter",
+                    seed=seed,
+                    code_reward="soft",
+                    options=replace(soft.rl_options, zero_advantage_filter=arm),
+                )
+        return found
+
+    def of(self, comparison: str) -> Results:
+        """The finished runs of one comparison, by arm."""
+        names = {f"{comparison}: {arm}": arm for arm in self.comparisons.get(comparison, ())}
+        return self.runs.of(*names).renamed(names)
+
+    @cached_property
+    def decided_on(self) -> str:
+        """The benchmark where the paper has AIME 2024 (Fig. 5a): it decides the claim."""
+        return standing_for(self.params.profile, "AIME 2024")
+
+    @figure(
+        "fig5",
+        "The paper's Fig. 5 and ours, at the alpha of the first panel. Middle: the mean reward of "
+        "the groups that the filter leaves, as in the paper; right: of all rollouts, before any "
+        "filter.",
+        alt="Six panels. Top: the paper's curves for AIME 2024 and the mean reward with and "
+        "without the filter, dashed, and an empty panel. Bottom: ours for the first maths "
+        "benchmark, the mean reward of the groups trained on, and the mean reward of all rollouts, "
+        "mean over seeds with a 95 % band.",
+    )
+    def fig5(self) -> Figure:
+        from klearlib.paper import figure as paper_figure
+        from klearlib.report.curves import Panel, paper_beside_ours
+
+        p, printed = self.params, paper_figure("5b")
+        at = _at(_DECIDED_AT if _DECIDED_AT in p.alphas else p.alphas[0])
+        runs = self.of(at)
+        title = f"{titles(p.profile)[self.decided_on]}, avg@{p.eval_responses}, {at}"
+        trained, everything = map(runs.curve, (_TRAINED, _REWARD))
+        return paper_beside_ours(
+            [
+                score_panel(runs, self.decided_on, title=title, paper_figure="5a"),
+                Panel(printed.attrs["metric"], "reward, groups trained on", printed, trained,
+                      "reward"),
+                Panel("before any filter", "reward, all rollouts", None, everything, "reward"),
+            ]
+        )  # fmt: skip
+
+    @figure(
+        "learning",
+        "What the filter changes.",
+        alt="A row of four panels for each comparison (each alpha, and the soft code reward) over "
+        "the RL steps: score, trained tokens per step, groups trained on, gradient norm, with each "
+        "filter.",
+    )
+    def learning(self) -> Figure:
+        import pandas as pd
+
+        from klearlib.report.curves import learning_curves
+
+        parts = []
+        for comparison in self.comparisons:
+            runs, on_code = self.of(comparison), comparison == _SOFT
+            words = "soft reward" if on_code else comparison
+            name = standing_for(self.params.profile, DECIDED_ON) if on_code else self.decided_on
+            panels = {f"{words}: {title}": metric for title, metric in _LEARNING.items()}
+            parts += [runs.score_curve(name).assign(panel=f"{words}: score"), runs.panels(panels)]
+        return learning_curves(pd.concat(parts, ignore_index=True), max_columns=1 + len(_LEARNING))
+
+    @table(
+        "scores",
+        "Scores at the first and last step: avg@{p.eval_responses} for maths, "
+        "avg@{e.soft.eval_responses} for code, temperature 0.6; rate correct at temperature 1 for "
+        "the validation sets; mean over seeds, 95 % t interval. The paper's last value stands at "
+        "both alphas, since it does not say its own.",
+    )
+    def scores(self) -> pd.DataFrame:
+        import pandas as pd
+
+        parts = []
+        for comparison, arms in self.comparisons.items():
+            on_code = comparison == _SOFT
+            part = learning_table(
+                self.of(comparison),
+                series=arms,
+                benchmarks=curve_titles(self.params.profile, "code" if on_code else "math"),
+                paper_figures={} if on_code else {self.decided_on: "5a"},
+                what="arm",
+            )
+            part.insert(0, "comparison", comparison)
+            parts.append(part)
+        return pd.concat([each for each in parts if len(each)] or parts[-1:], ignore_index=True)
+
+    @table(
+        "effects",
+        "What the filter changes at the last step, 95 % intervals paired by seed and problem, not "
+        "corrected.",
+    )
+    def effects(self) -> pd.DataFrame:
+        """For each alpha: filter - no filter on each maths benchmark and on both together. For each
+        alpha but 0: how much more the filter changes there than at alpha 0 (the confound of D8).
+        For the soft code reward: advantage filter - accuracy filter, and, where it runs, - no
+        filter."""
+        import pandas as pd
+
+        def each_and_both(domain: str) -> list[tuple[str, ...]]:
+            names = tuple(counterparts(self.params.profile, domain))
+            return [*((name,) for name in names), names]
+
+        def effect(at: str) -> tuple[Results, str, str]:
+            return self.of(at), "filter", "no_filter"
+
+        on_maths, rows = each_and_both("math"), []
+        at_alphas = [_at(alpha) for alpha in self.params.alphas]
+        paper = paper_last("5a", "filter") - paper_last("5a", "no_filter")
+        for at in at_alphas:
+            for benchmarks in on_maths:
+                # The paper does not say its alpha, so its difference stands beside each.
+                beside = paper if benchmarks == (self.decided_on,) else float("nan")
+                name = f"filter - no filter, {at}"
+                rows += self._effect(name, benchmarks, effect(at), paper=beside)
+        for at in at_alphas if _at(0.0) in at_alphas else ():
+            if at != _at(0.0):
+                name = f"the same, {at} less {_at(0.0)}"
+                rows += self._effect(name, on_maths[-1], effect(at), less=effect(_at(0.0)))
+        for other, words in (("accuracy", "accuracy"), ("off", "no filter")):
+            if {"advantage", other} <= set(self.params.soft_filters):
+                for benchmarks in each_and_both("code"):
+                    name = f"advantage - {words}, {_SOFT}"
+                    rows += self._effect(name, benchmarks, (self.of(_SOFT), "advantage", other))
+        columns = ["difference", "benchmark", "seeds", "problems", "value", "low", "high"]
+        return pd.DataFrame(rows, columns=[*columns, "interval_over", "paper"])
+
+    def _effect(
+        self,
+        name: str,
+        benchmarks: Sequence[str],
+        of: tuple[Results, str, str],
+        *,
+        less: tuple[Results, str, str] | None = None,
+        paper: float = float("nan"),
+    ) -> list[list]:
+        """The row of a - b for `of` = (runs, a, b), less that of `less`; none without a common
+        seed."""
+        terms = [of, *([less] if less else [])]
+        seeds = sorted(set.intersection(*(set(r.common_seeds([a, b])) for r, a, b in terms)))
+        if not seeds:
+            return []
+        deltas = [
+            runs.problem_scores(a, seeds, benchmarks) - runs.problem_scores(b, seeds, benchmarks)
+            for runs, a, b in terms
+        ]
+        total = deltas[0] - sum(deltas[1:])
+        found = difference(total, np.zeros_like(total))
+        where = titles(self.params.profile)[benchmarks[0]] if len(benchmarks) == 1 else "both"
+        interval = [found.low, found.high, found.interval_over]
+        return [[name, where, *total.shape, found.value, *interval, paper]]
+
+    @table("training", "What a step trains on, mean over steps, seeds.")
+    def training(self) -> pd.DataFrame:
+        """Means of `_MEANS` and of the share of trained tokens from correct responses; updates that
+        were skipped and rollouts that could not be judged are sums."""
+        import pandas as pd
+
+        from klearlib.report.style import series_style
+
+        rows = []
+        for comparison, arm, runs in self._arms():
+            share = runs.ratio_curve("train/positive_tokens", "train/num_tokens")
+            row = [comparison, series_style(arm).label, len(runs), *map(runs.mean, _MEANS.values())]
+            row += [float(share["value"].mean()), runs.total("train/skipped_updates")]
+            rows.append([*row, runs.total("rollout/judge_failures")])
+        columns = ["comparison", "arm", "seeds", *_MEANS, "positive_share", "skipped_updates"]
+        return pd.DataFrame(rows, columns=[*columns, "not_judged"])
+
+    @table("rewards", "Level and steadiness of the reward; the paper's rows are its Fig. 5b.")
+    def rewards(self) -> pd.DataFrame:
+        """Means over seeds of: the mean reward of the groups trained on in the first and the last
+        fifth of the steps and its mean distance from a straight line; the same of the reward of all
+        rollouts; the mean distance of the rate correct of all rollouts from a straight line, and
+        from the mean over the seeds at the same step (what the claim is decided by at alpha 0). The
+        paper's rows are steps 31 to 100 in both arms."""
+        import pandas as pd
+
+        from klearlib.report.style import series_style
+
+        rows = []
+        for comparison, arm, runs in self._arms():
+            seeds = sorted(seed for _, seed in runs.folders)
+            row = {"comparison": comparison, "arm": series_style(arm).label, "seeds": len(seeds)}
+            by_seed = runs.curve(_TRAINED).sort_values("step").groupby("seed")["value"]
+            row |= _levels([values.to_numpy() for _, values in by_seed], "trained")
+            row |= _levels(runs.steps(arm, seeds, _REWARD), "all")
+            rate = runs.steps(arm, seeds, _CORRECT)
+            row["correct_off_line"] = float(np.abs(off_the_line(rate)).mean())
+            # One seed lies on its own mean: nothing can be seen.
+            off_seeds = float(np.abs(off_the_seeds(rate)).mean())
+            row["correct_off_seeds"] = off_seeds if len(seeds) > 1 else float("nan")
+            rows.append(row)
+        printed = {arm: paper_curve("5b", arm) for arm in _FILTERS}
+        last = min(means.index.max() for means in printed.values())
+        for arm, means in printed.items():
+            row = {"comparison": "paper, Fig. 5b", "arm": series_style(arm).label, "seeds": 1}
+            rows.append(row | _levels([means.loc[:last].to_numpy()], "trained"))
+        return pd.DataFrame(rows)
+
+    def _arms(self) -> list[tuple[str, str, Results]]:
+        """(comparison, arm, its runs) of every arm that has a finished run."""
+        found = [
+            (comparison, arm, self.of(comparison).of(arm))
+            for comparison, arms in self.comparisons.items()
+            for arm in arms
+        ]
+        return [each for each in found if each[2]]
+
+    @table("gradients", "Three groups by hand and by autograd.")
+    def gradients(self) -> pd.DataFrame:
+        return lm_loss.zero_advantage_gradients(self.params.alphas)
+
+    def verdicts(self) -> list[Verdict]:
+        """On C12, at alpha 0."""
+        runs, p = self.of(_at(_DECIDED_AT)), self.params
+        where = f"Decided at alpha 0 on {titles(p.profile)[self.decided_on]}"
+        where += ", which stands for AIME 2024" if uses_miniature(p) else ""
+        lost = not_judged_text(runs.not_judged([self.decided_on]))
+        (verdict,) = self.decide({"C12": self._measured(runs)}, words={"C12": [where, lost]})
+        if verdict["settle"]:
+            verdict["settle"] = _settled(verdict["settle"])
+        return [verdict]
+
+    def _measured(self, runs: Results) -> list | str:
+        """Better and, by two readings, steadier: [seeds, problems] and [seeds, steps]."""
+        seeds = runs.common_seeds(_FILTERS)
+        if not seeds:
+            why = "is done yet" if _DECIDED_AT in self.params.alphas else "was asked for"
+            return f"no seed of both arms at alpha {_DECIDED_AT:g} {why}"
+        kept, everything = (runs.steps(arm, seeds, _CORRECT) for arm in _FILTERS)
+        return measured(
+            "C12",
+            {
+                "filter - no filter": tuple(
+                    runs.problem_scores(arm, seeds, [self.decided_on]) for arm in _FILTERS
+                ),
+                "over steps: no filter - filter": (
+                    np.abs(off_the_line(everything)),
+                    np.abs(off_the_line(kept)),
+                ),
+                _OVER_SEEDS: (np.abs(off_the_seeds(everything)), np.abs(off_the_seeds(kept))),
+            },
+        )
+
+    def notes(self) -> list[str]:
+        return [
+            *departures(self.params.options, RLOptions),
+            "A factor that all updates share is undone by AdamW. What remains of keeping groups "
+            "without advantage: mini-batches are diluted unequally; a step has as many updates as "
+            "the groups that were drawn allow, not only as the groups that are left; and a "
+            "mini-batch without any advantage still moves the weights, by momentum.",
+            "The gradient norm without the filter is smaller by the dilution alone, so it is no "
+            "sign of steadier training.",
+            "At alpha 0 no solved group feeds the loss on correct responses; the arms still differ "
+            "in the number of updates per step, which follows from the filter.",
+            "The seeds share the mean from which their distances are taken, so that distance is "
+            "scaled by sqrt(S / (S - 1)) and no number of seeds is worked out for it.",
+            "The paper does not say which alpha Fig. 5 used. At alpha above 0 solved groups that "
+            "stay feed the loss on correct responses, so the filter switches two things at once "
+            "(D8 of docs/deviations.md).",
+            "The paper's reward curve with the filter falls because solved groups leave its mean. "
+            "Its counterpart here is the mean reward of the groups that are trained on; the mean "
+            "over all rollouts, which no filter touches, stands beside it.",
+            "The accuracy filter is the released code's: on a soft reward it also drops groups "
+            "whose programs differ in partial credit alone. Those runs have the settings of "
+            "notebook 07, whose soft arm is the arm with the advantage filter.",
+            "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
+            "arms, the order of problems.",
+        ]
+
+
+def _at(alpha: float) -> str:
+    return f"alpha {alpha:g}"
+
+
+def _settled(settle: str) -> str:
+    """`settle` without a number of seeds that the distances from a shared mean cannot give."""
+    steps = [
+        f"{_OVER_SEEDS}: at least {_ENOUGH_SEEDS} seeds" if step.startswith(_OVER_SEEDS) else step
+        for step in settle.split("; ")
+    ]
+    return "; ".join(steps)
+
+
+def _levels(runs: Sequence[np.ndarray], what: str) -> dict[str, float]:
+    """Of each run's values in the order of its steps; runs may have different numbers of steps."""
+    if not len(runs):
+        return {}
+    fifths = [max(1, len(run) // 5) for run in runs]
+    firsts = [run[:fifth].mean() for run, fifth in zip(runs, fifths, strict=True)]
+    lasts = [run[-fifth:].mean() for run, fifth in zip(runs, fifths, strict=True)]
+    distances = [np.abs(off_the_line(run[None, :])).mean() for run in runs]
+    return {
+        f"{what}_first_fifth": float(np.mean(firsts)),
+        f"{what}_last_fifth": float(np.mean(lasts)),
+        f"{what}_off_line": float(np.mean(distances)),
+    }
