@@ -1,25 +1,44 @@
-"""The stages of every notebook, by the notebook's name."""
+"""The notebooks that there are: each is an experiment in a file of its own in this folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from importlib import import_module
+from pathlib import Path
 
+from klearlib.errors import ParameterError
+from klearlib.experiments.experiment import Experiment
+from klearlib.params.checking import did_you_mean
 from klearlib.run.stage import Stage
 
-_MODULES = {
-    "01_data_curation": "curation",
-    "02_data_correctness": "correctness",
-    "03_teacher_ablation": "teachers",
-    "04_topk_diversity": "topk",
-    "05_clipping": "clipping",
-    "06_alpha_sweep": "alpha_sweep",
-    "07_soft_reward": "soft_reward",
-    "08_test_filter": "filtering",
-    "09_zero_advantage": "zero_advantage",
-    "10_headline": "headline",
-}
+
+def names() -> tuple[str, ...]:
+    """The names of all notebooks in their order; `nb06_alpha_sweep.py` is 06_alpha_sweep.
+
+    >>> names()[0]
+    '00_overview'
+    """
+    return tuple(sorted(path.stem[2:] for path in Path(__file__).parent.glob("nb[0-9]*.py")))
+
+
+def experiment_of(name: str) -> type[Experiment]:
+    """The experiment of a notebook.
+
+    Raises:
+        ParameterError: there is no such notebook.
+    """
+    if name not in names():
+        raise ParameterError(f"no notebook {name!r}; {did_you_mean(name, names())}")
+    module = import_module(f"klearlib.experiments.nb{name}")
+    found = [each for each in vars(module).values() if getattr(each, "name", None) == name]
+    assert len(found) == 1, f"{module.__name__} needs one Experiment whose name is {name!r}"
+    return found[0]
+
+
+def experiments() -> tuple[type[Experiment], ...]:
+    """The experiments of all notebooks in their order."""
+    return tuple(experiment_of(name) for name in names())
 
 
 def stages_of(notebook: str, params) -> dict[str, Stage]:
@@ -30,15 +49,11 @@ def stages_of(notebook: str, params) -> dict[str, Stage]:
     stage's key has: the digests tell the stages of one moment apart, and take no file to make.
 
     Raises:
-        ParameterError: the profile lacks what the notebook needs.
+        ParameterError: there is no such notebook, or the profile lacks what it needs.
     """
-    if notebook not in _MODULES:
-        return {}
-    module = import_module(f"klearlib.experiments.{_MODULES[notebook]}")
-    assert notebook == module.NOTEBOOK
     found: dict[str, Stage] = {}
     known: dict[int, str] = {}
-    asked = module.stages(params)  # kept: `known` goes by the objects
+    asked = experiment_of(notebook)(params).stages()  # kept: `known` goes by the objects
 
     def visit(stage: Stage) -> str:
         if id(stage) not in known:
