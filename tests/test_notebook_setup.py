@@ -12,8 +12,8 @@ import pytest
 
 from klearlib import notebook
 from klearlib.errors import ParameterError
+from klearlib.experiments.nb05_clipping import ClippingParams
 from klearlib.params import parameters_cell
-from klearlib.params.notebooks import ClippingParams
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SETUP = """from klearlib.notebook import setup, show_resolved

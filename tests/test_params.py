@@ -11,6 +11,8 @@ import pytest
 from klearlib import params
 from klearlib.errors import KlearError, ParameterError
 from klearlib.experiments.catalogue import check, experiments, notebooks_of
+from klearlib.experiments.nb05_clipping import ClippingParams
+from klearlib.experiments.nb07_soft_reward import SoftRewardParams
 from klearlib.params import (
     CodeMiniatureParams,
     CodeRLParams,
@@ -21,7 +23,6 @@ from klearlib.params import (
     files,
 )
 from klearlib.params.fields import parameter, shown_fields
-from klearlib.params.notebooks import ClippingParams, SoftRewardParams
 
 PROJECT = Path(__file__).resolve().parents[1]
 

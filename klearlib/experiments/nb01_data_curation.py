@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,9 @@ from klearlib.experiments.experiment import departures, figure, table
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.students import DataExperiment
 from klearlib.params import DataOptions, uses_miniature
-from klearlib.params.notebooks import CurationParams
+from klearlib.params.data import GradedParams
+from klearlib.params.fields import parameter
+from klearlib.params.options import NOT_STATED
 from klearlib.report.section import Equation
 from klearlib.run.stage import Stage
 
@@ -39,6 +42,15 @@ _FAMILIES = (
     "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
     "them in, removes much that is no copy, each by a 9-gram that it does share."
 )
+
+
+@dataclass(frozen=True)
+class CurationParams(GradedParams):
+    """Notebook 01: from raw sources to the sets for SFT and RL (Sections 3.1, 3.2.1)."""
+
+    stop_list: int = parameter(
+        1, minimum=1, help="compared rule: n-grams in more items are boilerplate", paper=NOT_STATED
+    )
 
 
 class DataCuration(DataExperiment):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.experiment import figure, table
 from klearlib.experiments.students import SFT_LATEX, Beside, Student, StudentExperiment
-from klearlib.params.notebooks import CorrectnessParams
-from klearlib.report.section import Equation
+from klearlib.params.data import GradedParams, StudentParams
+from klearlib.params.fields import amended, parameter
+from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -19,6 +21,20 @@ if TYPE_CHECKING:
 DIFFICULTIES = ("easy", "hard", "overall")
 # Series' last words -> the filter of the stage ``select``, and the paper's words.
 FILTERS = {"only_true": ("correct", "Only True"), "mixed": ("mixed", "Mixed")}
+
+
+@dataclass(frozen=True)
+class CorrectnessParams(StudentParams, GradedParams):
+    """Notebook 02: correct responses only, or all of them (Section 5.1.1, Table 2)."""
+
+    teacher: str = parameter(
+        "middle",
+        choices=("weak", "middle", "strong"),
+        help="whose responses",
+        paper="DeepSeek-R1 (OpenR1-Math-220k)",
+        place="Table 2",
+    )
+    num_responses = amended(paper="2 to 4 (OpenR1-Math-220k)")
 
 
 class DataCorrectness(StudentExperiment):
@@ -32,6 +48,9 @@ class DataCorrectness(StudentExperiment):
         "problems are?"
     )
     Params = CorrectnessParams
+    counterparts = (
+        Counterpart("Table 2", "correct or mixed responses, by difficulty", ("table2",)),
+    )
     equations = (
         Equation(
             "8",

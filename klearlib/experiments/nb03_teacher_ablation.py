@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,8 @@ from klearlib.experiments.demos import data_rules
 from klearlib.experiments.experiment import figure, table
 from klearlib.experiments.results import Results
 from klearlib.experiments.students import SFT_LATEX, Beside, Student, StudentExperiment
-from klearlib.params.notebooks import TeacherParams
-from klearlib.report.section import Equation
+from klearlib.params.data import AnsweredParams, StudentParams
+from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _IN_TABLE_3 = {"weak": "QwQ-32B", "middle": "DeepSeek-R1-0120", "strong": "DeepSeek-R1-0528"}
+
+
+@dataclass(frozen=True)
+class TeacherParams(StudentParams, AnsweredParams):
+    """Notebook 03: students of teachers of graded strength (Section 5.1.2, Table 3)."""
 
 
 class TeacherAblation(StudentExperiment):
@@ -32,6 +38,7 @@ class TeacherAblation(StudentExperiment):
         "examples?"
     )
     Params = TeacherParams
+    counterparts = (Counterpart("Table 3", "students of several teachers", ("table3",)),)
     equations = (
         Equation(
             "8",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ from klearlib.experiments.demos import data_rules
 from klearlib.experiments.experiment import figure, table
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.miniature.source_plan import SOURCES
-from klearlib.params.notebooks import TopKParams
-from klearlib.report.section import Equation
+from klearlib.params.data import StudentParams
+from klearlib.params.fields import amended, parameter
+from klearlib.params.options import NOT_STATED
+from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -20,6 +23,30 @@ if TYPE_CHECKING:
 
 NUM_SOURCES = {"math": (1, 2, 4, 6, 8, 10), "code": (1, 2, 4, 6)}
 """How many sources each arm of a domain has."""
+
+
+@dataclass(frozen=True)
+class TopKParams(StudentParams):
+    """Notebook 04: the best source or more of them (Section 5.1.3, Tables 4 and 5)."""
+
+    num_examples = amended(24, help="examples of every maths arm, by K-center", paper=31600)
+    code_examples: int = parameter(
+        12, minimum=1, help="examples of every code arm, by K-center", paper=31600
+    )
+    batch_size = amended(help="maths examples per update")
+    code_batch_size: int = parameter(
+        2, minimum=1, help="code examples per update", paper=NOT_STATED
+    )
+    code_learning_rate: float = parameter(
+        3.0e-3, above=0.0, help="the same for code", paper=8.0e-5, place="SFT: 8e-5 to 4e-5"
+    )
+    code_eval_responses: int = parameter(
+        1,
+        minimum=1,
+        help="the same for code",
+        paper=NOT_STATED,
+        place="rounding fits 16 on AIME and 4 on LiveCodeBench",
+    )
 
 
 class TopKDiversity(StudentExperiment):
@@ -33,6 +60,10 @@ class TopKDiversity(StudentExperiment):
         "ones?"
     )
     Params = TopKParams
+    counterparts = (
+        Counterpart("Table 4", "few or many sources, mathematics", ("tables4_5",)),
+        Counterpart("Table 5", "few or many sources, code", ("tables4_5",)),
+    )
     equations = (
         Equation(
             "5.1.3",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import curve_titles, standing_for, titles
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.experiment import (
@@ -23,8 +25,10 @@ from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import RULE_OPTIONS, rl_arm, rule_title
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.params import RLOptions, uses_miniature
-from klearlib.params.notebooks import ClippingParams
-from klearlib.report.section import Equation, Verdict
+from klearlib.params.fields import amended, parameter
+from klearlib.params.options import NOT_STATED
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -50,6 +54,47 @@ _STAND_IN = (
 )
 
 
+@dataclass(frozen=True)
+class ClippingParams(MathsRLParams):
+    """Notebook 05: GPPO, Clip-Higher and CISPO from the same start (Section 5.2.1, Fig. 2)."""
+
+    rules: list[str] = parameter(
+        ["clip_higher", "gppo", "cispo"],
+        choices=("clip_higher", "gppo", "cispo"),
+        unique=True,
+        help="clipping rules, one arm each",
+        paper="GRPO w/ Clip-Higher, GPPO, CISPO",
+        place="Fig. 2",
+    )
+    seeds = amended(
+        [0, 1],
+        help="one run per rule and seed",
+        paper="1 run per rule",
+        place="Fig. 2: one line per rule, no error bars",
+    )
+    num_steps = amended(paper=240, place="Fig. 2: last plotted step")
+    learning_rates: list[float] = parameter(
+        [3.0e-4], **MATHS_RATE | {"help": "of the policy; each rule keeps its best"}, unique=True
+    )
+    alpha: float = parameter(
+        0.0,
+        **ALPHA,
+        paper=NOT_STATED,
+        place="Fig. 2 does not say; 0.1 for the final model (Table 6)",
+    )
+    eval_every = amended(paper=10, place="Fig. 2a, 2b: distance of the points")
+    eval_responses = amended(paper=32, place="Fig. 2a: avg@32 (2b: avg@4)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mini_batch_problems == self.num_problems and len(self.rules) > 1:
+            raise ParameterError(
+                f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
+                "where every ratio is 1 and all clipping rules are equal: "
+                f"give less than num_problems {self.num_problems}"
+            )
+
+
 class Clipping(Experiment):
     """One arm for each clipping rule, at the learning rate at which it does best.
 
@@ -65,6 +110,11 @@ class Clipping(Experiment):
     )
     phase = "RL for mathematics"
     Params = ClippingParams
+    counterparts = (
+        Counterpart("Fig. 2a", "clipping rules, mathematics", ("fig2",)),
+        Counterpart("Fig. 2b", "clipping rules, code", ("fig2",)),
+        Counterpart("Fig. 2c", "clipping rules, gradient norm", ("fig2",)),
+    )
     equations = (
         Equation(
             "7",
@@ -324,7 +374,7 @@ class Clipping(Experiment):
         """On C14, C1, C2 and C3."""
         return [self._mechanism(), *self._orders(), self._stability()]
 
-    def _mechanism(self) -> dict:
+    def _mechanism(self) -> Verdict:
         from klearlib.paper import claim
         from klearlib.report.decide import decide_mechanism
 
@@ -334,7 +384,7 @@ class Clipping(Experiment):
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
         return decide_mechanism(about, error, about.rule.numbers["tolerance"])
 
-    def _orders(self) -> list[dict]:
+    def _orders(self) -> list[Verdict]:
         from klearlib.paper import claim
 
         changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
@@ -356,7 +406,7 @@ class Clipping(Experiment):
                 words[name] = [_STAND_IN if name == "C2" else "", failures, self.words_on_rates]
         return self.decide(found, power=power, words=words)
 
-    def _stability(self) -> dict:
+    def _stability(self) -> Verdict:
         from klearlib.paper import claim
         from klearlib.report.decide import decide_stability, not_run
 
@@ -365,8 +415,8 @@ class Clipping(Experiment):
         if why := self.why_not_chosen(about.arms) or ("" if norms else "no run has finished yet"):
             return not_run(about, why)
         verdict = decide_stability(about, norms, paper_scale=self.paper_scale)
-        reason = ". ".join(filter(None, (verdict["reason"], self.words_on_rates)))
-        return verdict | {"reason": reason}
+        reason = ". ".join(filter(None, (verdict.reason, self.words_on_rates)))
+        return replace(verdict, reason=reason)
 
     def notes(self) -> list[str]:
         return [

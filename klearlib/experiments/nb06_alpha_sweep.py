@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ from klearlib.experiments.results import Arm, Results, last_fifth
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.score_tables import Row, difference, score_table
 from klearlib.params import RLOptions
-from klearlib.params.notebooks import AlphaSweepParams
+from klearlib.params.fields import amended, parameter
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
@@ -38,6 +40,28 @@ _LEARNING = {
     "LM loss on positives, before alpha": "train/lm_loss",
     "gradient norm": "train/grad_norm",
 }
+
+
+@dataclass(frozen=True)
+class AlphaSweepParams(MathsRLParams):
+    """Notebook 06: the weight alpha of the loss on correct responses (Section 5.2.2, Table 6)."""
+
+    alphas: list[float] = parameter(
+        [0.0, 0.05, 0.1, 0.2],
+        **ALPHA | {"help": "weights of the LM loss on positives, one arm each"},
+        unique=True,
+        paper="0, 0.05, 0.1, 0.2",
+        place="Table 6",
+    )
+    seeds = amended(
+        help="one run per alpha and seed",
+        paper="1 run per alpha",
+        place="Table 6: one number per cell, no error bars",
+    )
+    num_steps = amended(paper=100, place="Table 6")
+    learning_rate: float = parameter(3.0e-4, **MATHS_RATE)
+    eval_every = amended(paper="only the end is shown", place="Table 6")
+    eval_responses = amended(paper=32, place="Table 6: avg@32")
 
 
 class AlphaSweep(Experiment):

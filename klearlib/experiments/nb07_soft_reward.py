@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,9 @@ from klearlib.experiments.experiment import (
 from klearlib.experiments.results import Arm, Results, off_the_line
 from klearlib.experiments.rl_stages import code_arm, filtered_code_start
 from klearlib.experiments.score_tables import learning_table, paper_curve, score_panel
-from klearlib.params.notebooks import SoftRewardParams
+from klearlib.params.rl import CodeRLParams
 from klearlib.records import OUTCOMES
-from klearlib.report.section import Equation, Verdict
+from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ _MEANS = {
 }
 
 
+@dataclass(frozen=True)
+class SoftRewardParams(CodeRLParams):
+    """Notebook 07: soft against hard reward in code RL (Section 5.2.3, Fig. 3)."""
+
+
 class SoftReward(Experiment):
     """Two arms that differ in what a program is paid, on the problems that the test filter
     keeps."""
@@ -52,6 +58,10 @@ class SoftReward(Experiment):
     )
     phase = "RL for code"
     Params = SoftRewardParams
+    counterparts = (
+        Counterpart("Fig. 3a", "soft or hard reward, scores", ("fig3",)),
+        Counterpart("Fig. 3b", "soft or hard reward, rewards", ("fig3",)),
+    )
     equations = (
         Equation(
             "5.2.3",

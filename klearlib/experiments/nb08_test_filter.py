@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,8 @@ from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import code_arm, filtered_code_start, teacher_pass_rates
 from klearlib.experiments.score_tables import learning_table, score_panel, wilson
 from klearlib.params import uses_miniature
-from klearlib.params.notebooks import TestFilterParams
-from klearlib.report.section import Equation, Verdict
+from klearlib.params.rl import CodeRLParams
+from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ _UNKNOWN = (
 )
 
 
+@dataclass(frozen=True)
+class TestFilterParams(CodeRLParams):
+    """Notebook 08: all code problems against those with trusted tests (Section 5.2.4, Fig. 4)."""
+
+    __test__ = False  # pytest would collect the name
+
+
 class TestFilter(Experiment):
     """Two arms that differ in the problems that they train on."""
 
@@ -51,6 +59,7 @@ class TestFilter(Experiment):
     )
     phase = "RL for code"
     Params = TestFilterParams
+    counterparts = (Counterpart("Fig. 4", "flawed tests filtered or not", ("fig4",)),)
     equations = (
         Equation(
             "5.2.4",

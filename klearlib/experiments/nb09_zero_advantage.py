@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import counterparts, curve_titles, standing_for, titles
-from klearlib.experiments.catalogue import check
 from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.experiment import (
@@ -21,6 +21,7 @@ from klearlib.experiments.experiment import (
     not_judged_text,
     table,
 )
+from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm, Results, off_the_line, off_the_seeds
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
@@ -31,9 +32,11 @@ from klearlib.experiments.score_tables import (
     paper_last,
     score_panel,
 )
-from klearlib.params import RLOptions, load_profile, uses_miniature
-from klearlib.params.notebooks import SoftRewardParams, ZeroAdvantageParams
-from klearlib.report.section import Equation, Verdict
+from klearlib.params import RLOptions, check_values, load_profile, uses_miniature
+from klearlib.params.fields import amended, parameter
+from klearlib.params.options import NOT_STATED
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -64,6 +67,41 @@ _MEANS = {
 }
 
 
+@dataclass(frozen=True)
+class ZeroAdvantageParams(MathsRLParams):
+    """Notebook 09: groups without advantage, dropped or kept (Section 5.2.5, Fig. 5)."""
+
+    worlds: ClassVar[tuple[str, ...]] = ("miniature", "code_miniature")
+
+    seeds = amended(paper="1 run per arm", place="Fig. 5: one line per arm, no error bars")
+    alphas: list[float] = parameter(
+        [0.0, 0.1],
+        **ALPHA | {"help": "weights of the LM loss, each with and without filter"},
+        unique=True,
+        paper=NOT_STATED,
+        place="Fig. 5 does not say; 0.1 for the final model (Table 6)",
+    )
+    soft_filters: list[str] = parameter(
+        ["advantage", "accuracy"],
+        choices=("off", "advantage", "accuracy"),
+        unique=True,
+        help="filters compared on 07's soft reward",
+        paper="advantage (text), accuracy (released code)",
+        place="5.2.5",
+    )
+    num_steps = amended(paper=100, place="Fig. 5: last plotted step")
+    learning_rate: float = parameter(3.0e-4, **MATHS_RATE)
+    eval_every = amended(paper=5, place="Fig. 5a: distance of the points")
+    eval_responses = amended(paper=32, place="Fig. 5a: avg@32")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if "zero_advantage_filter" in self.options:
+            raise ParameterError(
+                "options: zero_advantage_filter is what this notebook compares: leave it out"
+            )
+
+
 class ZeroAdvantage(Experiment):
     """Several comparisons of filters: on mathematics at each alpha, and on the soft code reward."""
 
@@ -76,6 +114,10 @@ class ZeroAdvantage(Experiment):
     )
     phase = "RL for mathematics"
     Params = ZeroAdvantageParams
+    counterparts = (
+        Counterpart("Fig. 5a", "zero-advantage filter, scores", ("fig5",)),
+        Counterpart("Fig. 5b", "zero-advantage filter, rewards", ("fig5",)),
+    )
     equations = (
         Equation(
             "4",
@@ -98,10 +140,13 @@ class ZeroAdvantage(Experiment):
         """The settings of the runs on the soft code reward: those of the profile's notebook 07.
 
         Raises:
-            ParameterError: the profile has no such file, or it is wrong.
+            ParameterError: the profile has no such values, or they are wrong.
         """
-        (notebook,) = self.params.reads
-        return check(notebook, load_profile(self.params.profile, notebook))
+        name = SoftReward.name
+        return check_values(SoftRewardParams, load_profile(self.params.profile, name), name)
+
+    def reads(self) -> dict[str, object]:
+        return {SoftReward.name: self.soft}
 
     @cached_property
     def comparisons(self) -> dict[str, Sequence[str]]:
@@ -356,9 +401,7 @@ class ZeroAdvantage(Experiment):
         where += ", which stands for AIME 2024" if uses_miniature(p) else ""
         lost = not_judged_text(runs.not_judged([self.decided_on]))
         (verdict,) = self.decide({"C12": self._measured(runs)}, words={"C12": [where, lost]})
-        if verdict["settle"]:
-            verdict["settle"] = _settled(verdict["settle"])
-        return [verdict]
+        return [replace(verdict, settle=verdict.settle and _settled(verdict.settle))]
 
     def _measured(self, runs: Results) -> list | str:
         """Better and, by two readings, steadier: [seeds, problems] and [seeds, steps]."""

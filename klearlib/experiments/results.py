@@ -137,6 +137,10 @@ class Results:
         found = evaluations(self.folders[arm], benchmark)
         return self._record(found[(min if first else max)(found)])
 
+    def end_records(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
+        """Seed -> the last evaluation of each run of a series on `benchmark`."""
+        return {s: self.end_record((n, s), benchmark) for n, s in self.folders if n == series}
+
     def end_counts(self, benchmark: str, *, first: bool = False) -> tuple[int, int]:
         """Over the last evaluations of all runs: responses that could not be judged, and
         truncated."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.publish import results_dir
 from maths_rl_fakes import HOW, finish
 
 from klearlib import params as parameters
@@ -22,8 +23,7 @@ from klearlib.experiments import (
     curves,
 )
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
-from klearlib.experiments.publish import results_dir
-from klearlib.params.notebooks import AlphaSweepParams
+from klearlib.experiments.nb06_alpha_sweep import AlphaSweepParams
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARAMS = AlphaSweepParams(seeds=[0, 1, 2], **HOW)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.arms import rule_spec
+from klearlib.experiments.publish import results_dir, runs_dir
 
 from klearlib.evaluate.record_files import save_record
 from klearlib.experiments import clipping, clipping_section
-from klearlib.experiments.arms import rule_spec
 from klearlib.experiments.demos import clipping as mechanism
-from klearlib.experiments.publish import results_dir, runs_dir
+from klearlib.experiments.nb05_clipping import ClippingParams
 from klearlib.params import RLOptions
-from klearlib.params.notebooks import ClippingParams
 from klearlib.records import EvalRecord
 from klearlib.rl.metrics import METRICS
 from klearlib.run.folder import RunFolder

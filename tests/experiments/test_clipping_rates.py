@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.publish import runs_dir
 from maths_rl_fakes import HOW, finish
 
 from klearlib import params as parameters
 from klearlib.errors import ParameterError
 from klearlib.experiments import clipping, clipping_rates, clipping_section
-from klearlib.experiments.publish import runs_dir
-from klearlib.params.notebooks import ClippingParams
+from klearlib.experiments.nb05_clipping import ClippingParams
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RATES = [1e-3, 1e-4, 3e-4]

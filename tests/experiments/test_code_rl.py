@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.publish import departures, results_dir, runs_dir
 
 from klearlib import params as parameters
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
@@ -20,9 +21,9 @@ from klearlib.experiments import (
     soft_reward_section,
 )
 from klearlib.experiments.demos import judging as judging_demo
-from klearlib.experiments.publish import departures, results_dir, runs_dir
+from klearlib.experiments.nb07_soft_reward import SoftRewardParams
+from klearlib.experiments.nb08_test_filter import TestFilterParams
 from klearlib.params import RLOptions
-from klearlib.params.notebooks import SoftRewardParams, TestFilterParams
 from klearlib.records import EvalRecord
 from klearlib.rl.metrics import METRICS
 from klearlib.run.folder import RunFolder

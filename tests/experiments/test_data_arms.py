@@ -10,8 +10,11 @@ from klearlib.experiments.data_arms import DataArms, ranked_sources
 
 from klearlib import params as parameters
 from klearlib.experiments import correctness, curation, teachers, topk
+from klearlib.experiments.nb01_data_curation import CurationParams
+from klearlib.experiments.nb02_data_correctness import CorrectnessParams
+from klearlib.experiments.nb03_teacher_ablation import TeacherParams
+from klearlib.experiments.nb04_topk_diversity import TopKParams
 from klearlib.params import DataOptions
-from klearlib.params.notebooks import CorrectnessParams, CurationParams, TeacherParams, TopKParams
 from klearlib.run.stage import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]

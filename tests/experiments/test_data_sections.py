@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.publish import results_dir, runs_dir
 
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.evaluate.record_files import save_record
@@ -20,8 +21,9 @@ from klearlib.experiments import (
     topk,
     topk_section,
 )
-from klearlib.experiments.publish import results_dir, runs_dir
-from klearlib.params.notebooks import CorrectnessParams, TeacherParams, TopKParams
+from klearlib.experiments.nb02_data_correctness import CorrectnessParams
+from klearlib.experiments.nb03_teacher_ablation import TeacherParams
+from klearlib.experiments.nb04_topk_diversity import TopKParams
 from klearlib.records import EvalRecord
 from klearlib.report.mathml import to_mathml
 from klearlib.run.files import write_json

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.headline import DOMAINS, NOTEBOOK, Pipeline, stages
+from klearlib.experiments.headline_scores import gathered, sampling_interval
+from klearlib.experiments.publish import results_dir, runs_dir
+from klearlib.experiments.verdict_dicts import decide_absolute
 
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
@@ -24,14 +28,10 @@ from klearlib.experiments import (
 )
 from klearlib.experiments.benchmarks import MINIATURE
 from klearlib.experiments.demos.yarn import yarn_frequencies
-from klearlib.experiments.headline import DOMAINS, NOTEBOOK, Pipeline, stages
-from klearlib.experiments.headline_scores import gathered, sampling_interval
-from klearlib.experiments.publish import results_dir, runs_dir
+from klearlib.experiments.headline_pipeline import HeadlineParams
 from klearlib.experiments.score_tables import difference
-from klearlib.experiments.verdict_dicts import decide_absolute
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
-from klearlib.params.notebooks import HeadlineParams
 from klearlib.records import EvalRecord
 from klearlib.report.mathml import to_mathml
 from klearlib.rl.metrics import METRICS

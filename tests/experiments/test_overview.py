@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from klearlib.experiments import overview
-from klearlib.params.notebooks import OverviewParams
+from klearlib.params.base import NotebookParams as OverviewParams
 from klearlib.report.page import build_report
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.publish import results_dir
 from maths_rl_fakes import HOW, NUM_STEPS, finish
 
 from klearlib import params as parameters
@@ -23,8 +24,7 @@ from klearlib.experiments import (
     zero_advantage_section,
 )
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
-from klearlib.experiments.publish import results_dir
-from klearlib.params.notebooks import ZeroAdvantageParams
+from klearlib.experiments.nb09_zero_advantage import ZeroAdvantageParams
 from klearlib.report.style import series_style
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from klearlib.experiments.publish import results_dir, runs_dir
 from real_project import PROFILE, make, run_here, write_yaml
 
 from klearlib import params as parameters
@@ -20,23 +21,18 @@ from klearlib.experiments import (
     teachers,
     topk,
 )
-from klearlib.experiments.nb05_clipping import Clipping
+from klearlib.experiments.headline_pipeline import HeadlineParams
+from klearlib.experiments.nb01_data_curation import CurationParams
+from klearlib.experiments.nb02_data_correctness import CorrectnessParams
+from klearlib.experiments.nb03_teacher_ablation import TeacherParams
+from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
-from klearlib.experiments.nb08_test_filter import TestFilter
+from klearlib.experiments.nb08_test_filter import TestFilter, TestFilterParams
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.origins.real import RealOrigin
-from klearlib.experiments.publish import results_dir, runs_dir
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.params import FilterOptions, RLOptions, worlds_of
-from klearlib.params.notebooks import (
-    ClippingParams,
-    CorrectnessParams,
-    CurationParams,
-    HeadlineParams,
-    TeacherParams,
-    TestFilterParams,
-)
 
 LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 # A random teacher passes no test: keep what it never passes, so that something is left.

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from klearlib.experiments.headline_scores import gathered
+from klearlib.experiments.publish import runs_dir
 from klearlib.run.costs import cost_of
 
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.record_files import save_record
 from klearlib.experiments import catalogue, correctness, headline, headline_verdict, teachers
-from klearlib.experiments.headline_scores import gathered
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.origins.real_inputs import learnt_sets, mixed_sets
-from klearlib.experiments.publish import runs_dir
 from klearlib.paper import claim
 from klearlib.params.real import BENCHMARKS
 from klearlib.records import EvalRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 import report_fakes as fakes
 
 from klearlib.experiments import overview
-from klearlib.params.notebooks import OverviewParams
+from klearlib.params.base import NotebookParams as OverviewParams
 
 
 def test_states_and_counterparts_are_those_of_the_sections(tmp_path, monkeypatch):

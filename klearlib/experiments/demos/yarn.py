@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.params import load, uses_miniature
-from klearlib.params.notebooks import HeadlineParams
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from klearlib.experiments.headline_pipeline import HeadlineParams
 
 _FAST, _SLOW = 32, 1  # turns over the original positions: more keep their frequency, fewer lose it
 _DISTANCE = 64  # tokens, far within any budget

@@ -1,0 +1,369 @@
+"""The stages of notebook 10, and what is measured of its models so far."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from klearlib.errors import ParameterError
+from klearlib.experiments.benchmarks import WINDOW_SIZE, Named, named
+from klearlib.experiments.data_stages import DOMAIN_WORDS, DataArms
+from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.origins import Joint, Start
+from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
+from klearlib.params import DataOptions
+from klearlib.params.data import SFTPhase
+from klearlib.params.fields import amended, parameter
+from klearlib.params.options import check_schedule
+from klearlib.params.rl import ALPHA, RATE, FilteredParams, RLSchedule
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    from klearlib.records import EvalRecord
+
+DOMAINS = tuple(DOMAIN_WORDS)
+MODELS = {
+    "base": "base model",
+    "sft": "SFT",
+    "maths_rl": "maths RL",
+    "code_rl": "code RL",
+    "code_rl_yarn": "code RL, YaRN",
+    "code_rl_long": "code RL, longer budget",
+}
+"""What is measured, by series: each model at the base budget, the final one also with YaRN at the
+base budget, which shows what the static factor does, and at the longer one, which needs it."""
+_TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others there is one
+_NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
+
+
+@dataclass(frozen=True)
+class MathsRLPhase(RLSchedule):
+    """RL on mathematics, from the SFT checkpoint."""
+
+    mini_batch_problems = amended(paper=16)
+    learning_rate: float = parameter(3.0e-4, **RATE, paper=1.0e-6, place="RL settings")
+    teacher_responses: int = parameter(
+        4,
+        minimum=1,
+        help="strong teacher's responses per problem, for its pass rate",
+        paper=16,
+        place="3.2.1: majority of 16 responses",
+    )
+    threshold: float = parameter(
+        0.0,
+        minimum=0.0,
+        maximum=1.0,
+        help="pass rate above which a problem is kept",
+        paper=0.5,
+        place="3.2.1: majority of n responses",
+    )
+
+
+@dataclass(frozen=True)
+class CodeRLPhase(RLSchedule):
+    """RL on code, from the checkpoint of the RL on mathematics."""
+
+    num_problems = amended(4)
+    mini_batch_problems = amended(paper=32)
+    learning_rate: float = parameter(3.0e-4, **RATE, paper=5.0e-7, place="RL settings")
+
+
+_PHASES = {"sft": SFTPhase, "maths_rl": MathsRLPhase, "code_rl": CodeRLPhase}
+
+
+@dataclass(frozen=True)
+class HeadlineParams(FilteredParams):
+    """Notebook 10: from curated data to the scores of Table 1 (Sections 3, 4; Fig. 1)."""
+
+    worlds: ClassVar[tuple[str, ...]] = (
+        "miniature",
+        "code_miniature",
+        "data_miniature",
+        "joint_miniature",
+    )
+
+    seeds = amended(
+        help="one pipeline per seed, from the SFT checkpoint on; the first decides C13",
+        paper="1 run",
+        place="Table 1: one number per cell, no error bars",
+    )
+    sft: dict = parameter(
+        {}, record=SFTPhase, help="all values of SFTPhase, or none for smoke's", place="SFT"
+    )
+    maths_rl: dict = parameter(
+        {},
+        record=MathsRLPhase,
+        help="all values of MathsRLPhase, or none for smoke's",
+        place="RL settings, maths",
+    )
+    code_rl: dict = parameter(
+        {},
+        record=CodeRLPhase,
+        help="all values of CodeRLPhase, or none for smoke's",
+        place="RL settings, code",
+    )
+    alpha: float = parameter(0.1, **ALPHA, paper=0.1, place="RL settings, Table 6")
+    maths_responses: int = parameter(
+        1, minimum=1, help="responses per maths problem", paper=64, place="Table 1: avg@64"
+    )
+    code_responses: int = parameter(
+        1, minimum=1, help="responses per code problem", paper=8, place="Table 1: avg@8"
+    )
+    yarn_factor: float = parameter(
+        2.5, above=1.0, help="of the longer budget", paper=2.5, place="main results, 64K budget"
+    )
+    data_options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")
+
+    def __post_init__(self) -> None:
+        for name, record in _PHASES.items():
+            values = getattr(self, name)
+            missing = [each.name for each in fields(record) if each.name not in values]
+            if not values and self.profile != "smoke":
+                raise ParameterError(
+                    f"{name} is empty, which stands for smoke's values: give all values of "
+                    f"{record.__name__} for profile {self.profile!r}"
+                )
+            if values and missing:
+                raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
+            # What runs is what is shown, kept in the section and compared.
+            object.__setattr__(self, name, asdict(record(**values)))
+        for phase in (self.maths_phase, self.code_phase):
+            check_schedule(
+                num_problems=phase.num_problems,
+                mini_batch_problems=phase.mini_batch_problems,
+                options=self.options,
+                eps_high=self.eps_high,
+            )
+
+    @property
+    def sft_phase(self) -> SFTPhase:
+        """`sft` as a record."""
+        return SFTPhase(**self.sft)
+
+    @property
+    def maths_phase(self) -> MathsRLPhase:
+        """`maths_rl` as a record."""
+        return MathsRLPhase(**self.maths_rl)
+
+    @property
+    def code_phase(self) -> CodeRLPhase:
+        """`code_rl` as a record."""
+        return CodeRLPhase(**self.code_rl)
+
+    @property
+    def curation(self) -> DataOptions:
+        """`data_options` completed with the paper's way for all that is not named."""
+        return DataOptions(**self.data_options)
+
+
+class Pipeline(Experiment):
+    """A profile's pipelines: one base model and one SFT checkpoint for all seeds, then RL on
+    mathematics and on code for each, by GPPO."""
+
+    @cached_property
+    def _data(self) -> DataArms:
+        return DataArms(self.params.profile, self.params.curation)
+
+    @cached_property
+    def joint(self) -> Joint:
+        """The model for both domains.
+
+        Raises:
+            ParameterError: the longer budget does not fit into the positions that YaRN makes.
+        """
+        joint, yarn_factor = self._data.origin.joint, self.params.yarn_factor
+        needed = joint.longest_prompt + joint.extended_max_new_tokens
+        stretched = int(joint.max_positions * yarn_factor)
+        if needed > stretched:
+            raise ParameterError(
+                f"yarn_factor {yarn_factor:g} stretches max_positions {joint.max_positions} to "
+                f"{stretched}, but extended_max_new_tokens {joint.extended_max_new_tokens} after "
+                f"the longest prompt needs {needed}: give a factor of "
+                f"{needed / joint.max_positions:.2f} or more, or a smaller budget"
+            )
+        return joint
+
+    @cached_property
+    def curated(self) -> dict[str, Stage]:
+        """Domain -> its sources, curated."""
+        return {domain: self._data.curated(domain) for domain in DOMAINS}
+
+    @cached_property
+    def selections(self) -> dict[str, Stage]:
+        """Domain -> the SFT examples of its best sources."""
+        return {
+            domain: self._data.chosen_sources(
+                domain, most=self.joint.num_sources[domain], size=size
+            )
+            for domain, size in self.joint.sft_sizes.items()
+        }
+
+    @cached_property
+    def models(self) -> dict[str, Stage]:
+        """The stages ``world``, ``base``, ``examples`` and ``sft`` of all seeds."""
+        p = self.params
+        chosen = list(self.selections.values())
+        return self._data.origin.joint_stages(chosen, seed=p.seeds[0], sft=p.sft_phase)
+
+    @cached_property
+    def pools(self) -> dict[str, Stage]:
+        """Domain -> the problems that RL draws from: those whose answer most of a teacher's
+        responses reach (3.2.1), those whose tests a teacher's programs pass (5.2.4)."""
+        p = self.params
+        trusted = filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options)
+        return {"math": self._majority(), "code": trusted.pool or trusted.world}
+
+    def _majority(self) -> Stage:
+        phase, data = self.params.maths_phase, self._data
+        teacher, (pool, file) = data.origin.majority_teacher(), data.pool()
+        if teacher is None:
+            return pool
+        answers = data.responses(teacher, num_responses=phase.teacher_responses)
+        return Stage(
+            "majority_filter",
+            "klearlib.curation.filters:keep_by_pass_rate",
+            {"threshold": phase.threshold, "keep_equal": False, "problems": file},
+            {"world": pool, "pass_rates": answers},
+            label="maths problems kept by the majority of a teacher's responses",
+            estimate_s=2.0,
+        )
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        """(phase of RL, seed) -> its run, which ends with the model of that name."""
+        p, found = self.params, {}
+        for seed in p.seeds:
+            model = self.models["sft"]
+            for series, domain, phase in (
+                ("maths_rl", "math", p.maths_phase),
+                ("code_rl", "code", p.code_phase),
+            ):
+                schedule = {k: v for k, v in asdict(phase).items() if k not in _NOT_OF_RL}
+                model = found[series, seed] = rl_arm(
+                    p,
+                    self._start(domain, model),
+                    label=MODELS[series],
+                    seed=seed,
+                    eval_every=phase.num_steps,
+                    eval_responses=1,
+                    **schedule,
+                )
+        return found
+
+    def _start(self, domain: str, model: Stage) -> Start:
+        return Start(
+            profile=self.params.profile,
+            world=self.models["world"],
+            sft=model,
+            benchmarks={},  # every model is measured at the end of its phase, at both budgets
+            num_validation=self.joint.num_validation,
+            validation_responses=self.joint.validation_responses,
+            max_new_tokens=self.joint.max_new_tokens,
+            compute=self._data.origin.compute,
+            pool=self.pools[domain],
+        )
+
+    def setting(self, series: str) -> dict:
+        """The token budget at which a series of `MODELS` is measured, and the factor of YaRN where
+        it has one."""
+        joint, yarn = self.joint, {"yarn_factor": self.params.yarn_factor}
+        if joint.yarn_original is not None:
+            yarn["yarn_original"] = joint.yarn_original
+        if series == "code_rl_long":
+            return {"max_new_tokens": joint.extended_max_new_tokens, **yarn}
+        base = {"max_new_tokens": joint.max_new_tokens}
+        return base | yarn if series == "code_rl_yarn" else base
+
+    def setting_text(self, series: str) -> str:
+        """`setting` in words."""
+        setting = self.setting(series)
+        words = f"{setting['max_new_tokens']} tokens"
+        return f"{words}, YaRN {setting['yarn_factor']:g}" if "yarn_factor" in setting else words
+
+    @cached_property
+    def measured(self) -> dict[str, dict[Arm, Stage]]:
+        """Domain -> (series of `MODELS`, seed) -> that model on the benchmarks of the domain,
+        round-robin over seeds; base model and SFT checkpoint under the first seed."""
+        seeds = self.params.seeds
+        arms = [("base", seeds[0]), ("sft", seeds[0])]
+        arms += [(series, seed) for seed in seeds for series in list(MODELS)[2:]]
+        return {domain: {arm: self._evaluate(domain, *arm) for arm in arms} for domain in DOMAINS}
+
+    def responses_to(self, domain: str) -> int:
+        """How many responses each problem of a domain's benchmarks has."""
+        return self.params.maths_responses if domain == "math" else self.params.code_responses
+
+    def _evaluate(self, domain: str, series: str, seed: int) -> Stage:
+        options, sizes = self.params.curation, self.joint.benchmarks[domain]
+        num_responses = self.responses_to(domain)
+        num_problems = sum(size or WINDOW_SIZE for size in sizes.values())
+        trained = series if series in _TRAINED else _TRAINED[-1]
+        return Stage(
+            "evaluate",
+            "klearlib.evaluate.stage:evaluate_benchmarks",
+            {
+                "seed": seed,
+                "benchmarks": sizes,
+                "num_responses": num_responses,
+                "temperature": options.eval_temperature,
+                "top_p": options.eval_top_p,
+                "test_timeout_s": options.test_timeout_s,
+                "test_memory_mb": options.test_memory_mb,
+                "compute": self._data.origin.compute,
+                **self.setting(series),
+            },
+            {
+                "world": self.models["world"],
+                "model": self.models.get(series) or self.arms[trained, seed],
+            },
+            label=f"{DOMAIN_WORDS[domain]} benchmarks: {MODELS[series]}, seed {seed}",
+            estimate_s=3 + num_problems * num_responses / 80,
+        )
+
+    def stages(self) -> list[Stage]:
+        return [*self.arms.values(), *(s for arms in self.measured.values() for s in arms.values())]
+
+    # what is measured so far
+
+    @cached_property
+    def scores_of(self) -> dict[str, Results]:
+        """Domain -> the evaluations of `measured` that are done."""
+        return {domain: self.finished(arms) for domain, arms in self.measured.items()}
+
+    @cached_property
+    def named(self) -> dict[str, Named]:
+        """The benchmarks of the profile, in the order of Table 1."""
+        return named(self.params.profile)
+
+    def benchmarks(self, domain: str) -> list[str]:
+        """Those of a domain."""
+        return [name for name, about in self.named.items() if about.domain == domain]
+
+    def records(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
+        """Seed -> the record of one model on one benchmark."""
+        return self.scores_of[self.named[benchmark].domain].end_records(series, benchmark)
+
+    def paired(self, domain: str, after: str, before: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Two series, each float [seeds, problems of all benchmarks of a domain]: the share of each
+        problem's responses that is right; None where either has no seed yet.
+
+        There is one base model and one SFT checkpoint, so a difference from them sets every seed
+        against the same scores.
+        """
+        a, b = (self.scores_of[domain].of(series) for series in (after, before))
+        shared = before not in _TRAINED
+        seeds = [seed for _, seed in a.folders if shared or (before, seed) in b.folders]
+        if not seeds or not b:
+            return None
+        theirs = [next(iter(b.folders))[1]] * len(seeds) if shared else seeds
+
+        def every_problem(runs: Results, series: str, seeds: list[int]) -> np.ndarray:
+            names = self.benchmarks(domain)  # of several sizes
+            parts = [runs.problem_scores(series, seeds, [name]) for name in names]
+            return np.concatenate(parts, axis=1)
+
+        return every_problem(a, after, seeds), every_problem(b, before, theirs)

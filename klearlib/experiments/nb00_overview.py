@@ -1,0 +1,107 @@
+"""Notebook 00: what the paper says, which notebook decides it, and the ledger as it stands."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from klearlib.experiments.catalogue import experiments
+from klearlib.experiments.experiment import Experiment, table
+from klearlib.params import root
+from klearlib.params.base import NotebookParams
+from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Overview(Experiment):
+    """It gathers what the other notebooks have published and has no stages of its own."""
+
+    name = "00_overview"
+    title = "Overview"
+    section = "1 to 5"
+    question = "What does the paper claim, and what has been measured of it here?"
+    Params = NotebookParams
+    digits = 1
+    gathers = True
+
+    @table("pipeline", "The phases of the pipeline and the notebooks that study each.")
+    def pipeline(self) -> pd.DataFrame:
+        """One row for each notebook: its phase of the pipeline and the claims that it decides."""
+        import pandas as pd
+
+        from klearlib.paper import claims
+
+        studied = [each for each in experiments() if each.phase]
+        phases = list(dict.fromkeys(each.phase for each in studied))
+        rows = [
+            (phase, each.name, ", ".join(c.id for c in claims() if c.notebook == each.name))
+            for phase in phases
+            for each in studied
+            if each.phase == phase
+        ]
+        return pd.DataFrame(rows, columns=["phase", "notebook", "decides"])
+
+    @table("questions", "The paper's claims, and the notebook that decides each.")
+    def questions(self) -> pd.DataFrame:
+        """One row for each claim: what the paper says, where, and the notebook that decides it."""
+        import pandas as pd
+
+        from klearlib.paper import claims
+
+        rows = [
+            (each.id, each.title, f"{each.section}, {each.shown}", each.kind, each.notebook)
+            for each in claims()
+        ]
+        return pd.DataFrame(rows, columns=["claim", "title", "place", "kind", "notebook"])
+
+    @table("table1", "The paper's Table 1, in percent.")
+    def table1(self) -> pd.DataFrame:
+        from klearlib import paper
+
+        return paper.table(1).reset_index(names="model")
+
+    def progress(self) -> pd.DataFrame:
+        """`pipeline` with the state of each notebook at this profile, and its runs' minutes (NaN
+        where nothing has run)."""
+        words = {"complete": "complete", "partial": "interim"}
+        published = {each.notebook: each for each in self.sections}
+        found = [published.get(notebook) for notebook in self.table("pipeline")["notebook"]]
+        minutes = [round(each.seconds / 60, 1) if each else float("nan") for each in found]
+        states = [words[each.status] if each else NOT_RUN for each in found]
+        return self.table("pipeline").assign(state=states, minutes=minutes)
+
+    def beside_the_paper(self) -> pd.DataFrame:
+        """Every table and figure of the paper, and the names of its counterpart here, or "not
+        run"."""
+        import pandas as pd
+
+        published = {each.notebook: each for each in self.sections}
+        rows = []
+        for notebook, each in in_paper_order(experiments()):
+            here = published[notebook].published(each.names) if notebook in published else []
+            rows.append((each.item, each.shows, notebook, ", ".join(here) or NOT_RUN))
+        return pd.DataFrame(rows, columns=["in the paper", "what it shows", "notebook", "here"])
+
+    def ledger(self) -> pd.DataFrame:
+        """The verdict on every claim as this profile's notebooks have published it."""
+        import pandas as pd
+
+        from klearlib.report.ledger import ledger
+
+        columns = ["claim", "title", "verdict", "measured", "reason", "settle"]
+        entries = ledger(self.sections, experiments(), profile=self.params.profile)
+        return pd.DataFrame(entries)[columns]
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """What the other notebooks have published at this profile."""
+        folder = root() / "results" / self.params.profile
+        return [each for each in read_sections(folder) if each.notebook != self.name]
+
+    def notes(self) -> list[str]:
+        return [
+            "The pipeline: curated sources, long chain-of-thought SFT, RL with verifiable rewards "
+            "for mathematics and then for code by GPPO, evaluation by avg@n."
+        ]

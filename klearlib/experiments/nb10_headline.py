@@ -1,0 +1,491 @@
+"""Notebook 10: from curated data to final scores (sections 3 and 4, Table 1, Fig. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib.errors import KlearError
+from klearlib.evaluate import scores
+from klearlib.experiments.benchmarks import REAL, Named
+from klearlib.experiments.data_stages import DOMAIN_WORDS
+from klearlib.experiments.demos import yarn
+from klearlib.experiments.experiment import departures, figure, table
+from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, HeadlineParams, Pipeline
+from klearlib.experiments.score_tables import difference, seed_interval
+from klearlib.params import DataOptions, FilterOptions, RLOptions, uses_miniature
+from klearlib.records import NOT_JUDGED, EvalRecord
+from klearlib.report.section import NOT_RUN, Counterpart, Equation, Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_LEVEL = 0.95
+_KLEAR = "Klear-Reasoner-8B"
+_LONGER_ROW = "w/ 64K Inference Budget"
+_PAPER_ROWS = {"sft": f"{_KLEAR}-SFT", "code_rl": _KLEAR, "code_rl_long": _LONGER_ROW}
+"""Series -> the row of Table 1 that it stands for."""
+_IN_TABLE_ALONE = "HMMT 2025"  # and not in Fig. 1
+# Models of Fig. 1 by their names in Table 1, which has HMMT 2025.
+_TABLE_NAMES = {_KLEAR: _LONGER_ROW, "Deepseek-R1-0528-8B": "Deepseek-R1-0528-Distill-8B"}
+_KEPT_BY = {"math": "majority of the teacher's responses", "code": "trusted tests"}
+_LONG_CHAINS = "right long SFT chains made by the suite"
+_SAMPLED = ("score", "sampling_low", "sampling_high")
+_STEPS = (
+    ("sft", "base"),
+    ("maths_rl", "sft"),
+    ("code_rl", "maths_rl"),
+    ("code_rl", "sft"),
+    ("code_rl_long", "code_rl"),
+)
+_LEARNING = {
+    "rollouts that are right, temperature 1": "rollout/correct_rate",
+    "mean reward": "rollout/reward_mean",
+    "entropy, nats per token": "train/entropy",
+    "response length, tokens": "rollout/response_tokens_mean",
+    "gradient norm": "train/grad_norm",
+}
+_BUDGETS = {"code_rl": "32K", "code_rl_long": "64K"}
+_SAMPLING = {"temperature": 0.6, "top_p": 0.95}
+_DRAWN = {
+    "32K": {"max_tokens": 32768, "yarn_factor": None} | _SAMPLING,
+    "64K": {"max_tokens": 65536, "yarn_factor": 2.5} | _SAMPLING,
+}
+"""How the paper's numbers were drawn, by the keys of a sampling record."""
+_STANDS_FOR = (
+    "profile paper, which measures AIME, HMMT and LiveCodeBench with the paper's base model; what "
+    "stands for them here is never held against the paper's numbers"
+)
+_SMALLER = "profile paper: the same benchmarks with the paper's base model, data and budgets"
+
+
+class Headline(Pipeline):
+    """All phases in a row, and what each adds."""
+
+    name = "10_headline"
+    title = "The whole pipeline and its scores"
+    section = "3, 4"
+    question = (
+        "What do fine-tuning, RL on maths and RL on code add one after the other, and what does a "
+        "longer budget add at the end?"
+    )
+    phase = "all phases in a row, evaluation"
+    Params = HeadlineParams
+    counterparts = (
+        Counterpart("Table 1", "scores of all models", ("table1",)),
+        Counterpart("Fig. 1", "final scores of all models", ("fig1",)),
+    )
+    equations = (
+        Equation(
+            "avg@n",
+            r"\mathrm{avg@}n=\frac{1}{P}\sum_{p=1}^{P}\frac{1}{n}\sum_{i=1}^{n}"
+            r"\mathbb{1}[\text{response } i\text{ to problem } p\text{ is right}]",
+            "The score of a model on a benchmark of P problems, n responses to each.",
+        ),
+        Equation(
+            "YaRN",
+            r"\theta'_i=(1-\gamma_i)\,\frac{\theta_i}{s}+\gamma_i\,\theta_i\qquad "
+            r"\sqrt{\tfrac{1}{t}}=0.1\ln s+1",
+            "Positions up to s times the trained ones. gamma is 1 for rotary pairs that turn at "
+            "least 32 times over the trained positions (kept), 0 for those that turn at most once "
+            "(divided by s), and linear in the pair's number between. Cosines and sines are "
+            "multiplied by sqrt(1/t), attention logits by its square.",
+        ),
+    )
+
+    @figure(
+        "fig1",
+        "The paper's Fig. 1 and ours.",
+        alt="Horizontal bars for five benchmarks. Top: the paper's six models, Klear-Reasoner-8B "
+        "first. Bottom: our base model, SFT checkpoint, and the models after RL on maths and on "
+        "code, the last one also with YaRN and with a longer budget.",
+        when=lambda e: any(e.scores_of.values()),
+    )
+    def fig1(self) -> Figure:
+        """With Table 1's scores on HMMT 2025."""
+        from klearlib import paper
+        from klearlib.report.bars import BarPanel, headline_bars
+
+        every, panels = self.table("scores"), []
+        columns = {"score": "value", "sampling_low": "low", "sampling_high": "high"}
+        for name, about in self.named.items():
+            mine = every[every["benchmark"] == about.title].rename(columns=columns)
+            seeds = [
+                (label, seed, scores.avg_at_n(record.correct))
+                for series, label in MODELS.items()
+                for seed, record in self.records(series, name).items()
+            ]
+            panels.append(
+                BarPanel(
+                    about.paper + ("\n(Table 1)" if about.paper == _IN_TABLE_ALONE else ""),
+                    f"{about.title}, avg@{self.responses_to(about.domain)}",
+                    _paper_bars(about),
+                    mine[["model", "value", "low", "high"]],
+                    _frame(seeds, ["model", "seed", "value"]),
+                )
+            )
+        return headline_bars(
+            panels,
+            paper_models=list(dict.fromkeys(paper.figure("1")["model"])),
+            our_models=list(MODELS.values()),
+            highlight=_KLEAR,
+            interval="95 % sampling noise",
+        )
+
+    @figure(
+        "learning",
+        "Both phases of RL.",
+        alt="Six panels over the steps of each phase: rollouts that are right, reward, the "
+        "validation set before and after, entropy, response length and gradient norm, for RL on "
+        "maths and on code.",
+    )
+    def learning(self) -> Figure:
+        import pandas as pd
+
+        from klearlib.report.curves import learning_curves
+
+        runs = self.runs.renamed(MODELS)
+        parts = [runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
+        both = runs.score_curve("validation")
+        parts.insert(2, both.assign(panel="validation set, both domains"))
+        return learning_curves(pd.concat(parts, ignore_index=True), x_label="step of the phase")
+
+    @property
+    def ns(self) -> str:
+        """The scores of both domains, as captions name them."""
+        p = self.params
+        return f"avg@{p.maths_responses} for maths, avg@{p.code_responses} for code"
+
+    @table(
+        "table1",
+        "Every row of the paper's Table 1, in percent (dagger: measured by its authors), and ours: "
+        "{e.ns}, mean over seeds, 95 % interval of sampling noise.",
+    )
+    def table1(self) -> pd.DataFrame:
+        from klearlib import paper
+        from klearlib.report.tables import interval_text
+
+        printed = paper.table(1)
+        marks, dagger = printed.attrs["marks"], set(printed.attrs["dagger"])
+        heads = {name: _head(about) for name, about in self.named.items()}
+        rows = []
+        for label, cells in printed.attrs["cells"].items():
+            budget = marks.get(label, "(32K)").partition("(")[2].rstrip(")")
+            model = f"{_KLEAR} {label}" if label == _LONGER_ROW else label
+            row = {"from": "paper", "model": model, "budget": budget}
+            for name, about in self.named.items():
+                mark = "†" if (label, about.column) in dagger else ""
+                row[heads[name]] = cells[about.column] + mark
+            rows.append(row)
+        found = self.table("scores")
+        for series, model in MODELS.items():
+            mine = found[found["series"] == series].set_index("benchmark")
+            if mine.empty:
+                continue
+            row = {"from": "here", "model": model, "budget": self.setting_text(series)}
+            for name, about in self.named.items():
+                there = about.title in mine.index
+                values = [100 * mine.loc[about.title, each] for each in _SAMPLED] if there else ()
+                row[heads[name]] = interval_text(*values) if there else "not run yet"
+            rows.append(row)
+        return _frame(rows, ["from", "model", "budget", *heads.values()])
+
+    @table(
+        "phases",
+        "What each phase adds, as fractions, paired by seed and problem, with 95 % intervals; the "
+        "paper's gain is that of its Table 1.",
+    )
+    def phases(self) -> pd.DataFrame:
+        """On the benchmarks of each domain together. Between base model and SFT checkpoint there is
+        no interval over seeds."""
+        rows = []
+        for domain in DOMAINS:
+            about = [self.named[name] for name in self.benchmarks(domain)]
+            for after, before in _STEPS:
+                pair = self.paired(domain, after, before)
+                if pair is None:
+                    continue
+                gain = difference(*pair)
+                row = [" + ".join(each.title for each in about)]
+                row += [f"{MODELS[after]} - {MODELS[before]}", *pair[0].shape]
+                row += [pair[1].mean(), pair[0].mean(), gain.value, gain.low, gain.high]
+                paper = _paper_gain([each.column for each in about], after, before)
+                rows.append([*row, gain.interval_over, paper])
+        columns = ["benchmarks", "step", "seeds", "problems", "before", "after", "gain", "low"]
+        return _frame(rows, [*columns, "high", "interval_over", "paper_gain"])
+
+    @table(
+        "yarn",
+        "The final model with YaRN against itself without: on all problems, and on those whose "
+        "responses without YaRN all fit into the base budget (95 % intervals).",
+    )
+    def yarn(self) -> pd.DataFrame:
+        """`fitting` are the problems with no truncated response without YaRN in any of these seeds,
+        where a longer budget has nothing to add: `difference_fitting` is what the factor does to
+        short outputs. What is truncated with YaRN selects nothing: it is a part of what the factor
+        does."""
+        rows = []
+        for name in (name for domain in DOMAINS for name in self.benchmarks(domain)):
+            plain = self.records("code_rl", name)
+            for series in ("code_rl", "code_rl_yarn", "code_rl_long"):
+                mine = self.records(series, name)
+                ours, theirs = ([part[s] for s in mine if s in plain] for part in (mine, plain))
+                if not ours:
+                    continue
+                row = {
+                    "benchmark": self.named[name].title,
+                    "setting": self.setting_text(series),
+                    "seeds": len(ours),
+                    "score": _mean(record.correct for record in ours),
+                    "truncated": _mean(record.truncated for record in ours),
+                    "tokens_mean": _mean(record.num_tokens for record in ours),
+                }
+                rows.append(row | _changes(ours, theirs, itself=series == "code_rl"))
+        columns = ["benchmark", "setting", "seeds", "score", "truncated", "tokens_mean"]
+        columns += ["difference", "low", "high", "fitting", "difference_fitting", "fitting_low"]
+        return _frame(rows, [*columns, "fitting_high", "interval_over"])
+
+    @table(
+        "scores",
+        "The same scores as fractions: {e.ns}; intervals of sampling noise (problems and models "
+        "fixed) and over seeds.",
+    )
+    def scores(self) -> pd.DataFrame:
+        """One row for each model and benchmark: mean over seeds; the paper's cell of the row that
+        it stands for; responses per problem, mean tokens, the share truncated, and how many could
+        not be judged (they count as wrong)."""
+        import pandas as pd
+
+        from klearlib import paper
+
+        columns = ["series", "model", "budget", "benchmark", "seeds", *_SAMPLED]
+        columns += ["seeds_low", "seeds_high", "stands_for", "paper", "responses", "tokens_mean"]
+        printed, rows = paper.table(1), []
+        for series, name in (
+            (series, name) for d in DOMAINS for series in MODELS for name in self.benchmarks(d)
+        ):
+            about, mine = self.named[name], self.records(series, name)
+            if not mine:
+                continue
+            every = mine.values()
+            corrects = [record.correct for record in every]
+            means = {seed: scores.avg_at_n(record.correct) for seed, record in mine.items()}
+            mean, *over_seeds = seed_interval(pd.Series(means).rename_axis("seed"))
+            cell = float("nan")
+            if series in _PAPER_ROWS:
+                cell = float(printed.loc[_PAPER_ROWS[series], about.column]) / 100
+            row = [series, MODELS[series], self.setting_text(series), about.title, len(mine), mean]
+            row += [*sampling_interval(corrects), *over_seeds, about.paper, cell]
+            row += [corrects[0].shape[1], _mean(record.num_tokens for record in every)]
+            row += [_mean(record.truncated for record in every)]
+            rows.append([*row, sum(int(np.isin(r.reason, NOT_JUDGED).sum()) for r in every)])
+        return _frame(rows, [*columns, "truncated", "not_judged"])
+
+    @table("pipeline", "What goes through the pipeline.")
+    def pipeline(self) -> pd.DataFrame:
+        """What goes into each phase and what is left of it, as far as it is done."""
+        rows = []
+        for domain, word in DOMAIN_WORDS.items():
+            stages = (self.curated[domain], self.selections[domain], self.pools[domain])
+            sources, chosen, pool = (self.card(stage) for stage in stages)
+            rows += [
+                [f"{word}: curated sources", *_flow(sources and [*sources["sources"].values()])],
+                [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])],
+            ]
+            if domain == "math" and self.joint.long_examples:
+                card, count = self.card(self.models["examples"]), None
+                if card is not None:  # all that the suite makes are kept
+                    count = card["sources"].get("long_maths", 0)
+                rows.append([f"{word}: {_LONG_CHAINS}", count, count])
+            rows.append([f"{word}: RL problems, {_KEPT_BY[domain]}", *_flow(pool and [pool])])
+        return _frame(rows, ["data", "read", "kept"])
+
+    @table("yarn_demo", "YaRN's rotary frequencies in two configs, against the formula.")
+    def yarn_demo(self) -> pd.DataFrame:
+        return yarn.yarn_demo(self.params)
+
+    def verdicts(self) -> list[Verdict]:
+        """On C13, from the final model of the first seed alone, never of the best one."""
+        from klearlib.paper import claim
+        from klearlib.report.decide import decide_absolute
+
+        first = self.params.seeds[0]
+        by_budget = {
+            budget: {
+                name: found[first]
+                for name in self.named
+                if first in (found := self.records(series, name))
+            }
+            for series, budget in _BUDGETS.items()
+        }
+        # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
+        numbers = measured_numbers(by_budget) if self.paper_scale else {}
+        found = decide_absolute(claim("C13"), numbers, paper_scale=self.paper_scale)
+        if found.verdict == NOT_RUN:
+            settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
+            found = replace(found, settle=settle, measured=self._for_information())
+        return [found]
+
+    def _for_information(self) -> str:
+        """Our scores of the final model at the base budget, as a text that compares nothing."""
+        texts = []
+        for name, about in self.named.items():
+            corrects = [record.correct for record in self.records("code_rl", name).values()]
+            if not corrects:
+                continue
+            mean = 100 * sum(correct.mean() for correct in corrects) / len(corrects)
+            low, high = (100 * bound for bound in sampling_interval(corrects))
+            problems, responses = corrects[0].shape
+            size = f"{problems} problems x {responses} responses x {len(corrects)} seeds"
+            texts.append(f"{about.title} {mean:.1f} [{low:.1f}, {high:.1f}] ({size})")
+        return f"not comparable: {'; '.join(texts)}" if texts else ""
+
+    def notes(self) -> list[str]:
+        p = self.params
+        if uses_miniature(p):
+            of_origin = [
+                f"SFT also has {self.joint.long_examples} right long chains made by the suite, "
+                "since the sources have none; the base model has already seen such chains as chat "
+                "turns, so it is no raw base model, and maths C is no test of generalisation to "
+                "longer chains.",
+                "This profile does not measure the real benchmarks, so C13 cannot be decided here: "
+                "what stands for them is never held against the paper's numbers.",
+            ]
+        else:
+            of_origin = [
+                "The paper's SFT data are 1.5M responses of DeepSeek-R1-0528 that are not "
+                "published; SFT has examples of the named data sets here, whose responses other "
+                "teachers wrote.",
+            ]
+        return [
+            *departures(p.options, RLOptions),
+            *departures(p.test_filter, FilterOptions),
+            *departures(p.data_options, DataOptions),
+            "One base model and one SFT checkpoint serve all seeds; the seeds differ in both "
+            "phases of RL and in sampling. The last step counts, never the best one, and of "
+            "several seeds the first decides C13.",
+            *of_origin,
+            "Scores with and without YaRN are different settings and stand in rows of their own: "
+            "the factor is static and changes short outputs too.",
+            "The paper does not print the steps of either phase, nor a score between them.",
+        ]
+
+
+def sampling_interval(corrects: Sequence[np.ndarray]) -> tuple[float, float]:
+    """95 % interval of the mean of avg@n over seeds from sampling noise alone, problems and models
+    fixed: `scores.sampling_interval` for several models.
+
+    corrects: bool [P, n] for each seed.
+    """
+    from scipy.stats import norm
+
+    mean = float(np.mean([scores.avg_at_n(correct) for correct in corrects]))
+    error = np.sqrt(sum(scores.sampling_error(c) ** 2 for c in corrects)) / len(corrects)
+    num_draws = sum(correct.size for correct in corrects)
+    half = max(norm.isf((1 - _LEVEL) / 2) * error, scores.unseen_rate(num_draws, _LEVEL))
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[str, np.ndarray]:
+    """The numbers of C13 by their names in claims.yaml: correct, bool [P, n].
+
+    Args:
+        by_budget: "32K" or "64K" -> benchmark, by its name in
+            `klearlib.curation.source_benchmarks.SIZES` -> record. Other benchmarks are left out:
+            they are not those of the paper's numbers.
+
+    Raises:
+        KlearError: a record that was drawn in another way than the paper's number.
+
+    >>> measured_numbers({"32K": {}})
+    {}
+    """
+    measured = {}
+    for budget, found in by_budget.items():
+        wanted = _DRAWN[budget]
+        for name, record in found.items():
+            if name not in REAL:
+                continue
+            number = f"{REAL[name].paper}, {budget}"
+            drawn = {key: record.sampling.get(key) for key in wanted}
+            if drawn != wanted:
+                raise KlearError(
+                    f"{number}: drawn with {_in_words(drawn)}, the paper's number with "
+                    f"{_in_words(wanted)}: evaluate the model in that way"
+                )
+            measured[number] = record.correct
+    return measured
+
+
+def _in_words(sampling: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sampling.items())
+
+
+def _paper_bars(about: Named) -> pd.DataFrame:
+    """Columns model, value: Fig. 1's bars, from Table 1 where Fig. 1 has no such benchmark."""
+    from klearlib import paper
+
+    printed = paper.figure("1")
+    models = list(dict.fromkeys(printed["model"]))
+    if about.paper == _IN_TABLE_ALONE:
+        cells = paper.table(1)[about.column]
+        rows = [(model, cells[_TABLE_NAMES.get(model, model)] / 100) for model in models]
+        return _frame(rows, ["model", "value"])
+    mine = printed[printed["benchmark"].str.startswith(about.paper.replace("AIME ", "AIME"))]
+    return mine.assign(value=mine["value"] / 100)[["model", "value"]]
+
+
+def _head(about: Named) -> str:
+    """Of a column: the paper's benchmark, and what stands for it where something does.
+
+    >>> _head(Named("math", "maths A", "AIME 2024", "AIME2024 avg@64"))
+    'AIME 2024 / maths A'
+    """
+    return about.paper if about.title == about.paper else f"{about.paper} / {about.title}"
+
+
+def _paper_gain(columns: list[str], after: str, before: str) -> float:
+    from klearlib import paper
+
+    if after not in _PAPER_ROWS or before not in _PAPER_ROWS:
+        return float("nan")
+    printed = paper.table(1)[columns]
+    gain = printed.loc[_PAPER_ROWS[after]] - printed.loc[_PAPER_ROWS[before]]
+    return float(gain.mean()) / 100
+
+
+def _changes(ours: Sequence[EvalRecord], theirs: Sequence[EvalRecord], *, itself: bool) -> dict:
+    cut = np.any([record.truncated.any(axis=1) for record in theirs], axis=0)
+    row: dict = {"fitting": int((~cut).sum())}
+    if itself:
+        return row
+    a, b = (np.array([r.correct.mean(axis=1) for r in part]) for part in (ours, theirs))
+    every = difference(a, b)
+    row |= {"difference": every.value, "low": every.low, "high": every.high}
+    row |= {"interval_over": every.interval_over}
+    if not cut.all():
+        short = difference(a[:, ~cut], b[:, ~cut])
+        row |= {"difference_fitting": short.value}
+        row |= {"fitting_low": short.low, "fitting_high": short.high}
+    return row
+
+
+def _flow(cards: Sequence[Mapping] | None) -> tuple[int | None, int | None]:
+    """Problems or examples read, and kept; cards: None where the stage is not done."""
+    if not cards:
+        return None, None
+    return sum(card["num_read"] for card in cards), sum(card["num_kept"] for card in cards)
+
+
+def _mean(arrays: Iterable[np.ndarray]) -> float:
+    return float(np.mean([array.mean() for array in arrays]))
+
+
+def _frame(rows: Sequence, columns: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=columns)
