@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 
 from klearlib.errors import ParameterError
 
@@ -53,17 +51,6 @@ def runs_here(workers: int | str) -> bool:
     (True, False)
     """
     return isinstance(workers, int) or address_of(workers) == LOCAL
-
-
-def ray_for(workers: Iterable[int | str]) -> AbstractContextManager[dict[str, str]]:
-    """`klearlib.scale.ray_cluster.held` for those of `workers` that are on Ray; without any it does
-    nothing, and needs no Ray."""
-    on_ray = [each for each in workers if isinstance(each, str)]
-    if not on_ray:
-        return nullcontext({})
-    from klearlib.scale.ray_cluster import held
-
-    return held(on_ray)
 
 
 def in_words(workers: str) -> str:

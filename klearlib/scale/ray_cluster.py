@@ -10,12 +10,12 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from klearlib.errors import KlearError
 from klearlib.run.devices import gpus
 from klearlib.run.provenance import num_cores
-from klearlib.scale.address import ADDRESS, CLIENT, LOCAL, RAY, address_of, in_words, runs_here
+from klearlib.scale.address import CLIENT, LOCAL, address_of, in_words
 from klearlib.scale.require import require_ray
 
 ANSWER_S = 10.0
@@ -173,30 +173,6 @@ def _open(ray, workers: str, address: str, given: dict) -> None:
         raise KlearError(
             f"{where} does not answer ({why}): start it, or correct the address"
         ) from None
-
-
-@contextlib.contextmanager
-def held(workers: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Find out whether the clusters of `workers` answer, and keep a Ray of this machine for all
-    processes that are started in the block.
-
-    Gives the variables by which they find it; none where it needs none.
-
-    Raises as `connected`.
-    """
-    for each in {each for each in workers if not runs_here(each)}:
-        with connected(each):
-            pass
-    if not any(map(runs_here, workers)):
-        yield {}
-        return
-    with connected(RAY):
-        import ray
-
-        yield {
-            ADDRESS: ray.get_runtime_context().gcs_address,
-            LOOPBACK: os.environ[LOOPBACK],
-        }
 
 
 @contextlib.contextmanager

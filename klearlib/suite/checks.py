@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from klearlib.errors import ParameterError
 from klearlib.hub import hub_folder
-from klearlib.params import is_real, real_of
+from klearlib.params import is_real, load
 from klearlib.policy.compute import Compute
 from klearlib.run.stage import Stage
 from klearlib.scale.address import ADDRESS
@@ -235,7 +235,7 @@ def missing_of(profile: str, stages: Sequence[Stage]) -> list[str]:
     read = {asset for stage in stages for asset in _read_by(stage)}
     return [
         str(each)
-        for each in missing_assets(real_of(profile))
+        for each in missing_assets(load(profile, "real"))
         if any((each.kind, at) in read for at in (each.name, str(located(each.name)), each.looked))
     ]
 

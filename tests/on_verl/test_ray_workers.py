@@ -160,35 +160,6 @@ def test_a_stage_that_asks_the_cluster_for_gpus_finds_it(joined, tmp_path):
     assert seen["RAY_ADDRESS"] == joined.address
 
 
-HELD = """
-import os, subprocess, sys
-from klearlib.scale.address import ray_for
-with ray_for(["ray", "ray", 0]) as variables:
-    print(variables["RAY_ADDRESS"])
-    command = [sys.executable, "-c"]
-    callers = [subprocess.Popen([*command, code], env=os.environ | variables) for code in {codes!r}]
-    sys.exit(max(caller.wait() for caller in callers))
-"""
-
-
-def test_one_ray_of_this_machine_for_several_processes(tmp_path):
-    stages = [_walk(seed) for seed in range(2)]
-    code = HELD.format(codes=[_code(stage, tmp_path) for stage in stages])
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    holder = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert holder.returncode == 0
-    assert all(is_done(stage, tmp_path) for stage in stages)
-    host, _, port = holder.stdout.strip().rpartition(":")
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, int(port)))
-
-
 def test_a_process_that_had_a_ray_of_its_own_joins_no_other(joined, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster._connection, "was_local", True)
     with pytest.raises(KlearError, match=r"a Ray of its own .*: use another process"):
