@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from klearlib.run.costs import cost_of
 
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
