@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from klearlib.curation import coverage, overlap
-from klearlib.experiments.demos import data_rules as data_demos
-from klearlib.experiments.demos import planted
+from klearlib.experiments.demos import data_rules, planted
 from klearlib.sft import objective
 
 
 def test_the_rules_do_what_they_must_on_every_case():
-    table = data_demos.rule_cases()
+    table = data_rules.rule_cases()
     assert len(table) == 12 and (table["must_go"] == table["goes"]).all()
     phrase = table[table["prompt"].str.contains("phrase")].iloc[0]
     assert phrase["is_boilerplate"] and not phrase["goes_with_stop_list"]
@@ -20,7 +19,7 @@ def test_the_rules_do_what_they_must_on_every_case():
 
 
 def test_eq_8_pushes_wrong_responses_up_too():
-    table = data_demos.pushes().set_index(["objective", "response"])
+    table = data_rules.pushes().set_index(["objective", "response"])
     assert table["pushed"].tolist() == ["up", "up", "up", "down"]
     right, wrong = table.loc[("Eq. 8", "right")], table.loc[("Eq. 8", "wrong")]
     assert right.tolist() == wrong.tolist()
@@ -30,7 +29,7 @@ def test_eq_8_pushes_wrong_responses_up_too():
 
 
 def test_both_normalisers_equal_the_printed_sums():
-    table = data_demos.normalizers().set_index("normalizer")
+    table = data_rules.normalizers().set_index("normalizer")
     assert (table[["largest_error", "largest_error_in_parts"]] < 1e-12).all(axis=None)
     assert table.loc["sequence", "weight_short"] == pytest.approx(1 / 6)
     assert table.loc["token", "weight_short"] == table.loc["token", "weight_long"] == 1 / 18
@@ -41,12 +40,12 @@ def test_a_wrong_normaliser_is_seen(monkeypatch):
     monkeypatch.setattr(
         objective, "sft_loss", lambda *args, **how: right(*args, **(how | {"normalizer": "token"}))
     )
-    table = data_demos.normalizers().set_index("normalizer")
+    table = data_rules.normalizers().set_index("normalizer")
     assert table.loc["sequence", "largest_error"] > 1e-3
 
 
 def test_k_center_equals_the_plain_algorithm_and_its_radius_falls():
-    table = data_demos.coverage()
+    table = data_rules.coverage()
     assert table["equal_to_plain"].all()
     assert (np.diff(table["radius"]) < 0).all()
     assert (table["radius"] < table["radius_at_random"]).all()
@@ -54,7 +53,7 @@ def test_k_center_equals_the_plain_algorithm_and_its_radius_falls():
 
 def test_another_choice_of_centers_is_seen(monkeypatch):
     monkeypatch.setattr(coverage, "k_center_greedy", lambda points, k: np.arange(k))
-    assert not data_demos.coverage()["equal_to_plain"].all()
+    assert not data_rules.coverage()["equal_to_plain"].all()
 
 
 def test_another_n_is_seen(monkeypatch):
@@ -62,7 +61,7 @@ def test_another_n_is_seen(monkeypatch):
     monkeypatch.setattr(
         overlap.OverlapIndex, "__init__", lambda self, b, **how: init(self, b, n=8, **how)
     )
-    table = data_demos.rule_cases()
+    table = data_rules.rule_cases()
     assert (table["must_go"] != table["goes"]).any()
 
 

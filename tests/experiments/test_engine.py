@@ -6,11 +6,11 @@ import dataclasses
 import shutil
 
 import pytest
+from klearlib.experiments.arms import Start, maths_start, rl_stage, rule_spec
 
 from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.experiments import arms, zero_advantage
-from klearlib.experiments.arms import Start, maths_start, rl_stage, rule_spec
 from klearlib.experiments.catalogue import check, stages_of
 from klearlib.params import RLOptions, files, load, load_profile, worlds_of
 from klearlib.run.stage import Stage

@@ -5,9 +5,9 @@ import inspect
 from importlib import import_module
 
 import pytest
-from klearlib.experiments.data_arms import DataArms
 
 from klearlib.errors import ParameterError
+from klearlib.experiments.data_stages import DataArms
 from klearlib.miniature.stages import code_start_stages, joint_stages, start_stages
 from klearlib.params import LOCAL, DataOptions, load
 

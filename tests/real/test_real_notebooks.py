@@ -9,22 +9,17 @@ import pytest
 from klearlib.experiments.publish import results_dir, runs_dir
 from real_project import PROFILE, make, run_here, write_yaml
 
-from klearlib import params as parameters
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
 from klearlib.experiments import (
-    correctness,
-    curation,
-    curation_section,
     headline,
     headline_section,
-    teachers,
-    topk,
 )
 from klearlib.experiments.headline_pipeline import HeadlineParams
-from klearlib.experiments.nb01_data_curation import CurationParams
-from klearlib.experiments.nb02_data_correctness import CorrectnessParams
-from klearlib.experiments.nb03_teacher_ablation import TeacherParams
+from klearlib.experiments.nb01_data_curation import DataCuration
+from klearlib.experiments.nb02_data_correctness import DataCorrectness
+from klearlib.experiments.nb03_teacher_ablation import TeacherAblation
+from klearlib.experiments.nb04_topk_diversity import TopKDiversity
 from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
@@ -120,36 +115,35 @@ def test_a_profile_without_a_teacher_says_what_to_name(project):
     assert soft.inputs.keys() == {"world", "sft"}, "all problems have passed the filter"
     made.write_text(made.read_text().replace("teacher_weak: models/tiny", "teacher_weak: null"))
     with pytest.raises(ParameterError, match="no teacher_weak: name a model"):
-        teachers.arms(TeacherParams(profile=PROFILE))
+        TeacherAblation(TeacherAblation.Params(profile=PROFILE)).stages()
 
 
 def test_notebook_01_on_real_sources(project):
-    params = CurationParams(profile=PROFILE, reference_responses=1)
-    for stage in curation.stages(params):
+    e = DataCuration(DataCuration.Params(profile=PROFILE, reference_responses=1))
+    for stage in e.stages():
         run_here(stage)
-    curation_section.publish(params)
-    section = section_of(curation.NOTEBOOK)
-    assert section["status"] == "complete"
-    assert "strong" not in curation.responses(params), "klear_math has passed the majority"
-    funnel = curation_section.funnel_table(params).set_index("source")
-    assert funnel.loc["klear_math", "problems"] == 20
-    assert curation_section.found_table(params).empty, "nothing is planted in real data"
-    sets = curation_section.set_table(params).set_index("set")
+    e.refresh()
+    e.publish()
+    assert section_of(e.name)["status"] == "complete"
+    assert "strong" not in e.responses, "klear_math has passed the majority"
+    assert e.table("funnel").set_index("source").loc["klear_math", "problems"] == 20
+    assert e.table("found").empty, "nothing is planted in real data"
+    overlap = e.table("overlap")
+    assert (overlap["planted"] == 0).all() and overlap["recall"].isna().all()
+    sets = e.table("sets").set_index("set")
     assert sets.loc["RL, code: at least 16 tests", "problems"] == 20
 
 
 def test_students_of_teachers_learn_what_the_teachers_answered(project):
-    two = correctness.arms(CorrectnessParams(profile=PROFILE))
+    two = DataCorrectness(DataCorrectness.Params(profile=PROFILE)).arms
     chosen = two["overall_mixed", 0].inputs["model"].inputs["examples"]
     world = chosen.inputs["problems"]
     assert world.name == "real_world" and chosen.params["problems"] == "train.jsonl"
     assert chosen.inputs["responses"].inputs["problems"] is world, "no held-out problem is learnt"
     assert two["overall_mixed", 0].inputs["model"].params["drop_longer"] is True
     # There are two real sources of each domain, and the notebook compares ten.
-    assert topk.chosen(parameters.TopKParams(profile=PROFILE))["math_top10"].params["sources"] == [
-        "openr1_math",
-        "acereason_sft",
-    ]
+    chosen = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).chosen
+    assert chosen["math_top10"].params["sources"] == ["openr1_math", "acereason_sft"]
 
 
 def test_notebook_09_compares_on_both_kinds_of_rewards(project):

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from klearlib.experiments.headline_scores import gathered
 from klearlib.experiments.publish import runs_dir
-from klearlib.run.costs import cost_of
 
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.record_files import save_record
-from klearlib.experiments import catalogue, correctness, headline, headline_verdict, teachers
+from klearlib.experiments import catalogue, headline, headline_verdict
+from klearlib.experiments.nb02_data_correctness import DataCorrectness
+from klearlib.experiments.nb03_teacher_ablation import TeacherAblation
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
@@ -185,8 +186,9 @@ def test_qwens_arms_that_coincide_are_one_run():
     assert len(keys[1] & keys[2]) == 2 * len(nine.params.seeds)
     sft = headline.Pipeline(of("qwen", "10_headline")).stages["sft"].key
     assert sft == five.arms["gppo", 0].inputs["sft"].key
-    two, three = of("qwen", "02_data_correctness"), of("qwen", "03_teacher_ablation")
-    assert correctness.arms(two)["overall_mixed", 0].key == teachers.arms(three)["middle", 0].key
+    two = DataCorrectness(of("qwen", "02_data_correctness")).arms
+    three = TeacherAblation(of("qwen", "03_teacher_ablation")).arms
+    assert two["overall_mixed", 0].key == three["middle", 0].key
 
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
-from klearlib.experiments.data_arms import DataArms, ranked_sources
 
-from klearlib import params as parameters
-from klearlib.experiments import correctness, curation, teachers, topk
-from klearlib.experiments.nb01_data_curation import CurationParams
-from klearlib.experiments.nb02_data_correctness import CorrectnessParams
-from klearlib.experiments.nb03_teacher_ablation import TeacherParams
-from klearlib.experiments.nb04_topk_diversity import TopKParams
-from klearlib.params import DataOptions
+from klearlib.experiments.catalogue import check
+from klearlib.experiments.data_stages import DataArms
+from klearlib.experiments.experiment import Experiment, with_inputs
+from klearlib.experiments.nb01_data_curation import RULES, CurationParams, DataCuration
+from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
+from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
+from klearlib.experiments.nb04_topk_diversity import TopKDiversity, TopKParams
+from klearlib.params import DataOptions, load_profile
 from klearlib.run.stage import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROFILES = ("smoke", "mini")
-MODULES = (curation, correctness, teachers, topk)
+STUDENTS = (DataCorrectness, TeacherAblation, TopKDiversity)
 
 
 @pytest.fixture(autouse=True)
@@ -27,52 +26,40 @@ def project(monkeypatch):
     monkeypatch.setenv("KLEAR_ROOT", str(REPOSITORY))
 
 
-def of_profile(module, profile: str):
-    values = parameters.load_profile(profile, module.NOTEBOOK)
-    return parameters.check(module.NOTEBOOK, values)
-
-
-def upstream(stage: Stage) -> dict[tuple[str, str], Stage]:
-    found = {(stage.name, stage.key): stage}
-    for one in stage.inputs.values():
-        found |= upstream(one)
-    return found
-
-
-def all_stages(module, params) -> dict[tuple[str, str], Stage]:
-    asked = module.stages(params) if hasattr(module, "stages") else module.arms(params).values()
-    found: dict[tuple[str, str], Stage] = {}
-    for stage in asked:
-        found |= upstream(stage)
-    return found
+def of_profile(experiment: type[Experiment], profile: str) -> Experiment:
+    return experiment(check(experiment.name, load_profile(profile, experiment.name)))
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_middle_teachers_students_are_the_overall_mixed_arm(profile):
     """Both notebooks' parameters must agree, or 03 trains students twice."""
-    two, three = of_profile(correctness, profile), of_profile(teachers, profile)
-    mixed, middle = correctness.arms(two), teachers.arms(three)
-    for seed in two.seeds:
+    mixed = of_profile(DataCorrectness, profile).arms
+    middle = of_profile(TeacherAblation, profile).arms
+    seeds = {seed for _, seed in mixed}
+    for seed in seeds:
         assert mixed["overall_mixed", seed].key == middle["middle", seed].key
     keys = [stage.key for stage in (*mixed.values(), *middle.values())]
-    assert len(set(keys)) == len(keys) - len(two.seeds)
+    assert len(set(keys)) == len(keys) - len(seeds)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_notebooks_share_bases_responses_and_curated_sources(profile):
-    found = {module.NOTEBOOK: all_stages(module, of_profile(module, profile)) for module in MODULES}
-    shared = set(found[curation.NOTEBOOK]) & set(found[correctness.NOTEBOOK])
+    found = {
+        each: set(with_inputs(of_profile(each, profile).stages()))
+        for each in (DataCuration, *STUDENTS)
+    }
+    shared = found[DataCuration] & found[DataCorrectness]
     assert {"sources", "world", "responses"} <= {name for name, _ in shared}
-    kept = set(found[curation.NOTEBOOK]) & set(found[topk.NOTEBOOK])
+    kept = found[DataCuration] & found[TopKDiversity]
     assert sum(name == "curate" for name, _ in kept) == 2
     bases = {key for keys in found.values() for key in keys if key[0] == "base"}
     assert len(bases) == 2
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("module", [correctness, teachers, topk])
-def test_arms_of_a_domain_differ_in_their_examples_alone(profile, module):
-    arms = module.arms(of_profile(module, profile))
+@pytest.mark.parametrize("experiment", STUDENTS)
+def test_arms_of_a_domain_differ_in_their_examples_alone(profile, experiment):
+    arms = of_profile(experiment, profile).arms
     seeds = sorted({seed for _, seed in arms})
     assert profile == "smoke" or len(seeds) >= 3
     groups: dict[tuple[str, int], list[Stage]] = {}
@@ -93,12 +80,12 @@ def test_arms_of_a_domain_differ_in_their_examples_alone(profile, module):
 
 
 def test_arms_come_round_robin_over_seeds():
-    arms = teachers.arms(TeacherParams(seeds=[3, 1]))
+    arms = TeacherAblation(TeacherParams(seeds=[3, 1])).arms
     assert list(arms)[:4] == [("weak", 3), ("middle", 3), ("strong", 3), ("weak", 1)]
 
 
 def test_the_filters_of_table_2():
-    chosen = correctness.chosen(CorrectnessParams(easy_from=0.5, num_examples=9))
+    chosen = DataCorrectness(CorrectnessParams(easy_from=0.5, num_examples=9)).chosen
     assert len(chosen) == 6
     for series, stage in chosen.items():
         difficulty, filter_ = series.split("_", 1)
@@ -109,17 +96,17 @@ def test_the_filters_of_table_2():
 
 
 def test_top_k_takes_the_best_sources():
-    chosen = topk.chosen(TopKParams())
+    chosen = TopKDiversity(TopKParams()).chosen
+    ranked = DataArms("smoke", DataOptions()).origin.ranked_sources("math")
     assert chosen["code_top2"].params["sources"] == ["code_1", "code_2"]
-    assert chosen["math_top10"].params["sources"] == ranked_sources("smoke", "math")
-    assert ranked_sources("smoke", "math")[9] == "math_10"
+    assert chosen["math_top10"].params["sources"] == ranked and ranked[9] == "math_10"
     counts = [len(stage.params["sources"]) for stage in chosen.values()]
     assert counts == [1, 2, 4, 6, 8, 10, 1, 2, 4, 6]
 
 
 def test_rules_of_overlap_differ_in_nothing_else():
-    stages = curation.curated(CurationParams(stop_list=3))
-    used, strict, stop = (stages["math", rule].params for rule in curation.RULES)
+    stages = DataCuration(CurationParams(stop_list=3)).curated
+    used, strict, stop = (stages["math", rule].params for rule in RULES)
     assert {name for name in used if used[name] != strict[name]} == {"templates"}
     assert {name for name in strict if strict[name] != stop[name]} == {"stop_more_than"}
     assert stop["stop_more_than"] == 3
@@ -137,6 +124,6 @@ def test_an_option_reaches_its_stage():
 
 
 def test_options_that_are_not_named_take_the_papers_values():
-    params = dataclasses.replace(CorrectnessParams(), options={"min_tests": 3})
+    params = CorrectnessParams(options={"min_tests": 3})
     assert params.data_options == DataOptions(min_tests=3)
     assert DataOptions().ngram_words == 9 and DataOptions().min_tests == 16

@@ -1,0 +1,229 @@
+"""Notebooks 02 to 04 on invented students: what tables, verdicts and figures make of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
+from klearlib.evaluate.record_files import save_record
+from klearlib.experiments.nb01_data_curation import DataCuration
+from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
+from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
+from klearlib.experiments.nb04_topk_diversity import TopKDiversity, TopKParams
+from klearlib.records import EvalRecord
+from klearlib.report.mathml import to_mathml
+from klearlib.report.section import Verdict
+from klearlib.run.files import write_json
+from klearlib.run.folder import RunFolder
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SEEDS = [0, 1, 2]
+RESPONSES = 8
+CLASSES = (DataCuration, DataCorrectness, TeacherAblation, TopKDiversity)
+
+
+def two() -> DataCorrectness:
+    return DataCorrectness(CorrectnessParams(seeds=SEEDS))
+
+
+def three() -> TeacherAblation:
+    return TeacherAblation(TeacherParams(seeds=SEEDS))
+
+
+def four() -> TopKDiversity:
+    return TopKDiversity(TopKParams(seeds=SEEDS))
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    shutil.copytree(REPOSITORY / "params", tmp_path / "params")
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def started(e, stage) -> RunFolder:
+    folder = RunFolder(e.folder(stage))
+    folder.load_checkpoint()
+    return folder
+
+
+def finish(e, stage, *, right: int, offset: int) -> None:
+    """A measured student that answers `right` of 8 responses to each problem, but for some."""
+    folder = started(e, stage)
+    for place, name in enumerate(stage.params["benchmarks"]):
+        correct = np.zeros((30, RESPONSES), dtype=bool)
+        correct[:, :right] = True
+        correct[(offset + place) :: 7, :1] ^= True  # intervals are neither empty nor zero
+        record = EvalRecord(
+            name,
+            tuple(f"{name}-{i}" for i in range(30)),
+            correct,
+            np.zeros_like(correct),
+            np.ones(correct.shape, dtype=int),
+            np.where(correct, "correct", "wrong"),
+            correct.astype(float),
+        )
+        save_record(record, folder.path / "evaluations" / f"{name}-00000.npz")
+    folder.finish()
+
+
+def finish_all(e, right, *, but: str = "") -> None:
+    """All arms, those of the series `but` left out. right: series -> right responses of 8."""
+    names = list(dict.fromkeys(series for series, _ in e.arms))
+    for (series, seed), stage in e.arms.items():
+        if series != but:
+            offset = seed + 3 * names.index(series) % 7
+            finish(e, stage, right=right(series), offset=offset)
+    e.refresh()
+
+
+def verdict_of(e, claim: str) -> Verdict:
+    return next(v for v in e.verdicts() if v.claim == claim)
+
+
+def published(e, project: Path) -> dict:
+    e.publish()
+    return json.loads((project / "results" / "smoke" / e.name / "section.json").read_text())
+
+
+@pytest.mark.parametrize("experiment", CLASSES)
+def test_nothing_done_says_not_run_and_publishes(experiment, project):
+    e = experiment(experiment.Params())
+    assert all(v.verdict == "not run" for v in e.verdicts())
+    section = published(e, project)
+    assert section["status"] == "partial" and not section["figures"]
+    assert (len(section["verdicts"]) > 0) == (experiment is not DataCuration)
+
+
+@pytest.mark.parametrize("experiment", CLASSES)
+def test_every_formula_can_be_rendered(experiment):
+    for equation in experiment.equations:
+        assert "<math" in to_mathml(equation.latex)
+
+
+@pytest.mark.parametrize(
+    ("order", "word"),
+    [((3, 4, 5), "direction"), ((5, 4, 3), "opposite"), ((4, 4, 4), "inconclusive")],
+)
+def test_the_teachers_verdict_follows_the_order(order, word):
+    right = dict(zip(("weak", "middle", "strong"), order, strict=True))
+    e = three()
+    finish_all(e, right.get)
+    verdict = verdict_of(e, "C5")
+    assert verdict.verdict == word
+    assert "maths A for AIME 2024 and maths B for AIME 2025" in verdict.reason
+    assert "LiveCodeBench V5 has no counterpart" in verdict.reason
+    first = verdict.comparisons[0]
+    assert (first.num_seeds, first.num_problems) == (3, 60)
+    assert first.difference == pytest.approx((order[1] - order[0]) / 8, abs=0.02)
+    table = e.table("differences").set_index("difference")
+    assert table.loc["strong - weak", "value"] == pytest.approx((order[2] - order[0]) / 8, abs=0.02)
+
+
+def test_scores_stand_beside_the_papers_cells():
+    e = three()
+    finish_all(e, {"weak": 2, "middle": 4, "strong": 6}.get)
+    table = e.table("scores").set_index(["benchmark", "arm"])
+    row = table.loc[("maths B", "strong teacher")]
+    assert row["paper"] == pytest.approx(0.6458) and row["paper_benchmark"] == "AIME 2025"
+    mine = e.runs.of("strong").end_scores("math_b")["value"]
+    assert row["score"] == pytest.approx(mine.mean())
+    # t(0.975, 2) = 4.3027
+    half = 4.302653 * mine.std(ddof=1) / np.sqrt(3)
+    assert row["high"] - row["score"] == pytest.approx(half, rel=1e-5)
+    both = table.loc[("mean of both", "strong teacher")]
+    parts = [table.loc[(name, "strong teacher"), "score"] for name in ("maths A", "maths B")]
+    assert both["score"] == pytest.approx(np.mean(parts))
+    assert both["paper"] == pytest.approx((0.7354 + 0.6458) / 2)
+
+
+@pytest.mark.parametrize(
+    ("rights", "word"),
+    [
+        ({"easy_only_true": 6, "easy_mixed": 4, "hard_only_true": 3, "hard_mixed": 5}, "direction"),
+        ({"easy_only_true": 6, "easy_mixed": 4, "hard_only_true": 5, "hard_mixed": 3}, "opposite"),
+    ],
+)
+def test_the_verdict_on_correctness_needs_both_halves(rights, word):
+    e = two()
+    finish_all(e, lambda series: rights.get(series, 4))
+    assert verdict_of(e, "C4").verdict == word
+    table = e.table("scores").set_index(["benchmark", "arm"])
+    assert table.loc[("maths A", "hard, mixed"), "paper"] == pytest.approx(0.4729)
+    assert table.loc[("maths B", "overall, only true"), "paper"] == pytest.approx(0.3229)
+
+
+def test_a_missing_arm_leaves_the_claim_open():
+    e = three()
+    finish_all(e, lambda _: 4, but="strong")
+    verdict = verdict_of(e, "C5")
+    assert verdict.verdict == "not run" and "strong" in verdict.reason
+
+
+def test_top_k_averages_the_arms_of_a_side_and_keeps_the_domains_apart():
+    e, few = four(), {"math_top1": 6, "math_top2": 4, "code_top1": 3, "code_top2": 3}
+    finish_all(e, lambda series: few.get(series, 3 if "math" in series else 5))
+    maths, code = (verdict_of(e, name) for name in ("C6", "C7"))
+    assert (maths.verdict, code.verdict) == ("direction", "opposite")
+    assert maths.comparisons[0].difference == pytest.approx((5 - 3) / 8, abs=0.02)
+    assert code.comparisons[0].difference == pytest.approx((3 - 5) / 8, abs=0.02)
+    assert "code A for LiveCodeBench V5" in code.reason
+    assert "AIME 2024 and AIME 2025 have no counterpart" in code.reason
+    table = e.table("scores").set_index(["benchmark", "arm"])
+    assert table.loc[("code B", "code top 2"), "paper"] == pytest.approx(0.2920)
+    assert table.loc[("maths A", "maths top 10"), "paper"] == pytest.approx(0.3042)
+
+
+def test_sections_publish_their_figures(project):
+    e = four()
+    finish_all(e, lambda _: 4)
+    section = published(e, project)
+    assert [figure["name"] for figure in section["figures"]] == ["tables4_5", "spread"]
+    assert [table["name"] for table in section["tables"]] == [
+        "scores", "spread", "sources", "coverage",
+    ]  # fmt: skip
+    assert "avg@2 for maths, avg@1 for code" in section["tables"][0]["caption"]
+    folder = project / "results" / "smoke" / e.name
+    assert (folder / "tables4_5.svg").is_file() and (folder / "scores.csv").is_file()
+
+
+def test_a_figure_can_have_students_of_one_domain_alone(project):
+    e = four()
+    for seed in SEEDS:
+        finish(e, e.arms["code_top1", seed], right=4, offset=seed)
+    e.refresh()
+    assert published(e, project)["figures"]
+    assert set(e.table("scores")["arm"]) == {"code top 1"}
+    assert {v.verdict for v in e.verdicts()} == {"not run"}
+
+
+def test_labels_and_examples_are_counted():
+    e, counts = two(), {"teacher": [4, 1, 0, 2], "reference": [2, 1, 0, 0]}
+    for name, stage in e.judged.items():
+        folder = started(e, stage)
+        rates = [PassRate(f"p{i}", 4, right, 0) for i, right in enumerate(counts[name])]
+        write_pass_rates(rates, folder.path / RATES)
+        folder.finish()
+    table = e.table("labels").set_index("difficulty")
+    assert e.params.easy_from == 0.25
+    assert table.loc["easy", ["problems", "responses", "correct"]].tolist() == [2, 8, 5]
+    assert table.loc["hard", ["problems", "responses", "correct"]].tolist() == [2, 8, 2]
+    assert table.loc["overall", "correct_share"] == pytest.approx(7 / 16)
+
+
+def test_the_spread_over_sources_is_read_from_the_selection():
+    e = four()
+    folder = started(e, e.chosen["code_top2"])
+    sources = {"code_2": {"num_kept": 5}, "code_1": {"num_kept": 7}}
+    write_json(folder.path / "card.json", {"num_kept": 12, "sources": sources})
+    folder.finish()
+    row = e.table("spread").iloc[0]
+    assert (row["arm"], row["examples"], row["rank_1"], row["rank_2"]) == (
+        "code top 2", 12, "7", "5",
+    )  # fmt: skip
