@@ -9,9 +9,11 @@ import pytest
 
 from klearlib import params
 from klearlib.errors import ParameterError
-from klearlib.experiments import arms, zero_advantage
-from klearlib.experiments.arms import Start, maths_start, rl_stage, rule_spec
+from klearlib.experiments import rl_stages
 from klearlib.experiments.catalogue import stages_of
+from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
+from klearlib.experiments.origins import Start, origin
+from klearlib.experiments.rl_stages import rl_stage, rule_spec
 from klearlib.params import RLOptions, check, cluster_of, files, load_profile, worlds_of
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import WHAT
@@ -77,11 +79,11 @@ def test_the_soft_reward_runs_of_09_are_those_of_its_own_engine():
     here = check(
         "09_zero_advantage", load_profile("mini", "09_zero_advantage") | {"engine": "verl"}
     )
-    arms = zero_advantage.code_arms(here)
+    arms = ZeroAdvantage(here).arms
     assert {stage.target for stage in arms.values()} == {VERL}
     soft = stages("07_soft_reward", "mini", engine="verl")
     theirs = {str(stage.params) for stage in runs(soft)}
-    assert {str(arms["advantage", seed].params) for seed in here.seeds} <= theirs
+    assert {str(arms["soft code reward: advantage", seed].params) for seed in here.seeds} <= theirs
 
 
 def test_code_rl_of_10_goes_on_from_the_checkpoint_of_verl():
@@ -92,7 +94,7 @@ def test_code_rl_of_10_goes_on_from_the_checkpoint_of_verl():
 
 
 def start() -> Start:
-    return maths_start("smoke")
+    return origin("smoke").start("math")
 
 
 def stage(begin: Start, options: RLOptions = RLOptions()) -> Stage:  # noqa: B008
@@ -136,7 +138,7 @@ def test_a_cluster_that_is_absent_or_wrong_stops_verl_alone(monkeypatch, tmp_pat
 def test_a_rollout_that_no_pass_can_hold_is_refused_at_once(monkeypatch):
     begin = start()
     small = dataclasses.replace(cluster_of("smoke"), max_tokens_per_gpu=begin.max_new_tokens)
-    monkeypatch.setattr(arms, "cluster_of", {"smoke": small}.__getitem__)
+    monkeypatch.setattr(rl_stages, "cluster_of", {"smoke": small}.__getitem__)
     with pytest.raises(ParameterError, match="give max_tokens_per_gpu"):
         stage(begin)
 
