@@ -1,82 +1,30 @@
-"""Notebook 06 on invented runs: its arms, Table 6, the optimum and the verdict."""
+"""Notebook 06 on invented runs: Table 6, the optimum and the verdict."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
-from klearlib.experiments.publish import results_dir
-from maths_rl_fakes import HOW, finish
+from fake_runs import HOW, again, by_holm, finish, verdicts
 
-from klearlib import params as parameters
-from klearlib.errors import ParameterError
 from klearlib.evaluate.bootstrap import best_shares
-from klearlib.evaluate.scores import paired_difference
-from klearlib.experiments import (
-    alpha_sweep,
-    alpha_sweep_section,
-    clipping,
-    curves,
-)
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
-from klearlib.experiments.nb06_alpha_sweep import AlphaSweepParams
+from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PARAMS = AlphaSweepParams(seeds=[0, 1, 2], **HOW)
 ALPHAS = PARAMS.alphas
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    shutil.copytree(REPOSITORY / "params", tmp_path / "params")
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    return tmp_path
-
-
-def finish_all(ends: dict[float, float], metrics=None, params=PARAMS) -> None:
-    for place, alpha in enumerate(params.alphas):
-        for seed in params.seeds:
-            stage = alpha_sweep.arms(params)[alpha_sweep.series_of(alpha), seed]
-            finish(stage, end=ends[alpha], turned=seed + place, metrics=metrics)
-
-
 FLAT = dict.fromkeys(ALPHAS, 0.5)
 
 
-@pytest.mark.parametrize("profile", ["smoke", "mini"])
-def test_alpha_0_is_the_gppo_run_of_05(profile):
-    """Both notebooks' files must agree, or 06 trains the arm again."""
-    sweep, clip = (
-        parameters.check(name, parameters.load_profile(profile, name))
-        for name in (alpha_sweep.NOTEBOOK, clipping.NOTEBOOK)
-    )
-    mine, other = alpha_sweep.arms(sweep), clipping.arms(clip)
-    assert set(sweep.seeds) <= set(clip.seeds)
-    for seed in sweep.seeds:
-        assert mine["alpha_0", seed].key == other["gppo", seed].key
-        assert mine["alpha_0.1", seed].key != other["gppo", seed].key
-
-
-def test_arms_are_round_robin_over_seeds_and_differ_in_alpha_alone(project):
-    arms = alpha_sweep.arms(PARAMS)
-    assert list(arms)[:5] == [*((f"alpha_{a}", 0) for a in ("0", "0.05", "0.1", "0.2")),
-                              ("alpha_0", 1)]  # fmt: skip
-    settings = [arms[alpha_sweep.series_of(alpha), 0].params for alpha in ALPHAS]
-    assert [each["settings"].pop("alpha") for each in settings] == ALPHAS
-    assert len({json.dumps(each, sort_keys=True) for each in settings}) == 1
-    assert settings[0]["rule"]["name"] == "gppo"
-
-
-def test_nothing_done_says_not_run_and_publishes(project):
-    (verdict,) = alpha_sweep_section.verdicts(PARAMS)
-    assert (verdict["claim"], verdict["verdict"]) == ("C8", "not run")
-    section = json.loads(alpha_sweep_section.publish(PARAMS).read_text())
-    assert section["status"] == "partial" and len(section["missing"]) == 12
+def finished(ends: dict[float, float], metrics=None, **changes) -> AlphaSweep:
+    """The sweep with all runs done; ends: alpha -> share right at the end."""
+    e = AlphaSweep(dataclasses.replace(PARAMS, **changes))
+    for (series, seed), stage in e.arms.items():
+        alpha = float(series.removeprefix("alpha_"))
+        turned = seed + e.params.alphas.index(alpha)
+        finish(stage, end=ends[alpha], turned=turned, metrics=metrics)
+    return again(e)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +38,7 @@ def test_nothing_done_says_not_run_and_publishes(project):
     ],
 )
 def test_the_verdict_needs_0_1_above_every_other_alpha(project, ends, word):
-    finish_all(ends)
-    (verdict,) = alpha_sweep_section.verdicts(PARAMS)
+    verdict = verdicts(finished(ends))["C8"]
     assert verdict["verdict"] == word
     assert "maths A for AIME 2024 and maths B for AIME 2025" in verdict["reason"]
     by_name = {c["name"]: c for c in verdict["comparisons"]}
@@ -102,60 +49,34 @@ def test_the_verdict_needs_0_1_above_every_other_alpha(project, ends, word):
 
 
 def test_p_values_are_corrected_by_holm(project):
-    """Smallest first: three times, twice, once, and never below one that was smaller."""
-    finish_all({0.0: 0.5, 0.05: 0.625, 0.1: 0.625, 0.2: 0.75})
-    (verdict,) = alpha_sweep_section.verdicts(PARAMS)
-    runs, seeds = alpha_sweep.finished_runs(PARAMS), PARAMS.seeds
-    names = ["math_a", "math_b"]
-    arm = {a: curves.problem_scores(runs, f"alpha_{a:g}", seeds, names) for a in ALPHAS}
-    plain = {
-        f"alpha 0.1 - alpha {other:g}": paired_difference(arm[0.1], arm[other]).p_value
-        for other in (0.0, 0.05, 0.2)
+    e = finished({0.0: 0.5, 0.05: 0.625, 0.1: 0.625, 0.2: 0.75})
+    arm = {
+        f"{a:g}": e.runs.problem_scores(f"alpha_{a:g}", PARAMS.seeds, ["math_a", "math_b"])
+        for a in ALPHAS
     }
-    last, wanted = 0.0, {}
-    for times, name in zip((3, 2, 1), sorted(plain, key=plain.get), strict=True):
-        last = max(last, min(1.0, times * plain[name]))
-        wanted[name] = last
-    found = {each["name"]: each["p_holm"] for each in verdict["comparisons"]}
-    assert found == pytest.approx(wanted) and found != pytest.approx(plain)
-
-
-def test_the_miniature_is_never_paper_scale(project, monkeypatch):
-    finish_all(FLAT | {0.1: 0.75})
-    monkeypatch.setattr(alpha_sweep_section, "is_paper_scale", lambda profile: True)
-    assert alpha_sweep_section.verdicts(PARAMS)[0]["verdict"] == "direction"
-    monkeypatch.setattr(AlphaSweepParams, "worlds", ())
-    assert alpha_sweep_section.verdicts(PARAMS)[0]["verdict"] == "reproduced"
-
-
-def test_alphas_that_print_alike_are_refused():
-    for notebook in ("06_alpha_sweep", "09_zero_advantage"):
-        with pytest.raises(ParameterError, match="print alike"):
-            parameters.check(notebook, {"alphas": [0.0, 0.1, 0.10000001]})
+    pairs = {f"alpha 0.1 - alpha {o}": (arm["0.1"], arm[o]) for o in ("0", "0.05", "0.2")}
+    found = {each["name"]: each["p_holm"] for each in verdicts(e)["C8"]["comparisons"]}
+    assert found == pytest.approx(by_holm(pairs))
 
 
 def test_one_seed_gives_no_shares_and_an_interval_over_problems(project):
-    mine = dataclasses.replace(PARAMS, seeds=[0])
-    finish_all(FLAT | {0.2: 0.75}, params=mine)
-    table = alpha_sweep_section.optimum_table(mine).set_index("alpha")
+    table = finished(FLAT | {0.2: 0.75}, seeds=[0]).table("optimum").set_index("alpha")
     assert table["best_in_resamples"].isna().all()
     row = table.loc[0.2]
     assert row["interval_over"] == "problems" and row["low"] < row["minus_alpha_0"] < row["high"]
 
 
 def test_equal_differences_have_no_interval(project):
-    for alpha in ALPHAS:
-        for seed in PARAMS.seeds:
-            stage = alpha_sweep.arms(PARAMS)[alpha_sweep.series_of(alpha), seed]
-            finish(stage, end=0.5 + alpha / 0.8, turned=seed)
-    row = alpha_sweep_section.optimum_table(PARAMS).set_index("alpha").loc[0.2]
+    e = AlphaSweep(PARAMS)
+    for (series, seed), stage in e.arms.items():
+        finish(stage, end=0.5 + float(series.removeprefix("alpha_")) / 0.8, turned=seed)
+    row = e.table("optimum").set_index("alpha").loc[0.2]
     assert row["minus_alpha_0"] == pytest.approx(0.25)
     assert row["interval_over"] == "none" and np.isnan(row["low"]) and np.isnan(row["high"])
 
 
 def test_table_6_has_every_row_of_the_paper_beside_ours(project):
-    finish_all(FLAT | {0.05: 0.375})
-    table = alpha_sweep_section.score_table(PARAMS).set_index(["benchmark", "arm"])
+    table = finished(FLAT | {0.05: 0.375}).table("scores").set_index(["benchmark", "arm"])
     assert len(table) == 3 * 5
     turned = np.mean([len(range(seed, 30, 7)) / 240 for seed in (0, 1, 2)])
     start = table.loc[("maths A", "starting checkpoint")]
@@ -173,17 +94,15 @@ def test_table_6_has_every_row_of_the_paper_beside_ours(project):
 
 
 def test_an_alpha_that_the_paper_has_not_has_no_paper_score(project):
-    mine = dataclasses.replace(PARAMS, alphas=[0.0, 0.3], seeds=[0])
-    finish_all({0.0: 0.5, 0.3: 0.75}, params=mine)
-    table = alpha_sweep_section.score_table(mine).set_index(["benchmark", "arm"])
+    e = finished({0.0: 0.5, 0.3: 0.75}, alphas=[0.0, 0.3], seeds=[0])
+    table = e.table("scores").set_index(["benchmark", "arm"])
     assert np.isnan(table.loc[("maths A", "alpha = 0.3"), "paper"])
-    (verdict,) = alpha_sweep_section.verdicts(mine)
+    verdict = verdicts(e)["C8"]
     assert verdict["verdict"] == "not run" and "alpha_0.05" in verdict["reason"]
 
 
 def test_the_optimum_beside_the_differences(project):
-    finish_all(FLAT | {0.2: 0.75})
-    table = alpha_sweep_section.optimum_table(PARAMS).set_index("alpha")
+    table = finished(FLAT | {0.2: 0.75}).table("optimum").set_index("alpha")
     assert table.loc[0.2, "best_in_resamples"] == 1.0
     assert table["best_in_resamples"].sum() == pytest.approx(1.0)
     assert np.isnan(table.loc[0.0, "minus_alpha_0"])
@@ -203,20 +122,9 @@ def test_effects_are_those_of_the_last_fifth(project):
             "train/positive_tokens": 150 if late else 20,
         }
 
-    finish_all(FLAT, metrics)
-    table = alpha_sweep_section.effect_table(PARAMS).set_index("alpha")
+    table = finished(FLAT, metrics).table("effects").set_index("alpha")
     assert table["entropy"].tolist() == pytest.approx([0.3] * 4)
     assert table["positive_share"].tolist() == pytest.approx([0.75] * 4)
-
-
-def test_publishing_the_same_results_again_changes_no_byte(project):
-    finish_all(FLAT)
-    alpha_sweep_section.publish(PARAMS)
-    folder = results_dir(PARAMS.profile, alpha_sweep.NOTEBOOK)
-    first = {path.name: path.read_bytes() for path in folder.iterdir()}
-    alpha_sweep_section.publish(PARAMS)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == first
-    assert {"table6.svg", "scores.csv", "learning.png"} <= set(first)
 
 
 def test_best_shares_by_hand():

@@ -6,13 +6,15 @@ import dataclasses
 import shutil
 
 import pytest
-from klearlib.experiments.arms import Start, maths_start, rl_stage, rule_spec
 
 from klearlib import params
 from klearlib.errors import ParameterError
-from klearlib.experiments import arms, zero_advantage
+from klearlib.experiments import rl_stages
 from klearlib.experiments.catalogue import check, stages_of
-from klearlib.params import RLOptions, files, load, load_profile, worlds_of
+from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
+from klearlib.experiments.origins import Start, origin
+from klearlib.experiments.rl_stages import rl_stage, rule_spec
+from klearlib.params import RLOptions, cluster_of, files, load_profile, worlds_of
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import WHAT
 
@@ -46,7 +48,7 @@ def test_the_notebooks_with_rl_have_an_engine_and_no_others():
 def test_an_arm_of_verl_is_the_local_arm_but_for_how_it_computes(notebook):
     local, verl = (stages(notebook, "mini", engine=engine) for engine in ("local", "verl"))
     assert len(local) == len(verl) and len(runs(local)) == len(runs(verl)) > 0
-    cluster = dataclasses.asdict(load("mini", "verl"))
+    cluster = dataclasses.asdict(cluster_of("mini"))
     for ours, theirs in zip(local, verl, strict=True):
         assert (ours.name, ours.title, set(ours.inputs)) == (
             theirs.name,
@@ -77,11 +79,11 @@ def test_the_soft_reward_runs_of_09_are_those_of_its_own_engine():
     here = check(
         "09_zero_advantage", load_profile("mini", "09_zero_advantage") | {"engine": "verl"}
     )
-    arms = zero_advantage.code_arms(here)
+    arms = ZeroAdvantage(here).arms
     assert {stage.target for stage in arms.values()} == {VERL}
     soft = stages("07_soft_reward", "mini", engine="verl")
     theirs = {str(stage.params) for stage in runs(soft)}
-    assert {str(arms["advantage", seed].params) for seed in here.seeds} <= theirs
+    assert {str(arms["soft code reward: advantage", seed].params) for seed in here.seeds} <= theirs
 
 
 def test_code_rl_of_10_goes_on_from_the_checkpoint_of_verl():
@@ -92,7 +94,7 @@ def test_code_rl_of_10_goes_on_from_the_checkpoint_of_verl():
 
 
 def start() -> Start:
-    return maths_start("smoke")
+    return origin("smoke").start("math")
 
 
 def stage(begin: Start, options: RLOptions = RLOptions()) -> Stage:  # noqa: B008
@@ -120,24 +122,23 @@ def test_what_depends_on_the_parts_that_verl_cuts_is_refused_at_once(name):
         stage(start(), RLOptions(**{name: "micro_batch"}))
 
 
-@pytest.mark.parametrize("text", ["", "verl: {nodes: none}", "verl: [1]"])
+@pytest.mark.parametrize("text", [None, "nodes: none", "[1"])
 def test_a_cluster_that_is_absent_or_wrong_stops_verl_alone(monkeypatch, tmp_path, text):
     """As one of a profile that somebody else has made, or has not changed to this version."""
     shutil.copytree(params.root() / "params", tmp_path / "params")
-    file = tmp_path / "params" / "smoke" / "compute.yaml"
-    local, _, _ = file.read_text().partition("verl:")
-    file.write_text(local + text)
+    file = tmp_path / "params" / "smoke" / "verl.yaml"
+    file.unlink() if text is None else file.write_text(text)
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     for notebook in NOTEBOOKS:
         assert {each.target for each in runs(stages(notebook, "smoke"))} == {LOCAL}
-        with pytest.raises(ParameterError, match=r"verl in params|compute\.yaml, verl"):
+        with pytest.raises(ParameterError, match=r"verl\.yaml"):
             stages(notebook, "smoke", engine="verl")
 
 
 def test_a_rollout_that_no_pass_can_hold_is_refused_at_once(monkeypatch):
     begin = start()
-    small = dataclasses.replace(load("smoke", "verl"), max_tokens_per_gpu=begin.max_new_tokens)
-    monkeypatch.setattr(arms, "load", lambda profile, name: small)
+    small = dataclasses.replace(cluster_of("smoke"), max_tokens_per_gpu=begin.max_new_tokens)
+    monkeypatch.setattr(rl_stages, "cluster_of", {"smoke": small}.__getitem__)
     with pytest.raises(ParameterError, match="give max_tokens_per_gpu"):
         stage(begin)
 
@@ -146,5 +147,5 @@ def test_a_notebook_depends_on_the_cluster_where_verl_trains_alone():
     for engine, names in (("local", False), ("verl", True)):
         values = load_profile("mini", "05_clipping") | {"engine": engine}
         worlds = worlds_of(check("05_clipping", values))
-        assert ("compute.yaml, verl" in worlds) is names
-        assert list(worlds)[-1] == "compute.yaml, local"
+        assert ("verl.yaml" in worlds) is names
+        assert list(worlds)[-1] == "compute.yaml"

@@ -1,0 +1,95 @@
+"""Invented finished runs, and what the tests of several experiments do with them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from klearlib.evaluate.record_files import save_record
+from klearlib.evaluate.scores import paired_difference
+from klearlib.experiments.experiment import Experiment, runs_dir
+from klearlib.params import root
+from klearlib.records import EvalRecord
+from klearlib.rl.metrics import METRICS
+from klearlib.run.folder import RunFolder
+
+NUM_STEPS, EVERY, N = 20, 10, 8
+HOW = {"num_steps": NUM_STEPS, "eval_every": EVERY, "eval_responses": N}
+BENCHMARKS = ("math_a", "math_b", "code_a", "code_b", "validation")
+
+
+def finish(stage, *, end: float | dict[str, float], turned: int = 0, metrics=None) -> None:
+    """A finished run: 0.25 of each problem's responses are right at first, 0.5 at step 10, `end` at
+    the last step; every 7th problem from number `turned` on has one response turned, so that
+    intervals are neither empty nor zero. A wrong program passes half of its tests.
+
+    end: for all sets, or by their names, where absent ones are not evaluated.
+    metrics: step -> the metrics of its line that are not 0.5.
+    """
+    folder = RunFolder(stage.folder(runs_dir()))
+    folder.load_checkpoint()
+    for step in range(1, NUM_STEPS + 1):
+        line = dict.fromkeys(METRICS, 0.5) | {"step": step, "train/skipped_updates": 0}
+        line |= {"rollout/judge_failures": 0}
+        folder.append_metrics(line | (metrics(step) if metrics else {}))
+    ends = end if isinstance(end, dict) else dict.fromkeys(BENCHMARKS, end)
+    for name, last in ends.items():
+        for step, rate in {0: 0.25, EVERY: 0.5, NUM_STEPS: last}.items():
+            correct = np.zeros((30, N), dtype=bool)
+            correct[:, : round(rate * N)] = True
+            correct[turned::7, :1] ^= True
+            record = EvalRecord(
+                name,
+                tuple(f"{name}-{i}" for i in range(30)),
+                correct,
+                np.zeros_like(correct),
+                np.ones((30, N), dtype=int),
+                np.where(correct, "correct", "wrong"),
+                np.where(correct, 1.0, 0.5),
+            )
+            save_record(record, folder.path / "evaluations" / f"{name}-{step:05d}.npz")
+    folder.finish()
+
+
+def finish_all(e: Experiment, ends: dict[str, float], metrics=None) -> None:
+    """All arms of `e`: `ends` by series, each turned by seed and series; metrics: (series, seed,
+    step) -> as in `finish`."""
+    for (series, seed), stage in e.arms.items():
+        how = {"end": ends[series], "turned": seed + 3 * list(ends).index(series)}
+        mine = (lambda step, s=series, n=seed: metrics(s, n, step)) if metrics else None
+        finish(stage, **how, metrics=mine)
+
+
+def again(e: Experiment) -> Experiment:
+    """The same experiment, that looks anew."""
+    return type(e)(e.params)
+
+
+def published(e: Experiment) -> dict[str, bytes]:
+    """What `e` publishes from the runs that are there now, by file name."""
+    again(e).publish()
+    folder = root() / "results" / e.params.profile / e.name
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def section(e: Experiment) -> dict:
+    """The section.json that `e` publishes from the runs that are there now."""
+    return json.loads(published(e)["section.json"])
+
+
+def verdicts(e: Experiment) -> dict[str, dict]:
+    """Claim -> the verdict from the runs that are there now."""
+    return {each["claim"]: each for each in again(e).verdicts()}
+
+
+def by_holm(pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+    """Comparison -> its p-value times 3, 2, 1 for three of them, smallest first, and never below
+    one that was smaller."""
+    plain = {name: paired_difference(*pair).p_value for name, pair in pairs.items()}
+    last, found = 0.0, {}
+    for place, name in enumerate(sorted(plain, key=plain.get)):
+        last = max(last, min(1.0, (len(plain) - place) * plain[name]))
+        found[name] = last
+    assert found != plain
+    return found

@@ -1,0 +1,174 @@
+"""What holds for every notebook on RL, 05 to 09, on invented runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fake_runs import HOW, finish, finish_all, published, section, verdicts
+
+from klearlib.errors import ParameterError
+from klearlib.experiments.catalogue import check
+from klearlib.experiments.experiment import departures
+from klearlib.experiments.nb05_clipping import Clipping
+from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
+from klearlib.experiments.nb07_soft_reward import SoftReward
+from klearlib.experiments.nb08_test_filter import TestFilter
+from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
+from klearlib.params import RLOptions, load_profile, uses_miniature
+
+ALL = [Clipping, AlphaSweep, SoftReward, TestFilter, ZeroAdvantage]
+ON_CODE = (SoftReward, TestFilter)
+
+
+def made(of, **changes):
+    """An experiment with small parameters and three seeds."""
+    filter_options = {"test_filter": {}} if of in ON_CODE else {}
+    return of(of.Params(seeds=[0, 1, 2], **HOW | filter_options | changes))
+
+
+def of_profile(of, profile: str):
+    return of(check(of.name, load_profile(profile, of.name)))
+
+
+@pytest.mark.parametrize("profile", ["smoke", "mini"])
+def test_arms_that_are_alike_are_one_run(profile):
+    """The files must agree, or a notebook trains runs again that are there."""
+    five, six, seven, eight, nine = (of_profile(of, profile) for of in ALL)
+    assert set(six.params.seeds) <= set(five.params.seeds)
+    same = [
+        (six, "alpha_0", five, "gppo"),
+        (nine, "alpha 0: filter", five, "gppo"),
+        (nine, "alpha 0.1: filter", six, "alpha_0.1"),
+        (eight, "filter", seven, "soft"),
+        (nine, "soft code reward: advantage", seven, "soft"),
+    ]
+    for mine, arm, other, its_arm in same:
+        for seed in mine.params.seeds:
+            assert mine.arms[arm, seed].key == other.arms[its_arm, seed].key, arm
+    for e in (five, six, seven, eight, nine):
+        assert len({stage.key for stage in e.stages()}) == len(e.arms)
+
+
+SIX = [f"alpha_{alpha}" for alpha in ("0", "0.05", "0.1", "0.2")]
+NINE = [f"alpha {alpha}: {arm}" for alpha in ("0", "0.1") for arm in ("filter", "no_filter")]
+NINE += [f"soft code reward: {arm}" for arm in ("advantage", "accuracy")]
+FILTER = "zero_advantage_filter"
+
+
+@pytest.mark.parametrize(
+    ("of", "arms", "pair", "values"),
+    [
+        (Clipping, ["clip_higher", "gppo", "cispo"], (0, 1), {}),
+        (AlphaSweep, SIX, (0, 3), {"alpha": (0.0, 0.2)}),
+        (SoftReward, ["soft", "hard"], (0, 1), {"code_reward": ("soft", "hard")}),
+        (TestFilter, ["filter", "no_filter"], (0, 1), {}),
+        (ZeroAdvantage, NINE, (2, 3), {FILTER: ("advantage", "off")}),
+        (ZeroAdvantage, NINE, (4, 5), {FILTER: ("advantage", "accuracy")}),
+    ],
+)
+def test_arms_are_round_robin_over_seeds_and_differ_in_one_value(project, of, arms, pair, values):
+    e = made(of)
+    assert list(e.arms) == [(arm, seed) for seed in (0, 1, 2) for arm in arms]
+    assert e.stages() == list(e.arms.values())
+    a, b = (e.arms[arms[place], 1].params for place in pair)
+    one, other = a.pop("settings"), b.pop("settings")
+    differ = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+    assert differ == values
+    a.pop("rule"), b.pop("rule")
+    assert a == b and a["seed"] == 1
+
+
+NOT_RUN = [
+    (Clipping, {"C14": "reproduced", "C1": "not run", "C2": "not run", "C3": "not run"}, 9),
+    (AlphaSweep, {"C8": "not run"}, 12),
+    (SoftReward, {"C9": "not run", "C10": "not run"}, 6),
+    (TestFilter, {"C11": "not run"}, 6),
+    (ZeroAdvantage, {"C12": "not run"}, 18),
+]
+
+
+@pytest.mark.parametrize(("of", "words", "count"), NOT_RUN)
+def test_nothing_done_says_not_run_and_publishes(project, of, words, count):
+    e = made(of)
+    assert {name: each["verdict"] for name, each in verdicts(e).items()} == words
+    found = section(e)
+    assert (found["status"], len(found["missing"])) == ("partial", count)
+    assert (found["title"], found["question"]) == (of.title, of.question)
+
+
+FILES = {
+    Clipping: {"fig2.svg", "rules.png", "corners.svg", "rules.csv", "clipped.md"},
+    AlphaSweep: {"table6.svg", "learning.png", "scores.csv", "optimum.csv", "positives.csv"},
+    SoftReward: {"fig3.svg", "learning.png", "judged.csv", "rewards.csv", "outcomes.csv"},
+    TestFilter: {"fig4.svg", "pass_rates.svg", "filter.csv", "flaws.csv"},
+    ZeroAdvantage: {"fig5.svg", "learning.png", "effects.csv", "rewards.csv", "gradients.csv"},
+}
+
+
+@pytest.mark.parametrize("of", ALL)
+def test_publishing_the_same_results_again_changes_no_byte(project, of):
+    e = made(of)
+    finish_all(e, dict.fromkeys([arm for arm, seed in e.arms if seed == 0], 0.5))
+    first = published(e)
+    assert published(e) == first and set(first) >= FILES[of]
+    assert json.loads(first["section.json"])["status"] == "complete"
+
+
+ORDERS = {
+    Clipping: ("C1", "gppo", ["clip_higher", "cispo"]),
+    SoftReward: ("C9", "soft", ["hard"]),
+    TestFilter: ("C11", "filter", ["no_filter"]),
+}
+
+
+@pytest.mark.parametrize(("end", "word"), [(0.75, "direction"), (0.25, "opposite")])
+@pytest.mark.parametrize("of", ORDERS)
+def test_the_verdict_on_scores_follows_the_sign(project, of, end, word):
+    claim, better, others = ORDERS[of]
+    e = made(of)
+    finish_all(e, {better: end} | dict.fromkeys(others, 0.5))
+    verdict = verdicts(e)[claim]
+    assert verdict["verdict"] == word and len(verdict["comparisons"]) == len(others)
+    for found in verdict["comparisons"]:
+        assert found["difference"] == pytest.approx(end - 0.5, abs=0.03)
+        assert (found["num_seeds"], found["num_problems"]) == (3, 30)
+
+
+def test_half_of_the_runs_are_paired_by_the_seeds_that_all_arms_have(project):
+    e = made(Clipping)
+    for arm in [("clip_higher", 0), ("gppo", 0), ("cispo", 0), ("gppo", 1)]:
+        finish(e.arms[arm], end=0.5)
+    assert all(found["num_seeds"] == 1 for found in verdicts(e)["C1"]["comparisons"])
+    assert section(e)["missing"] == [
+        "Clip-Higher, seed 1", "CISPO, seed 1", "Clip-Higher, seed 2", "GPPO, seed 2",
+        "CISPO, seed 2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ALL)
+def test_the_miniature_is_never_paper_scale(project, monkeypatch, of):
+    monkeypatch.setattr("klearlib.report.claims.is_paper_scale", lambda profile: True)
+    e = made(of)
+    assert uses_miniature(e.params) and not e.paper_scale
+    monkeypatch.setattr(of.Params, "worlds", ())
+    assert made(of).paper_scale
+
+
+def test_options_that_are_written_out_with_their_default_are_no_departure():
+    assert departures({"max_tests": None, "code_scores": "pass_rate"}, RLOptions) == []
+    (note,) = departures({"max_tests": 8, "code_scores": "pass_rate"}, RLOptions)
+    assert note == "Options that depart from the paper: max_tests: 8."
+
+
+@pytest.mark.parametrize(
+    ("notebook", "values"),
+    [
+        ("05_clipping", {"learning_rates": [1e-4, 1.0000001e-4]}),
+        ("06_alpha_sweep", {"alphas": [0.0, 0.1, 0.10000001]}),
+        ("09_zero_advantage", {"alphas": [0.0, 0.1, 0.10000001]}),
+    ],
+)
+def test_values_that_print_alike_are_refused(notebook, values):
+    with pytest.raises(ParameterError, match=f"{next(iter(values))} .* print alike"):
+        check(notebook, values)
