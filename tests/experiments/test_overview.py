@@ -80,7 +80,7 @@ def put(notebook: str, *, missing: tuple[str, ...] = (), tables: tuple[str, ...]
     for name in tables:
         for kind in ("csv", "md"):
             (folder / f"{name}.{kind}").write_text("a\n1\n")
-    lists = dict.fromkeys(("equations", "figures", "verdicts", "notes"), [])
+    lists = {key: [] for key in ("equations", "figures", "verdicts", "notes")}
     section = lists | {
         "notebook": notebook,
         "title": "t",

@@ -12,7 +12,6 @@ from klearlib import params as parameters
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
 from klearlib.experiments import (
-    alpha_sweep,
     clipping,
     clipping_section,
     correctness,
@@ -20,14 +19,15 @@ from klearlib.experiments import (
     curation_section,
     filtering,
     filtering_section,
-    headline,
-    headline_section,
     soft_reward,
     teachers,
     topk,
     zero_advantage,
 )
 from klearlib.experiments.arms import teacher_pass_rates
+from klearlib.experiments.headline_pipeline import DOMAINS
+from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
+from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.origins.real import RealOrigin
 from klearlib.experiments.publish import results_dir, runs_dir
 from klearlib.params import (
@@ -90,13 +90,13 @@ def test_notebook_05_from_raw_files_to_its_section(project):
 def test_all_rl_starts_are_one_sft_checkpoint_of_both_domains(project):
     starts = [
         next(iter(clipping.arms(CLIPPING).values())),
-        next(iter(alpha_sweep.arms(parameters.AlphaSweepParams(profile=PROFILE)).values())),
+        AlphaSweep(parameters.AlphaSweepParams(profile=PROFILE)).stages()[0],
         next(iter(filtering.arms(TestFilterParams(profile=PROFILE)).values())),
         next(iter(soft_reward.arms(parameters.SoftRewardParams(profile=PROFILE)).values())),
     ]
     assert len({stage.inputs["sft"].key for stage in starts}) == 1
     # The parameters of notebook 10's SFT are those of real.yaml here, so it is the same run.
-    assert headline.Pipeline(HEADLINE).stages["sft"].key == starts[0].inputs["sft"].key
+    assert Headline(HEADLINE).models["sft"].key == starts[0].inputs["sft"].key
     budgets = [stage.params["settings"]["max_new_tokens"] for stage in starts]
     assert budgets == [6, 6, 5, 5]
 
@@ -173,11 +173,11 @@ def test_notebook_09_compares_on_both_kinds_of_rewards(project):
 
 
 def test_notebook_10_end_to_end(project):
-    made = headline.Pipeline(HEADLINE)
-    for stage in headline.stages(HEADLINE):
+    made = Headline(HEADLINE)
+    for stage in made.stages():
         run_here(stage)
-    for domain in headline.DOMAINS:
-        for (series, _), stage in made.measured(domain).items():
+    for domain in DOMAINS:
+        for (series, _), stage in made.measured[domain].items():
             for name in made.joint.benchmarks[domain]:
                 path = stage.folder(runs_dir()) / "evaluations" / f"{name}-00000.npz"
                 record = load_record(path)
@@ -188,13 +188,14 @@ def test_notebook_10_end_to_end(project):
                 stretched = series in ("code_rl_yarn", "code_rl_long")
                 assert record.sampling["yarn_factor"] == (2.5 if stretched else None)
                 assert record.sampling["yarn_original"] == (512 if stretched else None)
-    headline_section.publish(HEADLINE)
-    section = section_of(headline.NOTEBOOK)
+    made.refresh()
+    made.publish()
+    section = section_of(made.name)
     assert section["status"] == "complete"
     (verdict,) = section["verdicts"]
     assert verdict["verdict"] == "not run" and "HMMT 2025" in verdict["measured"]
     assert "profile paper" in verdict["settle"]
-    printed = headline_section.table1(HEADLINE)
+    printed = made.table("table1")
     assert list(printed.columns[3:]) == [
         "AIME 2024",
         "AIME 2025",

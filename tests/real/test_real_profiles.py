@@ -14,18 +14,19 @@ from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.record_files import save_record
 from klearlib.experiments import (
-    alpha_sweep,
     clipping,
     correctness,
     curation,
     filtering,
-    headline,
-    headline_verdict,
     soft_reward,
     teachers,
     zero_advantage,
 )
-from klearlib.experiments.headline_scores import gathered
+from klearlib.experiments.benchmarks import REAL
+from klearlib.experiments.catalogue import experiment_of
+from klearlib.experiments.headline_pipeline import DOMAINS
+from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
+from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.origins.real_inputs import learnt_sets, mixed_sets
 from klearlib.experiments.publish import runs_dir
 from klearlib.paper import claim
@@ -43,11 +44,9 @@ MODULES = {
         correctness,
         teachers,
         clipping,
-        alpha_sweep,
         soft_reward,
         filtering,
         zero_advantage,
-        headline,
     )
 }
 
@@ -66,7 +65,10 @@ def of(profile: str, notebook: str):
 
 
 def stages_of(profile: str, notebook: str) -> list[Stage]:
-    module, params = MODULES[notebook], of(profile, notebook)
+    params = of(profile, notebook)
+    if notebook not in MODULES:
+        return experiment_of(notebook)(params).stages()
+    module = MODULES[notebook]
     if hasattr(module, "stages"):
         return module.stages(params)
     return list(module.arms(params).values())
@@ -113,32 +115,32 @@ def _compare(where: str, params) -> int:
 
 def test_what_the_claims_say_of_c13_is_how_the_profile_measures():
     params = of("paper", "10_headline")
-    made = headline.Pipeline(params)
+    made = Headline(params)
     sizes = made.joint.benchmarks["math"] | made.joint.benchmarks["code"]
     assert list(sizes) == list(BENCHMARKS)
     names = dict(zip(sizes, claim("C13").paper[:5], strict=True))
     for name, number in names.items():
         domain = "math" if name in made.joint.benchmarks["math"] else "code"
-        stage = made.measured(domain)["code_rl_long", 0]
+        stage = made.measured[domain]["code_rl_long", 0]
         assert stage.params["num_responses"] == number.num_samples
         assert stage.params["benchmarks"][name] == number.num_problems
         assert stage.params["max_new_tokens"] == 65536 and stage.params["yarn_factor"] == 2.5
         assert stage.params["yarn_original"] == 32768
-        assert made.measured(domain)["code_rl", 0].params["max_new_tokens"] == 32768
+        assert made.measured[domain]["code_rl", 0].params["max_new_tokens"] == 32768
 
 
 def finish(params, shift: float) -> None:
     """Invented records of the final model, drawn as the stages say, whose scores are the paper's
     and `shift`."""
-    made = headline.Pipeline(params)
+    made = Headline(params)
     printed = {number.what: number.value for number in claim("C13").paper}
-    for domain in headline.DOMAINS:
-        for (series, _), stage in made.measured(domain).items():
+    for domain in DOMAINS:
+        for (series, _), stage in made.measured[domain].items():
             folder = RunFolder(stage.folder(runs_dir()))
             folder.load_checkpoint()
             budget = "64K" if series == "code_rl_long" else "32K"
             for name, size in stage.params["benchmarks"].items():
-                title = headline_verdict.REAL[name].paper
+                title = REAL[name].paper
                 wanted = printed[f"{title}, {budget}"] + shift
                 record = _record(name, wanted, size or 150, stage)
                 path = folder.path / "evaluations" / f"{name}-00000.npz"
@@ -172,14 +174,14 @@ def _record(name: str, score: float, size: int, stage: Stage) -> EvalRecord:
 def test_c13_is_decided_from_the_papers_profile():
     params = of("paper", "10_headline")
     finish(params, 0.0)
-    (verdict,) = headline_verdict.decided(gathered(params))
+    (verdict,) = Headline(params).verdicts()
     assert verdict["verdict"] == "reproduced" and len(verdict["comparisons"]) == 10
 
 
 def test_c13_is_not_reproduced_by_bad_scores():
     params = of("paper", "10_headline")
     finish(params, -0.3)
-    (verdict,) = headline_verdict.decided(gathered(params))
+    (verdict,) = Headline(params).verdicts()
     assert verdict["verdict"] == "not reproduced"
 
 
@@ -189,13 +191,13 @@ def test_c13_refuses_records_of_another_number_of_problems(project):
     params = of("paper", "10_headline")
     finish(params, 0.0)
     with pytest.raises(KlearError, match=r"AIME 2024, .*expected 30 problems, got 29"):
-        headline_verdict.decided(gathered(params))
+        Headline(params).verdicts()
 
 
 def test_c13_is_not_run_at_qwens_budgets():
     params = of("qwen", "10_headline")
     finish(params, 0.0)
-    (verdict,) = headline_verdict.decided(gathered(params))
+    (verdict,) = Headline(params).verdicts()
     assert verdict["verdict"] == "not run" and verdict["measured"].startswith("not comparable")
     assert "profile paper" in verdict["settle"]
 
@@ -206,9 +208,9 @@ def test_qwens_arms_that_coincide_are_one_run():
     others = {
         stage.key for arms in zero_advantage.maths_arms(nine).values() for stage in arms.values()
     }
-    six = {stage.key for stage in alpha_sweep.arms(of("qwen", "06_alpha_sweep")).values()}
+    six = {stage.key for stage in AlphaSweep(of("qwen", "06_alpha_sweep")).stages()}
     assert mine & others and mine & six and len(six & others) == 2 * len(nine.seeds)
-    sft = headline.Pipeline(of("qwen", "10_headline")).stages["sft"].key
+    sft = Headline(of("qwen", "10_headline")).models["sft"].key
     assert sft == clipping.arms(five)["gppo", 0].inputs["sft"].key
     two, three = of("qwen", "02_data_correctness"), of("qwen", "03_teacher_ablation")
     assert correctness.arms(two)["overall_mixed", 0].key == teachers.arms(three)["middle", 0].key

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klearlib.experiments import headline
+from klearlib.experiments import headline_pipeline
 from klearlib.experiments.catalogue import stages_of
 from klearlib.params import check, load_profile, notebooks_of, profiles
 from klearlib.policy import memory
@@ -181,7 +181,7 @@ def test_a_benchmark_of_unknown_size_costs_what_is_assumed_and_says_so():
     assert (
         line == f"Assumed to have {assumed.WINDOW_SIZE} problems, as no file says how many: window."
     )
-    assert headline.WINDOW_SIZE == assumed.WINDOW_SIZE
+    assert headline_pipeline.WINDOW_SIZE == assumed.WINDOW_SIZE
 
 
 def test_a_model_whose_shape_nothing_says_is_named_and_not_guessed():
