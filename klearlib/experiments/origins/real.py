@@ -140,11 +140,7 @@ class RealOrigin:
         return Stage(
             "learnable",
             "klearlib.real.learnable:keep_learnable",
-            {
-                "domain": domain,
-                "mixed": mixed_sets(self._real, domain),
-                **self._overlap,
-            },
+            {"domain": domain, "mixed": mixed_sets(self._real, domain), **self._overlap},
             # One checkpoint learns both domains, so neither's validation problems may be in either.
             {"curated": curated} | {f"{name}_world": self._worlds[name] for name in DOMAIN_WORDS},
             label=f"{DOMAIN_WORDS[domain]} responses to no validation problem",
@@ -156,7 +152,7 @@ class RealOrigin:
         return self._worlds["math"], "train.jsonl"
 
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
-        examples = self._combined(selections)
+        trained = self._trained(selections, seed=seed, sft=sft)
         return {
             "world": Stage(
                 "joint_world",
@@ -165,13 +161,13 @@ class RealOrigin:
                     "num_validation": self._real.num_validation,
                     "benchmarks": {name: list(sizes) for name, sizes in self._every.items()},
                 },
-                {domain: self._worlds[domain] for domain in DOMAIN_WORDS},
+                self._worlds,
                 label="joint world: all benchmarks, validation problems of both domains",
                 estimate_s=5.0,
             ),
             "base": self._base,
-            "examples": examples,
-            "sft": self._trained(examples, seed=seed, sft=sft),
+            "examples": trained.inputs["examples"],
+            "sft": trained,
         }
 
     def majority_teacher(self) -> str | None:
@@ -186,14 +182,14 @@ class RealOrigin:
         real = self._real
         if real.sft_model is not None:
             return model_stage(real, real.sft_model, "SFT checkpoint")
-        examples = self._combined([self._selected(domain) for domain in DOMAIN_WORDS])
+        selections = [self._selected(domain) for domain in DOMAIN_WORDS]
         phase = SFTPhase(
             num_epochs=real.sft_epochs,
             batch_size=real.sft_batch,
             learning_rate=real.sft_learning_rate,
             normalizer=real.sft_normalizer,
         )
-        return self._trained(examples, seed=real.seed, sft=phase)
+        return self._trained(selections, seed=real.seed, sft=phase)
 
     def _selected(self, domain: str) -> Stage:
         curated = self.learnable(domain, self._curated(domain, pool_only=False))
@@ -206,8 +202,9 @@ class RealOrigin:
             sources=self.ranked_sources(domain),
         )
 
-    def _combined(self, selections: list[Stage]) -> Stage:
-        return Stage(
+    def _trained(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> Stage:
+        """The base model, tuned on the examples of both domains."""
+        examples = Stage(
             "combine",
             "klearlib.curation.combine:combine",
             {},
@@ -215,8 +212,6 @@ class RealOrigin:
             label="examples of both domains",
             estimate_s=10.0,
         )
-
-    def _trained(self, examples: Stage, *, seed: int, sft: SFTPhase) -> Stage:
         return Stage(
             "sft",
             "klearlib.sft.train:train_sft",
@@ -249,10 +244,7 @@ class RealOrigin:
                     "benchmarks": list(self._every[domain]),
                     **self._overlap,
                 },
-                {
-                    "problems": self._curated(domain, pool_only=True),
-                    "benchmarks": self._collected,
-                },
+                {"problems": self._curated(domain, pool_only=True), "benchmarks": self._collected},
                 label=f"{DOMAIN_WORDS[domain]} problems for RL, validation, benchmarks",
                 estimate_s=60.0,
             )
