@@ -10,29 +10,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from klearlib.experiments.headline import DOMAINS, NOTEBOOK, Pipeline, stages
-from klearlib.experiments.headline_scores import gathered, sampling_interval
-from klearlib.experiments.publish import results_dir, runs_dir
-from klearlib.experiments.verdict_dicts import decide_absolute
+from klearlib.experiments.publish import results_dir
 
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate import scores
 from klearlib.evaluate.record_files import save_record
-from klearlib.experiments import (
-    curation,
-    headline_section,
-    headline_tables,
-    headline_verdict,
-    soft_reward,
-)
+from klearlib.experiments import curation, soft_reward
 from klearlib.experiments.benchmarks import MINIATURE
+from klearlib.experiments.benchmarks import REAL as REAL_NAMES
 from klearlib.experiments.demos.yarn import yarn_frequencies
-from klearlib.experiments.headline_pipeline import HeadlineParams
+from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
+from klearlib.experiments.nb10_headline import Headline, measured_numbers, sampling_interval
 from klearlib.experiments.score_tables import difference
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
 from klearlib.records import EvalRecord
+from klearlib.report.decide import decide_absolute
 from klearlib.report.mathml import to_mathml
 from klearlib.rl.metrics import METRICS
 from klearlib.run.files import write_json
@@ -40,6 +35,7 @@ from klearlib.run.folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 THREE = HeadlineParams(seeds=[3, 1, 2], maths_responses=8, code_responses=8)
+NOTEBOOK = Headline.name
 RIGHT = {"base": 0, "sft": 2, "maths_rl": 4, "code_rl": 5, "code_rl_yarn": 3, "code_rl_long": 6}
 
 
@@ -73,10 +69,10 @@ def record_of(name: str, *, right: int, n: int = 8, size: int = 30, offset: int 
 def finish(
     params: HeadlineParams, *, without: tuple[str, ...] = (), truncated_with_yarn: bool = False
 ) -> None:
-    made = Pipeline(params)
+    made = Headline(params)
     for domain in DOMAINS:
         names = made.joint.benchmarks[domain]
-        for (series, seed), stage in made.measured(domain).items():
+        for (series, seed), stage in made.measured[domain].items():
             if series in without:
                 continue
             folder = RunFolder(stage.folder(runs_dir()))
@@ -89,8 +85,13 @@ def finish(
             folder.finish()
 
 
+def published() -> dict:
+    Headline(THREE).publish()
+    return json.loads((results_dir("smoke", NOTEBOOK) / "section.json").read_text())
+
+
 def finish_training(params: HeadlineParams) -> None:
-    for (_, seed), stage in Pipeline(params).trained.items():
+    for (_, seed), stage in Headline(params).arms.items():
         folder = RunFolder(stage.folder(runs_dir()))
         folder.load_checkpoint()
         for step in (1, 2):
@@ -108,7 +109,7 @@ def test_data_are_those_of_the_other_notebooks(profile):
     def of(notebook: str):
         return parameters.check(notebook, parameters.load_profile(profile, notebook))
 
-    mine = Pipeline(of(NOTEBOOK))
+    mine = Headline(of(NOTEBOOK))
     first = of("01_data_curation")
     curated, responses = curation.curated(first), curation.responses(first)
     for domain in DOMAINS:
@@ -119,10 +120,10 @@ def test_data_are_those_of_the_other_notebooks(profile):
 
 
 def test_each_phase_starts_from_the_model_of_the_one_before():
-    made = Pipeline(THREE)
+    made = Headline(THREE)
     for seed in THREE.seeds:
-        maths, code = made.trained["maths_rl", seed], made.trained["code_rl", seed]
-        assert maths.inputs["sft"] is made.stages["sft"] and code.inputs["sft"] is maths
+        maths, code = made.arms["maths_rl", seed], made.arms["code_rl", seed]
+        assert maths.inputs["sft"] is made.models["sft"] and code.inputs["sft"] is maths
         assert (
             maths.inputs["pool"] is made.pools["math"] and code.inputs["pool"] is made.pools["code"]
         )
@@ -130,18 +131,18 @@ def test_each_phase_starts_from_the_model_of_the_one_before():
         for phase in (maths, code):
             assert phase.params["rule"]["name"] == "gppo"
             assert phase.params["settings"]["alpha"] == THREE.alpha
-    assert made.stages["sft"].params["seed"] == 3, "one SFT checkpoint, of the first seed"
-    used = made.stages["examples"].inputs.values()
+    assert made.models["sft"].params["seed"] == 3, "one SFT checkpoint, of the first seed"
+    used = made.models["examples"].inputs.values()
     assert all(any(s is stage for stage in used) for s in made.selections.values())
     chosen = {domain: stage.params["sources"] for domain, stage in made.selections.items()}
     assert chosen == {"math": ["math_1", "math_2"], "code": ["code_1", "code_2"]}
 
 
 def test_models_are_measured_at_the_settings_that_they_name():
-    made = Pipeline(THREE)
-    joint = parameters.load("smoke", "joint_miniature")
+    made = Headline(THREE)
+    joint = parameters.joint_miniature("smoke")
     for domain in DOMAINS:
-        measured = made.measured(domain)
+        measured = made.measured[domain]
         assert list(measured)[:2] == [("base", 3), ("sft", 3)] and len(measured) == 2 + 4 * 3
         plain, yarn, longer = (
             measured[series, 1] for series in ("code_rl", "code_rl_yarn", "code_rl_long")
@@ -154,7 +155,7 @@ def test_models_are_measured_at_the_settings_that_they_name():
         names = [name for name, about in MINIATURE.items() if about.domain == domain]
         assert list(plain.params["benchmarks"]) == names
     assert list(MINIATURE) == list(BENCHMARKS)
-    keys = [stage.key for stage in stages(THREE)]
+    keys = [stage.key for stage in made.stages()]
     assert len(set(keys)) == len(keys) == 6 + 2 * 14
 
 
@@ -163,20 +164,20 @@ def test_models_are_drawn_from_as_the_paper_does():
     params = dataclasses.replace(
         THREE, maths_responses=5, code_responses=7, eps_low=0.15, eps_high=0.3
     )
-    made = Pipeline(params)
+    made = Headline(params)
     for domain, num_responses in (("math", 5), ("code", 7)):
-        for (_, seed), stage in made.measured(domain).items():
+        for (_, seed), stage in made.measured[domain].items():
             drawn = stage.params
             assert (drawn["temperature"], drawn["top_p"]) == (0.6, 0.95)
             assert (drawn["num_responses"], drawn["seed"]) == (num_responses, seed)
-    for stage in made.trained.values():
+    for stage in made.arms.values():
         rule = stage.params["rule"]
         assert (rule["eps_low"], rule["eps_high"]) == (0.15, 0.3)
 
 
 def test_data_sizes_and_the_majority_filter():
     mini = parameters.check(NOTEBOOK, parameters.load_profile("mini", NOTEBOOK))
-    made, joint = Pipeline(mini), parameters.load("mini", "joint_miniature")
+    made, joint = Headline(mini), parameters.joint_miniature("mini")
     sizes = {domain: stage.params["size"] for domain, stage in made.selections.items()}
     assert sizes == {"math": joint.sft_maths, "code": joint.sft_code}
     assert joint.sft_maths != joint.sft_code
@@ -185,30 +186,30 @@ def test_data_sizes_and_the_majority_filter():
 
 
 def test_a_budget_beyond_yarns_positions_is_refused_before_anything_runs():
-    joint = parameters.load("smoke", "joint_miniature")
+    joint = parameters.joint_miniature("smoke")
     needed = joint.max_positions - joint.max_new_tokens + joint.extended_max_new_tokens
     factor = needed / joint.max_positions
-    Pipeline(dataclasses.replace(THREE, yarn_factor=factor + 0.01))
+    assert Headline(dataclasses.replace(THREE, yarn_factor=factor + 0.01)).stages()
     with pytest.raises(ParameterError, match=r"yarn_factor .* stretches max_positions"):
-        Pipeline(dataclasses.replace(THREE, yarn_factor=factor - 0.01))
+        Headline(dataclasses.replace(THREE, yarn_factor=factor - 0.01)).stages()
 
 
 def test_the_suites_own_long_chains_have_a_row(project):
-    stage = Pipeline(THREE).stages["examples"]
+    stage = Headline(THREE).models["examples"]
     folder = RunFolder(stage.folder(runs_dir()))
     folder.load_checkpoint()
     write_json(folder.path / "card.json", {"sources": {"math_1": 70, "long_maths": 20}})
     folder.finish()
-    found = headline_section.pipeline_table(THREE).set_index("data")
+    found = Headline(THREE).table("pipeline").set_index("data")
     assert found.loc["maths: right long SFT chains made by the suite"].tolist() == [20, 20]
-    section = json.loads(headline_section.publish(THREE).read_text())
+    section = published()
     assert any("20 right long chains made by the suite" in note for note in section["notes"])
 
 
 def test_only_what_is_truncated_without_yarn_selects_problems(project):
     """With YaRN every problem is cut here, which is what the factor does and hides nothing."""
     finish(THREE, truncated_with_yarn=True)
-    found = headline_section.yarn_table(THREE)
+    found = Headline(THREE).table("yarn")
     assert found["fitting"].tolist() == [22] * 15
     with_yarn = found[found["setting"].str.contains("YaRN")]
     assert not with_yarn["difference_fitting"].isna().any()
@@ -216,9 +217,9 @@ def test_only_what_is_truncated_without_yarn_selects_problems(project):
 
 def test_a_change_of_one_phase_leaves_the_ones_before_alone():
     changed = dataclasses.replace(THREE, code_rl=THREE.code_rl | {"num_steps": 3})
-    old, new = Pipeline(THREE), Pipeline(changed)
-    assert new.trained["maths_rl", 1].key == old.trained["maths_rl", 1].key
-    assert new.trained["code_rl", 1].key != old.trained["code_rl", 1].key
+    old, new = Headline(THREE), Headline(changed)
+    assert new.arms["maths_rl", 1].key == old.arms["maths_rl", 1].key
+    assert new.arms["code_rl", 1].key != old.arms["code_rl", 1].key
 
 
 @pytest.mark.parametrize(
@@ -238,16 +239,16 @@ def test_bad_parameters_name_the_fix(values, words):
 
 
 def test_nothing_done_says_not_run_and_publishes(project):
-    section = json.loads(headline_section.publish(THREE).read_text())
+    section = published()
     assert section["status"] == "partial" and len(section["missing"]) == 6 + 2 * 14
     assert [v["verdict"] for v in section["verdicts"]] == ["not run"]
     assert not section["figures"]
-    printed = headline_section.table1(THREE)
+    printed = Headline(THREE).table("table1")
     assert len(printed) == len(table(1)) and set(printed["from"]) == {"paper"}
 
 
 def test_table_1_has_every_row_and_mark_of_the_paper(project):
-    printed = headline_section.table1(THREE).set_index("model")
+    printed = Headline(THREE).table("table1").set_index("model")
     assert printed.loc["POLARIS-4B-Preview", "budget"] == "96K"
     assert printed.loc["OpenReasoning-Nemotron-7B", "budget"] == "64K"
     assert printed.loc["Qwen3-8B", "budget"] == "32K"
@@ -260,10 +261,10 @@ def test_table_1_has_every_row_and_mark_of_the_paper(project):
 
 def test_ours_stand_below_with_intervals(project):
     finish(THREE)
-    printed = headline_section.table1(THREE)
+    printed = Headline(THREE).table("table1")
     ours = printed[printed["from"] == "here"].set_index("model")
     assert ours.index[0] == "base model" and len(ours) == 6
-    long = headline_tables.score_table(gathered(THREE)).set_index(["series", "benchmark"])
+    long = Headline(THREE).table("scores").set_index(["series", "benchmark"])
     row = long.loc[("code_rl", "maths A")]
     corrects = [record_of("math_a", right=5, offset=seed).correct for seed in THREE.seeds]
     means = [correct.mean() for correct in corrects]
@@ -290,7 +291,7 @@ def test_one_model_has_the_interval_of_one_model():
 
 def test_what_each_phase_adds(project):
     finish(THREE)
-    found = headline_section.phase_table(THREE).set_index(["benchmarks", "step"])
+    found = Headline(THREE).table("phases").set_index(["benchmarks", "step"])
     maths = "maths A + maths B + maths C"
     row = found.loc[(maths, "code RL - maths RL")]
     assert row["gain"] == pytest.approx(1 / 8) and row["problems"] == 90 and row["seeds"] == 3
@@ -312,7 +313,7 @@ def test_what_each_phase_adds(project):
 
 def test_seeds_that_are_not_done_are_left_out_of_pairs(project):
     finish(THREE, without=("maths_rl",))
-    found = headline_section.phase_table(THREE)
+    found = Headline(THREE).table("phases")
     assert not found["step"].str.contains("maths RL").any() and len(found) == 6
 
 
@@ -332,8 +333,8 @@ def test_one_seed_has_an_interval_over_problems_alone():
 
 def test_yarn_is_held_against_the_same_models_without_it(project):
     finish(THREE)
-    found = headline_section.yarn_table(THREE).set_index(["benchmark", "setting"])
-    joint = parameters.load("smoke", "joint_miniature")
+    found = Headline(THREE).table("yarn").set_index(["benchmark", "setting"])
+    joint = parameters.joint_miniature("smoke")
     base = f"{joint.max_new_tokens} tokens"
     row = found.loc[("maths A", f"{base}, YaRN 2.5")]
     assert row["difference"] == pytest.approx(-2 / 8)
@@ -348,7 +349,7 @@ def test_yarn_is_held_against_the_same_models_without_it(project):
 def test_figures_and_tables_are_published(project):
     finish(THREE)
     finish_training(THREE)
-    section = json.loads(headline_section.publish(THREE).read_text())
+    section = published()
     assert section["status"] == "complete"
     assert {f["name"] for f in section["figures"]} == {"fig1", "learning"}
     assert {"table1", "phases", "yarn"} <= {t["name"] for t in section["tables"]}
@@ -357,8 +358,8 @@ def test_figures_and_tables_are_published(project):
 
 
 def test_every_formula_can_be_rendered():
-    for equation in headline_section._EQUATIONS:
-        assert "<math" in to_mathml(equation["latex"])
+    for equation in Headline.equations:
+        assert "<math" in to_mathml(equation.latex)
 
 
 REAL = {
@@ -399,12 +400,12 @@ def real_records(shift: float = 0.0) -> dict[str, dict[str, EvalRecord]]:
 
 
 def decide(by_budget) -> dict:
-    measured = headline_verdict.measured_numbers(by_budget)
+    measured = measured_numbers(by_budget)
     return decide_absolute(claim("C13"), measured, paper_scale=True)
 
 
 def test_every_number_of_the_claim_is_measured():
-    names = set(headline_verdict.measured_numbers(real_records()))
+    names = set(measured_numbers(real_records()))
     assert names == {number.what for number in claim("C13").paper}
 
 
@@ -449,9 +450,9 @@ def test_numbers_that_were_drawn_otherwise_are_refused(budget, changed, words):
 
 def test_below_paper_scale_ours_are_told_as_not_comparable(project):
     finish(THREE)
-    (verdict,) = headline_section.verdicts(THREE)
+    (verdict,) = Headline(THREE).verdicts()
     assert verdict["verdict"] == "not run" and "profile paper" in verdict["settle"]
-    row = headline_section.table1(THREE).set_index("model").loc["code RL"]
+    row = Headline(THREE).table("table1").set_index("model").loc["code RL"]
     assert verdict["measured"].startswith(
         f"not comparable: maths A {row['AIME 2024 / maths A'].split(' ')[0]} ["
     )
@@ -460,29 +461,31 @@ def test_below_paper_scale_ours_are_told_as_not_comparable(project):
 
 def test_what_stands_for_a_benchmark_is_never_held_against_the_paper(project, monkeypatch):
     finish(THREE)
-    monkeypatch.setattr(headline_verdict, "is_paper_scale", lambda profile: True)
-    (verdict,) = headline_section.verdicts(THREE)
+    monkeypatch.setattr("klearlib.report.claims.is_paper_scale", lambda profile: True)
+    (verdict,) = Headline(THREE).verdicts()
     assert verdict["verdict"] == "not run" and "at paper scale only" in verdict["reason"]
     monkeypatch.setattr(HeadlineParams, "worlds", ())
-    (verdict,) = headline_section.verdicts(THREE)
+    (verdict,) = Headline(THREE).verdicts()
     assert verdict["verdict"] == "not run" and "none of its numbers" in verdict["reason"]
 
 
-def test_the_first_seed_decides(monkeypatch):
-    """Not the best one: seed 1 has the paper's scores, seed 3, which comes first, has not."""
-    monkeypatch.setattr(headline_verdict, "is_paper_scale", lambda profile: True)
+@pytest.mark.parametrize(
+    ("first", "second", "word"), [(-0.2, 0.0, "not reproduced"), (0.0, -0.2, "reproduced")]
+)
+def test_the_first_seed_decides(monkeypatch, first, second, word):
+    """Not the best one; seed 3 comes first."""
+    monkeypatch.setattr("klearlib.report.claims.is_paper_scale", lambda profile: True)
     monkeypatch.setattr(HeadlineParams, "worlds", ())
-    good, bad = real_records(), real_records(shift=-0.2)
-    budgets = {"code_rl": "32K", "code_rl_long": "64K"}
-    have = gathered(THREE)
-    for first, second, word in ((bad, good, "not reproduced"), (good, bad, "reproduced")):
-        arms = {
-            (series, seed): found[budget]
-            for series, budget in budgets.items()
-            for seed, found in ((3, first), (1, second))
-        }
-        changed = dataclasses.replace(have, records={"math": arms, "code": {}})
-        assert headline_verdict.decided(changed)[0]["verdict"] == word
+    budgets, shifts = {"code_rl": "32K", "code_rl_long": "64K"}, {3: first, 1: second}
+
+    class Measured(Headline):
+        named = REAL_NAMES
+
+        def records(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
+            found = {seed: real_records(shift) for seed, shift in shifts.items()}
+            return {seed: each[budgets[series]][benchmark] for seed, each in found.items()}
+
+    assert Measured(THREE).verdicts()[0]["verdict"] == word
 
 
 def test_yarns_formula_by_hand():
@@ -497,7 +500,7 @@ def test_yarns_formula_by_hand():
 
 
 def test_the_real_configs_follow_the_formula():
-    found = headline_section.yarn_demo(HeadlineParams()).set_index("model")
+    found = Headline(HeadlineParams()).table("yarn_demo").set_index("model")
     assert (found["largest_error"] < 1e-6).all()
     large = found.loc["Qwen3-8B-Base"]
     assert large["with_yarn"] == 81920 and large["kept"] + large["mixed"] + large["divided"] == 64

@@ -1,12 +1,11 @@
-"""What the experiments of a profile start from: the embedded world, or a real model and the paper's
-data sets. Both are made of stages, and no experiment needs to know which it has."""
+"""What an experiment may ask of an origin, whichever it has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
-from klearlib.params import SFTPhase
+from klearlib.params import JointMiniatureParams, RealParams, SFTPhase
 from klearlib.run.stage import Stage
 
 
@@ -35,10 +34,10 @@ class Joint:
     """The one model for mathematics and code that notebook 10 trains.
 
     `sft_sizes` are the examples of each domain, None for all, and `num_sources` the number of the
-    best sources that they come from; `max_positions` are those that the model was
-    trained on, which YaRN multiplies, `longest_prompt` those of them that a prompt needs;
-    `yarn_original` says them to YaRN where the model's config may name others. `long_examples` are
-    further ones that the suite writes itself.
+    best sources that they come from; `long_examples` are further ones that the suite writes itself.
+    `max_positions` are those that the model was trained on, which YaRN multiplies, `longest_prompt`
+    those of them that a prompt needs; `yarn_original` says them to YaRN where the model's config
+    may name others.
     """
 
     benchmarks: dict[str, dict[str, int | None]]
@@ -52,6 +51,19 @@ class Joint:
     max_positions: int
     longest_prompt: int
     yarn_original: int | None
+
+    @classmethod
+    def of(cls, params: JointMiniatureParams | RealParams, **others) -> Self:
+        """What a profile's file says of it, and the `others`."""
+        return cls(
+            sft_sizes={"math": params.sft_maths, "code": params.sft_code},
+            num_validation=params.num_validation,
+            validation_responses=params.validation_responses,
+            max_new_tokens=params.max_new_tokens,
+            extended_max_new_tokens=params.extended_max_new_tokens,
+            max_positions=params.max_positions,
+            **others,
+        )
 
 
 class Origin(Protocol):

@@ -9,21 +9,8 @@ from klearlib.experiments.origins.base import Joint, Start
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.source_plan import SOURCES, curate_sources
 from klearlib.miniature.source_plants import TEMPLATES
-from klearlib.miniature.stages import (
-    code_start_stages,
-    data_stages,
-    joint_stages,
-    start_stages,
-)
-from klearlib.params import (
-    LOCAL,
-    CodeMiniatureParams,
-    DataMiniatureParams,
-    JointMiniatureParams,
-    MiniatureParams,
-    SFTPhase,
-    load,
-)
+from klearlib.miniature.stages import code_start_stages, data_stages, joint_stages, start_stages
+from klearlib.params import LOCAL, SFTPhase, load
 from klearlib.run.stage import Stage
 
 _TOP = 2  # sources of each domain: the best one or two are the paper's advice (Tables 4, 5)
@@ -35,6 +22,7 @@ class MiniatureOrigin:
 
     templates = tuple(TEMPLATES)
     curate_workers = 1
+    sft_options = {}  # noqa: RUF012
     benchmarks = {  # noqa: RUF012
         "math": dict.fromkeys(world.BENCHMARKS, world.BENCHMARK_SIZE),
         "code": dict.fromkeys(code_world.BENCHMARKS, code_world.BENCHMARK_SIZE),
@@ -43,44 +31,37 @@ class MiniatureOrigin:
     def __init__(self, profile: str):
         self._profile = profile
         self.compute = asdict(load(profile, LOCAL))
-        self.sft_options: dict = {}
+
+    _maths = cached_property(lambda self: load(self._profile, "miniature"))
+    _code = cached_property(lambda self: load(self._profile, "code_miniature"))
+    _data = cached_property(lambda self: load(self._profile, "data_miniature"))
+    _joint = cached_property(lambda self: load(self._profile, "joint_miniature"))
+
+    num_pool = property(lambda self: self._data.num_pool)
+    num_code_problems = property(lambda self: self._code.num_train_problems)
+    curation_s = property(lambda self: self._data.num_maths / 1500)
+    seed = property(lambda self: self._data.seed)
+    code_seed = property(lambda self: self._code.seed)
+
+    @property
+    def max_new_tokens(self) -> dict[str, int]:
+        return {"math": self._maths.max_new_tokens, "code": self._code.max_new_tokens}
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
         return data_stages(self._maths, self._code, self._data, compute=self.compute)
 
     @cached_property
-    def max_new_tokens(self) -> dict[str, int]:
-        return {"math": self._maths.max_new_tokens, "code": self._code.max_new_tokens}
-
-    @cached_property
-    def num_pool(self) -> int:
-        return self._data.num_pool
-
-    @cached_property
-    def num_code_problems(self) -> int:
-        return self._code.num_train_problems
-
-    @cached_property
-    def curation_s(self) -> float:
-        return self._data.num_maths / 1500
-
-    @cached_property
     def joint(self) -> Joint:
-        params = self._joint
-        return Joint(
+        params, size = self._joint, joint.BENCHMARK_SIZE
+        return Joint.of(
+            params,
             benchmarks={
-                "math": dict.fromkeys(joint.MATHS_BENCHMARKS, joint.BENCHMARK_SIZE),
-                "code": dict.fromkeys(joint.CODE_BENCHMARKS, joint.BENCHMARK_SIZE),
+                "math": dict.fromkeys(joint.MATHS_BENCHMARKS, size),
+                "code": dict.fromkeys(joint.CODE_BENCHMARKS, size),
             },
-            sft_sizes={"math": params.sft_maths, "code": params.sft_code},
             num_sources=dict.fromkeys(self.benchmarks, _TOP),
             long_examples=params.sft_long_maths,
-            num_validation=params.num_validation,
-            validation_responses=params.validation_responses,
-            max_new_tokens=params.max_new_tokens,
-            extended_max_new_tokens=params.extended_max_new_tokens,
-            max_positions=params.max_positions,
             # max_positions holds the base budget and the longest prompt.
             longest_prompt=params.max_positions - params.max_new_tokens,
             yarn_original=None,
@@ -141,27 +122,3 @@ class MiniatureOrigin:
 
     def test_teacher(self) -> Stage | None:
         return code_start_stages(self._code, compute=self.compute)["teacher"]
-
-    @cached_property
-    def seed(self) -> int:
-        return self._data.seed
-
-    @cached_property
-    def code_seed(self) -> int:
-        return self._code.seed
-
-    @cached_property
-    def _maths(self) -> MiniatureParams:
-        return load(self._profile, "miniature")
-
-    @cached_property
-    def _code(self) -> CodeMiniatureParams:
-        return load(self._profile, "code_miniature")
-
-    @cached_property
-    def _data(self) -> DataMiniatureParams:
-        return load(self._profile, "data_miniature")
-
-    @cached_property
-    def _joint(self) -> JointMiniatureParams:
-        return load(self._profile, "joint_miniature")

@@ -62,58 +62,36 @@ class RealOrigin:
         self.seed = self.code_seed = real.seed
         self.num_pool, self.num_code_problems = real.num_train_problems, real.num_code_problems
         self.max_new_tokens = {"math": real.max_new_tokens, "code": real.code_max_new_tokens}
-        self.benchmarks = {
-            "math": benchmark_sizes(real, MATHS_BENCHMARKS[:_ABLATIONS]),
-            "code": benchmark_sizes(real, CODE_BENCHMARKS),
-        }
-        self._every = {
-            "math": benchmark_sizes(real, MATHS_BENCHMARKS),
-            "code": benchmark_sizes(real, CODE_BENCHMARKS),
-        }
+        code = benchmark_sizes(real, CODE_BENCHMARKS)
+        self._every = {"math": benchmark_sizes(real, MATHS_BENCHMARKS), "code": code}
+        ablations = benchmark_sizes(real, MATHS_BENCHMARKS[:_ABLATIONS])
+        self.benchmarks = {"math": ablations, "code": code}
         # Equal stages as one object: each works its key out once.
-        self._worlds: dict[str, Stage] = {}
         self._collected = benchmark_stage(real)
         self._base = model_stage(real, real.model, "base model")
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
-        sft, real = self._sft, self._real
+        sft, real, worlds = self._sft, self._real, self._worlds
         reference = real.reference and model_stage(real, real.reference, "reference")
-        named = {
-            "code_teacher": real.teacher_code,
-            "teacher_weak": real.teacher_weak,
-            "teacher_middle": real.teacher_middle,
-            "teacher_strong": real.teacher_strong,
-            "teacher_majority": real.teacher_majority,
-        }
-        teachers = {
-            name: model_stage(real, model, name.replace("_", " "))
-            for name, model in named.items()
-            if model is not None
-        }
-        stages = {
-            "world": self._world("math"),
-            "code_world": self._world("code"),
-            "base": self._base,
-            "code_base": self._base,
-            "reference": reference or sft,
-            "code_reference": reference or sft,
-        }
-        return _Stages(self._profile, stages | teachers)
+        stages = {"world": worlds["math"], "base": self._base, "reference": reference or sft}
+        stages |= {f"code_{name}": stage for name, stage in stages.items()}
+        stages["code_world"] = worlds["code"]
+        for who in ("code", "weak", "middle", "strong", "majority"):
+            model = getattr(real, f"teacher_{who}")
+            if model is not None:
+                name = "code_teacher" if who == "code" else f"teacher_{who}"
+                stages[name] = model_stage(real, model, name.replace("_", " "))
+        return _Stages(self._profile, stages)
 
     @cached_property
     def joint(self) -> Joint:
         real = self._real
-        return Joint(
+        return Joint.of(
+            real,
             benchmarks=self._every,
-            sft_sizes={"math": real.sft_maths, "code": real.sft_code},
             num_sources={name: len(self.ranked_sources(name)) for name in DOMAIN_WORDS},
             long_examples=0,
-            num_validation=real.num_validation,
-            validation_responses=real.validation_responses,
-            max_new_tokens=real.max_new_tokens,
-            extended_max_new_tokens=real.extended_max_new_tokens,
-            max_positions=real.max_positions,
             longest_prompt=real.max_prompt_tokens,
             yarn_original=real.max_positions,
         )
@@ -122,7 +100,7 @@ class RealOrigin:
         real = self._real
         return Start(
             profile=self._profile,
-            world=self._world(domain),
+            world=self._worlds[domain],
             sft=self._sft,
             benchmarks=self.benchmarks[domain],
             num_validation=real.num_validation,
@@ -138,19 +116,16 @@ class RealOrigin:
         listed = self._listed(domain, pool_only=pool_only)
         return [curate_item(name, how) for name, how in listed.items()]
 
-    def curation_inputs(self, domain: str) -> dict[str, Stage]:
-        return self._inputs(self._listed(domain, pool_only=False))
-
-    def _inputs(self, listed: dict[str, dict]) -> dict[str, Stage]:
-        """The inputs of a curation of data sets: these, and all benchmarks."""
+    def curation_inputs(self, domain: str, *, pool_only: bool = False) -> dict[str, Stage]:
+        listed = self._listed(domain, pool_only=pool_only)
         data = {data_input(name): data_stage(name, how) for name, how in listed.items()}
         return {"benchmarks": self._collected, **data}
 
     def _listed(self, domain: str, *, pool_only: bool) -> dict[str, dict]:
-        learnt, pool = learnt_sets(self._real, domain), problem_sets(self._real, domain)
-        listed = {} if pool_only else dict(learnt)
-        # One that is in both lists is read once.
-        return listed | {name: how for name, how in pool.items() if name not in listed}
+        """The data sets of real.yaml that a curation reads; one that is in both lists once."""
+        learnt = {} if pool_only else learnt_sets(self._real, domain)
+        pool = problem_sets(self._real, domain)
+        return learnt | {name: how for name, how in pool.items() if name not in learnt}
 
     def benchmark_items(self, domain: str) -> list[dict]:
         del domain  # what is in a test set is trained on in no domain
@@ -164,25 +139,19 @@ class RealOrigin:
         return Stage(
             "learnable",
             "klearlib.real.learnable:keep_learnable",
-            {
-                "domain": domain,
-                "mixed": mixed_sets(self._real, domain),
-                "ngram_words": self._options.ngram_words,
-                "ngram_mode": self._options.ngram_mode,
-                "workers": self.curate_workers,
-            },
+            {"domain": domain, "mixed": mixed_sets(self._real, domain), **self._overlap},
             # One checkpoint learns both domains, so neither's validation problems may be in either.
-            {"curated": curated} | {f"{name}_world": self._world(name) for name in DOMAIN_WORDS},
+            {"curated": curated} | {f"{name}_world": self._worlds[name] for name in DOMAIN_WORDS},
             label=f"{DOMAIN_WORDS[domain]} responses to no validation problem",
             estimate_s=60.0,
         )
 
     def pool(self, curated: Stage) -> tuple[Stage, str]:
         del curated  # teachers answer what is left when the validation problems are held out
-        return self._world("math"), "train.jsonl"
+        return self._worlds["math"], "train.jsonl"
 
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
-        examples = self._combined(selections)
+        trained = self._trained(selections, seed=seed, sft=sft)
         return {
             "world": Stage(
                 "joint_world",
@@ -191,13 +160,13 @@ class RealOrigin:
                     "num_validation": self._real.num_validation,
                     "benchmarks": {name: list(sizes) for name, sizes in self._every.items()},
                 },
-                {domain: self._world(domain) for domain in DOMAIN_WORDS},
+                self._worlds,
                 label="joint world: all benchmarks, validation problems of both domains",
                 estimate_s=5.0,
             ),
             "base": self._base,
-            "examples": examples,
-            "sft": self._trained(examples, seed=seed, sft=sft),
+            "examples": trained.inputs["examples"],
+            "sft": trained,
         }
 
     def majority_teacher(self) -> str | None:
@@ -219,7 +188,7 @@ class RealOrigin:
             learning_rate=real.sft_learning_rate,
             normalizer=real.sft_normalizer,
         )
-        return self._trained(self._combined(selections), seed=real.seed, sft=phase)
+        return self._trained(selections, seed=real.seed, sft=phase)
 
     def _selected(self, domain: str) -> Stage:
         curated = self.learnable(domain, self._curated(domain, pool_only=False))
@@ -232,8 +201,9 @@ class RealOrigin:
             sources=self.ranked_sources(domain),
         )
 
-    def _combined(self, selections: list[Stage]) -> Stage:
-        return Stage(
+    def _trained(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> Stage:
+        """The base model, tuned on the examples of both domains."""
+        examples = Stage(
             "combine",
             "klearlib.curation.combine:combine",
             {},
@@ -241,8 +211,6 @@ class RealOrigin:
             label="examples of both domains",
             estimate_s=10.0,
         )
-
-    def _trained(self, examples: Stage, *, seed: int, sft: SFTPhase) -> Stage:
         return Stage(
             "sft",
             "klearlib.sft.train:train_sft",
@@ -259,44 +227,46 @@ class RealOrigin:
             estimate_s=3600.0,
         )
 
-    def _world(self, domain: str) -> Stage:
-        if domain not in self._worlds:
-            self._worlds[domain] = self._new_world(domain)
-        return self._worlds[domain]
-
-    def _new_world(self, domain: str) -> Stage:
+    @cached_property
+    def _worlds(self) -> dict[str, Stage]:
         real = self._real
-        count = real.num_train_problems if domain == "math" else real.num_code_problems
-        return Stage(
-            "real_world",
-            "klearlib.real.world:build",
-            {
-                "seed": real.seed,
-                "domain": domain,
-                "num_train_problems": count,
-                "num_validation": real.num_validation,
-                "benchmarks": list(self._every[domain]),
-                "ngram_words": self._options.ngram_words,
-                "ngram_mode": self._options.ngram_mode,
-                "workers": self.curate_workers,
-            },
-            {
-                "problems": self._curated(domain, pool_only=True),
-                "benchmarks": self._collected,
-            },
-            label=f"{DOMAIN_WORDS[domain]} problems for RL, validation, benchmarks",
-            estimate_s=60.0,
-        )
+        counts = {"math": real.num_train_problems, "code": real.num_code_problems}
+        return {
+            domain: Stage(
+                "real_world",
+                "klearlib.real.world:build",
+                {
+                    "seed": real.seed,
+                    "domain": domain,
+                    "num_train_problems": count,
+                    "num_validation": real.num_validation,
+                    "benchmarks": list(self._every[domain]),
+                    **self._overlap,
+                },
+                {"problems": self._curated(domain, pool_only=True), "benchmarks": self._collected},
+                label=f"{DOMAIN_WORDS[domain]} problems for RL, validation, benchmarks",
+                estimate_s=60.0,
+            )
+            for domain, count in counts.items()
+        }
+
+    @property
+    def _overlap(self) -> dict:
+        """How stages look for validation problems and benchmarks in other problems."""
+        return {
+            "ngram_words": self._options.ngram_words,
+            "ngram_mode": self._options.ngram_mode,
+            "workers": self.curate_workers,
+        }
 
     def _curated(self, domain: str, *, pool_only: bool) -> Stage:
-        listed = self._listed(domain, pool_only=pool_only)
         sources = self.sources(domain, pool_only=pool_only)
         what = "problems for RL" if pool_only else "sources"
         return curate_stage(
             domain,
             sources=sources,
             benchmarks=self.benchmark_items(domain),
-            inputs=self._inputs(listed),
+            inputs=self.curation_inputs(domain, pool_only=pool_only),
             options=self._options,
             templates=self.templates,
             stop_more_than=self._options.stop_more_than,

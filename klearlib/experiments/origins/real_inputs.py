@@ -41,8 +41,7 @@ def benchmark_stage(real: RealParams) -> Stage:
     for name in BENCHMARKS:
         # Both windows are of one data set.
         source = source_named("livecodebench" if name in CODE_BENCHMARKS else name)
-        location = real.benchmarks[name]["location"]
-        inputs[name], places[name] = _linked(source, location), _place(source, location)
+        inputs[name], places[name] = _linked(source, real.benchmarks[name]["location"])
     return Stage(
         "benchmarks",
         "klearlib.real.data:collect_benchmarks",
@@ -78,16 +77,10 @@ def mixed_sets(real: RealParams, domain: str) -> list[str]:
 
 def curate_item(name: str, how: dict) -> dict:
     """A data set of `real` as `klearlib.curation.curate` takes it, out of its `data_input`."""
-    options = {key: how[key] for key in ("split", "config", "limit") if how[key] is not None}
     source = _source(name, how)
-    place = _place(source, how["location"])
-    return {
-        "name": source.name,
-        "alias": name,
-        "input": data_input(name),
-        "location": place,
-        **options,
-    }
+    _, place = _linked(source, how["location"])
+    item = {"name": source.name, "alias": name, "input": data_input(name), "location": place}
+    return item | {key: how[key] for key in ("split", "config", "limit") if how[key] is not None}
 
 
 def data_input(name: str) -> str:
@@ -97,32 +90,24 @@ def data_input(name: str) -> str:
 
 def data_stage(name: str, how: dict) -> Stage:
     """The files of a data set of `real`."""
-    return _linked(_source(name, how), how["location"])
+    stage, _ = _linked(_source(name, how), how["location"])
+    return stage
 
 
 def _source(name: str, how: dict) -> Source:
     return source_named(how["name"] or name)
 
 
-def _linked(source: Source, location: str | None) -> Stage:
-    return Stage(
+def _linked(source: Source, location: str | None) -> tuple[Stage, str]:
+    """The files of a data set, and where its file or folder is in that stage."""
+    # Of a file, the ending says how to read it.
+    name = source.hub_id.rpartition("/")[2] if location is None else Path(location).name
+    place = None if location is None else str(located(location))
+    stage = Stage(
         "data",
         "klearlib.real.data:link_data",
-        {
-            "hub_id": source.hub_id,
-            "location": None if location is None else str(located(location)),
-            "name": _name(source, location),
-        },
+        {"hub_id": source.hub_id, "location": place, "name": name},
         label=f"data set {source.hub_id}",
         estimate_s=60.0,
     )
-
-
-def _place(source: Source, location: str | None) -> str:
-    """Where the file or folder of a data set is in its stage."""
-    return f"{FILES}/{_name(source, location)}"
-
-
-def _name(source: Source, location: str | None) -> str:
-    # Of a file, the ending says how to read it.
-    return source.hub_id.rpartition("/")[2] if location is None else Path(location).name
+    return stage, f"{FILES}/{name}"
