@@ -13,13 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klearlib.report.style import (
-    PAPER_DASH,
-    figure_style,
-    new_figure,
-    series_order,
-    series_style,
-)
+from klearlib.report.style import PAPER_DASH, figure_style, new_figure, series_order, series_style
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -311,9 +311,9 @@ def _read(path: Path) -> Section:
             raise KlearError(f"cannot be read ({error})") from error
         if not isinstance(content, dict):
             raise KlearError("is not a JSON object")
+        if content.get("notebook", notebook) != notebook:
+            raise KlearError(f"is of notebook {content['notebook']!r}")
         section = _typed(Section, content | {"folder": path.parent}, "")
-        if section.notebook != notebook:
-            raise KlearError(f"is of notebook {section.notebook!r}")
         if section.profile != profile:
             raise KlearError(f"has parameters of profile {section.profile!r}, not of {profile!r}")
         for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):

@@ -12,7 +12,7 @@ import report_fakes as fakes
 from PIL import Image
 
 from klearlib.report.compact import COLORS, compact_svg, palette_png
-from klearlib.report.figures import Panel, paper_beside_ours
+from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.style import SERIES, figure_bytes, figure_style
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

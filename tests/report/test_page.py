@@ -14,13 +14,14 @@ import pytest
 import report_fakes as fakes
 
 from klearlib.errors import KlearError
-from klearlib.params import NOTEBOOKS
-from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
+from klearlib.report import page as report_page
 from klearlib.report.forest import forest_plot
 from klearlib.report.mathml import to_mathml
-from klearlib.report.page import MAX_FIGURE_BYTES, build_report
-from klearlib.report.verdicts import WORDS
+from klearlib.report.page import MAX_FIGURE_BYTES
+from klearlib.report.render import VERDICT_MEANINGS, VERDICT_SHAPES
+from klearlib.report.section import WORDS_BY_KIND
 
+NAMES = [each.name for each in fakes.NOTEBOOKS]
 VOID = {"meta", "img", "br", "hr"}
 
 
@@ -51,6 +52,10 @@ class Page(HTMLParser):
     @property
     def text(self):
         return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+def build_report(results):
+    return report_page.build_report(results, fakes.NOTEBOOKS)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +131,10 @@ def test_the_page_can_be_heard_and_read_in_grey(full):
     for forest in page.all("svg"):
         assert forest["role"] == "img" and "95 % interval" in forest["aria-label"]
     shapes = list(VERDICT_SHAPES.values())
-    assert len(set(shapes)) == len(shapes) and set(VERDICT_SHAPES) == set(WORDS)
-    assert set(VERDICT_MEANINGS) == set(WORDS)
+    assert len(set(shapes)) == len(shapes) and set(VERDICT_SHAPES) == {
+        word for words in WORDS_BY_KIND.values() for word in words
+    }
+    assert set(VERDICT_MEANINGS) == {word for words in WORDS_BY_KIND.values() for word in words}
 
 
 def test_every_claim_stands_once_with_its_verdict(full):
@@ -309,12 +316,12 @@ def test_the_head_says_how_many_notebooks_are_complete(tmp_path):
         verdicts=[],
     )
     state = state_of(tmp_path, fakes.section(), partial)
-    assert f"1 of {len(NOTEBOOKS)} notebooks are complete" in state
+    assert f"1 of {len(NAMES)} notebooks are complete" in state
     assert "06_alpha_sweep : interim, 2 runs missing" in state
     absent = state.partition("not run yet: ")[2].strip().split(", ")
-    assert absent == [name for name in NOTEBOOKS if name not in ("05_clipping", "06_alpha_sweep")]
-    whole = [fakes.section(notebook=name, verdicts=[]) for name in NOTEBOOKS]
-    assert state_of(tmp_path, *whole) == f"All {len(NOTEBOOKS)} notebooks are complete."
+    assert absent == [name for name in NAMES if name not in ("05_clipping", "06_alpha_sweep")]
+    whole = [fakes.section(notebook=name, verdicts=[]) for name in NAMES]
+    assert state_of(tmp_path, *whole) == f"All {len(NAMES)} notebooks are complete."
 
 
 def test_the_readme_is_markdown_with_whole_tables_and_images(full):

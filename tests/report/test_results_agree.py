@@ -13,8 +13,7 @@ import pytest
 
 from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
-from klearlib.report.claims_view import VERDICT_SHAPES
-from klearlib.report.readme import plain
+from klearlib.report.render import VERDICT_SHAPES, plain
 from klearlib.report.style import series_style
 
 MINI = Path(__file__).resolve().parents[2] / "results" / "mini"

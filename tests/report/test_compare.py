@@ -12,9 +12,13 @@ import report_fakes as fakes
 
 from klearlib import cli
 from klearlib.errors import KlearError
-from klearlib.report.compare import write_comparison
-from klearlib.report.paired_tables import paired_tables
-from klearlib.report.sections import read_sections
+from klearlib.report import compare
+from klearlib.report.compare import paired_tables
+from klearlib.report.section import read_sections
+
+
+def write_comparison(a, b):
+    return compare.write_comparison(a, b, notebooks=fakes.NOTEBOOKS)
 
 
 @pytest.fixture
@@ -137,7 +141,7 @@ def test_numbers_of_the_same_row_stand_side_by_side(folders):
     gpu = [["cispo", 5, 0.9, 0.8, 1.0, 0.4, 0.3, 0.5], ["gppo", 5, 0.7, 0.6, 0.8, 0.2, 0.1, 0.3]]
     write_csv(folders[0], [HEADER, *mini])
     write_csv(folders[1], [HEADER, *gpu])
-    (table,) = pair(folders)
+    (table,) = pair(folders).tables
     titles = ["seeds", "score", "gain"]
     assert table.header == ("rule", *(f"{t}, {side}" for t in titles for side in ("mini", "gpu")))
     assert table.rows[0] == (
@@ -155,7 +159,7 @@ def test_numbers_of_the_same_row_stand_side_by_side(folders):
 def test_a_first_column_of_numbers_names_the_rows(folders):
     write_csv(folders[0], [["alpha", "score"], [0.0, 0.5], [0.1, 0.6]])
     write_csv(folders[1], [["alpha", "score"], [0.1, 0.7], [0.0, 0.4]])
-    (table,) = pair(folders)
+    (table,) = pair(folders).tables
     assert table.header == ("alpha", "score, mini", "score, gpu")
     assert table.caption == "final_scores. Scores after the last step."
     assert table.rows == (("0.0", "0.500", "0.400"), ("0.1", "0.600", "0.700"))
@@ -167,7 +171,7 @@ def test_what_is_the_same_stands_once_and_captions_that_differ_both(folders):
     write_csv(folders[1], [header, ["cispo", 1, 0, 2, "", 7.0], ["gppo", 1, 0, 3, 0.25, 8.0]])
     path = folders[1] / "05_clipping" / "section.json"
     path.write_text(path.read_text().replace("Scores after the last step.", "avg@64."))
-    (table,) = pair(folders)
+    (table,) = pair(folders).tables
     assert table.caption == "final_scores. mini: Scores after the last step. gpu: avg@64."
     titles = ("rule", "score, mini", "score, gpu", "paper", "rows, mini", "rows, gpu")
     assert table.header == titles
@@ -190,8 +194,9 @@ def test_what_is_the_same_stands_once_and_captions_that_differ_both(folders):
 def test_a_table_that_cannot_be_paired_is_named_with_the_reason(folders, rows, reason):
     write_csv(folders[0], [HEADER, ["gppo", 3, 0.6, 0.5, 0.7, 0.1, 0, 0]])
     write_csv(folders[1], rows)
-    (paragraph,) = pair(folders)
-    assert paragraph.text == f"Not side by side: final_scores ({reason})."
+    assert not pair(folders).tables
+    (text,) = pair(folders).after
+    assert text == f"Not side by side: final_scores ({reason})."
 
 
 def test_a_damaged_table_is_an_error(folders):
