@@ -66,19 +66,14 @@ def write_comparison(
 ) -> tuple[Path, Path]:
     """Write two results folders side by side as a page and, beside it, as markdown.
 
-    Args:
-        first, second: results/<profile> of any two profiles, or of one profile from two clones.
-        out: the page, ``*.html`` (default: compare_<first>_<second>.html in the folder of
-            `first`).
-        notebooks: all that the suite has.
+    first, second: results/<profile> of any two profiles, or of one profile from two clones.
+    out: the page, ``*.html`` (default: compare_<first>_<second>.html beside `first`). notebooks:
+    all that the suite has. Returns the paths of the page and of the markdown, which follow from the
+    folders alone.
 
-    Returns:
-        The paths of the page and of the markdown. Both follow from the folders alone.
-
-    Raises:
-        ParameterError: the same folder twice, or an `out` with another ending.
-        MissingAsset: a folder that is not there, or that holds no published notebook.
-        KlearError: a section is damaged, or of another profile than its folder's name.
+    Raises ParameterError for the same folder twice or an `out` with another ending, MissingAsset
+    for a folder that is not there or holds no published notebook, and KlearError for a section that
+    is damaged or of another profile than its folder's name.
     """
     a, b = _read_sides(Path(first), Path(second), notebooks)
     if out is None:
@@ -104,8 +99,7 @@ def paired_tables(a: Section, b: Section, labels: tuple[str, str]) -> Part:
     follow. A table that cannot be paired is named with the reason, and so is one that is the same
     in both.
 
-    Raises KlearError for a csv file that cannot be read or whose rows are not as long as its
-    header.
+    Raises KlearError for a csv file that is damaged.
     """
     captions = [{item.name: item.caption for item in section.tables} for section in (a, b)]
     tables, same, apart = [], [], []
