@@ -223,10 +223,10 @@ def record(**changes) -> Section:
     """`section` as the record that it is read to."""
     content = section(**changes)
     made = {
-        "equations": [Equation(**each) for each in content["equations"]],
-        "figures": [FigureItem(**each) for each in content["figures"]],
-        "tables": [TableItem(**each) for each in content["tables"]],
-        "verdicts": [verdict_record(each) for each in content["verdicts"]],
+        "equations": tuple(Equation(**each) for each in content["equations"]),
+        "figures": tuple(FigureItem(**each) for each in content["figures"]),
+        "tables": tuple(TableItem(**each) for each in content["tables"]),
+        "verdicts": tuple(map(verdict_record, content["verdicts"])),
     }
     return Section(**{"folder": Path(content["notebook"]), **content, **made})
 

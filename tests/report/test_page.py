@@ -334,6 +334,71 @@ def test_the_readme_is_markdown_with_whole_tables_and_images(full):
     assert "```math" in text and "◆ inconclusive" in text
 
 
+def full_set(tmp_path, **changes):
+    """A made-up section of every notebook that has a counterpart, with its figures and tables;
+    `changes`: of one of them, by the notebook's number."""
+    contents = []
+    for notebook in fakes.NOTEBOOKS:
+        names = dict.fromkeys(name for each in notebook.counterparts for name in each.names)
+        items = [{"name": name, "caption": "c"} for name in names]
+        content = {
+            "notebook": notebook.name,
+            "tables": [item for item in items if item["name"] in ("scores", "table1")],
+            "figures": [{**i, "alt": "a"} for i in items if i["name"] not in ("scores", "table1")],
+            "verdicts": [],
+        }
+        contents.append(fakes.section(**content, **changes.get(f"nb{notebook.name[:2]}", {})))
+    return small(tmp_path, *contents)
+
+
+def counterparts_of(page):
+    """The rows of the table of counterparts by the item's name."""
+    table = re.search(r'<table class="counterparts">.*?</table>', page.read_text())[0]
+    return {re.search(r">([^<]+)</th>", row)[1]: row for row in table.split("<tr>")[2:]}
+
+
+def test_every_table_and_figure_of_the_paper_leads_to_its_counterpart(tmp_path):
+    page = build_report(full_set(tmp_path))
+    rows, ids = counterparts_of(page), [a.get("id") for _, a in Page(page.read_text()).elements]
+    assert list(rows)[:7] == [*(f"Table {number}" for number in range(1, 7)), "Fig. 1"]
+    for notebook in fakes.NOTEBOOKS:
+        for each in notebook.counterparts:
+            anchors = re.findall(r'href="#([^"]+)"', rows[each.item])
+            assert anchors == [f"{notebook.name}-{name}" for name in each.names]
+            assert all(ids.count(anchor) == 1 for anchor in anchors) and "not run" not in rows
+    text = (page.parent / "README.md").read_text()
+    for item, row in rows.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {item} |")]
+        links = re.findall(r"\]\(([^)]+)\)", line)
+        assert len(links) == row.count("href") and all((page.parent / x).is_file() for x in links)
+    assert "(06_alpha_sweep/table6.png)" in text and "(06_alpha_sweep/scores.md)" in text
+
+
+def test_an_absent_section_or_item_is_not_run(tmp_path):
+    lacking = fakes.section(notebook="07_soft_reward", figures=[], tables=[], verdicts=[])
+    figures = [{"name": "fig2", "caption": "c", "alt": "a"}]
+    half = fakes.section(status="partial", missing=["seed 2"], figures=figures)
+    page = build_report(small(tmp_path, lacking, half))
+    rows = counterparts_of(page)
+    assert "not run (07_soft_reward)" in rows["Fig. 3a"]
+    assert "not run (10_headline)" in rows["Table 1"]
+    assert 'href="#05_clipping-fig2"' in rows["Fig. 2c"] and "(interim)" in rows["Fig. 2c"]
+    assert sum("not run" in row for row in rows.values()) == len(rows) - 3
+    text = (page.parent / "README.md").read_text()
+    assert "| Table 1 | scores of all models | not run (10\\_headline) |" in text
+
+
+def test_tables_are_drawn_from_their_numbers(tmp_path):
+    results = small(tmp_path, fakes.section(tables=[{"name": "t", "caption": "c", "digits": 1}]))
+    rows = "name,score,seeds\na | \\b,0.26,3\n,,\n"
+    (results / "05_clipping" / "t.csv").write_text(rows)
+    text = build_report(results).read_text()
+    body = re.search(r'id="05_clipping-t".*?<tbody>(.*?)</tbody>', text)[1]
+    cells = re.findall(r"<t[hd]([^>]*)>([^<]*)<", body)
+    assert [words for _, words in cells] == ["a | \\b", "0.3", "3", "", "–", "–"]
+    assert ['"right"' in attributes for attributes, _ in cells] == [False, True, True] * 2
+
+
 def marks(svg):
     tree = ElementTree.fromstring(svg)
     return {
