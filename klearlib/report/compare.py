@@ -253,7 +253,7 @@ def _unlike(one: CsvTable, two: CsvTable) -> str:
     texts = _key_columns(one, two)
     if len(texts) == len(one.header):
         return "no numbers, other texts"
-    keys = [[tuple(row[index] for index in texts) for row in table.rows] for table in (one, two)]
+    keys = [_keys(table, texts) for table in (one, two)]
     if set(keys[0]) != set(keys[1]):
         return "other rows"
     if any(len(set(some)) != len(some) for some in keys):
@@ -267,10 +267,14 @@ def _key_columns(one: CsvTable, two: CsvTable) -> list[int]:
     return [index for index, number in enumerate(numeric) if index == 0 or not number]
 
 
+def _keys(table: CsvTable, texts: list[int]) -> list[tuple[str, ...]]:
+    return [tuple(row[index] for index in texts) for row in table.rows]
+
+
 def _paired(caption: str, one: CsvTable, two: CsvTable, labels: tuple[str, str]) -> Table:
     header, texts = one.header, _key_columns(one, two)
-    others = {tuple(row[index] for index in texts): row for row in two.rows}
-    pairs = [(row, others[tuple(row[index] for index in texts)]) for row in one.rows]
+    others = dict(zip(_keys(two, texts), two.rows, strict=True))
+    pairs = [(row, others[key]) for row, key in zip(one.rows, _keys(one, texts), strict=True)]
     titles = [header[index] for index in texts]
     columns = [[row[index] for row, _ in pairs] for index in texts]
     for shown in _numbers(header, texts):
@@ -290,16 +294,14 @@ def _paired(caption: str, one: CsvTable, two: CsvTable, labels: tuple[str, str])
 
 def _numbers(header: list[str], texts: list[int]) -> list[tuple[int, ...]]:
     """The columns of numbers, each with those of its interval's ends where they follow it."""
-    shown, index = [], 0
-    while index < len(header):
-        if index in texts:
-            index += 1
+    shown, done = [], set(texts)
+    for index, name in enumerate(header):
+        if index in done:
             continue
-        name, ends = header[index], header[index + 1 : index + 3]
-        wide = ends in (["low", "high"], [f"{name}_low", f"{name}_high"])
-        wide = wide and not {index + 1, index + 2} & set(texts)
+        named = header[index + 1 : index + 3] in (["low", "high"], [f"{name}_low", f"{name}_high"])
+        wide = named and not {index + 1, index + 2} & done
         shown.append((index, index + 1, index + 2) if wide else (index,))
-        index += 3 if wide else 1
+        done |= set(shown[-1])
     return shown
 
 

@@ -45,18 +45,12 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds with its t interval, for each series and step.
 
     ``mean +- t(0.975, n - 1) * s / sqrt(n)`` with s the unbiased standard deviation of the n seeds.
+    frame: columns series, seed, step, value; one row for each seed and step. Returns columns
+    series, step, mean, low, high and num_seeds (finite values at this step).
 
-    Args:
-        frame: columns series, seed, step, value; one row for each seed and step.
-
-    Returns:
-        Columns series, step, mean, low, high and num_seeds (finite values at this step). A mean
-        over a part of the seeds would jump when a seed is late or diverged, so mean, low and high
-        are NaN where not every seed has a finite value. With one seed there is a mean and no
-        interval.
-
-    Raises:
-        ValueError: a column is missing, or a seed has two values at one step.
+    A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
+    high are NaN where not every seed has a finite value. With one seed there is a mean and no
+    interval. Raises ValueError where a column is missing, or a seed has two values at one step.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})
@@ -68,12 +62,11 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
     from scipy.special import stdtrit
 
     check_columns(frame, COLUMNS)
-    if frame.duplicated(["series", "seed", "step"]).any():
-        row = frame[frame.duplicated(["series", "seed", "step"])].iloc[0]
-        raise ValueError(
-            f"one value for each series, seed and step: {row.series}, seed {row.seed}, "
-            f"step {row.step} has more"
-        )
+    twice = frame[frame.duplicated(["series", "seed", "step"])]
+    if len(twice):
+        row = twice.iloc[0]
+        where = f"{row.series}, seed {row.seed}, step {row.step}"
+        raise ValueError(f"one value for each series, seed and step: {where} has more")
     parts = []
     for series, curves in frame.groupby("series", sort=False):
         wide = curves.pivot(index="step", columns="seed", values="value").sort_index()
@@ -361,10 +354,9 @@ def _shade_clip_range(axis: Axes, eps_low: float | None, eps_high: float | None)
         return
     low, high = 1 - eps_low, 1 + eps_high
     axis.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
-    axis.text(
-        (low * high) ** 0.5, 0.985, "clip\nrange", transform=axis.get_xaxis_transform(),
-        ha="center", va="top", fontsize=8.5, color=_INK,
-    )  # fmt: skip
+    look = {"ha": "center", "va": "top", "fontsize": 8.5, "color": _INK}
+    place = {"x": (low * high) ** 0.5, "y": 0.985, "transform": axis.get_xaxis_transform()}
+    axis.text(s="clip\nrange", **place, **look)
 
 
 def _draw_legend(figure: Figure, ours, paper=()) -> None:
@@ -438,12 +430,11 @@ def _limits(values, *, log: bool) -> tuple[float, float] | None:
 
 
 def _note(axis: Axes, text: str, *, top: bool = False) -> None:
-    note = axis.text(
-        0.99, 0.985 if top else 0.015, textwrap.fill(text, _NOTE_CHARS),
-        transform=axis.transAxes, ha="right", va="top" if top else "bottom", fontsize=8.5,
-        color=_INK, zorder=5,
-        bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
-    )  # fmt: skip
+    place = {"x": 0.99, "y": 0.985 if top else 0.015, "va": "top" if top else "bottom"}
+    look = {"ha": "right", "fontsize": 8.5, "color": _INK, "zorder": 5}
+    look["bbox"] = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
+    text = textwrap.fill(text, _NOTE_CHARS)
+    note = axis.text(s=text, **place, **look, transform=axis.transAxes)
     note.set_in_layout(False)  # a note lies on its panel: it may not push the panels apart
 
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from klearlib.experiments import overview
+from klearlib.experiments.counterparts import notebooks
 from klearlib.params import NOTEBOOKS, OverviewParams
 from klearlib.report.page import build_report
 
@@ -35,5 +36,5 @@ def test_ledger_of_an_empty_profile_runs_nothing(tmp_path, monkeypatch):
     assert set(overview.claims_ledger(params)["verdict"]) == {"not run"}
     section = json.loads(overview.publish(params).read_text())
     assert section["verdicts"] == [] and section["status"] == "complete"
-    page = build_report(tmp_path / "results" / "smoke").read_text()
+    page = build_report(tmp_path / "results" / "smoke", notebooks()).read_text()
     assert "Klear-Reasoner" in page

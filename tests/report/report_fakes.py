@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,6 +56,41 @@ NOTEBOOKS = [
         ],
     }.items()
 ]
+
+
+class Page(HTMLParser):
+    """The elements of a page and the texts of its tables' rows; fails on tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.texts, self.rows = [], [], [], []
+        self.feed(text)
+        assert self.open == [], self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in ("meta", "img", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.texts.append(data)
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.texts))
 
 
 def curves(*, seeds=(0, 1, 2), steps=range(0, 41, 4), series=RULES, start=0.4, noise=0.02):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-from html.parser import HTMLParser
 
 import pytest
 import report_fakes as fakes
@@ -51,29 +50,6 @@ def folders(tmp_path, monkeypatch):
     return mini, gpu
 
 
-class Rows(HTMLParser):
-    """The texts of each row of a page's tables."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.rows, self.cell = [], False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-            self.cell = True
-
-    def handle_endtag(self, tag):
-        self.cell = self.cell and tag not in ("td", "th")
-
-    def handle_data(self, data):
-        if self.cell:
-            self.rows[-1][-1] += data
-
-
 def rows_of(markdown):
     lines = [line for line in markdown.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
@@ -102,7 +78,7 @@ def test_the_page_says_what_the_markdown_says(folders):
     html, markdown = write_comparison(*folders)
     text = html.read_text(encoding="utf-8")
     assert "<script" not in text and "//" not in text
-    shown = [[re.sub(r"\W", "", cell) for cell in row] for row in Rows(text).rows]
+    shown = [[re.sub(r"\W", "", cell) for cell in row] for row in fakes.Page(text).rows]
     wanted = [
         [re.sub(r"\W", "", cell) for cell in row]
         for row in rows_of(markdown.read_text())
