@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
 _HATCHES = ("", "//", "..")
+_EDGE = {"edgecolor": "white", "linewidth": 0.5}
 _PALE, _INK = "#E9E9E9", "#444444"
 _ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
 
@@ -41,14 +42,12 @@ def scores_beside_paper(
     """One column for each benchmark: the paper's scores on top, ours below with the mean over
     seeds, its 95 % t interval and a small dot for each seed.
 
-    Args:
-        groups: the places on the x axis, in order; a benchmark has those that it has scores of.
-            series: what has a mark of its own at each.
+    groups: the places on the x axis, in order; a benchmark has those that it has scores of.
+    series: what has a mark of its own at each.
 
-    Raises:
-        ValueError: there is no panel, or a frame lacks a column.
+    Raises ValueError where there is no panel, or a frame lacks a column.
     """
-    panels = list(panels)
+    panels, groups, series = list(panels), list(groups), list(series)
     if not panels:
         raise ValueError("scores_beside_paper needs at least one panel")
     figure = new_figure(max(3.4 * len(panels), 6.5), 6.4)
@@ -74,8 +73,7 @@ def stacked_bars(
 ) -> Figure:
     """One horizontal bar for each entry, made of named parts; parts have the same colour in all.
 
-    Args:
-        bars: label -> part -> count, the first label on top. per_row: entries of the legend a row.
+    bars: label -> part -> count, the first label on top. per_row: entries of the legend a row.
     """
     parts = list(dict.fromkeys(part for counts in bars.values() for part in counts))
     figure = new_figure(9.0, 1.6 + 0.3 * max(1, len(bars)) + 0.28 * (len(parts) // per_row))
@@ -83,18 +81,11 @@ def stacked_bars(
         axis = figure.subplots()
         ends = dict.fromkeys(bars, 0)
         for place, part in enumerate(parts):
-            axis.barh(
-                list(bars),
-                [counts.get(part, 0) for counts in bars.values()],
-                left=[ends[label] for label in bars],
-                color=_PARTS[place % len(_PARTS)],
-                hatch=_HATCHES[place // len(_PARTS) % len(_HATCHES)],
-                edgecolor="white",
-                linewidth=0.5,
-                label=part,
-            )
-            for label, counts in bars.items():
-                ends[label] += counts.get(part, 0)
+            widths = [counts.get(part, 0) for counts in bars.values()]
+            hatch = _HATCHES[place // len(_PARTS) % len(_HATCHES)]
+            look = {"color": _PARTS[place % len(_PARTS)], "hatch": hatch, **_EDGE}
+            axis.barh(list(bars), widths, left=list(ends.values()), **look, label=part)
+            ends = {label: ends[label] + counts.get(part, 0) for label, counts in bars.items()}
         axis.invert_yaxis()
         axis.grid(axis="y", visible=False)
         axis.set_xlabel(x_label)
@@ -107,7 +98,7 @@ def stacked_bars(
 def _groups_of(panel: ScorePanel, groups: Sequence[str]) -> list[str]:
     frames = [frame for frame in (panel.paper, panel.ours) if frame is not None and len(frame)]
     found = {group for frame in frames for group in frame["group"]}
-    return [group for group in groups if group in found] or list(groups)
+    return [group for group in groups if group in found] or groups
 
 
 def _draw_printed(
@@ -118,20 +109,11 @@ def _draw_printed(
         axis.text(0.5, 0.5, "the paper has no such score", transform=axis.transAxes, ha="center")
         return
     check_columns(frame, ("series", "group", "value"))
+    hollow = {"markerfacecolor": "none", "markeredgewidth": 1.8}
     for name in series:
-        style, mine = series_style(name), frame[frame["series"] == name]
-        places = [list(groups).index(group) for group in mine["group"]]
-        axis.plot(
-            [place + _shift(name, series) for place in places],
-            mine["value"],
-            linestyle="none",
-            marker=style.marker,
-            markersize=8,
-            markerfacecolor="none",
-            markeredgewidth=1.8,
-            color=style.color,
-            label=style.label,
-        )
+        mine = frame[frame["series"] == name]
+        places = [groups.index(group) + _shift(name, series) for group in mine["group"]]
+        axis.plot(places, mine["value"], **_mark(name), **hollow)
     axis.margins(y=0.15)
 
 
@@ -144,37 +126,35 @@ def _draw_measured(
         return
     check_columns(frame, ("series", "group", "seed", "value"))
     for name in series:
-        style, mine = series_style(name), frame[frame["series"] == name]
-        steps = mine.assign(step=[list(groups).index(group) for group in mine["group"]])
+        mine, color = frame[frame["series"] == name], series_style(name).color
+        steps = mine.assign(step=[groups.index(group) for group in mine["group"]])
         bands = seed_bands(steps)
         places = bands["step"].to_numpy(float) + _shift(name, series)
         for place, band in zip(places, bands.itertuples(), strict=True):
             if band.num_seeds > 1:
-                axis.plot([place, place], [max(0, band.low), min(1, band.high)], color=style.color)
+                axis.plot([place, place], [max(0, band.low), min(1, band.high)], color=color)
         dots = steps["step"].to_numpy(float) + _shift(name, series) + 0.07
-        axis.plot(dots, steps["value"], ".", color=style.color, markersize=3.5, alpha=0.7)
-        axis.plot(
-            places,
-            bands["mean"],
-            linestyle="none",
-            marker=style.marker,
-            markersize=8,
-            color=style.color,
-            label=style.label,
-        )
+        axis.plot(dots, steps["value"], ".", color=color, markersize=3.5, alpha=0.7)
+        axis.plot(places, bands["mean"], **_mark(name))
     axis.margins(y=0.15)
     low, high = axis.get_ylim()
     axis.set_ylim(bottom=max(-0.04 * high, low))  # so that the mark of a score of 0 is whole
 
 
+def _mark(name: str) -> dict:
+    style = series_style(name)
+    look = {"color": style.color, "marker": style.marker, "label": style.label}
+    return {"linestyle": "none", "markersize": 8, **look}
+
+
 def _ticks(axis: Axes, groups: Sequence[str]) -> None:
-    axis.set_xticks(range(len(groups)), labels=list(groups))
+    axis.set_xticks(range(len(groups)), labels=groups)
     axis.set_xlim(-0.6, len(groups) - 0.4)
 
 
 def _shift(name: str, series: Sequence[str]) -> float:
     """So that the marks of several series at one place stand side by side."""
-    return 0.22 * (list(series).index(name) - (len(series) - 1) / 2)
+    return 0.22 * (series.index(name) - (len(series) - 1) / 2)
 
 
 @dataclass(frozen=True)
@@ -204,12 +184,10 @@ def headline_bars(
     with an interval and, where there are several, a dot for each seed. The two rows have their own
     scales.
 
-    Args:
-        paper_models, our_models: the bars, the first on top. highlight: the paper's own model.
-        interval: what the whiskers are, for the legend.
+    paper_models, our_models: the bars, the first on top. highlight: the paper's own model.
+    interval: what the whiskers are, for the legend.
 
-    Raises:
-        ValueError: there is no panel, or a frame lacks a column.
+    Raises ValueError where there is no panel, or a frame lacks a column.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -259,11 +237,9 @@ def _draw_paper(axis: Axes, frame: pd.DataFrame, models: Sequence[str], highligh
     for place, model in enumerate(models):
         if model in values.index:
             own = model == highlight
-            color = model_color("code RL") if own else _INK
-            axis.barh(
-                place, values[model], height=0.7, facecolor=_PALE, edgecolor=color, linestyle="--",
-                linewidth=1.8 if own else 1.0,
-            )  # fmt: skip
+            look = {"edgecolor": model_color("code RL") if own else _INK, "linestyle": "--"}
+            look |= {"facecolor": _PALE, "linewidth": 1.8 if own else 1.0}
+            axis.barh(place, values[model], height=0.7, **look)
             _write(axis, values[model], place, values[model], bold=own)
     _scale(axis, values.max() if len(values) else 0.0)
 
@@ -278,10 +254,8 @@ def _draw_ours(axis: Axes, panel: BarPanel, models: Sequence[str]) -> None:
         if model not in rows.index:
             continue
         value, low, high = (float(rows.loc[model, name]) for name in ("value", "low", "high"))
-        axis.barh(
-            place, value, height=0.7, color=model_color(model), edgecolor="white", linewidth=0.0,
-            hatch="///" if "," in model else None,
-        )  # fmt: skip
+        look = {"color": model_color(model), "hatch": "///" if "," in model else None}
+        axis.barh(place, value, height=0.7, **look, edgecolor="white", linewidth=0.0)
         end = value
         if low == low and high == high:
             axis.plot([low, high], [place, place], color="black", linewidth=1.3)
@@ -296,10 +270,9 @@ def _draw_ours(axis: Axes, panel: BarPanel, models: Sequence[str]) -> None:
 
 
 def _write(axis: Axes, value: float, place: int, end: float, *, bold: bool = False) -> None:
-    axis.annotate(
-        f"{100 * value:.1f}", (end, place), xytext=(4, 0), textcoords="offset points",
-        va="center", fontsize=9, fontweight="bold" if bold else "normal",
-    )  # fmt: skip
+    look = {"va": "center", "fontsize": 9, "fontweight": "bold" if bold else "normal"}
+    place = {"xy": (end, place), "xytext": (4, 0), "textcoords": "offset points"}
+    axis.annotate(f"{100 * value:.1f}", **place, **look)
 
 
 def _scale(axis: Axes, longest: float) -> None:
@@ -315,12 +288,10 @@ def pass_rate_histogram(
 ) -> Figure:
     """How many problems of each group have which pass rate, one bar for each count of responses.
 
-    Args:
-        groups: name of a series -> the pass rates of its problems, multiples of 1 / num_responses.
-        num_responses: n, so that there are n + 1 bars. threshold: drawn as a vertical line.
+    groups: name of a series -> the pass rates of its problems, multiples of 1 / num_responses.
+    num_responses: n, so that there are n + 1 bars. threshold: drawn as a vertical line.
 
-    Raises:
-        ValueError: a pass rate that is no count of `num_responses`.
+    Raises ValueError for a pass rate that is no count of `num_responses`.
     """
     figure = new_figure(max(6.5, 2.0 + 0.36 * num_responses), 4.0)
     width = 0.8 / max(1, len(groups))
@@ -335,27 +306,15 @@ def pass_rate_histogram(
                 counts[count] += 1
             style = series_style(name)
             offset = (place - (len(groups) - 1) / 2) * width
-            axis.bar(
-                [count + offset for count in range(num_responses + 1)],
-                counts,
-                width,
-                color=style.color,
-                label=f"{style.label} ({len(rates)} problems)",
-                hatch="//" if place else None,
-                edgecolor="white",
-                linewidth=0.5,
-            )
+            places = [count + offset for count in range(num_responses + 1)]
+            look = {"color": style.color, "hatch": "//" if place else None, **_EDGE}
+            label = f"{style.label} ({len(rates)} problems)"
+            axis.bar(places, counts, width, label=label, **look)
         line = threshold * num_responses
         axis.axvline(line, color="#222222", linewidth=1.2, linestyle=":")
-        axis.annotate(
-            f"threshold {threshold:g}",
-            (line, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(4, -4),
-            textcoords="offset points",
-            va="top",
-            fontsize=9.5,
-        )
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        look = {"xytext": (4, -4), "va": "top", "fontsize": 9.5}
+        axis.annotate(f"threshold {threshold:g}", (line, 1.0), **place, **look)
         axis.set_xlabel(f"responses of {num_responses} that pass every test")
         axis.set_ylabel("problems")
         axis.xaxis.get_major_locator().set_params(integer=True)

@@ -66,19 +66,14 @@ def write_comparison(
 ) -> tuple[Path, Path]:
     """Write two results folders side by side as a page and, beside it, as markdown.
 
-    Args:
-        first, second: results/<profile> of any two profiles, or of one profile from two clones.
-        out: the page, ``*.html`` (default: compare_<first>_<second>.html in the folder of
-            `first`).
-        notebooks: all that the suite has.
+    first, second: results/<profile> of any two profiles, or of one profile from two clones.
+    out: the page, ``*.html`` (default: compare_<first>_<second>.html beside `first`). notebooks:
+    all that the suite has. Returns the paths of the page and of the markdown, which follow from the
+    folders alone.
 
-    Returns:
-        The paths of the page and of the markdown. Both follow from the folders alone.
-
-    Raises:
-        ParameterError: the same folder twice, or an `out` with another ending.
-        MissingAsset: a folder that is not there, or that holds no published notebook.
-        KlearError: a section is damaged, or of another profile than its folder's name.
+    Raises ParameterError for the same folder twice or an `out` with another ending, MissingAsset
+    for a folder that is not there or holds no published notebook, and KlearError for a section that
+    is damaged or of another profile than its folder's name.
     """
     a, b = _read_sides(Path(first), Path(second), notebooks)
     if out is None:
@@ -104,8 +99,7 @@ def paired_tables(a: Section, b: Section, labels: tuple[str, str]) -> Part:
     follow. A table that cannot be paired is named with the reason, and so is one that is the same
     in both.
 
-    Raises KlearError for a csv file that cannot be read or whose rows are not as long as its
-    header.
+    Raises KlearError for a csv file that is damaged.
     """
     captions = [{item.name: item.caption for item in section.tables} for section in (a, b)]
     tables, same, apart = [], [], []
@@ -259,7 +253,7 @@ def _unlike(one: CsvTable, two: CsvTable) -> str:
     texts = _key_columns(one, two)
     if len(texts) == len(one.header):
         return "no numbers, other texts"
-    keys = [[tuple(row[index] for index in texts) for row in table.rows] for table in (one, two)]
+    keys = [_keys(table, texts) for table in (one, two)]
     if set(keys[0]) != set(keys[1]):
         return "other rows"
     if any(len(set(some)) != len(some) for some in keys):
@@ -273,10 +267,14 @@ def _key_columns(one: CsvTable, two: CsvTable) -> list[int]:
     return [index for index, number in enumerate(numeric) if index == 0 or not number]
 
 
+def _keys(table: CsvTable, texts: list[int]) -> list[tuple[str, ...]]:
+    return [tuple(row[index] for index in texts) for row in table.rows]
+
+
 def _paired(caption: str, one: CsvTable, two: CsvTable, labels: tuple[str, str]) -> Table:
     header, texts = one.header, _key_columns(one, two)
-    others = {tuple(row[index] for index in texts): row for row in two.rows}
-    pairs = [(row, others[tuple(row[index] for index in texts)]) for row in one.rows]
+    others = dict(zip(_keys(two, texts), two.rows, strict=True))
+    pairs = [(row, others[key]) for row, key in zip(one.rows, _keys(one, texts), strict=True)]
     titles = [header[index] for index in texts]
     columns = [[row[index] for row, _ in pairs] for index in texts]
     for shown in _numbers(header, texts):
@@ -296,16 +294,14 @@ def _paired(caption: str, one: CsvTable, two: CsvTable, labels: tuple[str, str])
 
 def _numbers(header: list[str], texts: list[int]) -> list[tuple[int, ...]]:
     """The columns of numbers, each with those of its interval's ends where they follow it."""
-    shown, index = [], 0
-    while index < len(header):
-        if index in texts:
-            index += 1
+    shown, done = [], set(texts)
+    for index, name in enumerate(header):
+        if index in done:
             continue
-        name, ends = header[index], header[index + 1 : index + 3]
-        wide = ends in (["low", "high"], [f"{name}_low", f"{name}_high"])
-        wide = wide and not {index + 1, index + 2} & set(texts)
+        named = header[index + 1 : index + 3] in (["low", "high"], [f"{name}_low", f"{name}_high"])
+        wide = named and not {index + 1, index + 2} & done
         shown.append((index, index + 1, index + 2) if wide else (index,))
-        index += 3 if wide else 1
+        done |= set(shown[-1])
     return shown
 
 

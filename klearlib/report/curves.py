@@ -13,13 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klearlib.report.style import (
-    PAPER_DASH,
-    figure_style,
-    new_figure,
-    series_order,
-    series_style,
-)
+from klearlib.report.style import PAPER_DASH, figure_style, new_figure, series_order, series_style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,18 +45,12 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds with its t interval, for each series and step.
 
     ``mean +- t(0.975, n - 1) * s / sqrt(n)`` with s the unbiased standard deviation of the n seeds.
+    frame: columns series, seed, step, value; one row for each seed and step. Returns columns
+    series, step, mean, low, high and num_seeds (finite values at this step).
 
-    Args:
-        frame: columns series, seed, step, value; one row for each seed and step.
-
-    Returns:
-        Columns series, step, mean, low, high, num_seeds (finite values at this step) and num_arms
-        (seeds of the series). A mean over a part of the seeds would jump when a seed is late or
-        diverged, so mean, low and high are NaN where not every seed has a finite value. With one
-        seed there is a mean and no interval.
-
-    Raises:
-        ValueError: a column is missing, or a seed has two values at one step.
+    A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
+    high are NaN where not every seed has a finite value. With one seed there is a mean and no
+    interval. Raises ValueError where a column is missing, or a seed has two values at one step.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})
@@ -74,41 +62,29 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
     from scipy.special import stdtrit
 
     check_columns(frame, COLUMNS)
-    if frame.duplicated(["series", "seed", "step"]).any():
-        row = frame[frame.duplicated(["series", "seed", "step"])].iloc[0]
-        raise ValueError(
-            f"one value for each series, seed and step: {row.series}, seed {row.seed}, "
-            f"step {row.step} has more"
-        )
+    twice = frame[frame.duplicated(["series", "seed", "step"])]
+    if len(twice):
+        row = twice.iloc[0]
+        where = f"{row.series}, seed {row.seed}, step {row.step}"
+        raise ValueError(f"one value for each series, seed and step: {where} has more")
     parts = []
     for series, curves in frame.groupby("series", sort=False):
         wide = curves.pivot(index="step", columns="seed", values="value").sort_index()
         values = np.where(np.isfinite(wide.to_numpy(float)), wide.to_numpy(float), np.nan)
-        num_arms = values.shape[1]
-        mean = values.mean(axis=1)
-        half = np.full(len(mean), np.nan)
-        if num_arms > 1:
-            error = values.std(axis=1, ddof=1) / np.sqrt(num_arms)
-            half = stdtrit(num_arms - 1, 0.975) * error
-        parts.append(
-            pd.DataFrame(
-                {
-                    "series": series,
-                    "step": wide.index,
-                    "mean": mean,
-                    "low": mean - half,
-                    "high": mean + half,
-                    "num_seeds": np.isfinite(values).sum(axis=1),
-                    "num_arms": num_arms,
-                }
-            )
-        )
-    columns = ["series", "step", "mean", "low", "high", "num_seeds", "num_arms"]
+        num_seeds = values.shape[1]
+        mean, half = values.mean(axis=1), np.nan
+        if num_seeds > 1:
+            error = values.std(axis=1, ddof=1) / np.sqrt(num_seeds)
+            half = stdtrit(num_seeds - 1, 0.975) * error
+        band = {"series": series, "step": wide.index, "mean": mean}
+        band |= {"low": mean - half, "high": mean + half}
+        parts.append(pd.DataFrame({**band, "num_seeds": np.isfinite(values).sum(axis=1)}))
+    columns = ["series", "step", "mean", "low", "high", "num_seeds"]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
 def seeds_text(frame: pd.DataFrame, label) -> str:
-    """How many seeds stand behind the curves, in words; `label` maps a series to its display name.
+    """How many seeds stand behind the curves; `label` maps a series to its display name.
 
     >>> import pandas as pd
     >>> seeds = {"series": ["a", "a", "b"], "seed": [0, 1, 0]}
@@ -159,8 +135,7 @@ def paper_beside_ours(panels: Iterable[Panel], *, x_label: str = "RL step") -> F
     The two rows have their own axes, since scale and benchmark differ below paper scale: compare
     the order and the shape of the curves, not their height.
 
-    Raises:
-        ValueError: there is no panel, or a frame lacks a column.
+    Raises ValueError where there is no panel, or a frame lacks a column.
     """
     panels = list(panels)
     if not panels:
@@ -188,16 +163,10 @@ def paper_beside_ours(panels: Iterable[Panel], *, x_label: str = "RL step") -> F
 def learning_curves(
     frame: pd.DataFrame, *, x_label: str = "RL step", y_label: str = "", max_columns: int = 3
 ) -> Figure:
-    """Our curves as small multiples: one panel for each value of the column `panel`, if there is
-    one.
+    """Our curves as small multiples.
 
-    Args:
-        frame: columns series, seed, step, value and, where there are several panels, panel (a
-            title).
-        max_columns: panels in a row, at most.
-
-    Raises:
-        ValueError: a column is missing.
+    frame: columns series, seed, step, value and, where there are several panels, panel (a title).
+    max_columns: panels in a row, at most. Raises ValueError where a column is missing.
     """
     check_columns(frame, COLUMNS)
     if "panel" in frame.columns and len(frame):
@@ -227,13 +196,10 @@ def coefficient_curves(
     Rules that agree lie exactly on one another, so each line is narrower than the one below it and
     carries its markers at its own places: every rule can be seen wherever it runs.
 
-    Args:
-        frame: columns rule, sign ("positive" or "negative", the sign of A), ratio (> 0),
-            coefficient.
-        eps_low, eps_high: offsets from 1 of the clip range, drawn as a shaded span.
+    frame: columns rule, sign ("positive" or "negative", the sign of A), ratio (> 0), coefficient.
+    eps_low, eps_high: offsets from 1 of the clip range, drawn as a shaded span.
 
-    Raises:
-        ValueError: a column is missing, the frame is empty, or a sign is another word.
+    Raises ValueError where a column is missing, the frame is empty, or a sign is another word.
     """
     check_columns(frame, ("rule", "sign", "ratio", "coefficient"))
     _check_words(frame, "sign", ("positive", "negative"))
@@ -263,13 +229,11 @@ def corner_shares(frame: pd.DataFrame, *, x_label: str = "RL step") -> Figure:
     """How much a rule could matter: the share of tokens (top) and of gradient mass (bottom) outside
     the clip range, by corner.
 
-    Args:
-        frame: columns series, seed, step, corner (a key of `CORNER_TITLES`), quantity (a key of
-            `QUANTITY_LABELS`) and value, a share in [0, 1] of all response tokens of the step or of
-            the sum of their absolute gradients.
+    frame: columns series, seed, step, corner (a key of `CORNER_TITLES`), quantity (a key of
+    `QUANTITY_LABELS`) and value, a share in [0, 1] of all response tokens of the step or of the sum
+    of their absolute gradients.
 
-    Raises:
-        ValueError: a column is missing, or a corner or quantity is another word.
+    Raises ValueError where a column is missing, or a corner or quantity is another word.
     """
     from matplotlib.ticker import PercentFormatter
 
@@ -312,62 +276,48 @@ def _draw_paper(axis: Axes, frame: pd.DataFrame | None) -> None:
     smoothed = False
     for name in series_order(frame["series"]):
         curve = frame[frame["series"] == name].sort_values("step")
-        style = series_style(name)
+        step, value, style = curve["step"], curve["value"], series_style(name)
         dash = {"color": style.color, "linestyle": PAPER_DASH}
         if len(curve) <= _SMOOTHED_FROM:
-            axis.plot(
-                curve["step"],
-                curve["value"],
-                **dash,
-                linewidth=1.6,
-                marker=style.marker,
-                markersize=4,
-            )
+            axis.plot(step, value, **dash, linewidth=1.6, marker=style.marker, markersize=4)
             continue
         smoothed = True
-        middle = curve["value"].rolling(_SMOOTHING_STEPS, center=True).median()
-        axis.plot(curve["step"], curve["value"], color=style.color, linewidth=0.5, alpha=0.45)
-        axis.plot(curve["step"], middle, **dash, linewidth=2.0, zorder=3)
+        middle = value.rolling(_SMOOTHING_STEPS, center=True).median()
+        axis.plot(step, value, color=style.color, linewidth=0.5, alpha=0.45)
+        axis.plot(step, middle, **dash, linewidth=2.0, zorder=3)
     if smoothed:
         _note(axis, f"dashed: median of {_SMOOTHING_STEPS} steps", top=True)
 
 
 def _draw_ours(
-    axis: Axes,
-    frame: pd.DataFrame | None,
-    *,
-    limits: tuple[float, float] | None = None,
-    note: str = "bottom",
+    axis: Axes, frame: pd.DataFrame | None, *, limits: tuple | None = None, note: str = "bottom"
 ) -> None:
     """Our curves, solid: the mean over seeds, its 95 % band, and a thin line for each seed.
 
     `limits` of the y axis: by default around the values of the seeds. `note`: where the number of
     seeds stands, "bottom" or "top", or "" for nowhere.
     """
+    from matplotlib.ticker import MaxNLocator
+
     if frame is None or not len(frame):
         _say(axis, "not run yet")
         return
-    bands = seed_bands(frame)
+    bands, steps = seed_bands(frame), frame["step"]
     names = series_order(frame["series"])
-    one_step = frame["step"].nunique() == 1
     for place, name in enumerate(names):
         # at a single step the series would hide one another
-        shift = 0.12 * (place - (len(names) - 1) / 2) if one_step else 0.0
+        shift = 0.12 * (place - (len(names) - 1) / 2) if steps.nunique() == 1 else 0.0
         _draw_series(axis, frame[frame["series"] == name], bands[bands["series"] == name], shift)
     limits = limits or _limits(frame["value"].to_numpy(float), log=axis.get_yscale() == "log")
     if limits:
         axis.set_ylim(*limits)
     for name in names:
         band = bands[bands["series"] == name]
-        axis.fill_between(
-            band["step"].to_numpy(float),
-            band["low"].to_numpy(float),
-            band["high"].to_numpy(float),
-            color=series_style(name).color,
-            alpha=0.16,
-            linewidth=0,
-        )
-    _whole_steps(axis, frame["step"])
+        step, low, high = (band[column].to_numpy(float) for column in ("step", "low", "high"))
+        axis.fill_between(step, low, high, color=series_style(name).color, alpha=0.16, linewidth=0)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if steps.min() == steps.max():
+        axis.set_xlim(steps.min() - 1, steps.max() + 1)
     if note:
         text = seeds_text(frame, lambda name: series_style(name).label)
         if limits and (bands["low"].min() < limits[0] or bands["high"].max() > limits[1]):
@@ -384,31 +334,18 @@ def _draw_coefficient(axis: Axes, line: pd.DataFrame, rule: str, *, place: int, 
     import numpy as np
 
     style = series_style(rule)
-    ratio = line["ratio"].to_numpy(float)
-    value = line["coefficient"].to_numpy(float)
+    ratio, value = (line[column].to_numpy(float) for column in ("ratio", "coefficient"))
     falls = np.flatnonzero((value[1:] == 0) != (value[:-1] == 0))
     for fall in falls:
-        axis.plot(
-            ratio[fall : fall + 2], value[fall : fall + 2], color=style.color, linestyle=":",
-            linewidth=1.4,
-        )  # fmt: skip
+        ends = slice(fall, fall + 2)
+        axis.plot(ratio[ends], value[ends], color=style.color, linestyle=":", linewidth=1.4)
     every = max(len(ratio) // 6, 1)
     first = min(place * every // count, max(len(ratio) - 1, 0))
-    broken = np.insert(value, falls + 1, np.nan)
-    axis.plot(
-        np.insert(ratio, falls + 1, np.nan),
-        broken,
-        color=style.color,
-        linewidth=1.6 + 1.8 * (count - 1 - place),
-        solid_capstyle="butt",
-        marker=style.marker,
-        markersize=6.5,
-        markerfacecolor="white",
-        markeredgewidth=1.5,
-        markevery=(first, every),
-        label=style.label,
-        zorder=2 + 0.1 * place,
-    )
+    mark = {"marker": style.marker, "markersize": 6.5, "markevery": (first, every)}
+    mark |= {"markerfacecolor": "white", "markeredgewidth": 1.5}
+    line = {"linewidth": 1.6 + 1.8 * (count - 1 - place), "solid_capstyle": "butt"}
+    broken = (np.insert(each, falls + 1, np.nan) for each in (ratio, value))
+    axis.plot(*broken, color=style.color, **line, **mark, label=style.label, zorder=2 + 0.1 * place)
 
 
 def _shade_clip_range(axis: Axes, eps_low: float | None, eps_high: float | None) -> None:
@@ -417,10 +354,9 @@ def _shade_clip_range(axis: Axes, eps_low: float | None, eps_high: float | None)
         return
     low, high = 1 - eps_low, 1 + eps_high
     axis.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
-    axis.text(
-        (low * high) ** 0.5, 0.985, "clip\nrange", transform=axis.get_xaxis_transform(),
-        ha="center", va="top", fontsize=8.5, color=_INK,
-    )  # fmt: skip
+    look = {"ha": "center", "va": "top", "fontsize": 8.5, "color": _INK}
+    place = {"x": (low * high) ** 0.5, "y": 0.985, "transform": axis.get_xaxis_transform()}
+    axis.text(s="clip\nrange", **place, **look)
 
 
 def _draw_legend(figure: Figure, ours, paper=()) -> None:
@@ -433,22 +369,20 @@ def _draw_legend(figure: Figure, ours, paper=()) -> None:
     names = [name for frame in [*ours, *paper] for name in frame["series"].unique()]
     styles = list(dict.fromkeys(series_style(name) for name in series_order(names)))
     handles = [Line2D([], [], color=s.color, marker=s.marker, label=s.label) for s in styles]
+
+    def ink(label: str, **look) -> Line2D:
+        return Line2D([], [], color=_INK, label=label, **look)
+
     if paper:
-        handles.append(
-            Line2D([], [], color=_INK, linestyle=PAPER_DASH, label="paper, one run each")
-        )
+        handles.append(ink("paper, one run each", linestyle=PAPER_DASH))
     if any((frame.groupby("series")["seed"].nunique() > 1).any() for frame in ours):
-        handles.append(Line2D([], [], color=_INK, label="here, mean over seeds"))
-        handles.append(Line2D([], [], color=_INK, linewidth=0.7, label="here, one seed"))
+        handles += [ink("here, mean over seeds"), ink("here, one seed", linewidth=0.7)]
         handles.append(Patch(color=_INK, alpha=0.2, label="95 % interval over seeds"))
     elif ours:
-        handles.append(Line2D([], [], color=_INK, label="here, one seed"))
+        handles.append(ink("here, one seed"))
     if handles:
-        figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=max(int(figure.get_figwidth() / 2.75), 1),
-        )
+        columns = max(int(figure.get_figwidth() / 2.75), 1)
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
 def _plain_log_ticks(axis: Axes) -> None:
@@ -469,23 +403,12 @@ def _draw_series(axis: Axes, curves: pd.DataFrame, band: pd.DataFrame, shift: fl
     if curves["seed"].nunique() > 1:
         for _, curve in curves.groupby("seed", sort=False):
             curve = curve.sort_values("step")
-            axis.plot(
-                curve["step"] + shift,
-                curve["value"],
-                color=style.color,
-                linewidth=0.7,
-                alpha=0.45,
-                marker="." if len(curve) == 1 else None,
-            )
-    many = len(band) > _MAX_MARKERS
-    axis.plot(
-        band["step"] + shift,
-        band["mean"],
-        color=style.color,
-        linewidth=1.5 if many else 2.1,
-        marker=None if many else style.marker,
-        zorder=3,
-    )
+            thin = {"linewidth": 0.7, "alpha": 0.45, "marker": "." if len(curve) == 1 else None}
+            axis.plot(curve["step"] + shift, curve["value"], color=style.color, **thin)
+    look = {"linewidth": 2.1, "marker": style.marker}
+    if len(band) > _MAX_MARKERS:
+        look = {"linewidth": 1.5}
+    axis.plot(band["step"] + shift, band["mean"], color=style.color, **look, zorder=3)
     if len(band) == 1:
         axis.vlines(band["step"] + shift, band["low"], band["high"], color=style.color, alpha=0.5)
 
@@ -506,21 +429,12 @@ def _limits(values, *, log: bool) -> tuple[float, float] | None:
     return low - margin, high + margin
 
 
-def _whole_steps(axis: Axes, steps) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    if steps.min() == steps.max():
-        axis.set_xlim(steps.min() - 1, steps.max() + 1)
-
-
 def _note(axis: Axes, text: str, *, top: bool = False) -> None:
-    note = axis.text(
-        0.99, 0.985 if top else 0.015, textwrap.fill(text, _NOTE_CHARS),
-        transform=axis.transAxes, ha="right", va="top" if top else "bottom", fontsize=8.5,
-        color=_INK, zorder=5,
-        bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
-    )  # fmt: skip
+    place = {"x": 0.99, "y": 0.985 if top else 0.015, "va": "top" if top else "bottom"}
+    look = {"ha": "right", "fontsize": 8.5, "color": _INK, "zorder": 5}
+    look["bbox"] = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
+    text = textwrap.fill(text, _NOTE_CHARS)
+    note = axis.text(s=text, **place, **look, transform=axis.transAxes)
     note.set_in_layout(False)  # a note lies on its panel: it may not push the panels apart
 
 

@@ -126,16 +126,15 @@ def decide_mechanism(claim: Claim, max_error: float, tolerance: float) -> Verdic
     limit = claim.rule.numbers["tolerance"]
     if not 0 <= tolerance <= limit:
         raise KlearError(f"{claim.id}: tolerance {tolerance:g}, its rule allows at most {limit:g}")
-    exact = bool(max_error <= tolerance)
-    return Verdict(
-        claim.id,
-        comparisons=(),
-        measured=f"largest error {max_error:.2g} (tolerance {tolerance:g})",
-        reason=f"largest error {max_error:.2g}, "
-        f"{'at most' if exact else 'not within'} {tolerance:g}",
-        settle=None if exact else "find the case with the largest error and mend the code",
-        verdict="reproduced" if exact else "not reproduced",
-    )
+    found = f"largest error {max_error:.2g}"
+    measured = f"{found} (tolerance {tolerance:g})"
+    if max_error <= tolerance:
+        return Verdict(
+            claim.id, (), measured, f"{found}, at most {tolerance:g}", None, "reproduced"
+        )
+    settle = "find the case with the largest error and mend the code"
+    reason = f"{found}, not within {tolerance:g}"
+    return Verdict(claim.id, (), measured, reason, settle, "not reproduced")
 
 
 def decide_ordering(
@@ -185,19 +184,14 @@ def decide_ordering(
             "not measured": missing,
         }
         reason = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
-        steps = [_seeds_in_words(entry, level, _over(claim, entry)) for entry in open_ones]
+        steps = [f"{e.name}: {_more_seeds(e, level, _over(claim, e))}" for e in open_ones]
         settle = "; ".join(steps + [f"{name}: run its arms" for name in missing])
     else:
         word, reason = "direction", f"{100 * level:g} % intervals exclude 0 with the paper's sign"
     texts = [_in_words(claim, entry, (power or {}).get(entry.name)) for entry in comparisons]
-    return Verdict(
-        claim.id,
-        comparisons=tuple(map(_published, comparisons)),
-        measured="; ".join(texts),
-        reason=reason,
-        settle=settle,
-        verdict=AT_PAPER.get(word, word) if paper_scale else word,
-    )
+    word = AT_PAPER.get(word, word) if paper_scale else word
+    published = tuple(map(_published, comparisons))
+    return Verdict(claim.id, published, "; ".join(texts), reason, settle, word)
 
 
 def _check_comparisons(claim: Claim, comparisons: Sequence[Measured], level: float) -> None:
@@ -240,35 +234,25 @@ def _sign(entry: Measured, level: float) -> int:
     return int(np.sign(result.difference)) if significant else 0
 
 
-def _seeds_in_words(entry: Measured, level: float, over: str) -> str:
-    result = entry.result
-    if result.num_seeds < 2 or result.num_problems < 2:
-        return f"{entry.name}: at least 2 seeds and 2 {over}"
+def _more_seeds(entry: Measured, level: float, over: str) -> str:
+    """What would tell the difference from 0; `over`: problems or steps."""
+    result, number = entry.result, entry.result.num_problems
+    if result.num_seeds < 2 or number < 2:
+        return f"at least 2 seeds and 2 {over}"
     if result.standard_error == 0:
-        return (
-            f"{entry.name}: more responses or {over}, every seed and {over[:-1]} shows the same "
-            "difference, too coarse for an interval"
-        )
+        same = f"every seed and {over[:-1]} shows the same difference, too coarse for an interval"
+        return f"more responses or {over}, {same}"
     if abs(result.difference) < _NO_DIFFERENCE:
-        return (
-            f"{entry.name}: the mean difference is 0, so no number of seeds can be given, "
-            f"more seeds and {over} narrow the interval"
-        )
-    needed = scores.seeds_needed(
-        result.difference,
-        result.var_seed,
-        result.var_problem,
-        result.var_residual,
-        num_problems=result.num_problems,
-        level=1 - (1 - level) / entry.family,
-    )
+        none = "the mean difference is 0, so no number of seeds can be given"
+        return f"{none}, more seeds and {over} narrow the interval"
+    variances = (result.var_seed, result.var_problem, result.var_residual)
+    level = 1 - (1 - level) / entry.family
+    needed = scores.seeds_needed(result.difference, *variances, num_problems=number, level=level)
     if needed is None:
-        return (
-            f"{entry.name}: more {over}, on these {result.num_problems} no number of seeds is "
-            "enough if the difference stays"
-        )
+        enough = "no number of seeds is enough if the difference stays"
+        return f"more {over}, on these {number} {enough}"
     amount = f"more than {_MANY_SEEDS}" if needed > _MANY_SEEDS else f"about {needed}"
-    return f"{entry.name}: {amount} seeds if the difference stays"
+    return f"{amount} seeds if the difference stays"
 
 
 def _published(entry: Measured) -> Comparison:
@@ -340,9 +324,7 @@ def decide_stability(
             short.append(label)
         if in_band < rule["min_share_in_band"]:
             out_of_band.append(label)
-        spikes = (
-            "norms that are not finite" if not finite else f"{100 * share:.1f} % below the limit"
-        )
+        spikes = f"{100 * share:.1f} % below the limit" if finite else "norms that are not finite"
         known = pooled[np.isfinite(pooled)]
         median = f"median {np.median(known):.3f}" if known.size else "no finite norm"
         texts.append(f"{label}: {spikes}, {median} ({len(norms)} seeds x {steps} steps)")
@@ -354,9 +336,8 @@ def decide_stability(
         word = "inconclusive"
         parts = {"missing": missing, "too few steps or seeds, or no gradient": short}
         reason = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
-        settle = (
-            f"every arm with {rule['min_seeds']:g} seeds of {rule['min_steps']:g} steps or more"
-        )
+        least = f"{rule['min_seeds']:g} seeds of {rule['min_steps']:g} steps"
+        settle = f"every arm with {least} or more"
     elif paper_scale and out_of_band:
         word = "opposite"
         reason = f"outside {rule['band_low']:g} to {rule['band_high']:g}: {', '.join(out_of_band)}"

@@ -12,15 +12,8 @@ from klearlib.report.mathml import to_mathml
 from klearlib.report.render import render, style_sheet
 from klearlib.run.files import write_text
 
-_KINDS = (
-    "text/html",
-    "text/markdown",
-    "image/svg+xml",
-    "text/latex",
-    "image/png",
-    "image/jpeg",
-    "text/plain",
-)
+_IMAGES = ("image/png", "image/jpeg")
+_KINDS = ("text/html", "text/markdown", "image/svg+xml", "text/latex", *_IMAGES, "text/plain")
 _ACTIVE = ("script", "iframe", "object", "embed", "link", "base")
 _LOADED = ("src", "srcset", "poster", "background", "data", "xlink:href")
 _REMOTE = re.compile(r"^\s*(?:[a-z]+:)?//", re.IGNORECASE)
@@ -28,22 +21,15 @@ _REMOTE_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*(?:https?:)?//""", re
 
 
 def render_notebook(ipynb: Path, html: Path) -> Path:
-    """Write the notebook with its outputs as one page.
+    """Write an executed notebook with its outputs as the page `html`; equal notebooks give equal
+    bytes.
 
     nbconvert renders the cells; its page frames load scripts from the network, so the frame is
     ours. Formulas in markdown become MathML; outputs that are scripts or widgets are shown as their
     text.
 
-    Args:
-        ipynb: an executed notebook.
-        html: the file to write; replaced whole, equal notebooks give equal bytes.
-
-    Returns:
-        `html`.
-
-    Raises:
-        KlearError: the notebook cannot be read, a formula cannot be drawn, or an output refers to
-            something outside the file.
+    Raises KlearError where the notebook cannot be read, a formula cannot be drawn, or an output
+    refers to something outside the file.
     """
     import nbformat
     from pygments.formatters import HtmlFormatter
@@ -83,11 +69,8 @@ class _Needs(HTMLParser):
             self.found.append(f"<{tag}>")
         for name, value in attrs:
             loads = name in _LOADED and _REMOTE.match(value or "")
-            if (
-                loads
-                or name.startswith("on")
-                or (name == "style" and _REMOTE_STYLE.search(value or ""))
-            ):
+            styled = name == "style" and _REMOTE_STYLE.search(value or "")
+            if loads or styled or name.startswith("on"):
                 self.found.append(f"{name}={value!r}")
 
     def handle_endtag(self, tag: str) -> None:
@@ -140,13 +123,9 @@ def _exporter():
         @pass_context
         def markdown2html(self, context, source: str) -> str:
             cell = context.get("cell", {})
+            plain = {"escape": False, "embed_images": False, "path": "", "anchor_link_text": ""}
             renderer = MathMLRenderer(
-                escape=False,
-                attachments=cell.get("attachments", {}),
-                embed_images=False,
-                path="",
-                anchor_link_text="",
-                exclude_anchor_links=True,
+                **plain, attachments=cell.get("attachments", {}), exclude_anchor_links=True
             )
             return MarkdownWithMath(renderer=renderer).render(source)
 

@@ -19,12 +19,9 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
     A filled mark has an interval that excludes 0, a hollow one does not, or has no interval; the
     diamond is the paper's own difference. All rows share one scale, so they can be compared.
 
-    Args:
-        comparisons: with name, difference, low, high (None: no bound) and, if known, paper.
-        percent: the differences are fractions of 1 and are labelled in points (times 100).
-
-    Returns:
-        An <svg> with a text for screen readers; an empty text without comparisons.
+    comparisons: with name, difference, low, high (None: no bound) and, if known, paper. percent:
+    the differences are fractions of 1 and are labelled in points (times 100). Returns an <svg> with
+    a text for screen readers; an empty text without comparisons.
     """
     rows = [_row(row) for row in comparisons if _finite(row.get("difference")) is not None]
     if not rows:

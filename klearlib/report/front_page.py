@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -24,12 +25,9 @@ def start_marker(profile: str) -> str:
     return f"<!-- claims of results/{profile} -->"
 
 
-def read_claims(results_dir: Path) -> list[dict]:
-    """The ledger that `klear report` wrote to results/<profile>/claims.json.
-
-    Raises MissingAsset where there is none, and KlearError where it cannot be read.
-    """
-    path, profile = Path(results_dir) / "claims.json", Path(results_dir).resolve().name
+def _read_claims(results_dir: Path) -> list[dict]:
+    """The ledger that `klear report` wrote."""
+    path, profile = results_dir / "claims.json", results_dir.resolve().name
     fix = f"write it with `klear report --profile {profile}`"
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -40,32 +38,20 @@ def read_claims(results_dir: Path) -> list[dict]:
 
 
 def claims_block(entries: list[dict], folder: str) -> str:
-    """Counts of verdicts and one row for each claim, as markdown.
-
-    Args:
-        entries: of claims.json.
-        folder: the results folder as seen from the front page, for the link.
-    """
-
-    def shortened(measured: str) -> str:
-        return _BEYOND_N.sub(r"\1)", measured)
-
+    """Counts of verdicts and one row for each claim of claims.json, as markdown; `folder`: with the
+    results, as seen from the front page."""
+    shortened = functools.partial(_BEYOND_N.sub, r"\1)")
     return render("claims_block.md.j2", entries=entries, folder=folder, shortened=shortened)
 
 
 def write_front_page(readme: Path, results_dir: Path) -> Path:
     """Replace what stands between the markers of the profile in `readme`; the rest stays.
 
-    Args:
-        readme: a markdown file with the lines `start_marker` and `END`.
-        results_dir: results/<profile> with claims.json.
+    readme: a markdown file with the lines `start_marker` and `END`; left alone where nothing
+    changed. results_dir: results/<profile> with claims.json. Returns `readme`.
 
-    Returns:
-        `readme`, which is left alone where nothing changed.
-
-    Raises:
-        MissingAsset: no such file, or no claims.json.
-        KlearError: a marker is missing, there twice, or out of order.
+    Raises MissingAsset where there is no such file or no claims.json, and KlearError for a marker
+    that is missing, there twice, or out of order.
     """
     readme, results_dir = Path(readme), Path(results_dir)
     if not readme.is_file():
@@ -76,7 +62,7 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
         raise KlearError(f"{readme} is no text in UTF-8: --readme names a markdown file") from error
     start, end = _place(text, results_dir.resolve().name, readme.name)
     folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
-    block = claims_block(read_claims(results_dir), folder)
+    block = claims_block(_read_claims(results_dir), folder)
     changed = f"{text[:start]}\n\n{block}\n{text[end:]}"
     if changed != text:
         write_text(readme, changed)

@@ -25,13 +25,9 @@ _WITH_LIMITS = {"msub": "munder", "msup": "mover", "msubsup": "munderover"}
 def to_mathml(latex: str, *, display: bool = True) -> str:
     """One formula as a <math> element, for use inside HTML5.
 
-    Args:
-        latex: without dollar signs. Besides what latex2mathml knows, `aligned` and unbraced
-            alphabets (``\\mathbb E``) work.
-        display: True for a formula on its own line, False inside a sentence.
-
-    Raises:
-        KlearError: the formula does not parse, or holds a command that is not known.
+    latex: without dollar signs. Besides what latex2mathml knows, `aligned` and unbraced alphabets
+    (``\\mathbb E``) work. display: True for a formula on its own line, False inside a sentence.
+    Raises KlearError for a formula that does not parse or holds a command that is not known.
 
     >>> to_mathml("x", display=False)
     '<math display="inline" alttext="x"><mrow><mi>x</mi></mrow></math>'

@@ -32,31 +32,17 @@ from klearlib.run.files import write_text
 MAX_FIGURE_BYTES = 400_000
 """Budget of the figures inside the page, which keeps the whole of a profile below 5 MB."""
 
-_PROVENANCE_FIRST = (
-    "utc",
-    "commit",
-    "klear",
-    "python",
-    "torch",
-    "transformers",
-    "numpy",
-    "gpu",
-    "cpu",
-)
+_FIRST = ("utc", "commit", "klear", "python", "torch", "transformers", "numpy", "gpu", "cpu")
 
 
 def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     """Write report.html, README.md and claims.json of a profile from what its notebooks published.
 
-    Args:
-        results_dir: results/<profile>; it is made if it is absent, and its name is the profile.
-        notebooks: all that the suite has.
+    results_dir: results/<profile>; it is made if it is absent, and its name is the profile.
+    notebooks: all that the suite has. Files are replaced whole, and left alone where nothing
+    changed. Returns the path of report.html.
 
-    Returns:
-        The path of report.html. Files are replaced whole, and left alone where nothing changed.
-
-    Raises:
-        KlearError: a section is damaged or names an artefact that is not there.
+    Raises KlearError for a section that is damaged or names an artefact that is not there.
     """
     results_dir = Path(results_dir)
     profile = results_dir.resolve().name
@@ -164,7 +150,7 @@ def _forest(entry: dict) -> str:
 
 
 def _ordered(provenance: dict) -> dict:
-    first = {key: provenance[key] for key in _PROVENANCE_FIRST if key in provenance}
+    first = {key: provenance[key] for key in _FIRST if key in provenance}
     return first | provenance
 
 

@@ -13,26 +13,25 @@ from pathlib import Path
 from klearlib.report.section import NOT_RUN
 from klearlib.report.tables import MISSING
 
-VERDICT_SHAPES = {
-    "reproduced": "✓",
-    "not reproduced": "✗",
-    "direction": "▲",
-    "opposite": "▼",
-    "inconclusive": "◆",
-    "no power": "○",
-    "not run": "–",
+_WORDS = {
+    "reproduced": ("✓", "holds here as the paper says"),
+    "not reproduced": ("✗", "does not hold here"),
+    "direction": (
+        "▲",
+        "below paper scale, the difference has the paper's sign, its interval excludes 0",
+    ),
+    "opposite": (
+        "▼",
+        "below paper scale, the difference has the other sign and its interval excludes 0",
+    ),
+    "inconclusive": ("◆", "the interval holds 0, or runs are missing"),
+    "no power": ("○", "the comparison could not have shown a difference"),
+    NOT_RUN: ("–", "nothing was measured that decides it"),
 }
+VERDICT_SHAPES = {word: shape for word, (shape, _) in _WORDS.items()}
 """Every verdict word with the shape that stands beside its colour, in reading order."""
 
-VERDICT_MEANINGS = {
-    "reproduced": "holds here as the paper says",
-    "not reproduced": "does not hold here",
-    "direction": "below paper scale, the difference has the paper's sign, its interval excludes 0",
-    "opposite": "below paper scale, the difference has the other sign and its interval excludes 0",
-    "inconclusive": "the interval holds 0, or runs are missing",
-    "no power": "the comparison could not have shown a difference",
-    "not run": "nothing was measured that decides it",
-}
+VERDICT_MEANINGS = {word: meaning for word, (_, meaning) in _WORDS.items()}
 """What each verdict word means, in one line."""
 
 LINES_IN_SIGHT = 2

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from klearlib.errors import KlearError
-from klearlib.paper import claims
+from klearlib.paper import claim, claims
 from klearlib.run.files import write_json
 
 if TYPE_CHECKING:
@@ -80,15 +80,13 @@ class Verdict:
     verdict: str
 
     def __post_init__(self):
-        known = {claim.id: claim for claim in claims()}
-        if self.claim not in known:
-            raise KlearError(f"unknown claim {self.claim!r}, expected C1 to C{len(known)}")
-        kind = known[self.claim].kind
-        if self.verdict not in WORDS_BY_KIND[kind]:
-            words = ", ".join(WORDS_BY_KIND[kind])
-            raise KlearError(
-                f"{self.claim}: {self.verdict!r} is no verdict on a {kind}, expected {words}"
-            )
+        kinds = {about.id: about.kind for about in claims()}
+        if self.claim not in kinds:
+            raise KlearError(f"unknown claim {self.claim!r}, expected C1 to C{len(kinds)}")
+        words = WORDS_BY_KIND[kinds[self.claim]]
+        if self.verdict not in words:
+            wrong = f"{self.verdict!r} is no verdict on a {kinds[self.claim]}"
+            raise KlearError(f"{self.claim}: {wrong}, expected {', '.join(words)}")
 
 
 @dataclass(frozen=True)
@@ -150,20 +148,16 @@ class Section:
     def __post_init__(self):
         if self.status not in STATUSES:
             raise KlearError(f"status {self.status!r}, expected {' or '.join(STATUSES)}")
-        known = {claim.id: claim for claim in claims()}
+        wrong_here = AT_PAPER if is_paper_scale(self.profile) else AT_PAPER.values()
         decided = [verdict.claim for verdict in self.verdicts]
-        for verdict in self.verdicts:
-            claim, word = known[verdict.claim], verdict.verdict
-            if claim.notebook != self.notebook:
-                raise KlearError(
-                    f"{claim.id}: this claim is judged by {claim.notebook}, not by {self.notebook}"
-                )
-            if decided.count(claim.id) > 1:
-                raise KlearError(f"two verdicts on {claim.id}")
-            below, at = word in AT_PAPER, word in AT_PAPER.values()
-            wrong = below if is_paper_scale(self.profile) else at
-            if wrong and claim.kind != "mechanism":
-                raise KlearError(f"{claim.id}: {word!r} is no verdict at profile {self.profile}")
+        for about, word in ((claim(each.claim), each.verdict) for each in self.verdicts):
+            if about.notebook != self.notebook:
+                judge = f"judged by {about.notebook}, not by {self.notebook}"
+                raise KlearError(f"{about.id}: this claim is {judge}")
+            if decided.count(about.id) > 1:
+                raise KlearError(f"two verdicts on {about.id}")
+            if word in wrong_here and about.kind != "mechanism":
+                raise KlearError(f"{about.id}: {word!r} is no verdict at profile {self.profile}")
 
     @property
     def profile(self) -> str:
@@ -247,11 +241,9 @@ def write_section(
     """Write the tables and figures of a notebook, then its section.json; "partial" while something
     is `missing`. The same results give the same bytes.
 
-    Args:
-        folder: results/<profile>/<notebook>; it is made if it is absent.
-        figures: name -> (figure, caption, alternative text).
-        tables: name -> (table, caption). digits: of their numbers, see `write_table`.
-        missing, provenance, seconds: of the stages behind it, see `Section`.
+    folder: results/<profile>/<notebook>; it is made if it is absent. figures: name -> (figure,
+    caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
+    `write_table`. missing, provenance, seconds: of the stages behind it, see `Section`.
     """
     from klearlib.report.style import save_figure
     from klearlib.report.tables import write_table
@@ -276,7 +268,6 @@ def write_section(
         seconds=round(seconds, 1),
         parameters=dict(parameters),
     )
-    folder.mkdir(parents=True, exist_ok=True)
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)
     for name, (figure, _, _) in figures.items():
@@ -286,18 +277,16 @@ def write_section(
     for item in content["tables"]:
         if item["digits"] == TableItem.digits:
             del item["digits"]
-    path = folder / SECTION
-    write_json(path, content)
-    return path
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SECTION, content)
+    return folder / SECTION
 
 
 def read_sections(results_dir: Path) -> list[Section]:
     """The sections published under `results_dir`, in the order of the notebooks' names.
 
-    Raises:
-        KlearError: a section.json is damaged, lacks a field, holds a verdict that cannot be, names
-            an artefact that is not there, or is of another profile than the folder, whose name is
-            the profile.
+    Raises KlearError for a section.json that is damaged, lacks a field, holds a verdict that cannot
+    be, names an artefact that is not there, or is of another profile than the folder's name.
     """
     return [_read(path) for path in sorted(Path(results_dir).glob(f"*/{SECTION}"))]
 
@@ -311,9 +300,9 @@ def _read(path: Path) -> Section:
             raise KlearError(f"cannot be read ({error})") from error
         if not isinstance(content, dict):
             raise KlearError("is not a JSON object")
+        if content.get("notebook", notebook) != notebook:
+            raise KlearError(f"is of notebook {content['notebook']!r}")
         section = _typed(Section, content | {"folder": path.parent}, "")
-        if section.notebook != notebook:
-            raise KlearError(f"is of notebook {section.notebook!r}")
         if section.profile != profile:
             raise KlearError(f"has parameters of profile {section.profile!r}, not of {profile!r}")
         for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):

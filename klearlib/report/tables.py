@@ -68,22 +68,15 @@ def write_table(
 ) -> dict[str, Path]:
     """Write <name>.csv with every digit and <name>.md for people; the index is not written.
 
-    Args:
-        frame: one row for each line; column names become the headers.
-        folder, name: where; the folder is made if it is absent.
-        digits: decimals of the floating point columns in the markdown, for all or by column.
-
-    Returns:
-        The two paths by kind. Each file is written whole or not at all.
+    digits: decimals of the floating point columns in the markdown, for all or by column. Returns
+    the two paths by kind; the folder is made if it is absent, and a file is whole or absent.
     """
-    texts = {
-        "csv": frame.to_csv(index=False, lineterminator="\n"),
-        "md": markdown_table(frame, digits=digits),
+    csv_text = frame.to_csv(index=False, lineterminator="\n")
+    texts = {"csv": csv_text, "md": markdown_table(frame, digits=digits)}
+    return {
+        kind: write_text(Path(folder) / f"{name}.{kind}", text, durable=False, make_folder=True)
+        for kind, text in texts.items()
     }
-    paths = {kind: Path(folder) / f"{name}.{kind}" for kind in texts}
-    for kind, path in paths.items():
-        write_text(path, texts[kind], durable=False, make_folder=True)
-    return paths
 
 
 def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> str:

@@ -3,11 +3,94 @@
 from __future__ import annotations
 
 import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
+from klearlib.report.section import (
+    Comparison,
+    Counterpart,
+    Equation,
+    FigureItem,
+    Section,
+    TableItem,
+    Verdict,
+)
+
 RULES = ("clip_higher", "gppo", "cispo")
+
+# In the order of the notebooks, which is not that of the paper's numbers.
+NOTEBOOKS = [
+    SimpleNamespace(name=name, counterparts=tuple(Counterpart(*each) for each in counterparts))
+    for name, counterparts in {
+        "00_overview": (),
+        "01_data_curation": (),
+        "02_data_correctness": [("Table 2", "correct or mixed responses", ("table2",))],
+        "03_teacher_ablation": [("Table 3", "students of several teachers", ("table3",))],
+        "04_topk_diversity": [
+            ("Table 4", "few or many sources, mathematics", ("tables4_5",)),
+            ("Table 5", "few or many sources, code", ("tables4_5",)),
+        ],
+        "05_clipping": [
+            ("Fig. 2a", "clipping rules, mathematics", ("fig2",)),
+            ("Fig. 2b", "clipping rules, code", ("fig2",)),
+            ("Fig. 2c", "clipping rules, gradient norm", ("fig2",)),
+        ],
+        "06_alpha_sweep": [("Table 6", "the weight of the LM loss", ("table6", "scores"))],
+        "07_soft_reward": [
+            ("Fig. 3a", "soft or hard reward, scores", ("fig3",)),
+            ("Fig. 3b", "soft or hard reward, rewards", ("fig3",)),
+        ],
+        "08_test_filter": [("Fig. 4", "flawed tests filtered or not", ("fig4",))],
+        "09_zero_advantage": [
+            ("Fig. 5a", "zero-advantage filter, scores", ("fig5",)),
+            ("Fig. 5b", "zero-advantage filter, rewards", ("fig5",)),
+        ],
+        "10_headline": [
+            ("Table 1", "scores of all models", ("table1",)),
+            ("Fig. 1", "final scores of all models", ("fig1",)),
+        ],
+    }.items()
+]
+
+
+class Page(HTMLParser):
+    """The elements of a page and the texts of its tables' rows; fails on tags that do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.texts, self.rows = [], [], [], []
+        self.feed(text)
+        assert self.open == [], self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in ("meta", "img", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.texts.append(data)
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.texts))
 
 
 def curves(*, seeds=(0, 1, 2), steps=range(0, 41, 4), series=RULES, start=0.4, noise=0.02):
@@ -173,6 +256,24 @@ def section(**changes) -> dict:
     return known | changes
 
 
+def record(**changes) -> Section:
+    """`section` as the record that it is read to."""
+    content = section(**changes)
+    made = {
+        "equations": tuple(Equation(**each) for each in content["equations"]),
+        "figures": tuple(FigureItem(**each) for each in content["figures"]),
+        "tables": tuple(TableItem(**each) for each in content["tables"]),
+        "verdicts": tuple(map(verdict_record, content["verdicts"])),
+    }
+    return Section(**{"folder": Path(content["notebook"]), **content, **made})
+
+
+def verdict_record(content: dict) -> Verdict:
+    """`verdict` as the record that it is read to."""
+    comparisons = tuple(Comparison(**each) for each in content["comparisons"])
+    return Verdict(**{**content, "comparisons": comparisons})
+
+
 def scores() -> pd.DataFrame:
     """A small table with words, whole numbers, fractions, an interval text and a missing value."""
     return pd.DataFrame(
@@ -187,14 +288,8 @@ def scores() -> pd.DataFrame:
 
 def publish(results_dir, content: dict, *, figures: bool = True) -> None:
     """Write the section with its figures and tables, the section last."""
-    from klearlib.report.figures import (
-        Panel,
-        coefficient_curves,
-        corner_shares,
-        paper_beside_ours,
-        save_figure,
-    )
-
+    from klearlib.report.curves import Panel, coefficient_curves, corner_shares, paper_beside_ours
+    from klearlib.report.style import save_figure
     from klearlib.report.tables import write_table
 
     folder = results_dir / content["notebook"]

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import report_fakes as fakes
-from klearlib.report.figures import Panel, paper_beside_ours
 from PIL import Image
 
 from klearlib.report.compact import COLORS, compact_svg, palette_png
+from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.style import SERIES, figure_bytes, figure_style
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

@@ -24,7 +24,7 @@ def results(tmp_path):
     measured = "a - b: +1.5 points [-2.0, +5.0] (3 seeds x 30 problems, 0.3 % of tokens)"
     verdicts = [fakes.verdict("C1", "direction", measured=measured)]
     fakes.publish(folder, fakes.section(verdicts=verdicts, figures=[]), figures=False)
-    build_report(folder)
+    build_report(folder, fakes.NOTEBOOKS)
     return folder
 
 

@@ -7,49 +7,26 @@ import math
 import os
 import re
 import time
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 import report_fakes as fakes
-from klearlib.report.claims_view import VERDICT_MEANINGS, VERDICT_SHAPES
-from klearlib.report.verdicts import WORDS
+from report_fakes import Page
 
 from klearlib.errors import KlearError
+from klearlib.report import page as report_page
 from klearlib.report.forest import forest_plot
 from klearlib.report.mathml import to_mathml
-from klearlib.report.page import MAX_FIGURE_BYTES, build_report
+from klearlib.report.page import MAX_FIGURE_BYTES
+from klearlib.report.render import VERDICT_MEANINGS, VERDICT_SHAPES
+from klearlib.report.section import WORDS_BY_KIND
 
-VOID = {"meta", "img", "br", "hr"}
+NAMES = [each.name for each in fakes.NOTEBOOKS]
+WORDS = {word for words in WORDS_BY_KIND.values() for word in words}
 
 
-class Page(HTMLParser):
-    """The elements of a page; fails on tags that do not match."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.open, self.texts = [], [], []
-        self.feed(text)
-        assert self.open == [], self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
-            self.texts.append(data)
-
-    def all(self, tag):
-        return [attrs for name, attrs in self.elements if name == tag]
-
-    @property
-    def text(self):
-        return re.sub(r"\s+", " ", " ".join(self.texts))
+def build_report(results):
+    return report_page.build_report(results, fakes.NOTEBOOKS)
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +79,8 @@ def test_links_and_anchors_lead_somewhere(full):
     page = Page(full.read_text(encoding="utf-8"))
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
-    assert {
-        "claims",
-        "counterparts",
-        "05_clipping",
-        "06_alpha_sweep",
-        "deviations",
-        "05_clipping-eq-12",
-    } <= set(ids)
+    parts = {"claims", "counterparts", "05_clipping", "06_alpha_sweep", "deviations"}
+    assert parts | {"05_clipping-eq-12"} <= set(ids)
     links = [attrs["href"] for attrs in page.all("a")]
     assert "05_clipping/fig2.svg" in links and "05_clipping.ipynb" in links
     for link in links:
@@ -125,8 +96,8 @@ def test_the_page_can_be_heard_and_read_in_grey(full):
     for forest in page.all("svg"):
         assert forest["role"] == "img" and "95 % interval" in forest["aria-label"]
     shapes = list(VERDICT_SHAPES.values())
-    assert len(set(shapes)) == len(shapes) and set(VERDICT_SHAPES) == set(WORDS)
-    assert set(VERDICT_MEANINGS) == set(WORDS)
+    assert len(set(shapes)) == len(shapes)
+    assert set(VERDICT_SHAPES) == set(VERDICT_MEANINGS) == WORDS
 
 
 def test_every_claim_stands_once_with_its_verdict(full):
@@ -308,12 +279,12 @@ def test_the_head_says_how_many_notebooks_are_complete(tmp_path):
         verdicts=[],
     )
     state = state_of(tmp_path, fakes.section(), partial)
-    assert f"1 of {len(NOTEBOOKS)} notebooks are complete" in state
+    assert f"1 of {len(NAMES)} notebooks are complete" in state
     assert "06_alpha_sweep : interim, 2 runs missing" in state
     absent = state.partition("not run yet: ")[2].strip().split(", ")
-    assert absent == [name for name in NOTEBOOKS if name not in ("05_clipping", "06_alpha_sweep")]
-    whole = [fakes.section(notebook=name, verdicts=[]) for name in NOTEBOOKS]
-    assert state_of(tmp_path, *whole) == f"All {len(NOTEBOOKS)} notebooks are complete."
+    assert absent == [name for name in NAMES if name not in ("05_clipping", "06_alpha_sweep")]
+    whole = [fakes.section(notebook=name, verdicts=[]) for name in NAMES]
+    assert state_of(tmp_path, *whole) == f"All {len(NAMES)} notebooks are complete."
 
 
 def test_the_readme_is_markdown_with_whole_tables_and_images(full):
@@ -324,6 +295,71 @@ def test_the_readme_is_markdown_with_whole_tables_and_images(full):
     for target in re.findall(r"\]\(([^)]+)\)", text):
         assert (full.parent / target).is_file(), target
     assert "```math" in text and "◆ inconclusive" in text
+
+
+def full_set(tmp_path, **changes):
+    """A made-up section of every notebook that has a counterpart, with its figures and tables;
+    `changes`: of one of them, by the notebook's number."""
+    contents = []
+    for notebook in fakes.NOTEBOOKS:
+        names = dict.fromkeys(name for each in notebook.counterparts for name in each.names)
+        items = [{"name": name, "caption": "c"} for name in names]
+        content = {
+            "notebook": notebook.name,
+            "tables": [item for item in items if item["name"] in ("scores", "table1")],
+            "figures": [{**i, "alt": "a"} for i in items if i["name"] not in ("scores", "table1")],
+            "verdicts": [],
+        }
+        contents.append(fakes.section(**content, **changes.get(f"nb{notebook.name[:2]}", {})))
+    return small(tmp_path, *contents)
+
+
+def counterparts_of(page):
+    """The rows of the table of counterparts by the item's name."""
+    table = re.search(r'<table class="counterparts">.*?</table>', page.read_text())[0]
+    return {re.search(r">([^<]+)</th>", row)[1]: row for row in table.split("<tr>")[2:]}
+
+
+def test_every_table_and_figure_of_the_paper_leads_to_its_counterpart(tmp_path):
+    page = build_report(full_set(tmp_path))
+    rows, ids = counterparts_of(page), [a.get("id") for _, a in Page(page.read_text()).elements]
+    assert list(rows)[:7] == [*(f"Table {number}" for number in range(1, 7)), "Fig. 1"]
+    for notebook in fakes.NOTEBOOKS:
+        for each in notebook.counterparts:
+            anchors = re.findall(r'href="#([^"]+)"', rows[each.item])
+            assert anchors == [f"{notebook.name}-{name}" for name in each.names]
+            assert all(ids.count(anchor) == 1 for anchor in anchors) and "not run" not in rows
+    text = (page.parent / "README.md").read_text()
+    for item, row in rows.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {item} |")]
+        links = re.findall(r"\]\(([^)]+)\)", line)
+        assert len(links) == row.count("href") and all((page.parent / x).is_file() for x in links)
+    assert "(06_alpha_sweep/table6.png)" in text and "(06_alpha_sweep/scores.md)" in text
+
+
+def test_an_absent_section_or_item_is_not_run(tmp_path):
+    lacking = fakes.section(notebook="07_soft_reward", figures=[], tables=[], verdicts=[])
+    figures = [{"name": "fig2", "caption": "c", "alt": "a"}]
+    half = fakes.section(status="partial", missing=["seed 2"], figures=figures)
+    page = build_report(small(tmp_path, lacking, half))
+    rows = counterparts_of(page)
+    assert "not run (07_soft_reward)" in rows["Fig. 3a"]
+    assert "not run (10_headline)" in rows["Table 1"]
+    assert 'href="#05_clipping-fig2"' in rows["Fig. 2c"] and "(interim)" in rows["Fig. 2c"]
+    assert sum("not run" in row for row in rows.values()) == len(rows) - 3
+    text = (page.parent / "README.md").read_text()
+    assert "| Table 1 | scores of all models | not run (10\\_headline) |" in text
+
+
+def test_tables_are_drawn_from_their_numbers(tmp_path):
+    results = small(tmp_path, fakes.section(tables=[{"name": "t", "caption": "c", "digits": 1}]))
+    rows = "name,score,seeds\na | \\b,0.26,3\n,,\n"
+    (results / "05_clipping" / "t.csv").write_text(rows)
+    text = build_report(results).read_text()
+    body = re.search(r'id="05_clipping-t".*?<tbody>(.*?)</tbody>', text)[1]
+    cells = re.findall(r"<t[hd]([^>]*)>([^<]*)<", body)
+    assert [words for _, words in cells] == ["a | \\b", "0.3", "3", "", "–", "–"]
+    assert ['"right"' in attributes for attributes, _ in cells] == [False, True, True] * 2
 
 
 def marks(svg):

@@ -10,11 +10,11 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from klearlib.report.claims_view import VERDICT_SHAPES
-from klearlib.report.readme import plain
+from klearlib.experiments.counterparts import notebooks
 
 from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
+from klearlib.report.render import VERDICT_SHAPES, plain
 from klearlib.report.style import series_style
 
 MINI = Path(__file__).resolve().parents[2] / "results" / "mini"
@@ -152,6 +152,16 @@ def test_the_measured_text_says_the_numbers_of_the_comparison(pair):
     size = f"({row['num_seeds']} seeds x {row['num_problems']} "
     said = f"{row['name']}: {text(row['difference'])}{points} {interval} {size}"
     assert said in entry["measured"]
+
+
+@pytest.mark.parametrize("notebook", notebooks(), ids=lambda notebook: notebook.name)
+def test_every_counterpart_is_published(notebook):
+    path = MINI / notebook.name / "section.json"
+    if not path.is_file():
+        pytest.skip(f"results/mini has no {notebook.name}")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    there = {item["name"] for item in [*content["figures"], *content["tables"]]}
+    assert {name for each in notebook.counterparts for name in each.names} <= there
 
 
 def test_claims_json_is_what_the_sections_say():

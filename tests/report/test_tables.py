@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from klearlib.errors import KlearError
 from klearlib.report.tables import (
     interval_text,
     markdown_table,
     number_text,
-    read_markdown_table,
+    read_csv,
     write_table,
 )
 
@@ -52,30 +54,50 @@ def test_csv_keeps_every_digit_and_markdown_rounds(tmp_path):
     frame = pd.DataFrame({"rule": ["gppo"], "score": [1 / 3], "seeds": [3], "norm": [0.0712345]})
     paths = write_table(frame, tmp_path / "new", "scores", digits={"score": 1})
     assert pd.read_csv(paths["csv"])["score"][0] == 1 / 3
-    header, numeric, rows = read_markdown_table(paths["md"].read_text())
-    assert header == ["rule", "score", "seeds", "norm"]
-    assert numeric == [False, True, True, True]
-    assert rows == [["gppo", "0.3", "3", "0.071"]]
+    lines = paths["md"].read_text().splitlines()
+    assert lines[1:] == ["| :--- | ---: | ---: | ---: |", "| gppo | 0.3 | 3 | 0.071 |"]
+    table = read_csv(paths["csv"])
+    assert table.header == ["rule", "score", "seeds", "norm"]
+    assert table.numeric == [False, True, True, True]
+    assert table.for_people() == [["gppo", "0.333", "3", "0.071"]]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["scores.csv", "scores.md"]
 
 
 @pytest.mark.parametrize("text", ["a | b", "\\", "\\|", "a \\ b|", "<b> & *x*", "x: 1", "|", ""])
-def test_any_text_survives_the_markdown(text):
+def test_any_text_survives_the_csv_and_keeps_its_cell_in_the_markdown(tmp_path, text):
     frame = pd.DataFrame({"note": [text, "second"], text or "name": ["x", text]})
-    header, _, rows = read_markdown_table(markdown_table(frame))
-    assert header == ["note", text or "name"]
-    assert rows == [[text, "x"], ["second", text]]
+    paths = write_table(frame, tmp_path, "notes")
+    table = read_csv(paths["csv"])
+    assert table.header == ["note", text or "name"]
+    assert table.for_people() == [[text, "x"], ["second", text]]
+    unescaped = re.compile(r"(?<!\\)(?:\\\\)*\|")
+    assert {len(unescaped.findall(line)) for line in paths["md"].read_text().splitlines()} == {3}
 
 
 def test_a_line_break_stays_inside_its_cell():
-    _, _, rows = read_markdown_table(markdown_table(pd.DataFrame({"note": ["a\nb"]})))
-    assert rows == [["a b"]]
+    assert "| a b |" in markdown_table(pd.DataFrame({"note": ["a\nb"]}))
 
 
-@pytest.mark.parametrize("text", ["", "no table", "| a | b |\n| --- | --- |\n| 1 |\n"])
-def test_what_is_no_table_is_an_error(text):
-    with pytest.raises(ValueError, match="not a markdown table"):
-        read_markdown_table(text)
+def test_numbers_of_a_csv_are_rounded_and_words_are_not(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c,d\n1,0.12345,x,\n-2,inf,0.12345,\n,,,\n")
+    table = read_csv(path)
+    assert table.numeric == [True, True, False, True]
+    assert table.for_people() == [
+        ["1", "0.123", "x", "–"],
+        ["-2", "–", "0.12345", "–"],
+        ["–", "–", "", "–"],
+    ]
+
+
+@pytest.mark.parametrize("text", [None, "", "a,b\n1\n", "a\n\0\n\xff"])
+def test_what_is_no_table_is_one_line(tmp_path, text):
+    path = tmp_path / "05_clipping" / "t.csv"
+    path.parent.mkdir()
+    if text is not None:
+        path.write_text(text, encoding="latin-1")
+    with pytest.raises(KlearError, match=r"^05_clipping/t.csv .*--force$"):
+        read_csv(path)
 
 
 def test_a_failed_write_leaves_the_old_table(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def reports(monkeypatch):
     """The section of 05 at each build of the report, which itself is replaced."""
     seen: list[str] = []
 
-    def build_report(results: Path) -> Path:
+    def build_report(results: Path, _) -> Path:
         section = results / "05_clipping" / "section.json"
         seen.append(section.read_text() if section.exists() else "")
         return results / "report.html"
@@ -330,7 +330,7 @@ def test_the_report_follows_while_results_come_in(project, reports, monkeypatch)
 
 
 def test_a_fault_of_the_report_costs_no_result(project, reports, monkeypatch, capsys):
-    def fail(results: Path) -> Path:
+    def fail(results: Path, _) -> Path:
         raise KlearError("a section is damaged")
 
     monkeypatch.setattr(sys.modules["klearlib.report.page"], "build_report", fail)

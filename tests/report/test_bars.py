@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from klearlib.report.headline_figures import BarPanel, headline_bars, model_color
 
+from klearlib.report.bars import BarPanel, headline_bars, model_color
 from klearlib.report.style import figure_bytes, series_style
 
 PAPER, OURS = ["Klear", "other"], ["base model", "SFT", "code RL", "code RL, YaRN"]

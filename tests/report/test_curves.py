@@ -10,18 +10,25 @@ import numpy as np
 import pandas as pd
 import pytest
 import report_fakes as fakes
-from klearlib.report.bands import seed_bands, seeds_text
-from klearlib.report.figures import (
+
+from klearlib.paper import FIGURES, figure
+from klearlib.report.curves import (
     Panel,
     coefficient_curves,
     corner_shares,
     learning_curves,
     paper_beside_ours,
-    save_figure,
+    seed_bands,
+    seeds_text,
 )
-
-from klearlib.paper import FIGURES, figure
-from klearlib.report.style import NOTEBOOK_DPI, SERIES, figure_bytes, series_order, series_style
+from klearlib.report.style import (
+    NOTEBOOK_DPI,
+    SERIES,
+    figure_bytes,
+    save_figure,
+    series_order,
+    series_style,
+)
 
 T_975 = {1: 12.706204736, 2: 4.302652730, 4: 2.776445105}  # printed quantiles of Student's t
 
@@ -287,7 +294,8 @@ def test_a_figure_shows_itself_in_a_notebook_without_pyplot():
 
 def test_the_report_needs_no_heavy_library_to_be_imported():
     modules = (
-        "style bands drawing figures tables mathml markup sections forest page readme executed"
+        "bars compact compare curves executed forest front_page ledger mathml page render section "
+        "style tables"
     )
     code = "import sys, importlib\n"
     code += f"for name in {modules.split()!r}: importlib.import_module('klearlib.report.' + name)\n"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-from html.parser import HTMLParser
 
 import pytest
 import report_fakes as fakes
-from klearlib.report.paired_tables import paired_tables
-from klearlib.report.sections import read_sections
 
 from klearlib import cli
 from klearlib.errors import KlearError
-from klearlib.report.compare import write_comparison
+from klearlib.report import compare
+from klearlib.report.compare import paired_tables
+from klearlib.report.section import read_sections
+
+
+def write_comparison(a, b):
+    return compare.write_comparison(a, b, notebooks=fakes.NOTEBOOKS)
 
 
 @pytest.fixture
@@ -47,29 +50,6 @@ def folders(tmp_path, monkeypatch):
     return mini, gpu
 
 
-class Rows(HTMLParser):
-    """The texts of each row of a page's tables."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.rows, self.cell = [], False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-            self.cell = True
-
-    def handle_endtag(self, tag):
-        self.cell = self.cell and tag not in ("td", "th")
-
-    def handle_data(self, data):
-        if self.cell:
-            self.rows[-1][-1] += data
-
-
 def rows_of(markdown):
     lines = [line for line in markdown.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
@@ -98,7 +78,7 @@ def test_the_page_says_what_the_markdown_says(folders):
     html, markdown = write_comparison(*folders)
     text = html.read_text(encoding="utf-8")
     assert "<script" not in text and "//" not in text
-    shown = [[re.sub(r"\W", "", cell) for cell in row] for row in Rows(text).rows]
+    shown = [[re.sub(r"\W", "", cell) for cell in row] for row in fakes.Page(text).rows]
     wanted = [
         [re.sub(r"\W", "", cell) for cell in row]
         for row in rows_of(markdown.read_text())
@@ -137,7 +117,7 @@ def test_numbers_of_the_same_row_stand_side_by_side(folders):
     gpu = [["cispo", 5, 0.9, 0.8, 1.0, 0.4, 0.3, 0.5], ["gppo", 5, 0.7, 0.6, 0.8, 0.2, 0.1, 0.3]]
     write_csv(folders[0], [HEADER, *mini])
     write_csv(folders[1], [HEADER, *gpu])
-    (table,) = pair(folders)
+    (table,) = pair(folders).tables
     titles = ["seeds", "score", "gain"]
     assert table.header == ("rule", *(f"{t}, {side}" for t in titles for side in ("mini", "gpu")))
     assert table.rows[0] == (
@@ -155,7 +135,7 @@ def test_numbers_of_the_same_row_stand_side_by_side(folders):
 def test_a_first_column_of_numbers_names_the_rows(folders):
     write_csv(folders[0], [["alpha", "score"], [0.0, 0.5], [0.1, 0.6]])
     write_csv(folders[1], [["alpha", "score"], [0.1, 0.7], [0.0, 0.4]])
-    (table,) = pair(folders)
+    (table,) = pair(folders).tables
     assert table.header == ("alpha", "score, mini", "score, gpu")
     assert table.caption == "final_scores. Scores after the last step."
     assert table.rows == (("0.0", "0.500", "0.400"), ("0.1", "0.600", "0.700"))
@@ -167,7 +147,7 @@ def test_what_is_the_same_stands_once_and_captions_that_differ_both(folders):
     write_csv(folders[1], [header, ["cispo", 1, 0, 2, "", 7.0], ["gppo", 1, 0, 3, 0.25, 8.0]])
     path = folders[1] / "05_clipping" / "section.json"
     path.write_text(path.read_text().replace("Scores after the last step.", "avg@64."))
-    (table,) = pair(folders)
+    (table,) = pair(folders).tables
     assert table.caption == "final_scores. mini: Scores after the last step. gpu: avg@64."
     titles = ("rule", "score, mini", "score, gpu", "paper", "rows, mini", "rows, gpu")
     assert table.header == titles
@@ -190,8 +170,9 @@ def test_what_is_the_same_stands_once_and_captions_that_differ_both(folders):
 def test_a_table_that_cannot_be_paired_is_named_with_the_reason(folders, rows, reason):
     write_csv(folders[0], [HEADER, ["gppo", 3, 0.6, 0.5, 0.7, 0.1, 0, 0]])
     write_csv(folders[1], rows)
-    (paragraph,) = pair(folders)
-    assert paragraph.text == f"Not side by side: final_scores ({reason})."
+    assert not pair(folders).tables
+    (text,) = pair(folders).after
+    assert text == f"Not side by side: final_scores ({reason})."
 
 
 def test_a_damaged_table_is_an_error(folders):

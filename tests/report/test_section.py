@@ -1,0 +1,217 @@
+"""Sections and the ledger of claims: what does not belong together is refused with its fix."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import report_fakes as fakes
+
+from klearlib.errors import KlearError
+from klearlib.paper import FIGURES, NUM_TABLES
+from klearlib.report.curves import learning_curves
+from klearlib.report.ledger import ledger
+from klearlib.report.page import build_report
+from klearlib.report.section import Equation, in_paper_order, read_sections, write_section
+
+SUITE = [SimpleNamespace(name=name) for name in ("00_overview", "05_clipping", "06_alpha_sweep")]
+
+
+@pytest.fixture
+def mini(tmp_path):
+    folder = tmp_path / "results" / "mini"
+    fakes.publish(folder, fakes.section(figures=[]), figures=False)
+    return folder
+
+
+def by_claim(*sections, **kwargs):
+    return {entry["claim"]: entry for entry in ledger(sections, SUITE, **kwargs)}
+
+
+# section.json
+
+
+def written(results, **changes):
+    """`write_section` of a small notebook."""
+    known = fakes.record()
+    given = {
+        **{name: getattr(known, name) for name in ("title", "section", "question", "verdicts")},
+        "equations": [Equation("a = b", "1", "says")],
+        "figures": {"curve": (learning_curves(fakes.curves(seeds=(0,))), "caption", "alt")},
+        "tables": {"scores": (pd.DataFrame({"rule": ["a"], "score": [1 / 3]}), "words")},
+        "notes": ["note"],
+        "missing": [],
+        "provenance": fakes.provenance(),
+        "seconds": 1.26,
+        "parameters": {"profile": "mini", "seeds": (0, 1)},
+    }
+    return write_section(results / "mini" / "05_clipping", **{**given, **changes})
+
+
+def test_what_is_written_is_read_again_and_the_same_bytes_come_twice(tmp_path):
+    path = written(tmp_path)
+    (section,) = read_sections(tmp_path / "mini")
+    assert section.complete and section.seconds == 1.3 and section.profile == "mini"
+    assert section.verdicts == fakes.record().verdicts and section.folder == path.parent
+    assert section.published(["scores", "absent", "curve"]) == ["scores", "curve"]
+    names = {file.name for file in path.parent.iterdir()}
+    assert names == {
+        *("curve.svg", "curve.png", "curve.pdf", "scores.csv", "scores.md", "section.json")
+    }
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
+    written(tmp_path)
+    assert before == {file: file.read_bytes() for file in path.parent.iterdir()}
+
+
+def test_missing_stages_make_it_partial_and_digits_are_kept(tmp_path):
+    written(tmp_path, missing=["seed 2"], digits=1)
+    (section,) = read_sections(tmp_path / "mini")
+    assert (section.status, section.lacks) == ("partial", "seed 2")
+    assert section.tables[0].digits == 1
+    assert "| 0.3 |" in section.path("scores", "md").read_text()
+
+
+def test_a_wrong_section_is_not_written(tmp_path):
+    with pytest.raises(KlearError, match="no plain file name"):
+        written(tmp_path, tables={"../secret": (pd.DataFrame(), "c")})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("parameters", [{"profile": "smoke"}, {"rules": []}, {"profile": None}])
+def test_a_section_of_another_profile_is_refused_and_the_page_stays(mini, parameters):
+    before = build_report(mini, fakes.NOTEBOOKS).read_bytes()
+    fakes.publish(mini, fakes.section(figures=[], parameters=parameters), figures=False)
+    with pytest.raises(KlearError, match=r"has parameters of profile .*, not of 'mini'") as caught:
+        build_report(mini, fakes.NOTEBOOKS)
+    line = str(caught.value)
+    assert line.startswith("mini/05_clipping/section.json") and "\n" not in line
+    assert "klear run --profile mini --only 05 --force" in line
+    assert (mini / "report.html").read_bytes() == before
+
+
+def test_a_renamed_folder_is_refused_and_a_link_to_a_folder_is_not(mini):
+    (mini.parent / "alias").symlink_to(mini, target_is_directory=True)
+    assert [section.notebook for section in read_sections(mini.parent / "alias")] == ["05_clipping"]
+    renamed = mini.parent / "gpu"
+    shutil.move(mini, renamed)
+    with pytest.raises(KlearError, match="of profile 'mini', not of 'gpu'"):
+        read_sections(renamed)
+
+
+GOOD = fakes.verdict("C1", "direction")
+COMPARISON = GOOD["comparisons"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"verdicts": [GOOD, GOOD]}, "two verdicts on C1"),
+        ({"verdicts": [{**GOOD, "claim": "C15"}]}, "unknown claim 'C15', expected C1 to C14"),
+        ({"verdicts": [{**GOOD, "claim": "C9"}]}, "C9: this claim is judged by 07_soft_reward"),
+        ({"verdicts": [{**GOOD, "verdict": "confirmed"}]}, "'confirmed' is no verdict on a"),
+        ({"verdicts": [{**GOOD, "claim": "C3", "verdict": "no power"}]}, "no verdict on a trend"),
+        ({"verdicts": [{**GOOD, "verdict": "reproduced"}]}, "no verdict at profile mini"),
+        ({"verdicts": [{**GOOD, "p": 0.1}]}, "unknown 'verdicts[0].p'"),
+        ({"verdicts": [{"claim": "C1", "verdict": "direction"}]}, "lacks 'verdicts[0]."),
+        ({"verdicts": ["C1"]}, "'verdicts[0]' that is no object"),
+        ({"verdicts": [{**GOOD, "comparisons": [{"name": "a"}]}]}, "lacks 'verdicts[0].compar"),
+        (
+            {"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, "low": -math.inf}]}]},
+            "finite numbers",
+        ),
+        (
+            {"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, "p_holm": None}]}]},
+            "p_holm' that is no number",
+        ),
+        ({"title": 3}, "'title' that is no text"),
+        ({"seconds": True}, "'seconds' that is no number"),
+        ({"missing": [1]}, "'missing[0]' that is no text"),
+        ({"parameters": []}, "'parameters' that is no object"),
+        ({"extra": 1}, "unknown 'extra'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_refused(mini, changes, message):
+    path = mini / "05_clipping" / "section.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(KlearError) as caught:
+        read_sections(mini)
+    assert message in str(caught.value) and "--only 05 --force" in str(caught.value)
+
+
+def test_paper_scale_has_its_own_words():
+    at_paper = {"parameters": {"profile": "paper"}}
+    fakes.record(verdicts=[{**GOOD, "verdict": "reproduced"}], **at_paper)
+    with pytest.raises(KlearError, match="'direction' is no verdict at profile paper"):
+        fakes.record(verdicts=[GOOD], **at_paper)
+
+
+# the ledger
+
+
+def test_every_claim_stands_once_in_order_and_says_why_not():
+    entries = ledger([], SUITE)
+    assert [entry["claim"] for entry in entries] == [f"C{i}" for i in range(1, 15)]
+    assert {entry["verdict"] for entry in entries} == {"not run"}
+    names = [notebook.name for notebook in SUITE]
+    for entry in entries:
+        in_suite, number = entry["notebook"] in names, entry["notebook"][:2]
+        assert ("has not been run" if in_suite else "not yet in the suite") in entry["reason"]
+        assert entry["settle"] == (f"klear run --only {number}" if in_suite else None)
+        assert entry["paper"] and entry["title"] and entry["rule"]["below_paper"]
+    json.dumps(entries, allow_nan=False)
+    assert by_claim(profile="gpu")["C8"]["settle"] == "klear run --profile gpu --only 06"
+    assert by_claim(fakes.record())["C8"]["settle"] == "klear run --profile mini --only 06"
+
+
+def test_the_ledger_takes_the_published_verdicts():
+    verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "opposite")]
+    entries = by_claim(fakes.record(verdicts=verdicts))
+    assert entries["C14"]["verdict"] == "reproduced" and entries["C1"]["verdict"] == "opposite"
+    assert entries["C1"]["comparisons"][1]["name"] == "GPPO - CISPO"
+    assert entries["C3"]["verdict"] == "not run" and "not reached" in entries["C3"]["reason"]
+    assert not entries["C1"]["interim"]
+
+
+def test_interim_verdicts_say_so():
+    verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "direction")]
+    partial = fakes.record(verdicts=verdicts, status="partial", missing=["GPPO, seed 2"])
+    entries = by_claim(partial)
+    assert entries["C1"]["interim"] and entries["C1"]["reason"].startswith("interim, GPPO, seed 2")
+    assert "interim" not in entries["C14"]["reason"]
+
+
+def test_sections_of_two_profiles_or_of_one_notebook_make_no_ledger():
+    gpu = {"parameters": {"profile": "gpu"}, "verdicts": []}
+    other = fakes.record(notebook="06_alpha_sweep", **gpu)
+    with pytest.raises(KlearError, match="06_alpha_sweep: of profile 'gpu', expected 'mini'"):
+        by_claim(fakes.record(), other)
+    with pytest.raises(KlearError, match="05_clipping: of profile 'mini', expected 'gpu'"):
+        by_claim(fakes.record(), profile="gpu")
+    with pytest.raises(KlearError, match="two sections of 05_clipping"):
+        by_claim(fakes.record(), fakes.record())
+    commit = fakes.provenance(commit="f" * 40)
+    elsewhere = dataclasses.replace(other, parameters={"profile": "mini"}, provenance=commit)
+    assert len(by_claim(fakes.record(), elsewhere)) == 14
+
+
+def test_counterparts_stand_in_the_order_of_the_papers_numbers():
+    items = [each.item for _, each in in_paper_order(reversed(fakes.NOTEBOOKS))]
+    tables = [f"Table {number}" for number in range(1, NUM_TABLES + 1)]
+    assert items == tables + [f"Fig. {name}" for name in FIGURES]
+
+
+def test_the_ledger_needs_neither_torch_nor_pandas_nor_scipy():
+    code = (
+        "import sys; from klearlib.report.ledger import ledger; ledger([], []); "
+        "import klearlib.report.decide; "
+        "assert not {'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
