@@ -35,7 +35,7 @@ PRELOADED = (
 )
 # Variables without effect on what the server has imported: a fork may have others. The paths to
 # import from are handed over, and a stage's own modules are imported after the fork.
-_OWN, _OURS = {CUDA, "PYTHONPATH"}, "KLEAR_"
+_OWN, _OURS = {CUDA, "PYTHONPATH", "COLUMNS", "LINES"}, "KLEAR_"  # readline sets two of them
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 

@@ -1,7 +1,7 @@
 """A task: what takes a place beside the stages, such as a notebook to execute.
 
 ``python -m klearlib.run.task JSON`` is its process: it calls the target in its main thread, and
-dies with its parent.
+dies with its parent, and all that it started with it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klearlib.errors import KlearError
+from klearlib.run import worker
 from klearlib.run.files import EXPLAINED, write_failure, write_json
 from klearlib.run.stage import Stage
-from klearlib.run.worker import PARENT, die_with
 
 
 @dataclass(eq=False)
@@ -53,7 +53,8 @@ class Task:
 
 def main(argv: Sequence[str]) -> int:
     """Call the target that ``argv[0]`` describes (`Task.command`); the exit code."""
-    die_with(int(os.environ.pop(PARENT)))
+    worker._die_with_parent()
+    del os.environ[worker.PARENT]
     given = json.loads(argv[0])
     module, _, function = given["target"].partition(":")
     try:

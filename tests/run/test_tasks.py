@@ -25,6 +25,11 @@ def _walk(seed, num_steps=2, **fields):
     return Stage("walk", "toy_stages:walk", params, **fields)
 
 
+@pytest.fixture(autouse=True)
+def no_fork_server(monkeypatch):
+    monkeypatch.setattr(pool, "preload", lambda: False)
+
+
 @pytest.fixture
 def note(tmp_path):
     """A function that makes a task that leaves its word in a file, and what is in that."""
@@ -167,12 +172,12 @@ def test_with_keep_going_only_what_needs_a_failure_is_left_out(tmp_path, note):
         on_done=lambda item: [late] if item is goes_on else None,
     )
     assert seen == failures
-    by_item = {failure.item: failure for failure in failures}
-    assert set(by_item) == {failing, fails}
-    assert by_item[failing].skipped == [*skipped, late]
-    assert isinstance(by_item[failing].error, StageFailed)
-    assert [task.name for task in by_item[fails].skipped] == ["after"]
-    assert (by_item[fails].exit_code, by_item[fails].lines[0]) == (138, "cell In [2] failed")
+    by_name = {failure.item.name: failure for failure in failures}
+    assert set(by_name) == {"f", "fails"}
+    assert by_name["f"].item is failing and by_name["f"].skipped == [*skipped, late]
+    assert isinstance(by_name["f"].error, StageFailed)
+    assert [task.name for task in by_name["fails"].skipped] == ["after"]
+    assert (by_name["fails"].exit_code, by_name["fails"].lines[0]) == (138, "cell In [2] failed")
     assert note.words() == ["on"]
     assert ", 2 failed, " in lines[-1]
 
@@ -212,12 +217,8 @@ def test_nothing_outlives_the_caller(tmp_path, number):
     task, child = (int(pid) for pid in file.read_text().split())
     caller.send_signal(number)
     assert caller.wait(20) != 0
-    assert wait_until(lambda: not alive(task), 5.0)
-    if number == signal.SIGINT:
-        assert file.read_text() == "stopped"
-        assert wait_until(lambda: not alive(child), 5.0)
-    else:
-        os.kill(child, signal.SIGKILL)  # a task that starts processes ties them to itself
+    assert wait_until(lambda: not alive(task) and not alive(child), 5.0)
+    assert (file.read_text() == "stopped") == (number == signal.SIGINT)
 
 
 def test_a_stop_that_comes_while_a_process_starts_loses_none(tmp_path, monkeypatch):
