@@ -19,7 +19,7 @@ from typing import TextIO
 
 import klearlib
 from klearlib.run import kernel_process
-from klearlib.run.pool import stop_grace_s
+from klearlib.run.job import stop_grace_s
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.worker import PARENT
 

@@ -26,6 +26,7 @@ from klearlib.params import (
 from klearlib.params.checking import did_you_mean
 from klearlib.run.devices import gpus
 from klearlib.run.files import one_line_failures
+from klearlib.run.job import stop_grace_s
 from klearlib.run.notebook_cache import (
     LOG,
     digests,
@@ -36,7 +37,6 @@ from klearlib.run.notebook_cache import (
     why_not_cached,
 )
 from klearlib.run.planned import CACHED, WILL_RUN, PlannedNotebook, counted, describe, resuming
-from klearlib.run.pool import stop_grace_s
 from klearlib.run.progress import rough
 from klearlib.run.provenance import num_cores
 from klearlib.run.reporting import rebuild, report_follows

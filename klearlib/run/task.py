@@ -51,6 +51,14 @@ class Task:
         return json.dumps(given | {"failure": str(self.failure_file)})
 
 
+class TaskFailed(KlearError):
+    """A task ended with an error: `exit_code`, and `lines` that say why."""
+
+    def __init__(self, failed: Task, exit_code: int, lines: Sequence[str]):
+        super().__init__(f"{failed.name} failed: {lines[0]} (log: {failed.log})")
+        self.task, self.exit_code, self.lines = failed, exit_code, list(lines)
+
+
 def main(argv: Sequence[str]) -> int:
     """Call the target that ``argv[0]`` describes (`Task.command`); the exit code."""
     worker._die_with_parent()

@@ -15,7 +15,7 @@ import pytest
 from killing import alive, parent, wait_until
 
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
-from klearlib.run import devices, pool
+from klearlib.run import devices, job, pool
 from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
@@ -366,9 +366,9 @@ def test_worker_that_does_not_stop_is_killed_with_its_children(tmp_path, monkeyp
 
 
 def test_the_time_to_stop_is_that_of_the_environment(tmp_path, monkeypatch):
-    assert pool.stop_grace_s() == 60.0
+    assert job.stop_grace_s() == 60.0
     monkeypatch.setenv("KLEAR_STOP_GRACE_S", "840")
-    assert pool.stop_grace_s() == 840.0
+    assert job.stop_grace_s() == 840.0
     for wrong in ("soon", "0", "-1", "inf", "nan"):
         monkeypatch.setenv("KLEAR_STOP_GRACE_S", wrong)
         with pytest.raises(ParameterError, match=f"KLEAR_STOP_GRACE_S is '{wrong}': give seconds"):

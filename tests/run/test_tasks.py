@@ -13,11 +13,11 @@ import pytest
 from killing import alive, wait_until
 
 from klearlib.errors import KlearError, StageFailed
-from klearlib.run import pool
-from klearlib.run.pool import TaskFailed, run_stages
+from klearlib.run import job, pool
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done
-from klearlib.run.task import Task
+from klearlib.run.task import Task, TaskFailed
 
 
 def _walk(seed, num_steps=2, **fields):
@@ -223,7 +223,7 @@ def test_nothing_outlives_the_caller(tmp_path, number):
 
 def test_a_stop_that_comes_while_a_process_starts_loses_none(tmp_path, monkeypatch):
     file = tmp_path / "pids"
-    known, started = pool.NewProcess, []
+    known, started = job.NewProcess, []
 
     def start(*arguments):
         started.append(known(*arguments))
@@ -231,7 +231,7 @@ def test_a_stop_that_comes_while_a_process_starts_loses_none(tmp_path, monkeypat
         time.sleep(0.2)
         return started[0]
 
-    monkeypatch.setattr(pool, "NewProcess", start)
+    monkeypatch.setattr(job, "NewProcess", start)
     task = Task("t", "toy_stages:stop_well", {"file": str(file)}, tmp_path / "log")
     with pytest.raises(KeyboardInterrupt):
         _run([], tmp_path, tasks=[task])

@@ -101,7 +101,8 @@ def surroundings(folder, inputs, *, again=False):
             "hash": hash("a word"),
             "cwd": os.getcwd(),
             "umask": os.umask(0o022),
-            "path": sys.path,
+            # An editable install adds a name that is no folder.
+            "path": [each for each in sys.path if os.path.isabs(each)],
             "environment": {k: v for k, v in os.environ.items() if k not in own},
             "arguments": [Path(each).name for each in sys.argv[1:]],
             "open": sorted(Path(each).name for each in descriptors),
