@@ -14,9 +14,9 @@ from klearlib.curation.tables import read_problem_table, read_rows, read_samples
 from klearlib.errors import Stopped
 from klearlib.evaluate.benchmarks import write_problems
 from klearlib.records import Problem
-from klearlib.run.pool import run_stages
 from klearlib.run.files import sha256_file
 from klearlib.run.folder import RunFolder
+from klearlib.run.pool import run_stages
 from klearlib.run.stage import Stage, is_done
 
 ITEM = "How many ways are there to seat ten guests around one round table?"

@@ -15,9 +15,11 @@ from killing import alive, wait_until
 from klearlib.errors import KlearError, StageFailed
 from klearlib.run import job, pool
 from klearlib.run.pool import run_stages
+from klearlib.run.preload import NewProcess
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done
 from klearlib.run.task import Task, TaskFailed
+from klearlib.scale import ray_places
 
 
 def _walk(seed, num_steps=2, **fields):
@@ -113,6 +115,45 @@ def test_places(tmp_path, monkeypatch, note, gpus, most):
     assert max(num for _, num in running) == most
     assert any(all(both) for both in running) == bool(gpus)
     assert sorted(note.words()) == ["t0", "t1", "t2", "t3"]
+
+
+def test_places_of_a_cluster(tmp_path, monkeypatch, note):
+    """Through the words of `RayPlaces`: a stage may be queued there, and tasks run beside it."""
+    made, shown = [], []
+
+    class Places:
+        shares_cores, count = False, 1
+
+        def __init__(self, workers, runs_dir, modules, environment, *, spans):
+            made.append((workers, runs_dir, modules, environment["OMP_NUM_THREADS"], spans))
+
+        def start(self, slot, spec_file, log, environment, *, spans):
+            self.worker = NewProcess("klearlib.run.worker", str(spec_file), log, environment)
+            self.worker.is_queued = True
+            return self.worker
+
+        def listen(self, workers, timeout_s):
+            time.sleep(timeout_s)
+            if "beside" in (tmp_path / "notes").read_text():
+                self.worker.is_queued = False
+
+        def close(self):
+            made.append("closed")
+
+    class Watch(Progress):
+        def show(self, rows, num_workers, *, last=False):
+            shown.append([row.state for row in rows])
+
+    (tmp_path / "notes").touch()
+    monkeypatch.setattr(ray_places, "RayPlaces", Places)
+    stage = Stage("c", "toy_stages:count_runs", {"file": str(tmp_path / "ran"), "sleep_s": 1.5})
+    runs = tmp_path / "runs"
+    run_stages(
+        [stage], runs_dir=runs, workers="ray", tasks=[note("beside")], progress=Watch(), poll_s=0.05
+    )
+    assert made == [("ray", runs, ["toy_stages"], "1", False), "closed"]
+    assert ["waiting", "running"] in shown and ["running", "done"] in shown
+    assert is_done(stage, runs)
 
 
 @pytest.mark.parametrize(

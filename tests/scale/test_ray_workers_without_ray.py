@@ -14,9 +14,9 @@ from klearlib import cli
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.params import check
 from klearlib.run import weighing
-from klearlib.run.pool import run_stages
 from klearlib.run.machine import Machine
 from klearlib.run.planned import describe, resuming
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 from klearlib.scale import ray_node, require
