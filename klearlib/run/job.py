@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -167,7 +168,7 @@ def _stage_failed(job: Job, code: int) -> StageFailed:
 
 def _task_failed(job: Job, code: int) -> TaskFailed:
     if job.item.failure_file.exists():
-        told = read_own_json(job.item.failure_file)
+        told = json.loads(job.item.failure_file.read_text(encoding="utf-8"))
         job.item.failure_file.unlink()
         return TaskFailed(job.item, told["exit_code"], told["lines"])
     if code < 0:

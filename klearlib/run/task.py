@@ -78,7 +78,7 @@ def _told(error: Exception) -> tuple[int, list[str]]:
     if isinstance(error, OSError) and error.errno in EXPLAINED:
         error = write_failure(error, error.filename or "a file")
     if hasattr(error, "exit_code") and hasattr(error, "lines"):
-        return error.exit_code, list(error.lines)
+        return error.exit_code, list(error.lines) or [str(error)]
     if isinstance(error, KlearError):
         return error.exit_code, [str(error)]
     traceback.print_exc()
