@@ -113,7 +113,8 @@ def test_notebook_has_the_shape(path):
     assert faults(path.stem, json.loads(path.read_text(encoding="utf-8"))) == []
 
 
-HEAD = f"# 05 · {experiment_of('05_clipping').title}\n\n**The question.** {experiment_of('05_clipping').question}"
+CLIPPING = experiment_of("05_clipping")
+HEAD = f"# 05 · {CLIPPING.title}\n\n**The question.** {CLIPPING.question}"
 
 
 def good() -> dict:
@@ -124,7 +125,7 @@ def good() -> dict:
             {"cell_type": "markdown", "source": HEAD, "metadata": {}},
             code
             | {
-                "source": parameters_cell(experiment_of("05_clipping").Params),
+                "source": parameters_cell(CLIPPING.Params),
                 "metadata": {"tags": ["parameters"]},
             },
             code

@@ -8,36 +8,30 @@ it is interrupted or something fails, and die with this process when it is kille
 from __future__ import annotations
 
 import contextlib
-import math
-import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing import connection
 from pathlib import Path
 from typing import BinaryIO
 
-from klearlib.errors import KlearError, ParameterError, StageFailed
-from klearlib.run import task, worker
+from klearlib.errors import KlearError
 from klearlib.run.devices import gpus
-from klearlib.run.entry import (
-    CHECKPOINT,
-    DONE,
-    LOCK,
-    LOG,
-    SPEC,
-    read_own_json,
-    read_progress,
-    verify_entry,
+from klearlib.run.entry import DONE, LOG, verify_entry
+from klearlib.run.job import (
+    Job,
+    end,
+    look_elsewhere,
+    row_of,
+    start,
+    stop,
+    stop_grace_s,
 )
-from klearlib.run.files import one_line_failures, write_json
 from klearlib.run.preload import (
     CUDA,
     ForkedWorker,
-    NewProcess,
     Worker,
     preload,
     start_worker,
@@ -46,26 +40,12 @@ from klearlib.run.preload import (
 )
 from klearlib.run.progress import Progress, Row
 from klearlib.run.provenance import num_cores
-from klearlib.run.stage import Stage, is_locked
+from klearlib.run.stage import Stage
 from klearlib.run.task import Task
 from klearlib.scale.address import check_workers
 
-STOP_GRACE, STOP_GRACE_S = "KLEAR_STOP_GRACE_S", 60.0
-"""Environment variable, and its default: seconds that a stage has to save its state."""
 TASKS_BESIDE = 2
 """Tasks at a time where the places are GPUs, or those of a cluster."""
-KILLED = 138
-"""Exit code of a task whose process was killed."""
-NUM_LAST_LINES = 15
-MAX_LOG_BYTES = 100_000
-
-
-class TaskFailed(KlearError):
-    """A task ended with an error: `exit_code`, and `lines` that say why."""
-
-    def __init__(self, failed: Task, exit_code: int, lines: Sequence[str]):
-        super().__init__(f"{failed.name} failed: {lines[0]} (log: {failed.log})")
-        self.task, self.exit_code, self.lines = failed, exit_code, list(lines)
 
 
 @dataclass(frozen=True)
@@ -139,7 +119,7 @@ def run_stages(
             run.end_what_has()
     finally:
         try:
-            _stop(run.running)
+            stop(run.running)
         finally:
             places.close()
         progress.show(run.rows(), places.count, last=True)
@@ -149,21 +129,6 @@ def run_stages(
 def num_at_once(workers: int, num_gpus: int) -> int:
     """Stages at a time where `workers` were asked for, 0 for one per GPU, or per core without."""
     return workers or num_gpus or num_cores()
-
-
-def stop_grace_s() -> float:
-    """Seconds between asking a stage to stop and killing it.
-
-    Raises ParameterError for a value of `STOP_GRACE` that is no number of seconds.
-    """
-    given = os.environ.get(STOP_GRACE, "")
-    try:
-        seconds = float(given or STOP_GRACE_S)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise ParameterError(f"{STOP_GRACE} is {given!r}: give seconds above 0, such as 840")
-    return seconds
 
 
 class LocalPlaces:
@@ -212,44 +177,8 @@ def _places(workers: int | str, run: _Run):
     from klearlib.scale.ray_places import RayPlaces
 
     modules = sorted({stage.target.partition(":")[0] for stage in stages})
-    spans = any(map(_spans_gpus, stages))
+    spans = any(job.spans_gpus for job in run.waiting)
     return RayPlaces(workers, run.runs_dir, modules, worker_environment(), spans=spans)
-
-
-def _spans_gpus(stage: Stage) -> bool:
-    """Whether the stage asks for its GPUs by itself, as one of `klearlib.scale.stage` does: it is
-    given none, and no other runs beside it."""
-    return "cluster" in stage.params
-
-
-@dataclass(eq=False)
-class _Job:
-    """A stage or task with its place in one call.
-
-    key, code: the stage's, as they were when the run was planned. needs: keys of what comes before.
-    state: "waiting", "running", "done", "failed" or "skipped"; elsewhere: another process runs it.
-    slot: its place, -1 where it takes none. log_start: where this process's lines begin in the log.
-    began: seconds since the epoch, when it started or was first seen to run elsewhere; seconds:
-    that it took, 0 where it was done before.
-    """
-
-    item: Stage | Task
-    key: str
-    folder: Path
-    log: Path
-    code: str = ""
-    needs: tuple[str, ...] = ()
-    state: str = "waiting"
-    elsewhere: bool = False
-    process: Worker | None = None
-    slot: int = -1
-    log_start: int = 0
-    began: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def is_task(self) -> bool:
-        return isinstance(self.item, Task)
 
 
 @dataclass
@@ -260,15 +189,15 @@ class _Run:
     on_done: OnDone | None = None
     on_failed: Callable[[Failure], object] | None = None
     keep_going: bool = False
-    jobs: dict[str, _Job] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
     @property
-    def waiting(self) -> list[_Job]:
+    def waiting(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "waiting"]
 
     @property
-    def running(self) -> list[_Job]:
+    def running(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "running"]
 
     def plan(self, stages: Iterable[Stage], tasks: Iterable[Task]) -> None:
@@ -285,7 +214,7 @@ class _Run:
         if key in self.jobs:
             return key
         folder = stage.folder(self.runs_dir)
-        job = _Job(stage, key, folder, folder / LOG, stage.code)
+        job = Job(stage, key, folder, folder / LOG, stage.code)
         if (folder / DONE).exists():
             verify_entry(folder)
             job.state = "done"
@@ -301,7 +230,7 @@ class _Run:
                 self._add_task(need) if isinstance(need, Task) else self._add_stage(need)
                 for need in added.needs
             )
-            self.jobs[key] = _Job(added, key, added.log.parent, added.log, needs=needs)
+            self.jobs[key] = Job(added, key, added.log.parent, added.log, needs=needs)
             for failure in self.failures:  # of which it may need one, as a later task
                 self._skip(failure)
         return key
@@ -311,12 +240,11 @@ class _Run:
         ready = [job for job in self.waiting if all(map(self._is_done, job.needs))]
         for job in sorted(ready, key=lambda job: not job.is_task):
             try:
-                if not job.is_task:
-                    self._look_elsewhere(job)
+                look_elsewhere(job)
                 idle = job.state == "waiting" and not job.elsewhere
                 if idle and (slot := self._slot(job, places)) is not None:
                     with _stops_later():
-                        _start(job, slot, places, [self.jobs[need] for need in job.needs])
+                        start(job, slot, places, [self.jobs[need] for need in job.needs])
             except KlearError as error:
                 self._fail(job, error)
             else:
@@ -330,7 +258,7 @@ class _Run:
             if job.process.poll() is None:
                 continue
             try:
-                _end(job)
+                end(job)
             except KlearError as error:
                 self._fail(job, error)
             else:
@@ -339,45 +267,29 @@ class _Run:
     def rows(self) -> list[Row]:
         """What to show of it."""
         position = {key: index for index, key in enumerate(self.jobs)}
-        return [
-            _row(job, tuple(position[need] for need in job.needs)) for job in self.jobs.values()
-        ]
+        return [row_of(job, tuple(position[n] for n in job.needs)) for job in self.jobs.values()]
 
     def _is_done(self, key: str) -> bool:
         return self.jobs[key].state == "done"
 
-    def _look_elsewhere(self, job: _Job) -> None:
-        """Find out whether another process runs the job's stage, or has finished it meanwhile.
-
-        Raises DamagedEntry where what it has finished is not what it wrote.
-        """
-        if (job.folder / DONE).exists():
-            verify_entry(job.folder)
-            job.seconds = read_own_json(job.folder / DONE, "seconds")["seconds"]
-            job.state, job.elsewhere = "done", False
-            return
-        known, job.elsewhere = job.elsewhere, is_locked(job.folder / LOCK)
-        if job.elsewhere and not known:
-            job.began = time.time()
-
-    def _slot(self, job: _Job, places) -> int | None:
+    def _slot(self, job: Job, places) -> int | None:
         """The place where `job` may start now; None where there is none."""
         running = self.running
         if job.is_task and not places.shares_cores:
             return -1 if sum(each.is_task for each in running) < TASKS_BESIDE else None
         if not job.is_task:
-            beside = [each.item for each in running if not each.is_task]
-            if beside and any(map(_spans_gpus, [job.item, *beside])):
+            beside = [each for each in running if not each.is_task]
+            if beside and any(each.spans_gpus for each in (job, *beside)):
                 return None
         taken = {each.slot for each in running}
         return next((slot for slot in range(places.count) if slot not in taken), None)
 
-    def _tell_if_done(self, job: _Job) -> None:
+    def _tell_if_done(self, job: Job) -> None:
         if job.state == "done" and self.on_done is not None:
             for added in self.on_done(job.item) or ():
                 self._add_task(added)
 
-    def _fail(self, job: _Job, error: KlearError) -> None:
+    def _fail(self, job: Job, error: KlearError) -> None:
         job.state, job.elsewhere = "failed", False
         failure = Failure(job.item, error, [])
         self.failures.append(failure)
@@ -415,152 +327,3 @@ def _stops_later() -> Iterator[None]:
             signal.signal(number, handler)
     for number in caught:
         known[number](number, None)
-
-
-def _start(job: _Job, slot: int, places, needs: Sequence[_Job]) -> None:
-    """Start the job's process at the place `slot`."""
-    environment = worker_environment()
-    with one_line_failures(job.folder):
-        job.folder.mkdir(parents=True, exist_ok=True)
-        if job.is_task:
-            job.item.failure_file.unlink(missing_ok=True)
-            fixed = (worker.PARENT, "PYTHONPATH")
-            environment = {**os.environ, **{name: environment[name] for name in fixed}}
-        else:
-            write_json(job.folder / SPEC, _spec(job, needs))
-        with open(job.log, "ab") as log:
-            job.log_start = log.tell()
-            job.began = time.time()
-            if job.is_task:
-                process = NewProcess(task.__name__, job.item.command(), log, environment)
-            else:
-                spans = _spans_gpus(job.item)
-                process = places.start(slot, job.folder / SPEC, log, environment, spans=spans)
-    job.process, job.slot, job.state = process, slot, "running"
-
-
-def _spec(job: _Job, needs: Sequence[_Job]) -> dict:
-    """What the worker of a stage reads."""
-    stage = job.item
-    return {
-        "name": stage.name,
-        "key": job.key,
-        "label": stage.label,
-        "target": stage.target,
-        "params": stage.arguments,
-        "inputs": {
-            name: f"{each.item.name}/{each.key}"
-            for name, each in zip(stage.inputs, needs, strict=True)
-        },
-        "code": job.code,
-    }
-
-
-def _end(job: _Job) -> None:
-    """Account for a process that ended: the job is done, or waits where another process was quicker
-    to run its stage.
-
-    Raises StageFailed or TaskFailed unless the process did what it should.
-    """
-    job.process.kill_group()
-    code = job.process.returncode
-    if code == worker.BUSY and not job.is_task:
-        job.state = "waiting"
-        return
-    job.seconds = time.time() - job.began
-    if job.is_task:
-        job.item.seconds = job.seconds
-        if code:
-            raise _task_failed(job, code)
-    elif code or not (job.folder / DONE).exists():
-        raise _stage_failed(job, code)
-    job.state = "done"
-
-
-def _stage_failed(job: _Job, code: int) -> StageFailed:
-    who = f"{job.item.title} ({job.item.name}/{job.key})"
-    has_state = (job.folder / CHECKPOINT).exists()
-    again = "resumes from its checkpoint" if has_state else "starts it anew"
-    if code < 0:
-        return StageFailed(f"{who} {_killed_by(code)}: running again {again}; log: {job.log}")
-    if code == worker.STOPPED:
-        return StageFailed(f"{who} was stopped from outside: running again {again}; log: {job.log}")
-    lines = _last_lines(job)
-    if told := [line for line in lines if line.startswith(worker.ERROR_PREFIX)]:
-        line = told[-1].removeprefix(worker.ERROR_PREFIX)
-        return StageFailed(f"{who} failed: {line} (log: {job.log})")
-    tail = "".join(f"\n  {line}" for line in lines[-NUM_LAST_LINES:])
-    return StageFailed(f"{who} failed with exit code {code}; log: {job.log}; its last lines:{tail}")
-
-
-def _task_failed(job: _Job, code: int) -> TaskFailed:
-    if job.item.failure_file.exists():
-        told = read_own_json(job.item.failure_file)
-        job.item.failure_file.unlink()
-        return TaskFailed(job.item, told["exit_code"], told["lines"])
-    if code < 0:
-        line = f"its process {_killed_by(code)}; finished stages are kept"
-        return TaskFailed(job.item, KILLED, [line])
-    lines = [f"exit code {code}; its last lines:", *_last_lines(job)[-NUM_LAST_LINES:]]
-    return TaskFailed(job.item, code, lines)
-
-
-def _killed_by(code: int) -> str:
-    reason = " (often: out of memory)" if -code == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(-code).name}{reason}"
-
-
-def _last_lines(job: _Job) -> list[str]:
-    try:
-        with open(job.log, "rb") as file:
-            file.seek(max(job.log_start, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError as error:
-        return [f"(no log: {error})"]
-    return [line for line in text.splitlines() if line.strip()]
-
-
-def _stop(running: Sequence[_Job]) -> None:
-    """Ask the processes to save their state and end; after `stop_grace_s` kill those that have not,
-    and all they started."""
-    for job in running:
-        job.process.terminate()
-    deadline = time.monotonic() + stop_grace_s()
-    try:
-        for job in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                job.process.wait(max(deadline - time.monotonic(), 0.0))
-    finally:  # also on a second Ctrl-C
-        for job in running:
-            job.process.kill_group()
-            job.process.wait()
-            job.state = "waiting"
-
-
-def _row(job: _Job, needs: tuple[int, ...]) -> Row:
-    queued = job.state == "running" and job.process.is_queued
-    state = "running" if job.elsewhere else "waiting" if queued else job.state
-    title = job.item.name if job.is_task else job.item.title
-    row = Row(
-        job.item.name,
-        title,
-        state,
-        job.item.estimate_s,
-        job.seconds,
-        needs=needs,
-        is_task=job.is_task,
-    )
-    if state != "running":
-        return row
-    now = time.time()
-    row = replace(row, elapsed_s=now - job.began)
-    told = None if job.is_task else read_progress(job.folder)
-    if told is None or told["updated"] < job.began:  # of an earlier process
-        return row
-    row = replace(row, done=told["done"], total=told["total"], note=told["note"])
-    steps = told["done"] - told["began_done"]
-    if steps <= 0:
-        return row
-    step_s = (told["updated"] - told["began"]) / steps
-    left = (told["total"] - told["done"]) * step_s - (now - told["updated"])
-    return replace(row, remaining_s=max(left, 0.0))

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ PRELOADED = (
 )
 # Variables without effect on what the server has imported: a fork may have others. The paths to
 # import from are handed over, and a stage's own modules are imported after the fork.
-_OWN, _OURS = {CUDA, "PYTHONPATH"}, "KLEAR_"
+_OWN, _OURS = {CUDA, "PYTHONPATH", "COLUMNS", "LINES"}, "KLEAR_"  # readline sets two of them
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -60,17 +59,15 @@ def _fixed() -> dict[str, str]:
 class Worker(Protocol):
     """A process of the pool, wherever it runs; `subprocess.Popen` has most of it.
 
-    is_queued: it waits for a place that others have. poll: the exit code, None while it runs. wait:
-    the same when it has ended; subprocess.TimeoutExpired where that takes longer. terminate: ask it
-    to save its state and end. kill_group: SIGKILL to it and to all that it started.
+    is_queued: it waits for a place that others have. poll: the exit code, None while it runs.
+    terminate: ask it to save its state and end. kill_group: SIGKILL to it and to all that it
+    started.
     """
 
     is_queued: bool
     returncode: int | None
 
     def poll(self) -> int | None: ...
-
-    def wait(self, timeout: float | None = None) -> int: ...
 
     def terminate(self) -> None: ...
 
@@ -198,16 +195,6 @@ class ForkedWorker:
                 self._end(number)
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit code when it has ended; subprocess.TimeoutExpired where that takes longer."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while self.poll() is None:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise subprocess.TimeoutExpired(str(self._work.spec_file), timeout)
-            connection.wait([self.sentinel], left)
-        return self.returncode
-
     def terminate(self) -> None:
         """Ask it to save its state and end."""
         if self.poll() is not None:
@@ -263,8 +250,6 @@ class _Fork:
         code = 1
         try:
             code = worker.main([self.spec_file])
-        except SystemExit as error:
-            code = error.code if isinstance(error.code, int) else int(error.code is not None)
         except BaseException:
             traceback.print_exc()
         finally:  # a fork of the server ends without them

@@ -1,7 +1,7 @@
 """A task: what takes a place beside the stages, such as a notebook to execute.
 
 ``python -m klearlib.run.task JSON`` is its process: it calls the target in its main thread, and
-dies with its parent.
+dies with its parent, and all that it started with it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klearlib.errors import KlearError
+from klearlib.run import worker
 from klearlib.run.files import EXPLAINED, write_failure, write_json
 from klearlib.run.stage import Stage
-from klearlib.run.worker import PARENT, die_with
 
 
 @dataclass(eq=False)
@@ -51,9 +51,18 @@ class Task:
         return json.dumps(given | {"failure": str(self.failure_file)})
 
 
+class TaskFailed(KlearError):
+    """A task ended with an error: `exit_code`, and `lines` that say why."""
+
+    def __init__(self, failed: Task, exit_code: int, lines: Sequence[str]):
+        super().__init__(f"{failed.name} failed: {lines[0]} (log: {failed.log})")
+        self.task, self.exit_code, self.lines = failed, exit_code, list(lines)
+
+
 def main(argv: Sequence[str]) -> int:
     """Call the target that ``argv[0]`` describes (`Task.command`); the exit code."""
-    die_with(int(os.environ.pop(PARENT)))
+    worker._die_with_parent()
+    del os.environ[worker.PARENT]
     given = json.loads(argv[0])
     module, _, function = given["target"].partition(":")
     try:
@@ -69,7 +78,7 @@ def _told(error: Exception) -> tuple[int, list[str]]:
     if isinstance(error, OSError) and error.errno in EXPLAINED:
         error = write_failure(error, error.filename or "a file")
     if hasattr(error, "exit_code") and hasattr(error, "lines"):
-        return error.exit_code, list(error.lines)
+        return error.exit_code, list(error.lines) or [str(error)]
     if isinstance(error, KlearError):
         return error.exit_code, [str(error)]
     traceback.print_exc()

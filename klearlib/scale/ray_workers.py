@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -62,19 +61,6 @@ class RayWorker:
             if not self._is_stopping:
                 raise
             self.returncode = -signal.SIGKILL
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit code when it has ended; subprocess.TimeoutExpired where that takes longer."""
-        end = float("inf") if timeout is None else time.monotonic() + timeout
-        while self.poll() is None:
-            if (left := end - time.monotonic()) <= 0:
-                raise subprocess.TimeoutExpired(self._arguments["spec_file"], timeout)
-            if self.awaited is None:
-                time.sleep(ray_node.POLL_S)
-                continue
-            with asking(self._where) as ray:
-                ray.wait([self.awaited], timeout=min(left, 1.0))
         return self.returncode
 
     def terminate(self) -> None:

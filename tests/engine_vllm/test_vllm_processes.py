@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from drawing import GREEDY, PROBLEMS, flat, how
 from killing import alive, wait_until
-from klearlib.run.fanout import run_stages
-from klearlib.run.preloaded import Preloaded
 
 from klearlib.errors import KlearError
 from klearlib.policy import vllm_process
@@ -23,7 +21,8 @@ from klearlib.policy.load import save_policy
 from klearlib.policy.sampling import sample_groups
 from klearlib.policy.vllm_engine import VLLMEngine
 from klearlib.policy.vllm_process import EngineLost
-from klearlib.run import places
+from klearlib.run import pool
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 
@@ -115,7 +114,8 @@ def stages_importable(monkeypatch):
 @pytest.mark.usefixtures("stages_importable")
 def test_a_stage_samples_and_leaves_no_process(folder, tmp_path, monkeypatch):
     """In a fork of a process that has torch, as `klear run` starts it."""
-    monkeypatch.setattr(places, "take_preloaded", lambda: Preloaded(["vllm_stages"]))
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # which differs from that of the fork server
+    monkeypatch.setattr(pool, "was_preloaded", lambda: True)
     stage = Stage("drawn", "vllm_stages:sample_twice", {"model": str(folder)})
     run_stages([stage], runs_dir=tmp_path / "runs", progress=Progress(io.StringIO()))
     told = json.loads((stage.folder(tmp_path / "runs") / "drawn.json").read_text())

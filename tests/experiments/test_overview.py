@@ -44,7 +44,7 @@ def test_every_claim_has_its_notebook():
     table = Overview(OverviewParams()).questions().set_index("claim")
     assert list(table.index) == [f"C{number}" for number in range(1, 15)]
     assert table.loc["C1", "notebook"] == "05_clipping"
-    assert set(table["notebook"]) <= set(NOTEBOOKS)
+    assert set(table["notebook"]) <= set(catalogue.names())
 
 
 def test_the_pipeline_holds_every_notebook_once_and_every_claim():

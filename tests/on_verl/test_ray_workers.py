@@ -1,5 +1,5 @@
-"""Stages on a real Ray: the files of the process pool, lost nodes and actors, stops, no process
-left. One small cluster on this machine serves most tests: a head and two nodes of one core each."""
+"""Stages on a real Ray: the files of processes of this machine, lost nodes and actors, stops, no
+process left. One small cluster here serves most tests: a head and two nodes of one core each."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from killing import alive, wait_until
+from killing import alive, parent, wait_until
 from ray.cluster_utils import Cluster
 
 from klearlib.errors import KlearError, StageFailed
@@ -94,10 +94,6 @@ def _process(stage, runs_dir):
     return read_metrics(stage.folder(runs_dir))[-1]["time/process"]
 
 
-def _parent(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def _same_files(stages, one, other):
     for stage in stages:
         for name in ("metrics.jsonl", "end.json", "spec.json"):
@@ -139,7 +135,7 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
     assert lines[-1].startswith("4 of 4 stages done, ")
     assert os.listdir(tmp_path / "ray" / ray_probe.PROBES) == []
     assert not ray.is_initialized()
-    monkeypatch.setattr("klearlib.run.places.preload", lambda stages: None)
+    monkeypatch.setattr("klearlib.run.pool.preload", lambda: False)
     _run(stages, tmp_path / "here", workers=2)
     _same_files([base, *arms], tmp_path / "ray", tmp_path / "here")
     there, here = (
@@ -201,7 +197,7 @@ def test_a_killed_actor_is_another_start_from_the_checkpoint(kept, tmp_path):
     def kill_once(*_):
         if wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5):
             killed.append(_process(stage, tmp_path))
-            os.kill(_parent(killed[0]), signal.SIGKILL)
+            os.kill(parent(killed[0]), signal.SIGKILL)
 
     thread = threading.Thread(target=kill_once)
     thread.start()
@@ -295,7 +291,7 @@ def test_a_killed_caller_leaves_no_process(joined, tmp_path, monkeypatch, own):
     caller = _caller(Stage("s", "toy_stages:sleep_with_child", {"file": str(file)}), tmp_path)
     assert wait_until(file.exists, 40.0)
     pids = [int(pid) for pid in file.read_text().split()]
-    actor = _parent(pids[0])
+    actor = parent(pids[0])
     rays = [pid for pid in _processes() if _parent_or_0(pid) == caller.pid]
     assert bool(rays) == own
     assert all(alive(pid) for pid in [*pids, actor])
@@ -310,7 +306,7 @@ def _processes():
 
 def _parent_or_0(pid):
     try:
-        return _parent(pid)
+        return parent(pid)
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
@@ -353,7 +349,7 @@ def test_a_lost_node_is_another_start_on_the_other(kept, tmp_path):
 
     def lose():
         assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
-        raylet = _parent(_parent(_process(stage, tmp_path)))
+        raylet = parent(parent(_process(stage, tmp_path)))
         (node,) = (n for n in kept.nodes if _raylet(n) == raylet)
         kept.remove_node(node, allow_graceful=False)
 
@@ -385,9 +381,8 @@ def test_a_gpu_each(cluster, tmp_path, monkeypatch):
     assert {each["OMP_NUM_THREADS"] for each in seen} == {"1"}
     probed = []
     monkeypatch.setattr(ray_places, "check_nodes", lambda runs_dir, kinds, *_: probed.append(kinds))
-    for params in ({}, {"cluster": {}}):  # the second asks for its GPUs by itself
-        stage = Stage("s", "toy_stages:walk", params)
-        ray_places.RayPlaces("ray", tmp_path, [stage], {}).close()
+    for spans in (False, True):  # the second asks for its GPUs by itself
+        ray_places.RayPlaces("ray", tmp_path, ["toy_stages"], {}, spans=spans).close()
     assert probed == [{"GPU"}, {"GPU", "CPU"}]
 
 

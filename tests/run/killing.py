@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from klearlib.run import worker
+from klearlib.run import preload, worker
 from klearlib.run.entry import SPEC
 from klearlib.run.stage import Stage
 
@@ -17,9 +17,8 @@ OPERATIONS = ("open", "os.rename", "os.remove", "os.truncate")
 
 def fork_server():
     """Children of a server that has torch loaded start in milliseconds."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", __name__])
-    return context
+    assert preload.preload()
+    return multiprocessing.get_context("forkserver")
 
 
 def write_spec(stage: Stage, runs_dir: Path) -> Path:
@@ -53,6 +52,10 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def wait_until(condition, timeout_s: float = 20.0) -> bool:

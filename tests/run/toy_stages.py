@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -100,7 +101,8 @@ def surroundings(folder, inputs, *, again=False):
             "hash": hash("a word"),
             "cwd": os.getcwd(),
             "umask": os.umask(0o022),
-            "path": sys.path,
+            # An editable install adds a name that is no folder.
+            "path": [each for each in sys.path if os.path.isabs(each)],
             "environment": {k: v for k, v in os.environ.items() if k not in own},
             "arguments": [Path(each).name for each in sys.argv[1:]],
             "open": sorted(Path(each).name for each in descriptors),
@@ -148,3 +150,53 @@ def kill_parent(folder, inputs):
     """Kills what has started it, as the end of its machine would, and waits for its own end."""
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)
+
+
+def note(*, file, word, sleep_s=0.0):
+    """A task that leaves a word in `file`."""
+    print(f"notes {word}", flush=True)
+    time.sleep(sleep_s)
+    with open(file, "a") as handle:
+        handle.write(word + "\n")
+
+
+class CellFailed(Exception):
+    exit_code, lines = 138, ["cell In [2] failed", "    1 / 0"]
+
+
+def fail_task(*, how):
+    """A task that ends as told."""
+    if how == "lines":
+        raise CellFailed
+    if how == "exit":
+        print("its last word", flush=True)
+        os._exit(7)
+    fail(None, None, how=how)
+
+
+def look_around(*, file):
+    """A task that writes down what it finds."""
+    seen = {
+        "parent": os.getppid(),
+        "leads": os.getsid(0) == os.getpid(),
+        "main": threading.current_thread() is threading.main_thread(),
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "environment": dict(os.environ),
+        "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+    Path(file).write_text(json.dumps(seen))
+
+
+def stop_well(*, file):
+    """A task that says in `file` that it began, and then that it was asked to stop."""
+
+    def asked(*_):
+        Path(file).write_text("stopped")
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, asked)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    temporary = Path(file + ".part")
+    temporary.write_text(f"{os.getpid()} {child.pid}")
+    temporary.rename(file)
+    time.sleep(600)

@@ -8,19 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from klearlib.run.fanout import run_stages
 
 import klearlib
 from klearlib import cli
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.catalogue import check
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 from klearlib.scale import ray_node, require
 from klearlib.scale.address import address_of, check_workers, in_words, runs_here
 from klearlib.suite import plan as module
 from klearlib.suite.machine import Machine
-from klearlib.suite.plan import describe, resuming
+from klearlib.suite.notebooks import resuming
+from klearlib.suite.plan import describe
 
 LIBRARY = Path(klearlib.__file__).parent
 PHONE = Machine(

@@ -1,4 +1,4 @@
-"""Fan-outs through real workers: order, cache, failures, stops, and that no process is left."""
+"""Stages in real workers: order, cache, failures, stops, and that no process is left."""
 
 import io
 import json
@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from killing import alive, wait_until
-from klearlib.run.fanout import run_stages
-from klearlib.run.preloaded import Preloaded
+from killing import alive, parent, wait_until
 
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, StageFailed
-from klearlib.run import devices, fanout, job, places
+from klearlib.run import devices, job, pool
 from klearlib.run.folder import RunFolder, read_metrics
+from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
 
@@ -29,9 +28,10 @@ def worker_is(request, monkeypatch):
     if request.param == "a fork":
         if sys.platform != "linux":
             pytest.skip("forks of a process that has torch are for Linux")
-        monkeypatch.setattr(places, "take_preloaded", lambda: Preloaded(["toy_stages"]))
+        monkeypatch.setattr(pool, "was_preloaded", lambda: True)
     else:
-        monkeypatch.setattr(places, "preload", lambda stages: None)
+        monkeypatch.setattr(pool, "was_preloaded", lambda: False)
+        monkeypatch.setattr(pool, "preload", lambda: False)
     return request.param
 
 
@@ -44,6 +44,7 @@ def _walk(seed, num_steps=4, step_s=0.0, **fields):
 
 def _run(stages, runs_dir, **options):
     """The lines of progress that it showed."""
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # which differs from that of the fork server
     stream = io.StringIO()
     run_stages(stages, runs_dir=runs_dir, progress=Progress(stream), poll_s=0.05, **options)
     return stream.getvalue().splitlines()
@@ -101,6 +102,16 @@ def test_a_stage_that_asks_for_gpus_by_itself_is_given_none_and_runs_alone(tmp_p
     assert seen == {"CUDA_VISIBLE_DEVICES": "3,5"}
     most = [json.loads((s.folder(tmp_path) / "seen.json").read_text()) for s in stages]
     assert most[1] == most[3] == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_places_are_never_exceeded(tmp_path, workers):
+    place = tmp_path / "crowd"
+    place.mkdir()
+    stages = [Stage(f"s{i}", "toy_stages:crowd", {"place": str(place)}) for i in range(4)]
+    _run(stages, tmp_path, workers=workers)
+    seen = [json.loads((s.folder(tmp_path) / "seen.json").read_text()) for s in stages]
+    assert max(seen) == workers
 
 
 def test_gpus_to_share_out(monkeypatch):
@@ -190,7 +201,7 @@ def test_damaged_weights_stop_the_plan(tmp_path):
 def test_worker_reads_weights_of_any_size(tmp_path, monkeypatch):
     stage, line = _with_weights(tmp_path)
     # As if they were larger than what a plan reads.
-    monkeypatch.setattr(fanout, "verify_entry", lambda folder: None)
+    monkeypatch.setattr(pool, "verify_entry", lambda folder: None)
     with pytest.raises(StageFailed) as caught:
         _run([stage], tmp_path)
     log = stage.folder(tmp_path) / "log.txt"
@@ -218,15 +229,54 @@ def test_only_what_is_missing_runs(tmp_path):
     assert finished == []
 
 
+def _in_a_thread(stages, runs_dir, **options):
+    """A call beside that of the test; what it showed and raised is in the lists."""
+    shown, raised = [], []
+
+    def run():
+        try:
+            shown.extend(_run(stages, runs_dir, workers=2, **options))
+        except StageFailed as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, shown, raised
+
+
+def test_a_stage_that_runs_elsewhere_takes_no_place(tmp_path):
+    """The first call's stage ends when a stage of the second has run, which has one place."""
+    sign = tmp_path / "sign"
+    waits = Stage("w", "toy_stages:wait_for", {"file": str(sign)}, label="the shared one")
+    signs = Stage("t", "toy_stages:count_runs", {"file": str(sign), "sleep_s": 0.0})
+    thread, _, _ = _in_a_thread([waits], tmp_path)
+    assert wait_until(lambda: state(waits, tmp_path) == "running")
+    told = []
+    lines = _run([waits, signs], tmp_path, workers=1, on_done=told.append)
+    thread.join(20)
+    assert {stage.name for stage in told} == {"w", "t"}  # done elsewhere is told like done here
+    assert is_done(waits, tmp_path) and is_done(signs, tmp_path)
+    assert "the shared one" in lines[0]
+    assert lines[-1].startswith("2 of 2 stages done")
+
+
+def test_what_failed_elsewhere_is_tried_here(tmp_path):
+    stage = Stage("f", "toy_stages:fail_once", {"file": str(tmp_path / "failed")})
+    calls = [_in_a_thread([stage], tmp_path) for _ in range(2)]
+    for thread, _, _ in calls:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert sum(len(raised) for _, _, raised in calls) == 1
+    assert is_done(stage, tmp_path)
+
+
 def test_two_callers_run_a_stage_once(tmp_path):
     file = tmp_path / "runs.txt"
     stage = Stage("c", "toy_stages:count_runs", {"file": str(file), "sleep_s": 1.0})
-    threads = [threading.Thread(target=_run, args=([stage], tmp_path)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
+    calls = [_in_a_thread([stage], tmp_path) for _ in range(2)]
     assert wait_until(lambda: state(stage, tmp_path) == "running")
-    for thread in threads:
-        thread.join()
+    for thread, _, _ in calls:
+        thread.join(20)
     assert file.read_text() == "ran\n"
     assert is_done(stage, tmp_path)
 
@@ -234,16 +284,20 @@ def test_two_callers_run_a_stage_once(tmp_path):
 SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
-from klearlib.run import places
-from klearlib.run.fanout import run_stages
-from klearlib.run.preloaded import Preloaded
-places.take_preloaded = lambda: Preloaded(["toy_stages"]) if {forks} else None
+import signal
+from klearlib.run import pool, preload
 from klearlib.run.stage import Stage
-run_stages([Stage(*{stage!r})], runs_dir={runs!r}, poll_s=0.05)
+preload.PRELOADED = ()  # the imports of a stage that needs none
+pool.was_preloaded = lambda: {forks}
+def stop(*_):
+    raise KeyboardInterrupt
+if {stops}:
+    signal.signal(signal.SIGTERM, stop)
+pool.run_stages([Stage(*{stage!r})], runs_dir={runs!r}, poll_s=0.05)
 """
 
 
-def _caller(stage, runs_dir, worker_is):
+def _caller(stage, runs_dir, worker_is, *, stops=False):
     """A process of its own that runs `stage`."""
     path = [str(Path(__file__).parent), *sys.path]
     code = SCRIPT.format(
@@ -251,16 +305,20 @@ def _caller(stage, runs_dir, worker_is):
         stage=(stage.name, stage.target, stage.params),
         runs=str(runs_dir),
         forks=worker_is == "a fork",
+        stops=stops,
     )
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-c", code]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 def test_interrupt_saves_the_state_and_the_next_call_goes_on(tmp_path, worker_is):
     stage = _walk(0, 80, step_s=0.02)
-    caller = _caller(stage, tmp_path, worker_is)
+    caller = _caller(stage, tmp_path, worker_is, stops=True)
     assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 10)
     worker_pid = read_metrics(stage.folder(tmp_path))[0]["time/process"]
-    caller.send_signal(signal.SIGINT)
+    assert (parent(worker_pid) == caller.pid) == (worker_is != "a fork")
+    # The whole group: a terminal does so, and so do batch systems and `timeout`.
+    os.killpg(caller.pid, signal.SIGTERM if worker_is == "a fork" else signal.SIGINT)
     assert caller.wait(20) != 0
     assert not alive(worker_pid)
     assert state(stage, tmp_path) == "partial"
@@ -283,6 +341,8 @@ def test_killed_caller_leaves_no_process(tmp_path, number, worker_is):
     caller = _caller(stage, tmp_path, worker_is)
     assert wait_until(file.exists)
     pids = [int(pid) for pid in file.read_text().split()]
+    if worker_is == "a fork":
+        pids.append(parent(pids[0]))  # the server
     assert all(alive(pid) for pid in pids)
     caller.send_signal(number)
     caller.wait()
@@ -332,3 +392,51 @@ def test_runs_folder_without_permission(tmp_path):
     with pytest.raises(KlearError, match=r"cannot write .*file") as caught:
         _run([_walk(0)], tmp_path / "file")
     assert "\n" not in str(caught.value)
+
+
+def test_with_keep_going_all_goes_on_that_does_not_need_what_failed(tmp_path):
+    failing = Stage("f", "toy_stages:fail", {"how": "asset"}, label="arm 1")
+    after = _walk(0, inputs={"base": failing})
+    last = _walk(1, inputs={"base": after})
+    other = _walk(2)
+    told, failed = [], []
+    lines = []
+
+    def run(**options):
+        os.environ.pop("PYTEST_CURRENT_TEST", None)
+        stream = io.StringIO()
+        found = run_stages(
+            [failing, last, other],
+            runs_dir=tmp_path,
+            progress=Progress(stream),
+            workers=1,
+            on_done=told.append,
+            on_failed=failed.append,
+            **options,
+        )
+        lines.extend(stream.getvalue().splitlines())
+        return found
+
+    with pytest.raises(StageFailed, match=r"arm 1 .* failed: no model toy-8b") as caught:
+        run()
+    assert [each.error for each in failed] == [caught.value] and told == []
+    (failure,) = run(keep_going=True)
+    assert failure is failed[1] and failure.item is failing and failure.exit_code == 1
+    assert failure.lines == [str(failure.error)] == [str(caught.value)]
+    assert failure.skipped == [after, last]
+    assert told == [other] and is_done(other, tmp_path)
+    assert lines[-1].startswith("1 of 4 stages done, 1 failed, ")
+    assert not after.folder(tmp_path).exists()
+
+
+def test_a_result_that_another_process_left_damaged_fails_its_stage(tmp_path):
+    stage, other = _walk(0), _walk(1)
+
+    def damage(_):
+        RunFolder(stage.folder(tmp_path)).finish()
+        done = stage.folder(tmp_path) / "done.json"
+        done.write_text(done.read_text().replace('"files": {}', '"files": {"x": 1}'))
+
+    stages = [other, _walk(2), stage]
+    with pytest.raises(DamagedEntry):
+        _run(stages, tmp_path, workers=1, on_done=damage)

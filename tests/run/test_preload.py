@@ -1,0 +1,296 @@
+"""The forked workers: each is what a new process would be, and none is left."""
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from killing import alive, parent, wait_until
+from tiny_world import TINY_MODEL, TINY_WORLD
+
+from klearlib.experiments import running
+from klearlib.policy.compute import local_compute
+from klearlib.run import pool, preload
+from klearlib.run.folder import RunFolder, read_metrics
+from klearlib.run.pool import run_stages
+from klearlib.run.preload import ForkedWorker, NewProcess, start_worker, worker_environment
+from klearlib.run.progress import Progress
+from klearlib.run.stage import Stage, is_done, state
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks with torch are for Linux")
+WALK = Stage("walk", "toy_stages:walk", {"seed": 0, "num_steps": 2, "every": 1000})
+
+
+def _run(stages, runs_dir, monkeypatch, *, forks, **options):
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # which differs from that of the fork server
+    monkeypatch.setattr(pool, "was_preloaded", lambda: forks)
+    monkeypatch.setattr(pool, "preload", preload.preload if forks else lambda: False)
+    run_stages(stages, runs_dir=runs_dir, progress=Progress(io.StringIO()), poll_s=0.05, **options)
+
+
+def _digests(folder):
+    """Of all that may not differ between two runs."""
+    varying = ("done.json", "log.txt", "progress.json", "timings.jsonl")
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file() and file.name not in varying
+    }
+
+
+def _log(stage, runs_dir):
+    return (stage.folder(runs_dir) / "log.txt").read_text()
+
+
+def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
+    """Weights, metrics and whatever else a process could hand to a stage without being asked."""
+    world = Stage("world", "klearlib.miniature.world:build", TINY_WORLD)
+    base = {"seed": 0, "num_steps": 4, "batch_size": 8, "learning_rate": 6e-3, **TINY_MODEL}
+    base["compute"] = asdict(local_compute())
+    stages = [
+        Stage("base", "klearlib.miniature.base:pretrain", base, {"world": world}),
+        Stage("seen", "toy_stages:surroundings", {}),
+        Stage("seen", "toy_stages:surroundings", {"again": True}),
+    ]
+    # A relative entry would differ in the new folder.
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if os.path.isabs(each)])
+    monkeypatch.chdir(tmp_path)
+    mask = os.umask(0o077)
+    _run(stages, tmp_path / "forked", monkeypatch, forks=True)
+    _run(stages, tmp_path / "plain", monkeypatch, forks=False)
+    os.umask(mask)
+
+    fresh = []
+    for stage in stages[1:]:
+        forked, plain = (
+            json.loads((stage.folder(tmp_path / how) / "seen.json").read_text())
+            for how in ("forked", "plain")
+        )
+        assert forked["equal"] == plain["equal"]
+        assert parent(forked["parent"]) == plain["parent"] == os.getpid()
+        fresh += [forked["fresh"], plain["fresh"]]
+        assert _log(stage, tmp_path / "forked") == ""
+    assert all(len({each[name] for each in fresh}) == 4 for name in fresh[0])
+    for stage in (world, stages[0]):
+        digests = [_digests(stage.folder(tmp_path / how)) for how in ("forked", "plain")]
+        assert digests[0] == digests[1]
+    assert (stages[0].folder(tmp_path / "forked") / "model" / "model.safetensors").is_file()
+
+
+def test_another_environment_is_a_new_process_in_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1 today")
+    monkeypatch.setenv("KLEAR_ANY", "of no effect on imports")
+    _run([WALK], tmp_path, monkeypatch, forks=True)
+    first, second = _log(WALK, tmp_path).splitlines()
+    assert first == ("not forked from a process that has torch (HF_HUB_OFFLINE differs): a new one")
+    assert second.endswith("starts at step 0")
+
+
+@pytest.mark.parametrize(
+    ("began", "name", "words"),
+    [
+        ({"A": "1"}, "", "A differs"),
+        ({"CUDA_VISIBLE_DEVICES": "1", "KLEAR_X": "1", "PYTHONPATH": "/"}, "", ""),
+        ({}, "listdir", "the imports started 1 threads"),
+        ({}, "read_text", "the imports touched CUDA"),
+    ],
+)
+def test_what_keeps_a_fork_from_being_a_worker(monkeypatch, began, name, words):
+    tasks = ["1", "2"] if name == "listdir" else ["1"]
+    maps = "7f00 r-xp /usr/lib/libcuda.so.1" if name == "read_text" else ""
+    monkeypatch.setattr(os, "listdir", lambda folder: tasks)
+    monkeypatch.setattr(Path, "read_text", lambda file, **_: maps)
+    assert preload._unfit(began, {}) == words
+
+
+def test_the_server_knows_nothing_of_this_library():
+    """A kernel lives for days, and the code may change meanwhile."""
+    assert not any(name.startswith("klearlib") for name in preload.PRELOADED)
+
+
+# A process with a fork server of its own, whose imports take as long as the test says.
+SCRIPT = """
+import os, signal, sys, threading, time
+sys.path[:0] = {path!r}
+from multiprocessing import forkserver
+from klearlib.run import pool, preload
+from klearlib.run.stage import Stage
+preload.PRELOADED = {modules!r}
+pool.was_preloaded = lambda: True
+preload.preload()
+server = forkserver._forkserver._forkserver_pid
+print(server, flush=True)
+stage = Stage({name!r}, {target!r}, {params!r})
+{then}
+pool.run_stages([stage], runs_dir={runs!r}, poll_s=0.05)
+"""
+SLOW = "slow_to_import"
+
+
+def _script(stage, tmp_path, then="", modules=()):
+    (tmp_path / f"{SLOW}.py").write_text("import time; time.sleep(2)")
+    paths = [str(tmp_path), str(Path(__file__).parent), *sys.path]
+    code = SCRIPT.format(
+        path=paths,
+        modules=tuple(modules),
+        name=stage.name,
+        target=stage.target,
+        params=stage.params,
+        then=then,
+        runs=str(tmp_path / "runs"),
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_server_killed_during_a_stage_and_started_again(tmp_path):
+    file = tmp_path / "pids"
+    stage = Stage("s", "toy_stages:sleep_with_child", {"file": str(file)}, label="sleeper")
+    kills = f"""
+def kill():
+    while not os.path.exists({str(file)!r}):
+        time.sleep(0.02)
+    os.kill(server, signal.SIGKILL)
+threading.Thread(target=kill).start()
+try:
+    pool.run_stages([stage], runs_dir={str(tmp_path / "runs")!r}, poll_s=0.05)
+except Exception as error:
+    print(error, flush=True)
+stage = Stage("seen", "toy_stages:kill_nobody", {{}})
+"""
+    printed, told = _script(stage, tmp_path, kills).communicate(timeout=60)
+    assert f"s (s/{stage.key}) was killed by SIGKILL (often" in printed
+    assert "toy_stages has no function 'kill_nobody'" in told
+    pids = [int(pid) for pid in file.read_text().split()]
+    assert wait_until(lambda: not any(alive(pid) for pid in pids), 5.0)
+    assert "not forked" not in next((tmp_path / "runs").glob("seen/*/log.txt")).read_text()
+
+
+def test_server_killed_before_it_was_ready(tmp_path):
+    then = "threading.Timer(0.5, os.kill, (server, signal.SIGKILL)).start()"
+    script = _script(WALK, tmp_path, then, modules=[SLOW])
+    _, told = script.communicate(timeout=60)
+    assert script.returncode == 0, told
+    assert is_done(WALK, tmp_path / "runs")
+
+
+def test_a_module_that_is_not_there_costs_nothing(tmp_path):
+    script = _script(WALK, tmp_path, modules=["torch_of_nobody"])
+    _, told = script.communicate(timeout=60)
+    assert script.returncode == 0 and "torch_of_nobody" not in told
+    assert _log(WALK, tmp_path / "runs").endswith("starts at step 0\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stop_before_the_imports_are_done_leaves_no_process(tmp_path, number):
+    script = _script(WALK, tmp_path, modules=[SLOW])
+    server = int(script.stdout.readline())
+    assert wait_until((WALK.folder(tmp_path / "runs") / "spec.json").exists)
+    assert alive(server)
+    script.send_signal(number)
+    script.communicate(timeout=20)
+    assert script.returncode != 0
+    assert wait_until(lambda: not alive(server), 10.0)  # when it has imported
+    assert state(WALK, tmp_path / "runs") == "absent"
+
+
+def test_a_fork_that_is_not_wanted_any_more(tmp_path):
+    """Ended before the server has heard of it, it touches nothing."""
+    code = f"""worker = preload.ForkedWorker("{tmp_path}/spec.json", open("{tmp_path}/log", "ab"),
+    preload.worker_environment())
+assert worker.poll() is None
+worker.terminate()
+assert worker.poll() == -signal.SIGTERM
+worker.kill_group()"""
+    script = _script(WALK, tmp_path, code, modules=[SLOW])
+    _, told = script.communicate(timeout=60)
+    assert script.returncode == 0, told
+    assert (tmp_path / "log").read_text() == ""
+    assert is_done(WALK, tmp_path / "runs")
+
+
+def test_exit_codes_and_signals_of_a_fork(tmp_path):
+    os.environ.pop("PYTEST_CURRENT_TEST", None)
+    with open(tmp_path / "log.txt", "ab") as log:
+        spec = tmp_path / "spec.json"
+        worker = start_worker(spec, log, worker_environment(), fork=True)
+        assert isinstance(worker, ForkedWorker)
+        assert wait_until(lambda: worker.poll() is not None, 60.0)
+        assert worker.poll() == 1  # there is no such file
+        worker.terminate()
+        worker.kill_group()
+        assert worker.returncode == 1
+    assert "No such file" in (tmp_path / "log.txt").read_text()
+
+
+def test_where_nothing_can_be_forked(tmp_path, monkeypatch):
+    with open(tmp_path / "log.txt", "ab") as log:
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert not preload.preload()
+        worker = start_worker(tmp_path / "s", log, worker_environment(), fork=True)
+    assert isinstance(worker, NewProcess)
+    assert worker.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("num_stages", "workers", "was_there", "expected"),
+    [
+        (1, 1, False, [False]),
+        (1, 1, True, [True]),
+        (2, 1, False, [True, True]),
+        (3, 2, False, [False, True, True]),  # the first starts while the server imports
+        (2, 2, True, [True, True]),
+        (0, 2, True, []),
+    ],
+)
+def test_when_a_server_is_of_use(tmp_path, monkeypatch, num_stages, workers, was_there, expected):
+    forked, asked = [], []
+    monkeypatch.setattr(pool, "gpus", list)
+    monkeypatch.setattr(pool, "was_preloaded", lambda: was_there)
+    monkeypatch.setattr(pool, "preload", lambda: asked.append(1) or True)
+    monkeypatch.setattr(pool, "start_worker", lambda *_, fork: forked.append(fork))
+    stages = [WALK] * num_stages
+    places = pool.LocalPlaces(workers, stages)
+    for _ in stages:
+        places.start(0, tmp_path, None, {}, spans=False)
+    assert forked == expected
+    assert bool(asked) == any(expected)
+
+
+def test_a_notebook_that_shows_its_plan_starts_the_imports(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "runs_dir", lambda: tmp_path)
+    asked = []
+    monkeypatch.setattr(running, "preload", lambda: asked.append(1))
+    done = Stage("world", "klearlib.errors:KlearError", {})
+    stage = Stage("rl", "klearlib.errors:KlearError", {}, {"world": done})
+    RunFolder(done.folder(tmp_path)).finish()
+    running.plan_table([stage])
+    assert asked == []
+    monkeypatch.setattr(running, "in_notebook", lambda: True)
+    table = running.plan_table([stage])
+    assert asked == [1]
+    assert list(table["state"]) == ["done", "absent"]
+
+
+def test_log_and_metrics_of_two_at_once(tmp_path, monkeypatch):
+    params = {"num_steps": 5, "step_s": 0.02, "every": 1000}
+    stages = [Stage("walk", "toy_stages:walk", {"seed": seed, **params}) for seed in (0, 1)]
+    _run(stages, tmp_path, monkeypatch, forks=True, workers=2)
+    processes = set()
+    for stage in stages:
+        lines = _log(stage, tmp_path).splitlines()
+        assert [line.split(" ", 1)[1] for line in lines] == ["starts at step 0"]
+        processes |= {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
+    assert len(processes) == 2
