@@ -10,10 +10,8 @@ def inputs(tiny_stages):
 
 
 @pytest.fixture(scope="session")
-def plain(inputs, tmp_path_factory):
+def plain(inputs, made_once):
     """A run of GPPO in the paper's way, with both benchmarks."""
     from tiny_runs import PLAIN, run
 
-    path = tmp_path_factory.mktemp("plain")
-    run(path, inputs, **PLAIN)
-    return path
+    return made_once("plain_rl_run", lambda path: run(path, inputs, **PLAIN))
