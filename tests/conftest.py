@@ -1,5 +1,5 @@
-"""One thread for every test, one worker for every file, and the tiny policies and stages that several
-folders of tests share."""
+"""One thread for every test, one worker for every file, and the tiny policies and stages that
+several folders of tests share."""
 
 import os
 

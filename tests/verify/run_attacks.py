@@ -2,9 +2,9 @@
 
     KLEAR_SANDBOX=landlock python tests/verify/run_attacks.py [--sample] [UID]
 
-With a UID it becomes that user first; --sample takes three programs of each theme. Prints one JSON line: ``failures`` (programs with another
-outcome than they must get), ``left`` (what was changed or left outside) and ``judge_mb`` (the peak
-memory of all judge processes together).
+With a UID it becomes that user first; --sample takes three programs of each theme. Prints one JSON
+line: ``failures`` (programs with another outcome than they must get), ``left`` (what was changed or
+left outside) and ``judge_mb`` (the peak memory of all judge processes together).
 """
 
 from __future__ import annotations
