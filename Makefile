@@ -12,11 +12,12 @@ below = $(if $(filter-out 4,$(PYTHON_BELOW)), and below $(subst $(comma),.,$(PYT
 READY = $(KLEAR_VENV)/.klear-ready
 VENV_PYTHON = $(KLEAR_VENV)/bin/python
 KLEAR = exec $(VENV_PYTHON) -m klearlib.cli
+TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadgroup
 # verl installs on these alone.
 WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help reproduce plan report doctor test test-gpu test-vllm vllm-tests test-verl verl-tests verl lab
+.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests verl lab
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,8 +41,11 @@ report: $(READY)  ## build a profile's report anew from its results
 doctor: $(READY)  ## what this machine has and lacks
 	@$(KLEAR) doctor $(ARGS)
 
-test: $(READY)  ## the tests
-	@exec $(VENV_PYTHON) -m pytest $(ARGS)
+test: $(READY)  ## the tests, by two processes (ARGS="-n 0": by one)
+	@exec $(TESTS) -m "not slow and not gpu" $(ARGS)
+
+test-all: $(READY)  ## the slow ones too: full sweeps of what the others sample
+	@exec $(TESTS) -m "not gpu" $(ARGS)
 
 test-gpu: $(READY)  ## the tests of an NVIDIA GPU
 	@exec $(VENV_PYTHON) -m pytest -m gpu $(ARGS)

@@ -1,13 +1,21 @@
-"""What pytest leaves out where verl is not installed: the modules that only verl's processes
-import."""
+"""A project without results for all tests and doctests, and what pytest leaves out where verl is
+not installed: the modules that only verl's processes import."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
-SCALE = Path(__file__).parent / "klearlib" / "scale"
+import pytest
+
+CLONE = Path(__file__).resolve().parent
+SCALE = CLONE / "klearlib" / "scale"
+LINKED = ("params", "notebooks")
+PROJECT = pytest.StashKey[tempfile.TemporaryDirectory]()
 OF_VERL = ("hydra", "omegaconf", "ray", "tensordict", "transfer_queue", "verl")
 
 
@@ -36,3 +44,37 @@ def needing_verl() -> list[str]:
 
 
 collect_ignore = [] if importlib.util.find_spec("verl") else needing_verl()
+
+
+def pytest_configure(config):
+    # Nobody's results decide what a test sees: a stage that is done here would be skipped there.
+    project = config.stash[PROJECT] = tempfile.TemporaryDirectory(
+        prefix="klear-tests-", ignore_cleanup_errors=True
+    )
+    os.chmod(project.name, 0o755)  # some tests are another user's
+    for name in LINKED:
+        Path(project.name, name).symlink_to(CLONE / name)
+    os.environ["KLEAR_ROOT"] = project.name
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # A test that looks for what is left behind does not see what the other worker is doing.
+        temporary = Path(project.name, "tmp")
+        temporary.mkdir()
+        temporary.chmod(0o1777)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+
+
+def pytest_unconfigure(config):
+    config.stash[PROJECT].cleanup()
+
+
+@pytest.fixture(autouse=True)
+def nothing_written_into_the_shared_project(request):
+    yield
+    left = [
+        path
+        for path in Path(request.config.stash[PROJECT].name).iterdir()
+        if path.name not in (*LINKED, "tmp")
+    ]
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+    assert not left, "the test needs a project of its own, in tmp_path"

@@ -1,4 +1,5 @@
-"""One thread for every test, and the tiny policies that several folders of tests share."""
+"""One thread for every test, one worker for every file, and the tiny policies and stages that
+several folders of tests share."""
 
 import os
 
@@ -6,6 +7,8 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import fcntl
+import shutil
 import sys
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -18,6 +21,14 @@ def pytest_configure(config):
     # Much of what holds to the last bit on a CPU does not on a GPU, which training would choose.
     if config.getoption("markexpr") != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    # What a file makes for its tests is made once, and no two of them measure at the same time.
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def pytest_runtest_setup(item):
@@ -34,6 +45,27 @@ def one_thread():
     # Only where a test already needs torch: many tests must run, and be quick, without it.
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """A function that fills a folder of this run, once for all workers. No test may change it."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def folder(name, fill):
+        path, done = shared / name, shared / f"{name}.done"
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(path, ignore_errors=True)
+                path.mkdir()
+                fill(path)
+                done.touch()
+        return path
+
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -84,33 +116,34 @@ def tiny_policy(new_policy):
 
 
 @pytest.fixture(scope="session")
-def tiny_stages(tmp_path_factory):
+def tiny_stages(made_once):
     """Folders of the finished stages ``world``, ``base`` and ``sft`` of a world made in seconds.
 
     About one response in five of the SFT policy is correct at temperature 1.
     """
+    root = made_once("tiny_stages", _make_tiny_stages)
+    return SimpleNamespace(world=root / "world", base=root / "base", sft=root / "sft")
+
+
+def _make_tiny_stages(root):
     from klearlib.miniature.base import pretrain
     from klearlib.miniature.world import build
     from klearlib.policy.compute import local_compute
     from klearlib.run.folder import RunFolder
     from klearlib.sft.train import train_sft
 
-    root = tmp_path_factory.mktemp("stages")
-    folders = SimpleNamespace(world=root / "world", base=root / "base", sft=root / "sft")
     schedule = {"seed": 0, "batch_size": 24, "compute": asdict(local_compute())}
-    build(RunFolder(folders.world), {}, **TINY_WORLD)
-    inputs = {"world": folders.world}
+    build(RunFolder(root / "world"), {}, **TINY_WORLD)
+    inputs = {"world": root / "world"}
     pretrain(
-        RunFolder(folders.base), inputs, num_steps=40, learning_rate=6e-3, **schedule, **TINY_MODEL
+        RunFolder(root / "base"), inputs, num_steps=40, learning_rate=6e-3, **schedule, **TINY_MODEL
     )
-    inputs["base"] = folders.base
     train_sft(
-        RunFolder(folders.sft),
-        inputs,
+        RunFolder(root / "sft"),
+        inputs | {"base": root / "base"},
         num_steps=120,
         learning_rate=1e-2,
         final_learning_rate=1e-3,
         normalizer="token",
         **schedule,
     )
-    return folders

@@ -18,6 +18,7 @@ TARGETS = (
     "report",
     "doctor",
     "test",
+    "test-all",
     "test-gpu",
     "test-vllm",
     "test-verl",

@@ -391,11 +391,20 @@ def test_an_array_ends_where_its_file_ends_and_has_its_commas(tmp_path, content,
         ("null", "unknown_format"),
     ],
 )
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_item_that_is_no_row_costs_itself_only(tmp_path, item, reason, place):
+@pytest.mark.parametrize(
+    ("place", "blanks"),
+    [
+        (0, 1),
+        (2, 1),
+        (1, 2**20),
+        *(pytest.param(*where, marks=pytest.mark.slow) for where in ((0, 2**20), (2, 2**20))),
+    ],
+)
+def test_an_item_that_is_no_row_costs_itself_only(tmp_path, item, reason, place, blanks):
     items = ['{"a": 1}', '{"a": 2}']
     items.insert(place, item)
-    for gap in (", ", " \n," + " " * 2**20, "," + " " * (2**20 - len(items[0]) - 3)):
+    # What is read at once, 2**20 characters, ends in the blanks or where the next item begins.
+    for gap in (" \n," + " " * blanks, "," + " " * max(1, blanks - len(items[0]) - 3)):
         (tmp_path / "x.json").write_text(f" [{gap.join(items)} ] \n")
         found = rows_of(tmp_path / "x.json")
         fault = found.pop(place)

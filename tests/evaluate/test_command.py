@@ -4,6 +4,7 @@ not."""
 import argparse
 import fcntl
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -279,17 +280,29 @@ def model(tiny_stages):
 
 
 @pytest.fixture
-def asked(model, tiny_stages):
+def asked(asked_once):
+    return list(asked_once)
+
+
+@pytest.fixture(scope="module")
+def asked_once(model, tiny_stages):
     """The arguments that ask a model for 3 responses to each of 6 problems in 3 blocks."""
     data = str(tiny_stages.world / "validation.jsonl")
     how = ["--n", "3", "--max-new-tokens", "40", "--batch-rows", "8", "--seed", "5"]
     return ["evaluate", "--model", model, "--benchmark", "validation", "--data", data, *how]
 
 
-def test_a_model_is_scored_and_its_responses_score_the_same(asked, tiny_stages, tmp_path):
-    assert cli.main([*asked, "--out", "whole"]) == 0
-    scores = scores_of(tmp_path / "whole")
-    assert list(files(tmp_path / "whole")) == [
+@pytest.fixture(scope="module")
+def whole(asked_once, tmp_path_factory):
+    """A folder that holds the scores of `asked`. No test may change it."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    assert cli.main([*asked_once, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_model_is_scored_and_its_responses_score_the_same(whole, tiny_stages, tmp_path):
+    scores = scores_of(whole)
+    assert list(files(whole)) == [
         "evaluation.json",
         "record.npz",
         "responses.jsonl",
@@ -302,12 +315,19 @@ def test_a_model_is_scored_and_its_responses_score_the_same(asked, tiny_stages, 
     assert (sampling["engine"], sampling["precision"]) == ("transformers", "fp32")
     assert sampling["batch_rows"] == 8
     data = str(tiny_stages.world / "validation.jsonl")
-    again = ["--responses", "whole/responses.jsonl", "--benchmark", "validation", "--data", data]
+    again = [
+        "--responses",
+        str(whole / "responses.jsonl"),
+        "--benchmark",
+        "validation",
+        "--data",
+        data,
+    ]
     assert cli.main(["evaluate", *again, "--out", "again"]) == 0
     found = scores_of(tmp_path / "again")
     same = set(scores) - {"sampling"}
     assert {key: found[key] for key in same} == {key: scores[key] for key in same}
-    first, second = (load_record(tmp_path / name / "record.npz") for name in ("whole", "again"))
+    first, second = (load_record(path / "record.npz") for path in (whole, tmp_path / "again"))
     assert np.array_equal(first.num_tokens, second.num_tokens)
     assert np.array_equal(first.truncated, second.truncated)
 
@@ -318,9 +338,8 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("num_before", [0, 1, 2, 3])
 def test_killed_and_resumed_gives_the_unbroken_files(
-    asked, tmp_path, monkeypatch, capsys, num_before
+    asked, whole, tmp_path, monkeypatch, num_before
 ):
-    assert cli.main([*asked, "--out", "whole"]) == 0
     original, sampled = engines.sample_groups, []
 
     def killing(model, tokenizer, problems, **how):
@@ -349,7 +368,7 @@ def test_killed_and_resumed_gives_the_unbroken_files(
     monkeypatch.setattr(engines, "sample_groups", counting)
     assert cli.main([*asked, "--out", "broken"]) == 0
     assert sampled == [2, 2, 2][num_before:]
-    assert files(tmp_path / "broken") == files(tmp_path / "whole")
+    assert files(tmp_path / "broken") == files(whole)
 
 
 def test_more_responses_than_rows_are_split_and_differ(asked, tmp_path):
@@ -401,16 +420,13 @@ def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, m
         (["--batch-rows", "4"], "holds another evaluation (batch_rows differ)"),
     ],
 )
-def test_settings_are_never_mixed_in_a_folder(asked, capsys, tmp_path, more, words):
-    assert cli.main([*asked, "--out", "one"]) == 0
-    before = files(tmp_path / "one")
-    assert words in failure(capsys, [*asked, *more, "--out", "one"])
-    assert files(tmp_path / "one") == before
+def test_settings_are_never_mixed_in_a_folder(asked, whole, capsys, more, words):
+    before = files(whole)
+    assert words in failure(capsys, [*asked, *more, "--out", str(whole)])
+    assert files(whole) == before
 
 
 def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(model, tmp_path / "m")
     place = asked.index("--data") + 1
     problems = read_problems(tmp_path / asked[place])
@@ -475,8 +491,6 @@ def test_without_a_budget_the_positions_are_used(asked, tmp_path):
 
 
 def test_a_model_without_a_chat_template_is_refused(asked, model, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(model, tmp_path / "bare")
     for path in (tmp_path / "bare").glob("chat_template*"):
         path.unlink()
@@ -489,8 +503,6 @@ def test_a_model_without_a_chat_template_is_refused(asked, model, tmp_path, caps
 
 
 def test_a_damaged_model_is_not_to_be_deleted(asked, model, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(model, tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").write_bytes(b"\0" * 40)
     asked[asked.index("--model") + 1] = "m"
@@ -500,8 +512,6 @@ def test_a_damaged_model_is_not_to_be_deleted(asked, model, tmp_path, capsys):
 
 
 def test_the_models_own_rope_scaling_is_recorded(asked, model, tmp_path):
-    import shutil
-
     shutil.copytree(model, tmp_path / "m")
     path = tmp_path / "m" / "config.json"
     config = json.loads(path.read_text())

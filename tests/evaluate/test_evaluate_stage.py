@@ -1,6 +1,7 @@
 """Stage ``evaluate``: what RL's evaluations would have measured, and no benchmark twice."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -153,8 +154,16 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("num_before", [0, 1, 2])
-@pytest.mark.parametrize("moment", ["evaluate", "save_record"])
+@pytest.mark.parametrize(
+    ("moment", "num_before"),
+    [
+        ("evaluate", 1),
+        ("save_record", 0),
+        ("save_record", 2),
+        *(pytest.param("evaluate", number, marks=pytest.mark.slow) for number in (0, 2)),
+        pytest.param("save_record", 1, marks=pytest.mark.slow),
+    ],
+)
 def test_killed_and_resumed_measures_only_what_is_missing(
     measured, inputs, tmp_path, monkeypatch, num_before, moment
 ):
@@ -192,7 +201,7 @@ def test_stopped_after_a_benchmark_and_resumed(measured, inputs, tmp_path):
 
 
 def test_damaged_file_is_measured_again(measured, inputs, tmp_path):
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
+    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
     damaged = tmp_path / "evaluations" / FILES[0]
     damaged.write_bytes(damaged.read_bytes()[:100])
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 
 import pytest
 import torch
@@ -86,14 +87,26 @@ def peak_of_a_pass(shape: ModelShape, compute) -> int:
     return live.peak
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize(
-    ("layout", "chunks"), [("line", 1), ("line", 5), ("padded", 5), ("packed", 5)]
-)
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+LAYOUTS = [("line", 1), ("line", 5), ("padded", 5), ("packed", 5)]
+WAYS = list(itertools.product(("fp32", "bf16"), LAYOUTS, (False, True)))
+# Every way of one shape, and one way of every shape.
+PASSES = [
+    pytest.param(
+        shape,
+        precision,
+        *layout,
+        checkpointing,
+        id=f"{name}, {precision}, {layout[0]} {layout[1]}{', checkpointing' * checkpointing}",
+        marks=[] if name == "narrow" or number == 1 + index else pytest.mark.slow,
+    )
+    for index, (name, shape) in enumerate(SHAPES.items())
+    for number, (precision, layout, checkpointing) in enumerate(WAYS)
+]
+
+
+@pytest.mark.parametrize(("shape", "precision", "layout", "chunks", "checkpointing"), PASSES)
 def test_the_estimate_bounds_what_a_pass_holds(
-    shape, precision, layout, checkpointing, chunks, monkeypatch
+    shape, precision, layout, chunks, checkpointing, monkeypatch
 ):
     """The pass of training itself, in one chunk of the head and in several."""
     compute = local_compute(

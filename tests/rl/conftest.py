@@ -10,10 +10,25 @@ def inputs(tiny_stages):
 
 
 @pytest.fixture(scope="session")
-def plain(inputs, tmp_path_factory):
+def plain(inputs, made_once):
     """A run of GPPO in the paper's way, with both benchmarks."""
     from tiny_runs import PLAIN, run
 
-    path = tmp_path_factory.mktemp("plain")
-    run(path, inputs, **PLAIN)
-    return path
+    return made_once("plain_rl_run", lambda path: run(path, inputs, **PLAIN))
+
+
+@pytest.fixture(scope="session")
+def finished(inputs, tmp_path_factory):
+    """A function that gives the folder of a run of one update, of equal settings the same one."""
+    from tiny_runs import ONE_UPDATE, run
+
+    runs = {}
+
+    def folder(**settings):
+        key = repr(sorted(settings.items()))
+        if key not in runs:
+            runs[key] = tmp_path_factory.mktemp("finished")
+            run(runs[key], inputs, **ONE_UPDATE | settings)
+        return runs[key]
+
+    return folder

@@ -5,17 +5,19 @@ import json
 import math
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from rollout_fakes import group
 
-from klearlib.params import root
 from klearlib.records import OUTCOMES, Group, TestCase, TestReport, Verdict
 from klearlib.rl.metrics import METRICS, TIMINGS, step_metrics
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import RolloutBatch
 from klearlib.rl.update import UpdateSums
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def with_verdicts(base: Group, verdicts: list[Verdict]) -> Group:
@@ -193,7 +195,7 @@ def test_step_without_updates_has_no_means_of_nothing():
 
 
 def test_the_page_explains_exactly_the_keys_that_are_written(tiny_stages):
-    text = (root() / "docs" / "metrics.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| *`([^`]+)` *\|", text, re.MULTILINE)
     assert [key for key, count in Counter(listed).items() if count > 1] == []
     supervised = set()

@@ -10,10 +10,12 @@ from klearlib.rl import train
 from klearlib.rl.metrics import METRICS
 from klearlib.sft import packing
 
+SEVERAL_UPDATES = {"num_steps": 2, "mini_batch_problems": 2}
+
 
 @pytest.mark.parametrize("rule", SPECS)
-def test_every_rule_trains_on_the_same_first_rollouts(plain, inputs, tmp_path, rule):
-    found = run(tmp_path, inputs, rule=SPECS[rule], num_steps=2, learning_rate=1e-3)
+def test_every_rule_trains_on_the_same_first_rollouts(plain, finished, rule):
+    found = lines(finished(rule=SPECS[rule], **SEVERAL_UPDATES))
     assert all(line["train/skipped_updates"] == 0 for line in found)
     for key in METRICS:
         if key.startswith("rollout/"):
@@ -31,31 +33,25 @@ def test_every_rule_trains_on_the_same_first_rollouts(plain, inputs, tmp_path, r
         assert shares["low_negative"] > 0
 
 
-def test_rules_lead_to_different_weights(inputs, tmp_path):
+def test_rules_lead_to_different_weights(finished):
     names = ("clip_higher", "gppo", "cispo", "unclipped", "gppo_general")
-    for name in names:
-        run(tmp_path / name, inputs, rule=SPECS[name], num_steps=1, learning_rate=1e-3)
-    ends = [weights(tmp_path / name) for name in names]
+    ends = [weights(finished(rule=SPECS[name], **SEVERAL_UPDATES)) for name in names]
     for index, one in enumerate(ends):
         assert not any(torch.equal(one, other) for other in ends[index + 1 :])
 
 
-def test_rules_agree_where_there_is_one_update(inputs, tmp_path):
+def test_rules_agree_where_there_is_one_update(finished):
     """With one update a step every ratio is 1, inside of every clip range."""
-    for name in ("clip_higher", "gppo", "cispo"):
-        run(tmp_path / name, inputs, rule=SPECS[name], num_steps=1, mini_batch_problems=6)
-    ends = [weights(tmp_path / name) for name in ("clip_higher", "gppo", "cispo")]
-    assert torch.equal(ends[0], ends[1]) and torch.equal(ends[0], ends[2])
+    ends = [weights(finished(rule=SPECS[name])) for name in ("clip_higher", "cispo")]
+    assert all(torch.equal(end, weights(finished())) for end in ends)
 
 
-def test_alpha_adds_the_lm_loss_on_correct_responses(inputs, tmp_path):
-    how = {"num_steps": 1, "mini_batch_problems": 6, "learning_rate": 1e-3}
-    run(tmp_path / "without", inputs, **how)
-    (line,) = run(tmp_path / "with", inputs, alpha=0.5, **how)
+def test_alpha_adds_the_lm_loss_on_correct_responses(finished):
+    (line,) = lines(finished(alpha=0.5))
     assert line["train/positive_tokens"] > 0 and line["train/lm_loss"] > 0
-    assert not torch.equal(weights(tmp_path / "with"), weights(tmp_path / "without"))
+    assert not torch.equal(weights(finished(alpha=0.5)), weights(finished()))
     # One update on all rollouts; groups of one verdict are filtered for both losses.
-    (plain_line,) = lines(tmp_path / "without")
+    (plain_line,) = lines(finished())
     assert line["train/lm_loss"] == plain_line["train/lm_loss"]
     assert line["train/grad_norm"] != plain_line["train/grad_norm"]
 
@@ -87,13 +83,11 @@ def test_filter_off_trains_on_every_group(inputs, tmp_path):
     assert line["train/num_tokens"] == pytest.approx(tokens)
 
 
-def test_trainer_logprobs_train_the_same_and_report_the_mismatch(inputs, tmp_path):
+def test_trainer_logprobs_train_the_same_and_report_the_mismatch(finished):
     # One update, so that both ways measure the same tokens.
-    how = {"num_steps": 1, "mini_batch_problems": 6}
-    (sampler,) = run(tmp_path / "sampler", inputs, **how)
-    (trainer,) = run(tmp_path / "trainer", inputs, logp_old="trainer", **how)
-    ends = [weights(tmp_path / name) for name in ("sampler", "trainer")]
-    assert torch.allclose(*ends, atol=1e-3)
+    folders = [finished(learning_rate=2e-4, **how) for how in ({}, {"logp_old": "trainer"})]
+    (sampler,), (trainer,) = map(lines, folders)
+    assert torch.allclose(*map(weights, folders), atol=1e-3)
     # logp_old is the trainer's now, but the sampler's difference is still what is reported. It is
     # rounding, of which a pass with a graph has another than one without.
     for key in ("train/mismatch_mean", "train/mismatch_max"):
@@ -120,12 +114,9 @@ def test_warm_up_is_linear_in_the_step(inputs, tmp_path):
         {"temperature": 0.7},
     ],
 )
-def test_options_reach_the_weights(inputs, tmp_path, plain, change):
-    how = {"num_steps": 1, "mini_batch_problems": 6, "learning_rate": 1e-3}
-    other = {"alpha": change.get("alpha", 0.0), "compute": change.get("compute")}
-    run(tmp_path / "default", inputs, **how | other)
-    run(tmp_path / "changed", inputs, **how | other | change)
-    assert not torch.equal(weights(tmp_path / "default"), weights(tmp_path / "changed"))
+def test_options_reach_the_weights(finished, change):
+    other = {name: change[name] for name in ("alpha", "compute") if name in change}
+    assert not torch.equal(weights(finished(**other)), weights(finished(**change)))
 
 
 def test_packed_rollouts_train_alike_where_none_sees_another(inputs, tmp_path, monkeypatch):

@@ -10,6 +10,8 @@ from klearlib.rl import train
 from klearlib.rl import update as update_module
 from klearlib.run.folder import RunFolder
 
+SLOW = pytest.mark.slow
+
 
 def assert_same_bytes(found, expected):
     names = ["metrics.jsonl", "model/model.safetensors"]
@@ -26,7 +28,7 @@ def test_weights_move_and_a_second_run_is_bit_identical(plain, inputs, tmp_path)
     assert_same_bytes(tmp_path, plain)
 
 
-@pytest.mark.parametrize("stops", [[1], [2], [1, 2]])
+@pytest.mark.parametrize("stops", [*(pytest.param([n], marks=SLOW) for n in (1, 2)), [1, 2]])
 def test_stopped_and_resumed_run_is_bit_identical(plain, inputs, tmp_path, stops):
     for stop in stops:
         with pytest.raises(Stopped, match=f"stopped after step {stop} of 3"):
@@ -37,7 +39,7 @@ def test_stopped_and_resumed_run_is_bit_identical(plain, inputs, tmp_path, stops
     assert [line["step"] for line in lines(tmp_path, "timings.jsonl")] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("num_lines", [0, 1, 2])
+@pytest.mark.parametrize("num_lines", [pytest.param(0, marks=SLOW), 1, 2])
 def test_killed_run_goes_back_to_its_last_checkpoint(
     plain, inputs, tmp_path, num_lines, monkeypatch
 ):

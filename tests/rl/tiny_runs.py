@@ -14,6 +14,7 @@ from klearlib.run.folder import RunFolder
 
 # What the fixture `plain` ran, beside the settings of `rollout_fakes`.
 PLAIN = {"benchmarks": {"math_a": 30, "math_b": 30}}
+ONE_UPDATE = {"num_steps": 1, "mini_batch_problems": 6, "learning_rate": 1e-3}
 
 
 def lines(path, name="metrics.jsonl"):

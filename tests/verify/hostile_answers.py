@@ -18,7 +18,7 @@ from pathlib import Path
 from klearlib.verify.answers import close_pool, count_reasons, verify_answers
 
 NUM_WORKERS = 2
-TIMEOUT_S = 0.4
+TIMEOUT_S = 1.0
 _SALAD = r"""
 0 1 2 7 10 385 0.5 1,000 -3 1e9 x y n \pi e i \infty + - * / ^ _ = < > \le \ge \ne ! | \| : ; , . '
 \cdot \times \div \pm \mp \frac{1}{2} \frac12 \frac \dfrac \sqrt{2} \sqrt[3]{5} \sqrt \prod \int_0^1

@@ -1,10 +1,10 @@
 """All attacks and honest programs in one process tree, and what they left behind.
 
-    KLEAR_SANDBOX=landlock python tests/verify/run_attacks.py [UID]
+    KLEAR_SANDBOX=landlock python tests/verify/run_attacks.py [--sample] [UID]
 
-With a UID it becomes that user first. Prints one JSON line: ``failures`` (programs with another
-outcome than they must get), ``left`` (what was changed or left outside) and ``judge_mb`` (the peak
-memory of all judge processes together).
+With a UID it becomes that user first; --sample takes three programs of each theme. Prints one JSON
+line: ``failures`` (programs with another outcome than they must get), ``left`` (what was changed or
+left outside) and ``judge_mb`` (the peak memory of all judge processes together).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def main(uid: int | None) -> None:
+def main(uid: int | None, per_theme: int | None) -> None:
     if uid is not None:
         become(uid)
     # Orphans come here, so a process that outlived its judge is seen at the end.
@@ -41,7 +41,7 @@ def main(uid: int | None) -> None:
     os.umask(0)
     with outside() as places:
         before = places.state()
-        failures, judge_mb = run_all(places)
+        failures, judge_mb = run_all(places, per_theme)
         after = places.state()
         left = [f"{what}: {before[what]} -> {after[what]}" for what in before
                 if before[what] != after[what]]  # fmt: skip
@@ -177,14 +177,17 @@ def outside() -> Iterator[Outside]:
         tempfile.tempdir = None
 
 
-def run_all(places: Outside) -> tuple[list[str], float]:
+def run_all(places: Outside, per_theme: int | None) -> tuple[list[str], float]:
     from attacks import ATTACKS
     from honest_programs import HONEST
 
     from klearlib.verify import pool, program_judge
     from klearlib.verify.programs import ProgramJob, close_pool, run_many
 
-    programs = [*ATTACKS, *HONEST]
+    themes: dict[str, list] = {}
+    for program in (*ATTACKS, *HONEST):
+        themes.setdefault(program.theme, []).append(program)
+    programs = [program for each in themes.values() for program in each[:per_theme]]
     jobs = [
         ProgramJob(places.filled(p.source), p.tests, p.timeout_s, p.memory_mb, p.entry_point)
         for p in programs
@@ -280,4 +283,5 @@ def _marked_modules() -> list[str]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else None)
+    uids = [int(word) for word in sys.argv[1:] if word != "--sample"]
+    main(uids[0] if uids else None, 3 if "--sample" in sys.argv else None)

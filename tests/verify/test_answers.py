@@ -287,7 +287,7 @@ def test_fast_path_agrees_with_math_verify():
             parsed[text] = math_verify.parse(f"\\boxed{{{text}}}", parsing_timeout=None)
         return parsed[text]
 
-    for _ in range(2000):
+    for _ in range(500):
         gold, prediction = random_plain(rng), random_plain(rng)
         if rng.random() < 0.3:  # the same value in another spelling
             number = read_number(gold)
@@ -296,7 +296,7 @@ def test_fast_path_agrees_with_math_verify():
         found = same_number(read_number(gold), read_number(prediction))
         assert found == expected, (gold, prediction)
         num_same += found
-    assert 400 < num_same < 1600
+    assert 100 < num_same < 400
 
 
 # math-verify behind its processes
@@ -530,10 +530,11 @@ def test_gsm8k_golds_in_their_written_forms():
 # hostile answers; test_pool has those that hang
 
 
-def test_ten_thousand_hostile_answers():
+@pytest.mark.parametrize("num", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_thousands_of_hostile_answers(num):
     script = Path(__file__).with_name("hostile_answers.py")
     done = subprocess.run(
-        [sys.executable, str(script), "10000", "0"],
+        [sys.executable, str(script), str(num), "0"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -541,9 +542,9 @@ def test_ten_thousand_hostile_answers():
     )
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
-    assert sum(found["reasons"].values()) == 10_000
-    assert found["reasons"]["wrong"] > 4000
-    assert found["reasons"]["timeout"] + found["reasons"]["judge_error"] < 500
+    assert sum(found["reasons"].values()) == num
+    assert found["reasons"]["wrong"] > 0.4 * num
+    assert found["reasons"]["timeout"] + found["reasons"]["judge_error"] < 0.05 * num
     assert [pair for pair in found["correct"] if not holds_gold(*pair)] == []
     assert found["peak_mb"] < 1000
 

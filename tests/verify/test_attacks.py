@@ -21,10 +21,11 @@ MAX_JUDGE_MB = 300
 
 
 @cache
-def what_happened(tier: str, uid: int | None) -> dict | str:
+def what_happened(tier: str, uid: int | None, programs: str) -> dict | str:
     """The report of `run_attacks`, or why it cannot run here."""
+    words = ["--sample"] * (programs == "sample") + [str(uid)] * (uid is not None)
     done = subprocess.run(
-        [sys.executable, "-B", SCRIPT, *([] if uid is None else [str(uid)])],
+        [sys.executable, "-B", SCRIPT, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "KLEAR_SANDBOX": tier},
         capture_output=True,
         text=True,
@@ -46,8 +47,13 @@ def user(request):
 
 
 @pytest.fixture(params=TIERS)
-def found(request, user):
-    report = what_happened(request.param, user)
+def tier(request):
+    return request.param
+
+
+@pytest.fixture(params=["sample", pytest.param("all", marks=pytest.mark.slow)])
+def found(request, tier, user):
+    report = what_happened(tier, user, request.param)
     if isinstance(report, str):
         pytest.skip(report)
     return report

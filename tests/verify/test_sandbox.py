@@ -307,19 +307,23 @@ PROCESSES = ["keeper", "fork server", "program", "child"]
 
 @pytest.mark.parametrize("who", PROCESSES)
 def test_a_fork_server_killed_mid_batch_costs_no_report(tier, who):
+    family = []
+
+    def is_whole() -> bool:
+        family[:] = descendants(worker_pids()[-1])
+        return len(family) == len(PROCESSES)
+
     run_many(half_right(1), workers=1)
     with ThreadPoolExecutor(1) as executor:
-        batch = executor.submit(run_many, half_right(8, seconds=0.05), workers=1)
-        time.sleep(0.15)
+        batch = executor.submit(run_many, half_right(4, seconds=0.2), workers=1)
+        assert wait_until(is_whole)
+        os.kill(family[PROCESSES.index(who)], signal.SIGKILL)
         assert not batch.done()
-        worker = worker_pids()[-1]
-        assert wait_until(lambda: len(descendants(worker)) == len(PROCESSES))
-        os.kill(descendants(worker)[PROCESSES.index(who)], signal.SIGKILL)
         reports = batch.result(timeout=60)
     if who == "child":  # killed from outside: this looks like a machine that ran out of memory
         assert sum(r.outcomes.count("memory_limit") for r in reports) == 1
     else:
-        assert [r.pass_rate for r in reports] == EXPECTED * 4
+        assert [r.pass_rate for r in reports] == EXPECTED * 2
 
 
 def test_a_job_whose_worker_keeps_dying_is_a_judge_error(tier):
@@ -376,7 +380,8 @@ def test_close_pool_leaves_no_process_and_no_folder(tier):
 
 
 SCRIPT = """
-import threading, time
+import signal, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from klearlib.records import TestCase
 from klearlib.verify import pool, program_judge
 from klearlib.verify.programs import run_tests
