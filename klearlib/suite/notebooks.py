@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
-from klearlib.experiments.catalogue import check, experiment_of, notebooks_of
+from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.params import did_you_mean, load_profile, missing_assets, require_profile, root
 from klearlib.run.files import one_line_failures
@@ -39,6 +39,8 @@ from klearlib.suite.plan import CACHED, WILL_RUN, PlannedNotebook, counted, desc
 
 PUBLISH_EVERY_S = 60.0
 """Between two publications of what is done of one notebook."""
+PUBLISH = "klearlib.suite.notebooks:publish"
+"""What publishes, in a process of its own."""
 
 
 def results_dir(profile: str) -> Path:
@@ -63,7 +65,7 @@ def plan(
     changes = any(each.state == WILL_RUN for each in planned)
     return [
         dataclasses.replace(each, state=WILL_RUN, why="gathers results that change")
-        if changes and each.state == CACHED and experiment_of(each.notebook).gathers
+        if changes and each.state == CACHED and catalogue.experiment_of(each.notebook).gathers
         else each
         for each in planned
     ]
@@ -119,7 +121,7 @@ class _Suite:
         self.results, self.resume = results, resume
         self.planned = {each.notebook: each for each in todo}
         self.experiments: dict[str, Experiment] = {
-            name: experiment_of(name)(check(name, each.values))
+            name: catalogue.experiment_of(name)(catalogue.check(name, each.values))
             for name, each in self.planned.items()
         }
         self.stages = {name: each.stages() for name, each in self.experiments.items()}
@@ -139,6 +141,7 @@ class _Suite:
         self.notebook_of = {task: name for name, task in self.executing.items()}
         self.published = dict.fromkeys(self.experiments, time.monotonic())
         self.publishing: dict[Task, str] = {}
+        self.ended: set[str] = set()  # keys of the stages that this run has finished
         self.failed: list[Failure] = []
 
     def run(self, workers: int | str, keep_going: bool) -> int:
@@ -199,16 +202,19 @@ class _Suite:
         _report(self.results)
 
     def _publications(self, stage: Stage) -> list[Task]:
-        """What is to be published anew now that a stage is done."""
+        """What is to be published anew now that a stage is done; a notebook whose stages are all
+        done is executed at once."""
+        self.ended.add(stage.key)
         tasks = []
         for name in sorted(self.needing.get(stage.key, ())):
             recent = time.monotonic() - self.published[name] < PUBLISH_EVERY_S
-            if recent or name in self.publishing.values():
+            whole = all(each.key in self.ended for each in self.stages[name])
+            if recent or whole or name in self.publishing.values():
                 continue
             planned, log = self.planned[name], self.results / name / LOG
             task = Task(
                 f"results of {planned.number}",
-                "klearlib.suite.notebooks:publish",
+                PUBLISH,
                 {"notebook": name, "values": planned.values},
                 log,
                 estimate_s=5.0,
@@ -232,7 +238,7 @@ class _Suite:
 
 def publish(notebook: str, values: dict) -> None:
     """Publish what is done of a notebook so far."""
-    experiment_of(notebook)(check(notebook, values)).publish()
+    catalogue.experiment_of(notebook)(catalogue.check(notebook, values)).publish()
 
 
 def resuming(profile: str, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:
@@ -257,11 +263,10 @@ def _workers(asked: Sequence[int | str]) -> int | str:
 
 def _report(results: Path) -> int:
     """Build the report of `results`; its fault costs a line and exit code 1, never the results."""
-    from klearlib.experiments.catalogue import experiments
     from klearlib.report.page import build_report
 
     try:
-        build_report(results, experiments())
+        build_report(results, catalogue.experiments())
     except (ValueError, KeyError, OSError) as error:
         print(f"klear: the report could not be built: {error}", flush=True)
         return EXIT_FAILED
@@ -270,10 +275,10 @@ def _report(results: Path) -> int:
 
 def _planned(profile: str, name: str, force: bool, workers: int | str | None) -> PlannedNotebook:
     values = load_profile(profile, name)
-    cls = experiment_of(name)
+    cls = catalogue.experiment_of(name)
     if workers is not None and "workers" in {each.name for each in dataclasses.fields(cls.Params)}:
         values["workers"] = workers
-    params = check(name, values)
+    params = catalogue.check(name, values)
     path = root() / "notebooks" / f"{name}.ipynb"
     if not path.is_file():
         raise ParameterError(f"{profile} has {name} and there is no notebook {_relative(path)}")
@@ -292,7 +297,7 @@ def _planned(profile: str, name: str, force: bool, workers: int | str | None) ->
 
 
 def _chosen(profile: str, only: Sequence[str]) -> list[str]:
-    names = notebooks_of(require_profile(profile))
+    names = catalogue.notebooks_of(require_profile(profile))
     if not only:
         return names
     by_word = {name: name for name in names}
