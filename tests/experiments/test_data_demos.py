@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from klearlib.curation import coverage, overlap
 from klearlib.experiments.demos import data_rules, planted
+from klearlib.miniature.sources import TRUTH
 from klearlib.sft import objective
 
 
@@ -71,3 +76,26 @@ def test_the_second_count_of_shared_words_is_strict():
     assert planted.truly_shared(ngram, f"Do: {item}", item, num_words=9)
     assert not planted.truly_shared(ngram, "Start with 13 and apply *4", item, num_words=9)
     assert not planted.truly_shared("start with", "start with", item, num_words=9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "is_found"),
+    [
+        ("duplicate", "duplicate", True),
+        ("duplicate", "overlap", True),
+        ("contamination", "overlap", True),
+        ("contamination", "duplicate", False),
+        ("broken", "no_answer", True),
+        ("few_tests", "few_tests", True),
+        ("duplicate", None, False),
+    ],
+)
+def test_what_counts_as_found(tmp_path, kind, reason, is_found):
+    row = {"source": "math_1", "row": 3, "kind": kind, "how": "exact", "of": None}
+    elsewhere = row | {"source": "code_1"}
+    lines = "".join(json.dumps(each) + "\n" for each in (row, elsewhere))
+    (tmp_path / TRUTH).write_text(lines)
+    rejects = [{"source": "math_1", "row": 3 if reason else 4, "reason": reason or "overlap"}]
+    pq.write_table(pa.Table.from_pylist(rejects), tmp_path / "rejects.parquet")
+    how = "1 to 15 tests" if kind == "few_tests" else "exact"
+    assert planted.found(tmp_path, tmp_path, "math") == {(kind, how): [is_found]}

@@ -75,7 +75,7 @@ def test_the_longer_budget_needs_positions_that_only_yarn_gives():
         ({"num_kv_heads": 3}, "must divide num_heads"),
         ({"head_dim": 7}, "head_dim must be even"),
         ({"num_validation": 9}, "num_validation must be even"),
-        ({"max_new_tokens": 4096}, "must be below max_positions"),
+        ({"max_new_tokens": 4096, "extended_max_new_tokens": 8192}, "must be below max_positions"),
         ({"extended_max_new_tokens": 64}, "must exceed max_new_tokens"),
     ],
 )
