@@ -65,7 +65,8 @@ class AlphaSweepParams(MathsRLParams):
 
 
 class AlphaSweep(Experiment):
-    """The weight alpha of Eq. 14; alpha 0 is the GPPO arm of notebook 05."""
+    """The weight alpha of Eq. 14, the loss of `klearlib.rl.update`; alpha 0 is the GPPO arm of
+    notebook 05."""
 
     name = "06_alpha_sweep"
     title = "The weight of the loss on correct responses"
