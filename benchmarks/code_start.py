@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 
 from klearlib.evaluate.benchmarks import read_problems
-from klearlib.experiments.publish import runs_dir
+from klearlib.experiments.experiment import runs_dir
 from klearlib.miniature.stages import code_start_stages
 from klearlib.params import LOCAL, RLOptions, load
 from klearlib.policy.drawing import SamplingSettings

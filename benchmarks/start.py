@@ -19,7 +19,7 @@ import torch
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.scores import avg_at_n
-from klearlib.experiments.publish import runs_dir
+from klearlib.experiments.experiment import runs_dir
 from klearlib.miniature.stages import start_stages
 from klearlib.params import LOCAL, RLOptions, load
 from klearlib.policy.compute import local_compute

@@ -5,20 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from klearlib.experiments.publish import results_dir
 
-from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate import scores
 from klearlib.evaluate.record_files import save_record
-from klearlib.experiments import curation, soft_reward
 from klearlib.experiments.benchmarks import MINIATURE
 from klearlib.experiments.benchmarks import REAL as REAL_NAMES
+from klearlib.experiments.catalogue import check, experiment_of
 from klearlib.experiments.demos.yarn import yarn_frequencies
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
@@ -26,9 +23,11 @@ from klearlib.experiments.nb10_headline import Headline, measured_numbers, sampl
 from klearlib.experiments.score_tables import difference
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
+from klearlib.params import load, load_profile, root
 from klearlib.records import EvalRecord
 from klearlib.report.decide import decide_absolute
 from klearlib.report.mathml import to_mathml
+from klearlib.report.section import Verdict
 from klearlib.rl.metrics import METRICS
 from klearlib.run.files import write_json
 from klearlib.run.folder import RunFolder
@@ -37,14 +36,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 THREE = HeadlineParams(seeds=[3, 1, 2], maths_responses=8, code_responses=8)
 NOTEBOOK = Headline.name
 RIGHT = {"base": 0, "sft": 2, "maths_rl": 4, "code_rl": 5, "code_rl_yarn": 3, "code_rl_long": 6}
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    shutil.copytree(REPOSITORY / "params", tmp_path / "params")
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    return tmp_path
 
 
 def record_of(name: str, *, right: int, n: int = 8, size: int = 30, offset: int = 0) -> EvalRecord:
@@ -87,7 +78,7 @@ def finish(
 
 def published() -> dict:
     Headline(THREE).publish()
-    return json.loads((results_dir("smoke", NOTEBOOK) / "section.json").read_text())
+    return json.loads((root() / "results" / "smoke" / NOTEBOOK / "section.json").read_text())
 
 
 def finish_training(params: HeadlineParams) -> None:
@@ -107,15 +98,13 @@ def test_data_are_those_of_the_other_notebooks(profile):
     """Another value in one of the files would curate, answer or filter twice."""
 
     def of(notebook: str):
-        return parameters.check(notebook, parameters.load_profile(profile, notebook))
+        return experiment_of(notebook)(check(notebook, load_profile(profile, notebook)))
 
-    mine = Headline(of(NOTEBOOK))
-    first = of("01_data_curation")
-    curated, responses = curation.curated(first), curation.responses(first)
+    mine, first = of(NOTEBOOK), of("01_data_curation")
     for domain in DOMAINS:
-        assert mine.curated[domain].key == curated[domain, "used"].key
-    assert mine.pools["math"].inputs["pass_rates"].key == responses["strong"].key
-    soft = soft_reward.arms(of("07_soft_reward"))
+        assert mine.curated[domain].key == first.curated[domain, "used"].key
+    assert mine.pools["math"].inputs["pass_rates"].key == first.responses["strong"].key
+    soft = of("07_soft_reward").arms
     assert {mine.pools["code"].key} == {stage.inputs["pool"].key for stage in soft.values()}
 
 
@@ -140,7 +129,7 @@ def test_each_phase_starts_from_the_model_of_the_one_before():
 
 def test_models_are_measured_at_the_settings_that_they_name():
     made = Headline(THREE)
-    joint = parameters.joint_miniature("smoke")
+    joint = load("smoke", "joint_miniature")
     for domain in DOMAINS:
         measured = made.measured[domain]
         assert list(measured)[:2] == [("base", 3), ("sft", 3)] and len(measured) == 2 + 4 * 3
@@ -176,8 +165,8 @@ def test_models_are_drawn_from_as_the_paper_does():
 
 
 def test_data_sizes_and_the_majority_filter():
-    mini = parameters.check(NOTEBOOK, parameters.load_profile("mini", NOTEBOOK))
-    made, joint = Headline(mini), parameters.joint_miniature("mini")
+    mini = check(NOTEBOOK, load_profile("mini", NOTEBOOK))
+    made, joint = Headline(mini), load("mini", "joint_miniature")
     sizes = {domain: stage.params["size"] for domain, stage in made.selections.items()}
     assert sizes == {"math": joint.sft_maths, "code": joint.sft_code}
     assert joint.sft_maths != joint.sft_code
@@ -186,7 +175,7 @@ def test_data_sizes_and_the_majority_filter():
 
 
 def test_a_budget_beyond_yarns_positions_is_refused_before_anything_runs():
-    joint = parameters.joint_miniature("smoke")
+    joint = load("smoke", "joint_miniature")
     needed = joint.max_positions - joint.max_new_tokens + joint.extended_max_new_tokens
     factor = needed / joint.max_positions
     assert Headline(dataclasses.replace(THREE, yarn_factor=factor + 0.01)).stages()
@@ -235,7 +224,7 @@ def test_a_change_of_one_phase_leaves_the_ones_before_alone():
 )
 def test_bad_parameters_name_the_fix(values, words):
     with pytest.raises(ParameterError, match=words):
-        parameters.check(NOTEBOOK, values)
+        check(NOTEBOOK, values)
 
 
 def test_nothing_done_says_not_run_and_publishes(project):
@@ -334,7 +323,7 @@ def test_one_seed_has_an_interval_over_problems_alone():
 def test_yarn_is_held_against_the_same_models_without_it(project):
     finish(THREE)
     found = Headline(THREE).table("yarn").set_index(["benchmark", "setting"])
-    joint = parameters.joint_miniature("smoke")
+    joint = load("smoke", "joint_miniature")
     base = f"{joint.max_new_tokens} tokens"
     row = found.loc[("maths A", f"{base}, YaRN 2.5")]
     assert row["difference"] == pytest.approx(-2 / 8)
@@ -353,7 +342,7 @@ def test_figures_and_tables_are_published(project):
     assert section["status"] == "complete"
     assert {f["name"] for f in section["figures"]} == {"fig1", "learning"}
     assert {"table1", "phases", "yarn"} <= {t["name"] for t in section["tables"]}
-    folder = results_dir("smoke", NOTEBOOK)
+    folder = project / "results" / "smoke" / NOTEBOOK
     assert (folder / "fig1.png").stat().st_size > 10_000 and (folder / "table1.csv").is_file()
 
 
@@ -399,7 +388,7 @@ def real_records(shift: float = 0.0) -> dict[str, dict[str, EvalRecord]]:
     }
 
 
-def decide(by_budget) -> dict:
+def decide(by_budget) -> Verdict:
     measured = measured_numbers(by_budget)
     return decide_absolute(claim("C13"), measured, paper_scale=True)
 
@@ -411,15 +400,15 @@ def test_every_number_of_the_claim_is_measured():
 
 def test_the_papers_own_scores_are_reproduced():
     verdict = decide(real_records())
-    assert verdict["verdict"] == "reproduced" and len(verdict["comparisons"]) == 10
-    assert decide(real_records(shift=-0.1))["verdict"] == "not reproduced"
+    assert verdict.verdict == "reproduced" and len(verdict.comparisons) == 10
+    assert decide(real_records(shift=-0.1)).verdict == "not reproduced"
 
 
 def test_a_missing_benchmark_leaves_the_claim_open():
     found = real_records()
     del found["64K"]["hmmt_feb_2025"]
     verdict = decide(found)
-    assert verdict["verdict"] == "inconclusive" and "HMMT 2025, 64K" in verdict["reason"]
+    assert verdict.verdict == "inconclusive" and "HMMT 2025, 64K" in verdict.reason
 
 
 def test_a_benchmark_of_a_wrong_size_is_refused():
@@ -451,22 +440,22 @@ def test_numbers_that_were_drawn_otherwise_are_refused(budget, changed, words):
 def test_below_paper_scale_ours_are_told_as_not_comparable(project):
     finish(THREE)
     (verdict,) = Headline(THREE).verdicts()
-    assert verdict["verdict"] == "not run" and "profile paper" in verdict["settle"]
+    assert verdict.verdict == "not run" and "profile paper" in verdict.settle
     row = Headline(THREE).table("table1").set_index("model").loc["code RL"]
-    assert verdict["measured"].startswith(
+    assert verdict.measured.startswith(
         f"not comparable: maths A {row['AIME 2024 / maths A'].split(' ')[0]} ["
     )
-    assert verdict["measured"].count("(30 problems x 8 responses x 3 seeds)") == 5
+    assert verdict.measured.count("(30 problems x 8 responses x 3 seeds)") == 5
 
 
 def test_what_stands_for_a_benchmark_is_never_held_against_the_paper(project, monkeypatch):
     finish(THREE)
-    monkeypatch.setattr("klearlib.report.claims.is_paper_scale", lambda profile: True)
+    monkeypatch.setattr("klearlib.experiments.experiment.is_paper_scale", lambda profile: True)
     (verdict,) = Headline(THREE).verdicts()
-    assert verdict["verdict"] == "not run" and "at paper scale only" in verdict["reason"]
+    assert verdict.verdict == "not run" and "at paper scale only" in verdict.reason
     monkeypatch.setattr(HeadlineParams, "worlds", ())
     (verdict,) = Headline(THREE).verdicts()
-    assert verdict["verdict"] == "not run" and "none of its numbers" in verdict["reason"]
+    assert verdict.verdict == "not run" and "none of its numbers" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -474,7 +463,7 @@ def test_what_stands_for_a_benchmark_is_never_held_against_the_paper(project, mo
 )
 def test_the_first_seed_decides(monkeypatch, first, second, word):
     """Not the best one; seed 3 comes first."""
-    monkeypatch.setattr("klearlib.report.claims.is_paper_scale", lambda profile: True)
+    monkeypatch.setattr("klearlib.experiments.experiment.is_paper_scale", lambda profile: True)
     monkeypatch.setattr(HeadlineParams, "worlds", ())
     budgets, shifts = {"code_rl": "32K", "code_rl_long": "64K"}, {3: first, 1: second}
 
@@ -485,7 +474,7 @@ def test_the_first_seed_decides(monkeypatch, first, second, word):
             found = {seed: real_records(shift) for seed, shift in shifts.items()}
             return {seed: each[budgets[series]][benchmark] for seed, each in found.items()}
 
-    assert Measured(THREE).verdicts()[0]["verdict"] == word
+    assert Measured(THREE).verdicts()[0].verdict == word
 
 
 def test_yarns_formula_by_hand():
@@ -508,6 +497,6 @@ def test_the_real_configs_follow_the_formula():
 
 
 def test_the_smoke_file_says_what_the_phases_default_to():
-    filed = parameters.check(NOTEBOOK, parameters.load_profile("smoke", NOTEBOOK))
+    filed = check(NOTEBOOK, load_profile("smoke", NOTEBOOK))
     assert filed == HeadlineParams()
     assert filed.maths_rl["num_steps"] == filed.maths_phase.num_steps == 2

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from klearlib.experiments.publish import results_dir
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
@@ -52,30 +50,24 @@ def test_the_pipeline_holds_every_notebook_once_and_every_claim():
     assert sorted(table["notebook"]) == sorted(set(catalogue.names()) - {NAME})
     assert all(table["phase"]) and list(table["notebook"])[-1] == "10_headline"
     decided = ", ".join(text for text in table["decides"] if text).split(", ")
-    assert sorted(decided) == sorted(c.id for c in claims() if c.notebook in catalogue.names())
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    shutil.copytree(REPOSITORY / "params", tmp_path / "params")
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    return tmp_path
+    assert sorted(decided) == sorted(each.id for each in claims())
 
 
 def test_ledger_of_an_empty_profile_runs_nothing(project):
     experiment = Overview(OverviewParams())
     assert set(experiment.ledger()["verdict"]) == {"not run"}
     experiment.publish()
-    section = json.loads((results_dir("smoke", NAME) / "section.json").read_text())
+    section = json.loads((project / "results" / "smoke" / NAME / "section.json").read_text())
     assert section["verdicts"] == [] and section["status"] == "complete"
-    page = build_report(project / "results" / "smoke").read_text()
+    page = build_report(project / "results" / "smoke", catalogue.experiments()).read_text()
     assert "Klear-Reasoner" in page
 
 
-def put(notebook: str, *, missing: tuple[str, ...] = (), tables: tuple[str, ...] = ()) -> None:
+def put(
+    project: Path, notebook: str, *, missing: tuple[str, ...] = (), tables: tuple[str, ...] = ()
+) -> None:
     """A section of the profile mini as a notebook would leave it after 90 seconds."""
-    folder = results_dir("mini", notebook)
+    folder = project / "results" / "mini" / notebook
     folder.mkdir(parents=True)
     for name in tables:
         for kind in ("csv", "md"):
@@ -97,8 +89,8 @@ def put(notebook: str, *, missing: tuple[str, ...] = (), tables: tuple[str, ...]
 
 
 def test_states_and_counterparts_are_those_of_the_sections(project):
-    put("06_alpha_sweep", tables=("scores",))
-    put("10_headline", missing=("code RL, seed 0",))
+    put(project, "06_alpha_sweep", tables=("scores",))
+    put(project, "10_headline", missing=("code RL, seed 0",))
     experiment = Overview(OverviewParams(profile="mini"))
     table = experiment.progress().set_index("notebook")
     assert table.loc["06_alpha_sweep", "state"] == "complete"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from klearlib.experiments.publish import runs_dir
+from klearlib.experiments.experiment import runs_dir
 from klearlib.policy.compute import local_compute
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage, is_done

@@ -6,16 +6,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from klearlib.experiments.publish import results_dir, runs_dir
 from real_project import PROFILE, make, run_here, write_yaml
 
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
-from klearlib.experiments import (
-    headline,
-    headline_section,
-)
-from klearlib.experiments.headline_pipeline import HeadlineParams
+from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
 from klearlib.experiments.nb01_data_curation import DataCuration
 from klearlib.experiments.nb02_data_correctness import DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation
@@ -25,9 +21,10 @@ from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter, TestFilterParams
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
+from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.origins.real import RealOrigin
 from klearlib.experiments.rl_stages import teacher_pass_rates
-from klearlib.params import FilterOptions, RLOptions, worlds_of
+from klearlib.params import FilterOptions, RLOptions, root, worlds_of
 
 LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 # A random teacher passes no test: keep what it never passes, so that something is left.
@@ -56,7 +53,7 @@ def project(tmp_path, monkeypatch):
 
 
 def section_of(notebook: str) -> dict:
-    return json.loads((results_dir(PROFILE, notebook) / "section.json").read_text())
+    return json.loads((root() / "results" / PROFILE / notebook / "section.json").read_text())
 
 
 def test_notebook_05_from_raw_files_to_its_section(project):
@@ -82,7 +79,7 @@ def test_all_rl_starts_are_one_sft_checkpoint_of_both_domains(project):
     ]
     assert len({stage.inputs["sft"].key for stage in starts}) == 1
     # The parameters of notebook 10's SFT are those of real.yaml here, so it is the same run.
-    assert headline.Pipeline(HEADLINE).stages["sft"].key == starts[0].inputs["sft"].key
+    assert Headline(HEADLINE).models["sft"].key == starts[0].inputs["sft"].key
     budgets = [stage.params["settings"]["max_new_tokens"] for stage in starts]
     assert budgets == [6, 6, 5, 5]
 
@@ -158,11 +155,11 @@ def test_notebook_09_compares_on_both_kinds_of_rewards(project):
 
 
 def test_notebook_10_end_to_end(project):
-    made = headline.Pipeline(HEADLINE)
-    for stage in headline.stages(HEADLINE):
+    made = Headline(HEADLINE)
+    for stage in made.stages():
         run_here(stage)
-    for domain in headline.DOMAINS:
-        for (series, _), stage in made.measured(domain).items():
+    for domain in DOMAINS:
+        for (series, _), stage in made.measured[domain].items():
             for name in made.joint.benchmarks[domain]:
                 path = stage.folder(runs_dir()) / "evaluations" / f"{name}-00000.npz"
                 record = load_record(path)
@@ -173,13 +170,14 @@ def test_notebook_10_end_to_end(project):
                 stretched = series in ("code_rl_yarn", "code_rl_long")
                 assert record.sampling["yarn_factor"] == (2.5 if stretched else None)
                 assert record.sampling["yarn_original"] == (512 if stretched else None)
-    headline_section.publish(HEADLINE)
-    section = section_of(headline.NOTEBOOK)
+    made.refresh()
+    made.publish()
+    section = section_of(made.name)
     assert section["status"] == "complete"
     (verdict,) = section["verdicts"]
     assert verdict["verdict"] == "not run" and "HMMT 2025" in verdict["measured"]
     assert "profile paper" in verdict["settle"]
-    printed = headline_section.table1(HEADLINE)
+    printed = made.table("table1")
     assert list(printed.columns[3:]) == [
         "AIME 2024",
         "AIME 2025",

@@ -9,18 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from klearlib.experiments.headline_scores import gathered
-from klearlib.experiments.publish import runs_dir
 
 from klearlib import params as parameters
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.record_files import save_record
-from klearlib.experiments import catalogue, headline, headline_verdict
+from klearlib.experiments import catalogue
+from klearlib.experiments.benchmarks import REAL
+from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.headline_pipeline import DOMAINS
 from klearlib.experiments.nb02_data_correctness import DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
+from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.origins.real_inputs import learnt_sets, mixed_sets
 from klearlib.paper import claim
 from klearlib.params.real import BENCHMARKS
@@ -42,7 +44,7 @@ def project(tmp_path, monkeypatch):
 
 
 def of(profile: str, notebook: str):
-    return parameters.check(notebook, parameters.load_profile(profile, notebook))
+    return catalogue.check(notebook, parameters.load_profile(profile, notebook))
 
 
 def stages_of(profile: str, notebook: str) -> list[Stage]:
@@ -51,8 +53,8 @@ def stages_of(profile: str, notebook: str) -> list[Stage]:
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])
 def test_every_notebook_of_a_profile_has_its_stages(profile):
-    names = parameters.notebooks_of(profile)
-    absent = set(parameters.NOTEBOOKS) - set(names)
+    names = catalogue.notebooks_of(profile)
+    absent = set(catalogue.names()) - set(names)
     # The paper names neither ten sources nor their order; its Table 2 is on responses that
     # OpenR1-Math-220k holds, which the notebook samples itself; and no card holds its teachers.
     left_out = {"qwen": {"04_topk_diversity"}}
@@ -70,7 +72,7 @@ def test_every_notebook_of_a_profile_has_its_stages(profile):
 def test_paper_values_are_the_papers():
     """Wherever a record names a number of the paper, the file has it."""
     compared = 0
-    for name in parameters.notebooks_of("paper"):
+    for name in catalogue.notebooks_of("paper"):
         compared += _compare(name, of("paper", name))
     compared += _compare("real", parameters.load("paper", "real"))
     assert compared > 60
@@ -90,32 +92,32 @@ def _compare(where: str, params) -> int:
 
 def test_what_the_claims_say_of_c13_is_how_the_profile_measures():
     params = of("paper", "10_headline")
-    made = headline.Pipeline(params)
+    made = Headline(params)
     sizes = made.joint.benchmarks["math"] | made.joint.benchmarks["code"]
     assert list(sizes) == list(BENCHMARKS)
     names = dict(zip(sizes, claim("C13").paper[:5], strict=True))
     for name, number in names.items():
         domain = "math" if name in made.joint.benchmarks["math"] else "code"
-        stage = made.measured(domain)["code_rl_long", 0]
+        stage = made.measured[domain]["code_rl_long", 0]
         assert stage.params["num_responses"] == number.num_samples
         assert stage.params["benchmarks"][name] == number.num_problems
         assert stage.params["max_new_tokens"] == 65536 and stage.params["yarn_factor"] == 2.5
         assert stage.params["yarn_original"] == 32768
-        assert made.measured(domain)["code_rl", 0].params["max_new_tokens"] == 32768
+        assert made.measured[domain]["code_rl", 0].params["max_new_tokens"] == 32768
 
 
 def finish(params, shift: float) -> None:
     """Invented records of the final model, drawn as the stages say, whose scores are the paper's
     and `shift`."""
-    made = headline.Pipeline(params)
+    made = Headline(params)
     printed = {number.what: number.value for number in claim("C13").paper}
-    for domain in headline.DOMAINS:
-        for (series, _), stage in made.measured(domain).items():
+    for domain in DOMAINS:
+        for (series, _), stage in made.measured[domain].items():
             folder = RunFolder(stage.folder(runs_dir()))
             folder.load_checkpoint()
             budget = "64K" if series == "code_rl_long" else "32K"
             for name, size in stage.params["benchmarks"].items():
-                title = headline_verdict.REAL[name].paper
+                title = REAL[name].paper
                 wanted = printed[f"{title}, {budget}"] + shift
                 record = _record(name, wanted, size or 150, stage)
                 path = folder.path / "evaluations" / f"{name}-00000.npz"
@@ -149,15 +151,15 @@ def _record(name: str, score: float, size: int, stage: Stage) -> EvalRecord:
 def test_c13_is_decided_from_the_papers_profile():
     params = of("paper", "10_headline")
     finish(params, 0.0)
-    (verdict,) = headline_verdict.decided(gathered(params))
-    assert verdict["verdict"] == "reproduced" and len(verdict["comparisons"]) == 10
+    (verdict,) = Headline(params).verdicts()
+    assert verdict.verdict == "reproduced" and len(verdict.comparisons) == 10
 
 
 def test_c13_is_not_reproduced_by_bad_scores():
     params = of("paper", "10_headline")
     finish(params, -0.3)
-    (verdict,) = headline_verdict.decided(gathered(params))
-    assert verdict["verdict"] == "not reproduced"
+    (verdict,) = Headline(params).verdicts()
+    assert verdict.verdict == "not reproduced"
 
 
 def test_c13_refuses_records_of_another_number_of_problems(project):
@@ -166,15 +168,15 @@ def test_c13_refuses_records_of_another_number_of_problems(project):
     params = of("paper", "10_headline")
     finish(params, 0.0)
     with pytest.raises(KlearError, match=r"AIME 2024, .*expected 30 problems, got 29"):
-        headline_verdict.decided(gathered(params))
+        Headline(params).verdicts()
 
 
 def test_c13_is_not_run_at_qwens_budgets():
     params = of("qwen", "10_headline")
     finish(params, 0.0)
-    (verdict,) = headline_verdict.decided(gathered(params))
-    assert verdict["verdict"] == "not run" and verdict["measured"].startswith("not comparable")
-    assert "profile paper" in verdict["settle"]
+    (verdict,) = Headline(params).verdicts()
+    assert verdict.verdict == "not run" and verdict.measured.startswith("not comparable")
+    assert "profile paper" in verdict.settle
 
 
 def test_qwens_arms_that_coincide_are_one_run():
@@ -184,7 +186,7 @@ def test_qwens_arms_that_coincide_are_one_run():
     keys = [{stage.key for stage in each.stages()} for each in (five, six, nine)]
     assert keys[0] & keys[1] and keys[0] & keys[2]
     assert len(keys[1] & keys[2]) == 2 * len(nine.params.seeds)
-    sft = headline.Pipeline(of("qwen", "10_headline")).stages["sft"].key
+    sft = Headline(of("qwen", "10_headline")).models["sft"].key
     assert sft == five.arms["gppo", 0].inputs["sft"].key
     two = DataCorrectness(of("qwen", "02_data_correctness")).arms
     three = TeacherAblation(of("qwen", "03_teacher_ablation")).arms
@@ -194,7 +196,7 @@ def test_qwens_arms_that_coincide_are_one_run():
 @pytest.mark.parametrize("profile", ["qwen", "paper"])
 def test_the_memory_of_every_model_is_known(profile):
     """Nothing starts whose model no check could refuse."""
-    for name in parameters.notebooks_of(profile)[:-1]:
+    for name in catalogue.notebooks_of(profile)[:-1]:
         for stage in stages_of(profile, name):
             assert not cost_of(stage).unknown, stage.title
 

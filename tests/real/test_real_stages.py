@@ -11,9 +11,9 @@ from real_project import SHAPE, card_of, make, run_here, write_model, write_rows
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate.benchmarks import read_problems
+from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.origins import origin
 from klearlib.experiments.origins.real import RealOrigin
-from klearlib.experiments.publish import runs_dir
 from klearlib.params import load
 from klearlib.policy.load import load_policy
 from klearlib.real import model as model_stage
