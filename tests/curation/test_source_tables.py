@@ -76,7 +76,7 @@ def test_a_parquet_file_is_read_in_parts_and_only_the_columns_wanted(tmp_path):
         ("x.json", b'[{"a": 1}', "no whole JSON array"),
         ("x.json", b'{"a": {\n"b": 1}}', "neither JSON lines nor an array"),
         ("x.json", b'[{"a": "\xff"}]', "is not UTF-8"),
-        ("x.json.gz", gzip.compress(b'[{"a": 1}]' * 99)[:-9], "no whole gzip file"),
+        ("x.json.gz", gzip.compress(b'[{"a": 1}]' * 99, mtime=0)[:-9], "no whole gzip file"),
         ("x.jsonl.gz", b'{"a": 1}', "no whole gzip file"),
         ("x.parquet", b"PAR1", "no parquet file"),
         ("x.csv", b"a\n1\n", "convert it"),

@@ -92,6 +92,7 @@ def test_the_long_chains_of_the_joint_world_need_the_longer_budget(worlds):
     assert min(lengths) < params.max_new_tokens
 
 
+@pytest.mark.slow  # 25 million weights in bf16 on a CPU
 def test_the_model_trains_two_steps(worlds, tmp_path):
     params = start_stages(load("gpu", "miniature"), compute=COMPUTE)["base"].params
     folder = RunFolder(tmp_path / "base")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from printed_equations import SPECS, expected_coefficient, printed_objective
 
-from klearlib.rl.coefficients import gppo, rule_from, unclipped
+from klearlib.rl.coefficients import gppo, rule_from
 from klearlib.rl.objective import policy_loss
 
 RULES = list(SPECS)
@@ -211,42 +211,28 @@ BATCH = ragged_batch()
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "words"),
     [
-        {"logp": BATCH[0].long()},
-        {"logp": BATCH[0][0]},
-        {"logp_old": BATCH[1][:, :-1]},
-        {"advantages": BATCH[2][:-1]},
-        {"advantages": torch.tensor(1.0)},
-        {"loss_mask": BATCH[3][:-1]},
-        {"loss_mask": BATCH[3][:, :1]},
-        {"normalizer": "mean"},
-        {"denominator": 0.0},
-        {"denominator": -1.0},
-        {"denominator": math.nan},
-    ],
-)
-def test_bad_arguments_are_refused(change):
-    names = ("logp", "logp_old", "advantages", "loss_mask")
-    with pytest.raises(ValueError):
-        policy_loss(**(dict(zip(names, BATCH, strict=True)) | {"rule": GPPO} | change))
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"logp": torch.zeros(2, 3, dtype=torch.bfloat16)}, "float32 or float64"),
-        ({"logp_old": torch.zeros(2, 3, dtype=torch.long)}, "logp_old must be float32"),
-        ({"advantages": torch.tensor([True, False])}, "advantages must be floating point"),
-        ({"advantages": torch.zeros(2, 2)}, r"advantages must be \[N\] or \[N, T\]"),
+        ({"logp": BATCH[0].long()}, "."),
+        ({"logp": BATCH[0][0]}, "."),
+        ({"logp": BATCH[0].bfloat16()}, "float32 or float64"),
+        ({"logp_old": BATCH[1].long()}, "logp_old must be float32"),
+        ({"logp_old": BATCH[1][:, :-1]}, "."),
+        ({"advantages": BATCH[2][:-1]}, "."),
+        ({"advantages": torch.tensor(1.0)}, "."),
+        ({"advantages": BATCH[2] > 0}, "advantages must be floating point"),
+        ({"advantages": torch.zeros(6, 2)}, r"advantages must be \[N\] or \[N, T\]"),
+        ({"loss_mask": BATCH[3][:-1]}, "."),
+        ({"loss_mask": BATCH[3][:, :1]}, "."),
         ({"rule": "gppo"}, "rule must be a value of"),
-        ({"denominator": float("inf")}, "denominator must be positive and finite"),
+        ({"normalizer": "mean"}, "."),
+        ({"denominator": 0.0}, "."),
+        ({"denominator": -1.0}, "."),
+        ({"denominator": math.nan}, "."),
+        ({"denominator": math.inf}, "denominator must be positive and finite"),
     ],
 )
-def test_wrong_types_and_shapes_are_named(changed, message):
-    given = {"logp": torch.zeros(2, 3), "logp_old": torch.zeros(2, 3)}
-    given |= {"advantages": torch.ones(2), "loss_mask": torch.ones(2, 3), "rule": unclipped()}
-    given |= changed
-    tensors = [given.pop(name) for name in ("logp", "logp_old", "advantages", "loss_mask")]
-    with pytest.raises(ValueError, match=message):
-        policy_loss(*tensors, **given)
+def test_bad_arguments_are_refused(change, words):
+    names = ("logp", "logp_old", "advantages", "loss_mask")
+    with pytest.raises(ValueError, match=words):
+        policy_loss(**(dict(zip(names, BATCH, strict=True)) | {"rule": GPPO} | change))

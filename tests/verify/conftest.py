@@ -7,6 +7,12 @@ from klearlib.verify.pool import close_pool
 from klearlib.verify.sandbox import FORCE, TIERS, active_tier
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_judge_survives():
+    yield
+    close_pool()
+
+
 @pytest.fixture(scope="module", params=TIERS)
 def tier(request):
     """Each tier in turn, for all programs of a module's tests."""

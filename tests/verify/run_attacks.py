@@ -23,6 +23,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from processes import descendants
+
 NUM_WORKERS = 2
 _MARK = "klear-attack"
 _PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run", "/run/lock", "/dev", "/")
@@ -219,22 +221,6 @@ def children() -> list[tuple[int, str]]:
         except OSError:
             continue
     return found
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes below `pid`, those that have ended and were reaped by nobody left out."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != "Z":
-            parents[int(stat.parent.name)] = int(fields[1])
-    family = {pid}
-    while grown := {p for p, parent in parents.items() if parent in family} - family:
-        family |= grown
-    return sorted(family - {pid})
 
 
 def _peak_mb(pid: int) -> float:

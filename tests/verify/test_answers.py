@@ -16,7 +16,6 @@ from klearlib.records import Verdict
 from klearlib.verify.answers import (
     MAX_ANSWER_CHARS,
     REASONS,
-    close_pool,
     count_reasons,
     verify_answer,
     verify_answers,
@@ -26,12 +25,6 @@ from klearlib.verify.plain import read_number, same_number
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_judge_survives():
-    yield
-    close_pool()
 
 
 def boxed(answer: str) -> str:

@@ -17,16 +17,9 @@ from klearlib.verify.code_answers import (
     verify_programs,
 )
 from klearlib.verify.loaders import humaneval_problem, load_problems
-from klearlib.verify.programs import close_pool
 from klearlib.verify.rewards import hard_code_reward, soft_code_reward
 
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_judge_survives():
-    yield
-    close_pool()
 
 
 def answer(program: str, label: str = "python") -> str:

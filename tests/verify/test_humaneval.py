@@ -9,16 +9,10 @@ import pytest
 
 import klearlib
 from klearlib.verify.loaders import load_problems
-from klearlib.verify.programs import ProgramJob, close_pool, run_many
+from klearlib.verify.programs import ProgramJob, run_many
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_judge_survives():
-    yield
-    close_pool()
 
 
 @pytest.fixture(scope="module")

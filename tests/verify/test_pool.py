@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes import is_running, wait_until
 
 import klearlib
 from klearlib.verify import answers, pool
@@ -19,12 +20,6 @@ from klearlib.verify.answers import close_pool, verify_answer, verify_answers
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
 HANGS = "\\sum_{k=1}^{10^9} k^k"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_judge_survives():
-    yield
-    close_pool()
 
 
 def boxed(answer: str) -> str:
@@ -35,23 +30,6 @@ def judge_right_and_wrong() -> list[str]:
     """The reasons for one right and one wrong answer that need math-verify."""
     verdicts = verify_answers([boxed("\\sqrt{8}")] * 2, ["2\\sqrt{2}", "3\\sqrt{2}"], workers=1)
     return [v.reason for v in verdicts]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def wait_until(condition, timeout_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 HOSTILE = {

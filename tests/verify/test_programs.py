@@ -16,12 +16,6 @@ from klearlib.verify.programs import ProgramJob, run_many, run_tests
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_judge_survives():
-    yield
-    pool.close_pool()
-
-
 def by_stdin(stdin: str, expected: str) -> TestCase:
     return TestCase(stdin=stdin, expected=expected)
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes import descendants, is_running, wait_until
 
 import klearlib
 from klearlib.errors import KlearError, MissingAsset
@@ -40,38 +41,6 @@ def nothing_is_left():
 
 def folders() -> set[str]:
     return {p.name for p in Path(tempfile.gettempdir()).glob(FOLDER_PREFIX + "*")}
-
-
-def wait_until(condition, timeout_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def descendants(pid: int) -> list[int]:
-    """The running processes that `pid` started, and theirs, parents first."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if state != "Z":
-            parents[int(stat.parent.name)] = int(parent)
-    found = [pid]
-    for ancestor in found:
-        found += [child for child, parent in parents.items() if parent == ancestor]
-    return found[1:]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def told(source: str, **settings) -> str:
