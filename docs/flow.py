@@ -1,7 +1,7 @@
 """The flow of data as a picture: ``python docs/flow.py`` writes it into docs/architecture.md.
 
-Made from the stages that all notebooks ask for at the profile smoke: a box for each kind of stage, an
-arrow for each input, and for each notebook the kinds of stages whose results it reads.
+Made from the stages that all notebooks ask for at the profile smoke: a box for each kind of stage,
+an arrow for each input, and for each notebook the kinds of stages whose results it reads.
 """
 
 from __future__ import annotations

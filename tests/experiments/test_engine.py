@@ -6,15 +6,16 @@ import dataclasses
 import shutil
 
 import pytest
+import yaml
 
 from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.experiments import rl_stages
-from klearlib.experiments.catalogue import check, stages_of
+from klearlib.experiments.catalogue import check, experiments, stages_of
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.origins import Start, origin
 from klearlib.experiments.rl_stages import rl_stage, rule_spec
-from klearlib.params import RLOptions, cluster_of, files, load_profile, worlds_of
+from klearlib.params import RLOptions, files, load, load_profile, worlds_of
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import WHAT
 
@@ -39,7 +40,7 @@ def runs(found: list[Stage]) -> list[Stage]:
 
 
 def test_the_notebooks_with_rl_have_an_engine_and_no_others():
-    fields = {name: dataclasses.fields(record) for name, record in params.NOTEBOOKS.items()}
+    fields = {each.name: dataclasses.fields(each.Params) for each in experiments()}
     have = [name for name, each in fields.items() if "engine" in {field.name for field in each}]
     assert have == NOTEBOOKS
 
@@ -48,7 +49,7 @@ def test_the_notebooks_with_rl_have_an_engine_and_no_others():
 def test_an_arm_of_verl_is_the_local_arm_but_for_how_it_computes(notebook):
     local, verl = (stages(notebook, "mini", engine=engine) for engine in ("local", "verl"))
     assert len(local) == len(verl) and len(runs(local)) == len(runs(verl)) > 0
-    cluster = dataclasses.asdict(cluster_of("mini"))
+    cluster = dataclasses.asdict(load("mini", "verl"))
     for ours, theirs in zip(local, verl, strict=True):
         assert (ours.name, ours.title, set(ours.inputs)) == (
             theirs.name,
@@ -122,23 +123,25 @@ def test_what_depends_on_the_parts_that_verl_cuts_is_refused_at_once(name):
         stage(start(), RLOptions(**{name: "micro_batch"}))
 
 
-@pytest.mark.parametrize("text", [None, "nodes: none", "[1"])
-def test_a_cluster_that_is_absent_or_wrong_stops_verl_alone(monkeypatch, tmp_path, text):
+@pytest.mark.parametrize("section", [None, {"nodes": "none"}, [1]])
+def test_a_cluster_that_is_absent_or_wrong_stops_verl_alone(monkeypatch, tmp_path, section):
     """As one of a profile that somebody else has made, or has not changed to this version."""
     shutil.copytree(params.root() / "params", tmp_path / "params")
-    file = tmp_path / "params" / "smoke" / "verl.yaml"
-    file.unlink() if text is None else file.write_text(text)
+    file = tmp_path / "params" / "smoke" / "compute.yaml"
+    others = yaml.safe_load(file.read_text())
+    others.pop("verl")
+    file.write_text(yaml.safe_dump(others | ({} if section is None else {"verl": section})))
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     for notebook in NOTEBOOKS:
         assert {each.target for each in runs(stages(notebook, "smoke"))} == {LOCAL}
-        with pytest.raises(ParameterError, match=r"verl\.yaml"):
+        with pytest.raises(ParameterError, match=r"compute\.yaml"):
             stages(notebook, "smoke", engine="verl")
 
 
 def test_a_rollout_that_no_pass_can_hold_is_refused_at_once(monkeypatch):
     begin = start()
-    small = dataclasses.replace(cluster_of("smoke"), max_tokens_per_gpu=begin.max_new_tokens)
-    monkeypatch.setattr(rl_stages, "cluster_of", {"smoke": small}.__getitem__)
+    small = dataclasses.replace(load("smoke", "verl"), max_tokens_per_gpu=begin.max_new_tokens)
+    monkeypatch.setattr(rl_stages, "load", lambda *_: small)
     with pytest.raises(ParameterError, match="give max_tokens_per_gpu"):
         stage(begin)
 
@@ -147,5 +150,5 @@ def test_a_notebook_depends_on_the_cluster_where_verl_trains_alone():
     for engine, names in (("local", False), ("verl", True)):
         values = load_profile("mini", "05_clipping") | {"engine": engine}
         worlds = worlds_of(check("05_clipping", values))
-        assert ("verl.yaml" in worlds) is names
-        assert list(worlds)[-1] == "compute.yaml"
+        assert ("compute.yaml, verl" in worlds) is names
+        assert list(worlds)[-1] == "compute.yaml, local"

@@ -10,8 +10,8 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from klearlib.experiments.counterparts import notebooks
 
+from klearlib.experiments.catalogue import experiments
 from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
 from klearlib.report.render import VERDICT_SHAPES, plain
@@ -154,7 +154,7 @@ def test_the_measured_text_says_the_numbers_of_the_comparison(pair):
     assert said in entry["measured"]
 
 
-@pytest.mark.parametrize("notebook", notebooks(), ids=lambda notebook: notebook.name)
+@pytest.mark.parametrize("notebook", experiments(), ids=lambda each: each.name)
 def test_every_counterpart_is_published(notebook):
     path = MINI / notebook.name / "section.json"
     if not path.is_file():

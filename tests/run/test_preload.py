@@ -14,9 +14,9 @@ import pytest
 from killing import alive, parent, wait_until
 from tiny_world import TINY_MODEL, TINY_WORLD
 
-from klearlib.experiments import running
+from klearlib.experiments import experiment
 from klearlib.policy.compute import local_compute
-from klearlib.run import pool, preload
+from klearlib.run import pool, preload, progress
 from klearlib.run.folder import RunFolder, read_metrics
 from klearlib.run.pool import run_stages
 from klearlib.run.preload import ForkedWorker, NewProcess, start_worker, worker_environment
@@ -119,7 +119,7 @@ SCRIPT = """
 import os, signal, sys, threading, time
 sys.path[:0] = {path!r}
 from multiprocessing import forkserver
-from klearlib.run import pool, preload
+from klearlib.run import pool, preload, progress
 from klearlib.run.stage import Stage
 preload.PRELOADED = {modules!r}
 pool.was_preloaded = lambda: True
@@ -270,16 +270,17 @@ def test_when_a_server_is_of_use(tmp_path, monkeypatch, num_stages, workers, was
 
 
 def test_a_notebook_that_shows_its_plan_starts_the_imports(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "runs_dir", lambda: tmp_path)
+    monkeypatch.setattr(experiment, "runs_dir", lambda: tmp_path)
     asked = []
-    monkeypatch.setattr(running, "preload", lambda: asked.append(1))
+    monkeypatch.setattr(preload, "preload", lambda: asked.append(1))
     done = Stage("world", "klearlib.errors:KlearError", {})
     stage = Stage("rl", "klearlib.errors:KlearError", {}, {"world": done})
+    planned = type("Planned", (experiment.Experiment,), {"stages": lambda _: [stage]})(None)
     RunFolder(done.folder(tmp_path)).finish()
-    running.plan_table([stage])
+    planned.plan()
     assert asked == []
-    monkeypatch.setattr(running, "in_notebook", lambda: True)
-    table = running.plan_table([stage])
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    table = planned.plan()
     assert asked == [1]
     assert list(table["state"]) == ["done", "absent"]
 

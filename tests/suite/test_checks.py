@@ -9,7 +9,7 @@ import pytest
 from machines import GB, LAPTOP, SERVER
 
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
-from klearlib.params import load_profile, real_of
+from klearlib.params import load, load_profile
 from klearlib.policy.compute import Compute, local_compute
 from klearlib.real.missing import missing_assets
 from klearlib.run.stage import Stage
@@ -248,9 +248,9 @@ def test_only_what_the_stages_read_is_asked_for(profile, monkeypatch, tmp_path):
         return set(missing_of(profile, list(stages_of(notebook, params).values())))
 
     each = {notebook: asked(notebook) for notebook in notebooks_of(profile)}
-    everything = {str(one) for one in missing_assets(real_of(profile))}
+    everything = {str(one) for one in missing_assets(load(profile, "real"))}
     assert set().union(*each.values()) == everything
-    real, clipping = real_of(profile), each["05_clipping"]
+    real, clipping = load(profile, "real"), each["05_clipping"]
     assert not any(str(real.teacher_code) in line for line in clipping)
     assert any((real.sft_model or real.model) in line for line in clipping)
     assert any("KlearReasoner-MathSub" in line for line in clipping)

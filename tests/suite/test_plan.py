@@ -11,13 +11,13 @@ import pytest
 from machines import GB, LAPTOP, SERVER
 
 from klearlib import cli
-from klearlib.experiments import arms
+from klearlib.experiments import rl_stages
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.params import load_profile
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
-from klearlib.suite import doctor, notebooks
+from klearlib.suite import doctor
 from klearlib.suite import plan as module
 from klearlib.suite.checks import readable, short
 from klearlib.suite.estimate import Cost, cost_of
@@ -158,18 +158,9 @@ def test_verl_and_workers_on_ray_are_one_lack(monkeypatch):
 
 def test_rollouts_that_are_too_long_are_said_once(monkeypatch):
     real = small_cluster()
-    monkeypatch.setattr(arms, "cluster_of", lambda name: replace(real, prompt_tokens=4000))
+    monkeypatch.setattr(rl_stages, "load", lambda *_: replace(real, prompt_tokens=4000))
     lines = missing("mini", ("05",), engine="verl")
     assert len([line for line in lines if "positions with vllm" in line]) == 1
-
-
-def test_notebooks_of_verl_come_one_after_the_other(monkeypatch):
-    monkeypatch.setattr(notebooks, "gpus", list)
-    monkeypatch.setattr(notebooks, "num_cores", lambda: 4)
-    values = {"01": {}, "05": {"engine": "local"}, "06": {"engine": "verl"}}
-    each = [replace(planned(name, None), values=given) for name, given in values.items()]
-    assert notebooks.num_jobs(each[:2]) == 2
-    assert notebooks.num_jobs(each) == 1
 
 
 def test_the_profiles_are_planned_without_torch():
