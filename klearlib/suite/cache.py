@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import klearlib
@@ -74,9 +75,10 @@ def read_notebook(path: Path) -> dict:
             raise _no_notebook(path, f"cell {index} has no source")
     estimates = estimates_s(notebook)
     if not isinstance(estimates, dict) or not all(
-        isinstance(seconds, int | float) for seconds in estimates.values()
+        isinstance(seconds, int | float) and 0 < seconds < math.inf
+        for seconds in estimates.values()
     ):
-        raise _no_notebook(path, "metadata.klear.estimate_s must give seconds by profile")
+        raise _no_notebook(path, "metadata.klear.estimate_s must give seconds above 0 by profile")
     return notebook
 
 

@@ -226,8 +226,9 @@ class _Suite:
     def _fails(self, failure: Failure) -> None:
         """Say what failed, which notebooks wait for it, and how to go on."""
         self.failed.append(failure)
-        tasks = [each for each in (failure.item, *failure.skipped) if isinstance(each, Task)]
-        names = [self.notebook_of[task] for task in tasks if task in self.notebook_of]
+        waiting = failure.skipped if isinstance(failure.item, Stage) else [failure.item]
+        names = [self.notebook_of[each] for each in waiting if each in self.notebook_of]
+        names = [name for name in names if not self.experiments[name].gathers] or names
         numbers = "".join(f"[{self.planned[name].number}]" for name in names) or "klear:"
         lines = list(failure.lines)
         if isinstance(failure.item, Task) and names:

@@ -163,7 +163,7 @@ print(code, {heavy} & set(sys.modules))"""
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("num_step: 3", "05_toy: unknown parameter 'num_step'; did you mean 'num_steps'?"),
+        ("num_step: 3", "05_toy: unknown parameter 'num_step': did you mean 'num_steps'?"),
         ("rates: [1e-4]", "write 1.0e-4"),
     ],
 )
@@ -217,7 +217,7 @@ def test_an_estimate_that_is_no_time_is_named(project, seconds):
     notebook = json.loads(path.read_text())
     notebook["metadata"]["klear"] = {"estimate_s": {"smoke": seconds}}
     path.write_text(json.dumps(notebook))
-    with pytest.raises(ParameterError, match="estimate_s of 'smoke' must be above 0, got"):
+    with pytest.raises(ParameterError, match="estimate_s must give seconds above 0 by profile"):
         notebooks.plan("smoke")
 
 

@@ -75,7 +75,8 @@ def install() -> None:
     """Have these experiments in the place of the suite's own."""
     found = {each.name: each for each in (Gather, Toy)}
     catalogue.names = lambda: tuple(found)
-    catalogue.experiment_of = found.__getitem__
+    by_file = catalogue.experiment_of
+    catalogue.experiment_of = lambda name: found[name] if name in found else by_file(name)
 
 
 def main() -> None:
