@@ -12,7 +12,7 @@ from device_time import line, new_model, new_optimizer, timed
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.miniature.tokenizer import train_tokenizer
-from klearlib.params import load_profile, miniature
+from klearlib.params import load, load_profile
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
@@ -78,7 +78,7 @@ def step(arguments: argparse.Namespace) -> list[dict]:
 
 def random_policy(profile: str, compute: Compute, device: str):
     """A model of the shape of the profile's mathematics, and a tokenizer of its size."""
-    world = miniature(profile)
+    world = load(profile, "miniature")
     words = [f"user\nStart with {i} and apply +{i} *{i}.\nassistant\n" for i in range(500)]
     tokenizer = train_tokenizer(words, vocab_size=world.vocab_size)
     shape = ModelShape(

@@ -31,6 +31,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call():
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # a fork server keeps that of its first test
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") is None:
         return

@@ -23,7 +23,7 @@ def project(tmp_path, monkeypatch):
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
         (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
-        for name in ("miniature.yaml", "compute.yaml"):
+        for name in ("worlds.yaml", "compute.yaml"):
             content = (REPOSITORY / "params" / "smoke" / name).read_bytes()
             (tmp_path / "params" / profile / name).write_bytes(content)
     (tmp_path / "notebooks").mkdir()
@@ -57,7 +57,6 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["status", "--profile", "gpu"], "klear: unknown profile 'gpu'"),
         (["run", "--workers", "-1"], "workers is '-1': give a whole number"),
         (["plan", "--workers", "ray://head"], "workers is 'ray://head': give"),
-        (["run", "--jobs", "-2"], "'-2' is no count"),
         (["rum"], "invalid choice: 'rum'"),
         ([], "required: command"),
     ],
@@ -73,8 +72,8 @@ def test_arguments_reach_the_runner(project, monkeypatch):
     calls = []
     monkeypatch.setattr(notebooks, "run", lambda *given, **named: calls.append((given, named)) or 7)
     words = ["--profile", "mini", "--only", "5", "0", "--force", "--keep-going", "--workers", "3"]
-    assert cli.main(["run", *words, "--jobs", "2"]) == 7
-    named = {"force": True, "keep_going": True, "workers": 3, "jobs": 2}
+    assert cli.main(["run", *words]) == 7
+    named = {"force": True, "keep_going": True, "workers": 3}
     assert calls == [(("mini", ["5", "0"]), named)]
 
 

@@ -11,19 +11,21 @@ LAYERS = (
     ("errors", "records", "hub"),
     ("paper",),
     ("run",),
-    ("policy", "scale", "verify"),
-    ("sft", "rl"),
-    ("evaluate", "curation"),
-    ("miniature", "real"),
+    ("verify", "policy"),
+    ("curation", "evaluate"),
+    ("sft",),
+    ("rl",),
+    ("scale",),
     ("params",),
+    ("miniature", "real"),
     ("notebook", "report"),
     ("experiments",),
     ("suite",),
     ("cli",),
 )
 """From the lowest: a package imports those of its own layer and of the layers before it."""
-BACK = {}
-"""Imports against the layers that are still there: package -> what it imports."""
+BACK = {"run": {"scale"}}
+"""The one import against the layers: a pool whose workers are on Ray asks for Ray's places."""
 
 
 def modules() -> dict[str, Path]:

@@ -16,10 +16,10 @@ from klearlib.experiments.nb05_clipping import ClippingParams
 from klearlib.params import parameters_cell
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SETUP = """from klearlib.notebook import setup, show_resolved
+SETUP = """from klearlib.experiments.nb05_clipping import Clipping
 
-params = setup("05_clipping", globals())
-print("steps", params.num_steps)"""
+experiment = Clipping.setup(globals())
+print("steps", experiment.params.num_steps)"""
 
 
 @pytest.fixture
@@ -53,42 +53,44 @@ def namespace(**names) -> dict:
 
 
 def test_reads_the_namespace_and_nothing_else(project):
-    params = notebook.setup("05_clipping", namespace(num_steps=3, check=len, Path=Path))
+    params = notebook.setup(
+        "05_clipping", ClippingParams, namespace(num_steps=3, check=len, Path=Path)
+    )
     assert params == ClippingParams(num_steps=3)
 
 
 @pytest.mark.parametrize("value", [1, 1.0, "a", True, None, [1], {"a": 1}, (1,)])
 def test_every_unknown_literal_is_refused(project, value):
     with pytest.raises(ParameterError, match="'num_step': did you mean 'num_steps'"):
-        notebook.setup("05_clipping", namespace(num_step=value))
+        notebook.setup("05_clipping", ClippingParams, namespace(num_step=value))
 
 
 def test_all_unknown_names_are_told_at_once(project):
     with pytest.raises(ParameterError, match=r"'num_step': .*; 'seed': did you mean 'seeds'"):
-        notebook.setup("05_clipping", namespace(num_step=1, seed=2))
+        notebook.setup("05_clipping", ClippingParams, namespace(num_step=1, seed=2))
 
 
 def test_rerun_ignores_what_later_cells_computed(project):
     names = namespace()
-    notebook.setup("05_clipping", names)
+    notebook.setup("05_clipping", ClippingParams, names)
     names |= {"best": 0.4, "num_steps": 7}
     names["In"] += ["best = 0.4"]
-    assert notebook.setup("05_clipping", names).num_steps == 7
+    assert notebook.setup("05_clipping", ClippingParams, names).num_steps == 7
 
 
 @pytest.mark.parametrize("cell", ["# Parameters\nnum_step = 7", "num_step = 7\nnum_steps = 7"])
 def test_rerun_still_finds_a_misspelt_parameter(project, cell):
     names = namespace()
-    notebook.setup("05_clipping", names)
+    notebook.setup("05_clipping", ClippingParams, names)
     names["num_step"] = 7
     names["In"] += ["%matplotlib inline", cell]
     with pytest.raises(ParameterError, match="did you mean 'num_steps'"):
-        notebook.setup("05_clipping", names)
+        notebook.setup("05_clipping", ClippingParams, names)
 
 
 def test_table_shows_value_paper_and_departures(project):
-    params = notebook.setup("05_clipping", namespace(options={"dual_clip": 10.0}))
-    table = notebook.show_resolved(params).set_index("parameter")
+    params = notebook.setup("05_clipping", ClippingParams, namespace(options={"dual_clip": 10.0}))
+    table = notebook.show_resolved("05_clipping", params).set_index("parameter")
     assert table.loc["learning_rates", "value"] == "0.0003"
     assert table.loc["learning_rates", "paper"] == "1e-06"
     assert table.loc["rules", "value"] == "clip_higher, gppo, cispo"
@@ -99,7 +101,7 @@ def test_table_shows_value_paper_and_departures(project):
 
 def test_setup_needs_no_torch_and_no_pandas():
     code = (
-        "import sys, klearlib.notebook as n; n.setup('05_clipping', {});"
+        "import sys; from klearlib.experiments.nb05_clipping import Clipping; Clipping.setup({});"
         "print({'torch', 'pandas', 'papermill'} & set(sys.modules))"
     )
     environment = {**os.environ, "KLEAR_ROOT": str(REPOSITORY), "PYTHONPATH": str(REPOSITORY)}

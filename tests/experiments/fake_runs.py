@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 
@@ -80,7 +81,7 @@ def section(e: Experiment) -> dict:
 
 def verdicts(e: Experiment) -> dict[str, dict]:
     """Claim -> the verdict from the runs that are there now."""
-    return {each["claim"]: each for each in again(e).verdicts()}
+    return {each.claim: asdict(each) for each in again(e).verdicts()}
 
 
 def by_holm(pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:

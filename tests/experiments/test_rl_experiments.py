@@ -148,7 +148,7 @@ def test_half_of_the_runs_are_paired_by_the_seeds_that_all_arms_have(project):
 
 @pytest.mark.parametrize("of", ALL)
 def test_the_miniature_is_never_paper_scale(project, monkeypatch, of):
-    monkeypatch.setattr("klearlib.report.claims.is_paper_scale", lambda profile: True)
+    monkeypatch.setattr("klearlib.experiments.experiment.is_paper_scale", lambda profile: True)
     e = made(of)
     assert uses_miniature(e.params) and not e.paper_scale
     monkeypatch.setattr(of.Params, "worlds", ())

@@ -66,9 +66,9 @@ def test_the_filter_is_no_option_here():
 
 
 def test_a_profile_without_07_says_so(project):
-    (project / "params" / "smoke" / "07_soft_reward.yaml").unlink()
-    with pytest.raises(ParameterError, match=r"profile 'smoke' has no 07_soft_reward.yaml"):
-        ZeroAdvantage(PARAMS).stages()
+    (project / "params" / "mini" / "07_soft_reward.yaml").unlink()
+    with pytest.raises(ParameterError, match=r"profile 'mini' has no 07_soft_reward.yaml"):
+        ZeroAdvantage(dataclasses.replace(PARAMS, profile="mini")).stages()
 
 
 @pytest.mark.parametrize(

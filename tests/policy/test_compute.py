@@ -6,6 +6,8 @@ import pytest
 
 from klearlib import params
 from klearlib.errors import ParameterError
+from klearlib.experiments.catalogue import experiments
+from klearlib.experiments.nb05_clipping import ClippingParams
 from klearlib.params.fields import check_values
 from klearlib.policy.compute import Compute, local_compute
 
@@ -51,9 +53,9 @@ def test_a_profile_says_how_its_stages_compute(profile):
 
 
 def test_a_notebook_with_a_world_depends_on_how_its_stages_compute():
-    trained = params.NOTEBOOKS["05_clipping"]()
+    trained = ClippingParams()
     assert params.worlds_of(trained)["compute.yaml, local"] == params.load("smoke", params.LOCAL)
-    untrained = [make() for make in params.NOTEBOOKS.values() if not make.worlds]
+    untrained = [each.Params() for each in experiments() if not each.Params.worlds]
     assert all(params.worlds_of(made) == {} for made in untrained)
 
 

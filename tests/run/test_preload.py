@@ -28,7 +28,6 @@ WALK = Stage("walk", "toy_stages:walk", {"seed": 0, "num_steps": 2, "every": 100
 
 
 def _run(stages, runs_dir, monkeypatch, *, forks, **options):
-    os.environ.pop("PYTEST_CURRENT_TEST", None)  # which differs from that of the fork server
     monkeypatch.setattr(pool, "was_preloaded", lambda: forks)
     monkeypatch.setattr(pool, "preload", preload.preload if forks else lambda: False)
     run_stages(stages, runs_dir=runs_dir, progress=Progress(io.StringIO()), poll_s=0.05, **options)
@@ -222,7 +221,6 @@ worker.kill_group()"""
 
 
 def test_exit_codes_and_signals_of_a_fork(tmp_path):
-    os.environ.pop("PYTEST_CURRENT_TEST", None)
     with open(tmp_path / "log.txt", "ab") as log:
         spec = tmp_path / "spec.json"
         worker = start_worker(spec, log, worker_environment(), fork=True)

@@ -44,7 +44,6 @@ def _walk(seed, num_steps=4, step_s=0.0, **fields):
 
 def _run(stages, runs_dir, **options):
     """The lines of progress that it showed."""
-    os.environ.pop("PYTEST_CURRENT_TEST", None)  # which differs from that of the fork server
     stream = io.StringIO()
     run_stages(stages, runs_dir=runs_dir, progress=Progress(stream), poll_s=0.05, **options)
     return stream.getvalue().splitlines()
@@ -403,7 +402,6 @@ def test_with_keep_going_all_goes_on_that_does_not_need_what_failed(tmp_path):
     lines = []
 
     def run(**options):
-        os.environ.pop("PYTEST_CURRENT_TEST", None)
         stream = io.StringIO()
         found = run_stages(
             [failing, last, other],

@@ -103,7 +103,7 @@ def test_without_ray_the_plan_says_so_and_no_run_begins(monkeypatch, capsys):
 
 
 def test_the_command_that_goes_on_names_the_cluster():
-    resume = resuming("mini", [], False, "ray://head:10001", 0)
+    resume = resuming("mini", [], False, "ray://head:10001")
     assert resume == "klear run --profile mini --workers ray://head:10001"
     assert describe([]) == ""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.catalogue import check
+from klearlib.experiments.catalogue import check, experiment_of
 from klearlib.params import load_profile
 from klearlib.suite.cache import digests
 
@@ -33,7 +33,9 @@ def changed_by(project: Path, file: str, old: str, new: str) -> set[str]:
     assert old in path.read_text()
     for text in (path.read_text(), path.read_text().replace(old, new)):
         path.write_text(text)
-        found.append(digests(notebook, check(NAME, load_profile("mini", NAME))))
+        found.append(
+            digests(notebook, experiment_of(NAME)(check(NAME, load_profile("mini", NAME))))
+        )
     return {name for name, digest in found[0].items() if found[1][name] != digest}
 
 
