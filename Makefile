@@ -24,13 +24,13 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05"    numbers of notebooks'
-	@echo 'WORKERS=0      stages at once, or ray      JOBS=0       notebooks at once'
+	@echo 'WORKERS=0      stages at once, or ray'
 	@echo 'PYTHON=        interpreter for the set-up  KLEAR_VENV=  folder of the environment (.venv)'
 	@echo 'VLLM_VENV=     that of test-vllm (.venv-vllm), VERL_VENV= of verl (.venv-verl)'
 	@echo 'ARGS=          passed on to klear or pytest'
 
 reproduce: $(READY)  ## run what is not cached of a profile, and write its report
-	@$(KLEAR) run $(CHOSEN) $(if $(WORKERS),--workers $(WORKERS)) $(if $(JOBS),--jobs $(JOBS)) $(ARGS)
+	@$(KLEAR) run $(CHOSEN) $(if $(WORKERS),--workers $(WORKERS)) $(ARGS)
 
 plan: $(READY)  ## what reproduce would do
 	@$(KLEAR) plan $(CHOSEN) $(if $(WORKERS),--workers $(WORKERS)) $(ARGS)

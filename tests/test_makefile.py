@@ -202,8 +202,8 @@ def test_what_is_missing_is_said(sandbox, broken, words):
 
 
 def test_options_reach_klear(sandbox):
-    sandbox.make("reproduce", "ONLY=05 00", "WORKERS=2", "JOBS=1", "ARGS=--force")
-    assert _words(sandbox) == "run --profile mini --only 05 00 --workers 2 --jobs 1 --force"
+    sandbox.make("reproduce", "ONLY=05 00", "WORKERS=2", "ARGS=--force")
+    assert _words(sandbox) == "run --profile mini --only 05 00 --workers 2 --force"
     sandbox.make("reproduce", "PROFILE=smoke")
     assert _words(sandbox) == "run --profile smoke"
 

@@ -81,7 +81,7 @@ def test_klear_starts_when_all_nodes_have_joined_and_ray_ends_with_it(start, tmp
     job = start('echo "$@" $RAY_ADDRESS > "$NOTES/arguments"', "paper", "--only", "05")
     assert job.wait(timeout=20) == 0
     (told,) = lines(tmp_path / "arguments")
-    assert told == "run --profile paper --jobs 1 --only 05 10.0.0.1:6379"
+    assert told == "run --profile paper --only 05 10.0.0.1:6379"
     assert lines(tmp_path / "asked") == ["10.0.0.1:6379 3"] * 3
     starts = [line for line in lines(tmp_path / "ray") if line.startswith("start")]
     assert set(starts) == {
@@ -111,7 +111,7 @@ def test_a_signal_reaches_klear_which_saves_and_the_job_is_requeued(start, tmp_p
     assert job.wait(timeout=20) == 143
     assert lines(tmp_path / "state") == ["saved"]
     assert lines(tmp_path / "requeued") == ["requeue 7"]
-    assert lines(tmp_path / "arguments") == ["run --profile paper --jobs 1 10.0.0.1:6379 1800"]
+    assert lines(tmp_path / "arguments") == ["run --profile paper 10.0.0.1:6379 1800"]
 
 
 @pytest.mark.parametrize("code", [1, 2])

@@ -56,7 +56,7 @@ class KlearAgentLoop(AgentLoopBase):
         if len(prompt_ids) > rollout.prompt_length:
             raise KlearError(
                 f"the prompt of problem {row['extra_info']['problem_id']!r} has {len(prompt_ids)} "
-                f"tokens, prompt_tokens in verl.yaml is {rollout.prompt_length}: raise it"
+                f"tokens, prompt_tokens in compute.yaml's verl is {rollout.prompt_length}: raise it"
             )
         ends = _ends(self._config.actor_rollout_ref.model.path, self._tokenizer)
         sampling = rollout_sampling(settings, seed=seed, step=step)

@@ -20,7 +20,7 @@ OURS = ("VERL_USE_EXTERNAL_MODULES", "HF_DATASETS_CACHE", "PYTHONPATH", "RAY_ADD
 
 @dataclass(frozen=True)
 class Cluster:
-    """The fields of ``params/<profile>/verl.yaml`` as an RL stage of verl gets them.
+    """The section ``verl`` of ``params/<profile>/compute.yaml`` as an RL stage of verl gets it.
 
     nodes, gpus_per_node: of the Ray cluster that RAY_ADDRESS names, or of the Ray that the run
     starts here. rollout: who samples, "vllm", "sglang" or a name that one of `modules` registers.

@@ -121,8 +121,7 @@ def _require_untouched(overrides: list[str], ours: list[str]) -> None:
         for own in ours:
             if f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}."):
                 raise ParameterError(
-                    f"overrides in verl.yaml sets {key}, which the run's own settings decide: "
-                    "remove it"
+                    f"overrides in compute.yaml's verl sets {key}, which the run decides: remove it"
                 )
 
 
@@ -178,7 +177,7 @@ def _one_line_refusals(what: str = "") -> Iterator[None]:
         line = " ".join(str(error).split())[:_MOST_CHARS]
         raise KlearError(
             f"verl refuses {what}its configuration ({type(error).__name__}: {line}): mend "
-            "overrides in verl.yaml"
+            "overrides in compute.yaml's verl"
         ) from error
 
 
@@ -194,6 +193,6 @@ def _check_kind(override, defaults: DictConfig) -> None:
             if not isinstance(ours, kind) or isinstance(ours, bool) != isinstance(theirs, bool):
                 raise KlearError(
                     f"verl's {override.key_or_group} must be {name}, got {ours!r}: mend overrides "
-                    "in verl.yaml"
+                    "in compute.yaml's verl"
                 )
             return

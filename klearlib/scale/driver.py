@@ -47,7 +47,7 @@ def prepare(cluster: Cluster, work: Path) -> None:
             traceback.print_exc()
             raise KlearError(
                 f"{module} does not load ({type(error).__name__}: {_line(error)}): mend it, or "
-                "modules in verl.yaml"
+                "modules in compute.yaml's verl"
             ) from None
     # Loaded by now; but what a result is named by follows import statements alone.
     import klearlib.scale.plugins  # noqa: F401
@@ -116,7 +116,7 @@ def _is_locked(file) -> bool:
 
 
 def require_gpus(cluster: Cluster) -> None:
-    """Raises KlearError where the connected Ray lacks the nodes that verl.yaml names, for which
+    """Raises KlearError where the connected Ray lacks the nodes that compute.yaml names, for which
     verl would wait for ever, or where another run of verl uses it: the two would share one store of
     rollouts."""
     import ray
@@ -129,7 +129,7 @@ def require_gpus(cluster: Cluster) -> None:
     if able < cluster.nodes:
         has = ", ".join(f"{node.get('GPU', 0):g} and {node.get('CPU', 0):g}" for node in nodes)
         raise KlearError(
-            f"verl.yaml asks for {cluster.nodes} nodes with {per_node['GPU']} GPUs and "
+            f"compute.yaml's verl asks for {cluster.nodes} nodes with {per_node['GPU']} GPUs and "
             f"{per_node['CPU']} logical CPUs each, and those of the Ray cluster have {has}: add "
             "nodes, or change nodes or gpus_per_node"
         )

@@ -127,7 +127,7 @@ def add_sums(sums: UpdateSums, metrics: dict[str, list[float]], *, alpha: float)
         if math.isfinite(loss) and abs(loss - policy - alpha * lm) > 1e-3 * size + 1e-6:
             raise KlearError(
                 f"verl's loss is {loss:.6g} and policy loss + alpha x LM loss "
-                f"{policy + alpha * lm:.6g}: remove what adds to it from overrides in verl.yaml"
+                f"{policy + alpha * lm:.6g}: remove what adds to it from verl's overrides"
             )
     for name in _COUNTED:
         total = sum(metrics[name])

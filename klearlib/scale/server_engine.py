@@ -147,7 +147,7 @@ class ServerEngine:
         if room is not None and longest > room:
             raise KlearError(
                 f"prompt and response may need {longest} positions, verl's servers have {room}: "
-                f"raise prompt_tokens in verl.yaml by {longest - room} or lower max_new_tokens"
+                f"raise verl's prompt_tokens by {longest - room} or lower max_new_tokens"
             )
         with ThreadPoolExecutor(1, "klear-server-engine") as thread:
             return thread.submit(

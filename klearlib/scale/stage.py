@@ -162,7 +162,7 @@ def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> P
     saved = json.loads(told.read_text(encoding="utf-8"))["world_size"]
     if saved != num_gpus:
         raise KlearError(
-            f"the run was saved after step {step} by {saved} GPUs and verl.yaml now has "
+            f"the run was saved after step {step} by {saved} GPUs and compute.yaml's verl now has "
             f"{num_gpus}: give it {saved}, or delete {folder.path} to start anew"
         )
     return place
@@ -190,7 +190,7 @@ def _require_room(
         if length > cluster.prompt_tokens:
             raise KlearError(
                 f"the prompt of problem {problem.id!r} has {length} tokens and prompt_tokens in "
-                f"verl.yaml is {cluster.prompt_tokens}: raise it"
+                f"compute.yaml's verl is {cluster.prompt_tokens}: raise it"
             )
 
 

@@ -21,7 +21,7 @@ MOST_CPU_DAYS = 3.0
 """On cores alone a run that would take longer is not started."""
 _NO_FLASH = "flash attention is not installed: pip install flash-attn, or set attention: sdpa"
 # What a stage does at its peak -> the part of its memory that settings lower, and these settings,
-# of compute.yaml and of verl.yaml.
+# of the two sections of compute.yaml.
 _LOWERED_BY = {
     TRAINING: (
         "what one pass holds",
@@ -76,7 +76,7 @@ def refusals(
         )
     spread = [cost for cost in costs if cost.nodes]
     for cluster in clusters:
-        lines += _of_cluster(f"params/{profile}/verl.yaml", cluster, spread, machine)
+        lines += _of_cluster(f"params/{profile}/compute.yaml, verl", cluster, spread, machine)
     lines += _of_memory(where, computes, local, machine, workers)
     if not machine.gpus:
         on_cores = costs if any(each.is_on_cpu for each in clusters) else local
@@ -220,7 +220,7 @@ def too_long(profile: str, stage: Stage) -> str:
         _, positions, _ = model_of_stage(stage)
         cluster_of_stage(stage).require_positions(positions, max_new_tokens=budget)
     except ParameterError as error:
-        return f"params/{profile}/verl.yaml: {error}"
+        return f"params/{profile}/compute.yaml, verl: {error}"
     return ""
 
 

@@ -2,7 +2,7 @@
 
     .venv-verl/bin/python tests/on_verl/cpu_root.py FOLDER PROFILE NOTEBOOK...
     export KLEAR_ROOT=FOLDER PYTHONPATH=$PWD/tests/on_verl
-    .venv-verl/bin/klear run --profile PROFILE --only NOTEBOOK... --jobs 1
+    .venv-verl/bin/klear run --profile PROFILE --only NOTEBOOK...
 
 FOLDER gets the notebooks and parameters of this clone, the chosen ones with ``engine: verl``, and a
 section verl of two training processes with the settings of `cpu_settings`.

@@ -168,7 +168,7 @@ def test_a_run_goes_on_from_the_checkpoint_that_it_is_given(model):
 def test_an_override_that_is_wrong_is_named_in_one_line(model, line, named):
     with pytest.raises(KlearError) as caught:
         composed(model, cluster=small_cluster(overrides=[line]))
-    assert named in str(caught.value) and "verl.yaml" in str(caught.value)
+    assert named in str(caught.value) and "compute.yaml's verl" in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
 
 
@@ -201,7 +201,9 @@ def test_the_clusters_overrides_have_the_last_word(model):
 def test_what_the_settings_decide_is_not_for_overrides(model, line):
     """The metrics of the run would go on to say what the settings say."""
     key = line.lstrip("+~").partition("=")[0]
-    with pytest.raises(ParameterError, match=f"overrides in verl.yaml sets {re.escape(key)}, "):
+    with pytest.raises(
+        ParameterError, match=f"overrides in compute.yaml's verl sets {re.escape(key)}, "
+    ):
         lines(model, cluster=small_cluster(overrides=[line] if "=" in line else [f"{line}="]))
 
 

@@ -47,8 +47,8 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
 )
 def test_mistake_is_one_line_that_names_the_fix(changes, message):
     with pytest.raises(ParameterError) as caught:
-        check_values(Cluster, VALUES | changes, "mini/verl.yaml")
-    assert str(caught.value).startswith("mini/verl.yaml: ") and message in str(caught.value)
+        check_values(Cluster, VALUES | changes, "mini/compute.yaml")
+    assert str(caught.value).startswith("mini/compute.yaml: ") and message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

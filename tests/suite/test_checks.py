@@ -233,8 +233,8 @@ def test_rollouts_longer_than_the_models_positions_are_refused(prompt_tokens, ro
         placing={"resources": resources},
     )
     line = (
-        f"params/mini/verl.yaml: prompt_tokens {prompt_tokens} and max_new_tokens 60 need 201 "
-        f"positions with {rollout}, the model has 200: lower one of them"
+        f"params/mini/compute.yaml, verl: prompt_tokens {prompt_tokens} and max_new_tokens 60 need "
+        f"201 positions with {rollout}, the model has 200: lower one of them"
     )
     assert too_long("mini", stage) == ("" if fits else line)
 

@@ -134,7 +134,7 @@ def test_plan_and_run_of_the_paper_say_the_same(monkeypatch, capsys):
     put(monkeypatch, replace(LAPTOP, packages=SERVER.packages))
     lines = missing("paper", ("05",))
     (line,) = [each for each in lines if "nodes" in each]
-    assert "params/paper/verl.yaml has 32 nodes and RAY_ADDRESS" in line
+    assert "params/paper/compute.yaml, verl has 32 nodes and RAY_ADDRESS" in line
     # RL is not a stage of one card any more.
     assert not [each for each in lines if "of GPU memory" in each or "days" in each]
     assert cli.main(["run", "--profile", "paper", "--only", "05"]) == 1
