@@ -1,69 +1,40 @@
-"""The documents against the code: metrics, options, links."""
+"""What the documents show is what there is: the picture of the flow, the notebook of the example."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
+import os
 import re
+import runpy
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
-
-from klearlib.experiments.catalogue import names
-from klearlib.params import RLOptions
-
-ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
-FIRST_CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def test_every_metric_is_explained_once_and_no_other():
-    from klearlib.rl.metrics import METRICS, TIMINGS
-
-    tree = ast.parse((ROOT / "klearlib" / "sft" / "fit.py").read_text())
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    supervised = {text for text in texts if isinstance(text, str) and text.startswith("sft/")}
-    explained = FIRST_CELL.findall((ROOT / "docs" / "metrics.md").read_text())
-    assert len(set(explained)) == len(explained)
-    assert set(explained) == METRICS.keys() | TIMINGS.keys() | supervised
-    assert "seconds/training" in texts and len(supervised) == 10
+def test_the_picture_of_the_flow_is_that_of_the_stages():
+    flow = runpy.run_path(str(REPOSITORY / "docs" / "flow.py"))
+    assert flow["page"]() == flow["PAGE"].read_text(encoding="utf-8"), "run python docs/flow.py"
 
 
-def test_every_option_stands_among_the_deviations_with_its_default():
-    text = (ROOT / "docs" / "deviations.md").read_text()
-    for field in dataclasses.fields(RLOptions):
-        assert f"`{field.name}` {field.default}" in text, field.name
-
-
-def test_the_deviations_are_numbered_as_the_options_say():
-    text = (ROOT / "docs" / "deviations.md").read_text()
-    rows = re.findall(r"^\| (D\d+) \|", text, re.MULTILINE)
-    assert rows == [f"D{number}" for number in range(1, 16)]
-    named = {
-        word
-        for field in dataclasses.fields(RLOptions)
-        for word in re.findall(r"\bD\d+\b", field.metadata["help"])
-    }
-    assert named <= set(rows)
-
-
-def test_the_readme_lists_every_notebook():
-    text = (ROOT / "README.md").read_text()
-    for name in names():
-        assert re.search(rf"^\| .*{name}.* \|", text, re.MULTILINE), name
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_lead_somewhere(document):
-    path = ROOT / document
-    for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
-        if not target.startswith(("http", "#")):
-            assert (path.parent / target.partition("#")[0]).exists(), target
-
-
-def test_the_example_of_the_readme_runs(capsys):
-    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    exec(compile(example, "README.md", "exec"), {})
-    printed = capsys.readouterr().out.splitlines()
-    promised = re.findall(r"#.*?(tensor\(.*\))$", example, re.MULTILINE)
-    assert printed == promised
+def test_the_example_of_a_new_notebook_plans_its_runs(tmp_path):
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    file, code = re.search(r"`(klearlib/\S+nb11\S+)`.*?```python\n(.*?)```", text, re.S).groups()
+    for folder in ("klearlib", "params"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder)
+    (tmp_path / file).write_text(code, encoding="utf-8")
+    asked = (
+        "from klearlib.experiments.catalogue import check, stages_of;"
+        "found = stages_of('11_beyond', check('11_beyond', {'seeds': [0, 1]}));"
+        "print(sorted(stage.name for stage in found.values()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "KLEAR_ROOT": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['base', 'rl', 'rl', 'rl', 'rl', 'sft', 'world']\n"
