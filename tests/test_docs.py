@@ -1,4 +1,4 @@
-"""What the documents show is what there is: the picture of the flow, the notebook of the example."""
+"""What the documents show is what there is: the picture of the flow, the example of a notebook."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class FilteredParams(PolicyParams):
     """A notebook with RL on code problems whose tests a teacher's pass rate has trusted."""
 
     test_filter: dict = parameter(
-        {"teacher_responses": 2, "threshold": 0.25},
+        {"teacher_responses": 2, "threshold": 0.0, "keep_equal": True},
         record=FilterOptions,
         help="FilterOptions that differ",
     )

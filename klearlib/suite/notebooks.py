@@ -227,7 +227,8 @@ class _Suite:
         """Say what failed, which notebooks wait for it, and how to go on."""
         self.failed.append(failure)
         waiting = failure.skipped if isinstance(failure.item, Stage) else [failure.item]
-        names = [self.notebook_of[each] for each in waiting if each in self.notebook_of]
+        tasks = [each for each in waiting if isinstance(each, Task)]
+        names = [self.notebook_of[each] for each in tasks if each in self.notebook_of]
         names = [name for name in names if not self.experiments[name].gathers] or names
         numbers = "".join(f"[{self.planned[name].number}]" for name in names) or "klear:"
         lines = list(failure.lines)
