@@ -12,7 +12,7 @@ below = $(if $(filter-out 4,$(PYTHON_BELOW)), and below $(subst $(comma),.,$(PYT
 READY = $(KLEAR_VENV)/.klear-ready
 VENV_PYTHON = $(KLEAR_VENV)/bin/python
 KLEAR = exec $(VENV_PYTHON) -m klearlib.cli
-TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadgroup
+TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile
 # verl installs on these alone.
 WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))

@@ -15,7 +15,7 @@ import pytest
 CLONE = Path(__file__).resolve().parent
 SCALE = CLONE / "klearlib" / "scale"
 LINKED = ("params", "notebooks")
-PROJECT = pytest.StashKey[tempfile.TemporaryDirectory]()
+PROJECT = pytest.StashKey[Path]()
 OF_VERL = ("hydra", "omegaconf", "ray", "tensordict", "transfer_queue", "verl")
 
 
@@ -48,23 +48,26 @@ collect_ignore = [] if importlib.util.find_spec("verl") else needing_verl()
 
 def pytest_configure(config):
     # Nobody's results decide what a test sees: a stage that is done here would be skipped there.
-    project = config.stash[PROJECT] = tempfile.TemporaryDirectory(
-        prefix="klear-tests-", ignore_cleanup_errors=True
-    )
-    os.chmod(project.name, 0o755)  # some tests are another user's
-    for name in LINKED:
-        Path(project.name, name).symlink_to(CLONE / name)
-    os.environ["KLEAR_ROOT"] = project.name
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        project = Path(os.environ["KLEAR_ROOT"], worker)
         # A test that looks for what is left behind does not see what the other worker is doing.
-        temporary = Path(project.name, "tmp")
-        temporary.mkdir()
+        temporary = project / "tmp"
+        temporary.mkdir(parents=True)
         temporary.chmod(0o1777)
         os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+    else:
+        project = Path(tempfile.mkdtemp(prefix="klear-tests-"))
+    project.chmod(0o755)  # some tests are another user's
+    for name in LINKED:
+        (project / name).symlink_to(CLONE / name)
+    config.stash[PROJECT] = project
+    os.environ["KLEAR_ROOT"] = str(project)
 
 
 def pytest_unconfigure(config):
-    config.stash[PROJECT].cleanup()
+    # Those of the workers are in it, and they have ended.
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(config.stash[PROJECT], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +75,7 @@ def nothing_written_into_the_shared_project(request):
     yield
     left = [
         path
-        for path in Path(request.config.stash[PROJECT].name).iterdir()
+        for path in request.config.stash[PROJECT].iterdir()
         if path.name not in (*LINKED, "tmp")
     ]
     for path in left:

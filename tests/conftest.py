@@ -1,5 +1,5 @@
-"""One thread for every test, one worker for every file, and the tiny policies and stages that
-several folders of tests share."""
+"""One thread for every test, and the tiny policies and stages that several folders of tests
+share."""
 
 import os
 
@@ -21,14 +21,6 @@ def pytest_configure(config):
     # Much of what holds to the last bit on a CPU does not on a GPU, which training would choose.
     if config.getoption("markexpr") != "gpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    # What a file makes for its tests is made once, and no two of them measure at the same time.
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.hookimpl(tryfirst=True)
