@@ -79,7 +79,7 @@ class FilteredParams(PolicyParams):
     test_filter: dict = parameter(
         {"teacher_responses": 2, "threshold": 0.0, "keep_equal": True},
         record=FilterOptions,
-        help="FilterOptions that differ",
+        help="FilterOptions",
     )
 
     @property

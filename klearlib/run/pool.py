@@ -126,11 +126,6 @@ def run_stages(
     return run.failures
 
 
-def num_at_once(workers: int, num_gpus: int) -> int:
-    """Stages at a time where `workers` were asked for, 0 for one per GPU, or per core without."""
-    return workers or num_gpus or num_cores()
-
-
 class LocalPlaces:
     """Where stages run on this machine: on a GPU each in turn where it has some, else on a core.
 
@@ -140,7 +135,7 @@ class LocalPlaces:
 
     def __init__(self, workers: int, stages: Sequence[Stage]):
         self._gpus = gpus() if stages else []
-        self.count = num_at_once(workers, len(self._gpus))
+        self.count = workers or len(self._gpus) or num_cores()
         self.shares_cores = not self._gpus
         was_there = was_preloaded()
         self._forks = bool(stages) and (was_there or len(stages) > 1) and preload()

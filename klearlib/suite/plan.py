@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from klearlib.experiments.benchmarks import WINDOW_SIZE
-from klearlib.experiments.catalogue import check
+from klearlib.experiments.catalogue import check, stages_of
+from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.rl_stages import CLUSTER_S
-from klearlib.params import root
 from klearlib.policy.compute import Compute
 from klearlib.run.progress import rough
 from klearlib.run.stage import is_done
@@ -67,10 +67,7 @@ def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNot
     Raises:
         ParameterError: the profile lacks what a notebook needs.
     """
-    # It imports every experiment, which a run of cached notebooks does without.
-    from klearlib.experiments.catalogue import stages_of
-
-    runs = root() / "results" / "runs"
+    runs = runs_dir()
     here, workers, on_ray = this_machine(runs), 0, False
     seen, todo, costs, found = set(), [], [], []
     for each in planned:
