@@ -41,7 +41,7 @@ def load_policy(
 
     Raises:
         MissingAsset: nothing there, the hub cannot be reached, or the attention is not installed.
-        DamagedEntry: the folder is there and its files cannot be read.
+        DamagedEntry: the files cannot be read, or do not hold the weights that config.json names.
         ParameterError: YaRN or an attention that this model cannot have.
     """
     local = Path(path).is_dir()
@@ -52,7 +52,13 @@ def load_policy(
             stretched["config"] = with_yarn(
                 AutoConfig.from_pretrained(path), yarn_factor, original=yarn_original
             )
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **stretched)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, by name
+            **stretched,
+        )
     except ParameterError:
         raise
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
@@ -66,9 +72,36 @@ def load_policy(
             f"model {str(path)!r} was not found here ({type(error).__name__}: {first_line}); "
             "give a local folder, or download it first with `hf download`"
         ) from error
+    _refuse_other_weights(path, model, found)
     if attention is not None:
         _set_attention(model, attention)
     return model.to(device or default_device()).eval(), tokenizer
+
+
+def _refuse_other_weights(path: str | Path, model, found: dict) -> None:
+    """DamagedEntry where the files held other weights than the model has: transformers fills what
+    is missing at random, and drops what is left over. A tied head may be missing, and what belongs
+    to no part of the model, as a value head does, may be left over."""
+    parts = dict(model.named_children())
+    shapes = (
+        f"{name} ({list(here)}, not {list(there)})"
+        for name, here, there in sorted(found["mismatched_keys"])
+    )
+    left = (name for name in sorted(found["unexpected_keys"]) if name.split(".")[0] in parts)
+    faults = [
+        f"{words} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
+        for words, names in (
+            ("lacks", sorted(found["missing_keys"])),
+            ("has another shape of", list(shapes)),
+            ("has no place for", list(left)),
+        )
+        if names
+    ]
+    if faults:
+        raise DamagedEntry(
+            f"{path} does not hold the model of its config.json: it {'; it '.join(faults)}; "
+            "make or download it anew"
+        )
 
 
 def with_yarn(

@@ -114,7 +114,6 @@ def stages_importable(monkeypatch):
 @pytest.mark.usefixtures("stages_importable")
 def test_a_stage_samples_and_leaves_no_process(folder, tmp_path, monkeypatch):
     """In a fork of a process that has torch, as `klear run` starts it."""
-    os.environ.pop("PYTEST_CURRENT_TEST", None)  # which differs from that of the fork server
     monkeypatch.setattr(pool, "was_preloaded", lambda: True)
     stage = Stage("drawn", "vllm_stages:sample_twice", {"model": str(folder)})
     run_stages([stage], runs_dir=tmp_path / "runs", progress=Progress(io.StringIO()))

@@ -95,6 +95,80 @@ def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     assert "\n" not in str(error.value)
 
 
+UP = "model.layers.1.mlp.up_proj.weight"
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
+def save_changed(policy, tokenizer, path, change):
+    save_policy(policy, tokenizer, path)
+    (path / "model.safetensors").unlink()
+    tensors = policy.state_dict()
+    if policy.config.tie_word_embeddings:
+        del tensors[HEAD]
+    change(tensors)
+    torch.save(dict(tensors), path / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda held: held.pop(UP), f"it lacks {UP}; make or download it anew"),
+        (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], " and 8 more; make"),
+        (
+            lambda held: held.update({UP: held[UP][:3].clone()}),
+            f"it has another shape of {UP} ([3, 16], not [32, 16])",
+        ),
+        (
+            lambda held: held.update({"model.layers.2.mlp.up_proj.weight": held[UP].clone()}),
+            "it has no place for model.layers.2.mlp.up_proj.weight",
+        ),
+        (
+            lambda held: held.update({"lm_head.bias": held.pop(UP)[:, 0].clone()}),
+            f"it lacks {UP}; it has no place for lm_head.bias",
+        ),
+        (
+            lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}),
+            f"it lacks {UP}; make or download it anew",
+        ),
+    ],
+    ids=["missing", "a layer", "shape", "layer more", "leftover", "another name"],
+)
+def test_weights_of_another_model_are_refused(tiny_policy, tiny_tokenizer, tmp_path, change, words):
+    save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
+    with pytest.raises(DamagedEntry) as error:
+        load_policy(tmp_path)
+    text = str(error.value)
+    assert text.startswith(f"{tmp_path} does not hold the model of its config.json: it ")
+    assert words in text and "\n" not in text and text.endswith("; make or download it anew")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held.update({"v_head.weight": held[UP][:1].clone()}),
+        lambda held: held.update({HEAD: held.pop(EMBEDDING)}),
+        lambda held: held.update({HEAD: held[EMBEDDING].clone()}),
+        lambda held: held.update({"model.rotary_emb.inv_freq": torch.zeros(4)}),
+    ],
+    ids=["value head", "head for embedding", "both", "frequencies"],
+)
+def test_what_leaves_the_model_as_it_is_may_differ(tiny_policy, tiny_tokenizer, tmp_path, change):
+    save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
+    model, _ = load_policy(tmp_path, device="cpu")
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        assert torch.equal(model(input_ids=ids).logits, tiny_policy(input_ids=ids).logits)
+
+
+def test_a_head_of_its_own_may_not_be_missing(tiny_policy, tiny_tokenizer, tmp_path):
+    config = copy.deepcopy(tiny_policy.config)
+    config.tie_word_embeddings = False
+    untied = type(tiny_policy)(config)
+    save_changed(untied, tiny_tokenizer, tmp_path, lambda held: held.pop(HEAD))
+    with pytest.raises(DamagedEntry, match=f"it lacks {HEAD}; make or download it anew"):
+        load_policy(tmp_path)
+
+
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16")])
 def test_precision_of_a_forward_pass(tiny_policy, precision, dtype):
     with autocast("cpu", precision):
