@@ -7,8 +7,10 @@ hours of training are still valid takes milliseconds and no torch.
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import importlib.util
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +18,8 @@ from pathlib import Path
 from klearlib.errors import KlearError, ParameterError
 
 DATA_SUFFIXES = {".csv", ".json", ".jsonl", ".md", ".toml", ".txt", ".yaml", ".yml"}
-_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")  # "klearlib.rl.train:train_rl"
+_TARGET = re.compile(r"'([A-Za-z_][\w.]*):[A-Za-z_]\w*'")  # 'klearlib.rl.train:train_rl'
+_TYPES_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 # (file, its package) -> (mtime in ns, bytes, digest, names that it may import)
 _scanned: dict[tuple[Path, str], tuple[int, int, str, frozenset[str]]] = {}
@@ -96,10 +99,10 @@ def _file_of(module: str, roots: dict[str, Path]) -> Path | None:
         return None
     if root.suffix == ".py":
         return root if not rest else None
-    folder = root.joinpath(*rest)
-    for file in (folder / "__init__.py", folder.with_name(folder.name + ".py")):
-        if file.is_file():
-            return file
+    folder = os.path.join(root, *rest)
+    for file in (f"{folder}/__init__.py", f"{folder}.py"):
+        if os.path.isfile(file):
+            return Path(file)
     return None
 
 
@@ -121,45 +124,60 @@ def _scan(file: Path, package: str) -> tuple[str, frozenset[str]]:
         return known[2:]
     content, names = file.read_bytes(), frozenset()
     if file.suffix == ".py":
-        try:
-            tree = _Essence().visit(ast.parse(content))
-        except SyntaxError as error:
-            raise KlearError(f"{file}, line {error.lineno}: {error.msg}: mend it") from error
-        content = ast.unparse(tree).encode()
-        names = frozenset(_imported(tree, package))
+        text, names = _essence(file, content, package)
+        content = text.encode()
     digest = hashlib.sha256(content).hexdigest()
     _scanned[(file, package)] = (status.st_mtime_ns, status.st_size, digest, names)
     return digest, names
 
 
-class _Essence(ast.NodeTransformer):
-    """Takes out what cannot change a result."""
+def _essence(file: Path, content: bytes, package: str) -> tuple[str, frozenset[str]]:
+    """A module's code without what cannot change a result, and the modules that it may import."""
+    collects = gc.isenabled()
+    gc.disable()  # a syntax tree is many objects and no cycle
+    try:
+        tree = ast.parse(content)
+        imported = list(_imports(tree, package))
+        text = ast.unparse(tree)
+    except SyntaxError as error:
+        raise KlearError(f"{file}, line {error.lineno}: {error.msg}: mend it") from error
+    finally:
+        if collects:
+            gc.enable()
+    return text, frozenset([*imported, *_TARGET.findall(text)])
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if is_text else self.generic_visit(node)
 
-    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
-        is_version = ast.unparse(node.targets[0]) == "__version__"
-        return None if is_version else self.generic_visit(node)
+def _imports(node: ast.AST, package: str) -> Iterator[str]:
+    """Takes out of a tree what cannot change a result, and gives the names in its imports that may
+    be modules: of ``from a import b`` both ``a`` and ``a.b``."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        statements = getattr(node, name, None)
+        if not isinstance(statements, list):  # that of a lambda or of a conditional expression
+            continue
+        kept = []
+        for statement in statements:
+            if isinstance(statement, ast.If) and ast.unparse(statement.test) in _TYPES_ONLY:
+                yield from _imports(ast.Module(statement.orelse), package)
+                kept += statement.orelse
+            elif not _is_idle(statement):
+                yield from _imports(statement, package)
+                kept.append(statement)
+        statements[:] = kept
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        parents = package.split(".")
+        base = parents[: len(parents) - node.level + 1] if node.level else []
+        source = ".".join([*base, *([node.module] if node.module else [])])
+        yield source
+        yield from (f"{source}.{alias.name}" for alias in node.names)
 
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        if ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            return [self.visit(statement) for statement in node.orelse]
-        return self.generic_visit(node)
 
-
-def _imported(tree: ast.AST, package: str) -> Iterator[str]:
-    """Names that may be modules: of ``from a import b`` both ``a`` and ``a.b``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")
-            base = parents[: len(parents) - node.level + 1] if node.level else []
-            source = ".".join([*base, *([node.module] if node.module else [])])
-            yield source
-            yield from (f"{source}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            module, colon, _ = node.value.partition(":")
-            yield from [module] if colon and _TARGET.fullmatch(node.value) else []
+def _is_idle(statement: ast.stmt) -> bool:
+    """Whether it is a text alone, as a docstring is, or the version of the library."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+    if not isinstance(statement, ast.Assign):
+        return False
+    target = statement.targets[0]
+    return isinstance(target, ast.Name) and target.id == "__version__"

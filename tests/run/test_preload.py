@@ -83,6 +83,7 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
 
 
 def test_another_environment_is_a_new_process_in_place(tmp_path, monkeypatch):
+    assert preload.preload()  # with the environment as it is
     monkeypatch.setenv("HF_HUB_OFFLINE", "1 today")
     monkeypatch.setenv("KLEAR_ANY", "of no effect on imports")
     _run([WALK], tmp_path, monkeypatch, forks=True)
