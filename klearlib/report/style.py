@@ -191,6 +191,8 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
 
     The dates and program versions that matplotlib writes into files are left out.
     """
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     no_metadata = {
         "svg": {"Date": None, "Creator": None},
         "png": {"Software": None},
@@ -198,6 +200,10 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
     }
     buffer = io.BytesIO()
     with figure_style():
+        if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+            # Once for all files: it costs as much as to draw, and no second one is quite the same.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=no_metadata[kind])
     if kind == "png":
         return palette_png(buffer.getvalue(), dpi=dpi)

@@ -101,8 +101,8 @@ def test_equal_figures_give_equal_bytes_and_others_do_not():
 
 def test_white_stays_white_and_inks_keep_their_colour():
     figure = drawn()
-    large = plain(figure, "png")
-    before, after = pixels(large), pixels(figure_bytes(figure, "png", dpi=96))
+    after = pixels(figure_bytes(figure, "png", dpi=96))
+    before = pixels(plain(figure, "png"))
     assert before.shape == after.shape
     white = (before == 255).all(axis=-1)
     assert white.mean() > 0.5 and (after[white] == 255).all()

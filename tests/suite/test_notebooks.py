@@ -21,6 +21,7 @@ from toy_suite import environment, files, make, put, ran
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.experiments import catalogue
+from klearlib.run import preload
 from klearlib.suite import notebooks
 
 TIMEOUT_S = 60
@@ -51,6 +52,7 @@ def project(tmp_path, monkeypatch):
     for name in ("names", "experiment_of"):
         monkeypatch.setattr(catalogue, name, getattr(catalogue, name))
     toy_suite.install()
+    monkeypatch.setattr(preload, "PRELOADED", ())  # toy stages need no torch
     return tmp_path
 
 

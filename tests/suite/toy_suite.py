@@ -19,6 +19,7 @@ from klearlib.experiments.experiment import Experiment, table
 from klearlib.params import parameters_cell, root
 from klearlib.params.base import NotebookParams
 from klearlib.params.fields import parameter
+from klearlib.run import preload
 from klearlib.run.stage import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -84,6 +85,7 @@ def main() -> None:
     from klearlib import cli
 
     install()
+    preload.PRELOADED = ()  # toy stages need no torch
     sys.exit(cli.main(sys.argv[1:]))
 
 

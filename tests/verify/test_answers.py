@@ -508,12 +508,13 @@ GSM8K_FORMS = (
 )
 
 
-def test_gsm8k_golds_in_their_written_forms():
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
+def test_gsm8k_golds_in_their_written_forms(every):
     rows = shared_rows("gsm8k_train.jsonl")
-    golds = [row["answer"].split("####")[1].strip() for row in rows]
+    assert len(rows) == 7473
+    golds = [row["answer"].split("####")[1].strip() for row in rows[::every]]
     values = [int(gold.replace(",", "")) for gold in golds]
     shifted = [str(value + 1) for value in values]
-    assert len(golds) == 7473
     for form in GSM8K_FORMS:
         texts = ["<think>a</think>" + form.format(value) for value in values]
         assert all(v.correct for v in verify_answers(texts, golds, workers=2)), form
