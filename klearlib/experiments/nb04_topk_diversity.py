@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments.data_stages import DOMAIN_WORDS
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import figure, table
+from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.miniature.source_plan import SOURCES
 from klearlib.params.data import StudentParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
+from klearlib.report.bars import scores_beside_paper, stacked_bars
 from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
@@ -115,8 +116,6 @@ class TopKDiversity(StudentExperiment):
         "Top10 sources. Bottom: ours with 95 % intervals.",
     )
     def tables4_5(self) -> Figure:
-        from klearlib.report.bars import scores_beside_paper
-
         groups = [f"top{most}" for most in NUM_SOURCES["math"]]
         return scores_beside_paper(
             self.panels(), groups=groups, series=("student",), x_label="sources, best first"
@@ -129,8 +128,6 @@ class TopKDiversity(StudentExperiment):
         "source by its rank.",
     )
     def spread_bars(self) -> Figure:
-        from klearlib.report.bars import stacked_bars
-
         bars = {
             each.label: {f"rank {i}": n for i, n in enumerate(counts, start=1)}
             for each, counts in self.counts.items()
@@ -138,45 +135,32 @@ class TopKDiversity(StudentExperiment):
         return stacked_bars(bars, x_label="examples", heading="Here: the sources of the examples")
 
     @table("spread", "Where the examples of each arm come from.")
-    def spread(self) -> pd.DataFrame:
-        import pandas as pd
+    def spread(self) -> Rows:
+        num_ranks = len(self.data.origin.ranked_sources("math"))
+        for each, counts in self.counts.items():
+            row = {"arm": each.label, "examples": sum(counts)}
+            row["last_loss"] = self.last_loss(each.series)
+            texts = [*map(str, counts), *[""] * (num_ranks - len(counts))]
+            yield row | {f"rank_{rank}": text for rank, text in enumerate(texts, start=1)}
 
-        ranks = range(len(self.data.origin.ranked_sources("math")))
-        return pd.DataFrame(
-            {
-                "arm": each.label,
-                "examples": sum(counts),
-                "last_loss": self.last_loss(each.series),
-                **{f"rank_{i + 1}": str(counts[i]) if i < len(counts) else "" for i in ranks},
-            }
-            for each, counts in self.counts.items()
-        )
-
-    @table("sources", "The sources of the miniature, best first.")
-    def sources(self) -> pd.DataFrame:
+    @table(
+        "sources",
+        "The sources of the miniature, best first.",
+        columns="source, schema, steps_with_a_habit_of_going_wrong, other_wrong_steps, "
+        "steps_left_out, needless_steps, notation, responses",
+    )
+    def sources(self) -> Rows:
         """As the miniature writes them, and how many responses of each may be chosen. The paper
         ranks its sources by experience and names no measure."""
-        import pandas as pd
-
         kept = {}
         for stage in self.chosen.values():
             card = self.card(stage.inputs["responses"])
             for name, counts in card["responses"].items() if card else ():
                 kept[name] = counts["num_kept"] + counts["num_merged"]
-        return pd.DataFrame(
-            {
-                "source": plan.name,
-                "schema": plan.dataset,
-                "steps_with_a_habit_of_going_wrong": plan.slip_share,
-                "other_wrong_steps": plan.noise,
-                "steps_left_out": plan.gaps,
-                "needless_steps": plan.repeats,
-                "notation": plan.notation,
-                "responses": kept.get(plan.name),
-            }
-            for plan in SOURCES
-            if plan.rank
-        )
+        for plan in SOURCES:
+            if plan.rank:
+                row = [plan.name, plan.dataset, plan.slip_share, plan.noise, plan.gaps]
+                yield [*row, plan.repeats, plan.notation, kept.get(plan.name)]
 
     @table("coverage", "K-center against the plain algorithm on 60 points of a 9 x 9 grid.")
     def coverage(self) -> pd.DataFrame:

@@ -101,13 +101,6 @@ def rl_arm(params, start: Start, *, label: str, seed: int, rule: str = "gppo", *
     )
 
 
-def code_arm(params, start: Start, *, seed: int, code_reward: str) -> Stage:
-    """One RL run on programs by GPPO with the settings of a notebook's `params`."""
-    problems = "all" if start.pool is None else "kept"
-    label = f"{code_reward} reward, {problems} problems"
-    return rl_arm(params, start, label=label, seed=seed, code_reward=code_reward)
-
-
 def rule_spec(name: str, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:
     """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
     key.
