@@ -10,9 +10,8 @@ import numpy as np
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import WINDOW_SIZE, Named, named
-from klearlib.experiments.data_stages import DOMAIN_WORDS, DataArms
 from klearlib.experiments.experiment import Experiment
-from klearlib.experiments.origins import Joint, Start
+from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origin
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.params import DataOptions
@@ -165,8 +164,8 @@ class Pipeline(Experiment):
     mathematics and on code for each, by GPPO."""
 
     @cached_property
-    def _data(self) -> DataArms:
-        return DataArms(self.params.profile, self.params.curation)
+    def _data(self) -> Origin:
+        return origin(self.params.profile, self.params.curation)
 
     @cached_property
     def joint(self) -> Joint:
@@ -175,7 +174,7 @@ class Pipeline(Experiment):
         Raises:
             ParameterError: the longer budget does not fit into the positions that YaRN makes.
         """
-        joint, yarn_factor = self._data.origin.joint, self.params.yarn_factor
+        joint, yarn_factor = self._data.joint, self.params.yarn_factor
         needed = joint.longest_prompt + joint.extended_max_new_tokens
         stretched = int(joint.max_positions * yarn_factor)
         if needed > stretched:
@@ -207,7 +206,7 @@ class Pipeline(Experiment):
         """The stages ``world``, ``base``, ``examples`` and ``sft`` of all seeds."""
         p = self.params
         chosen = list(self.selections.values())
-        return self._data.origin.joint_stages(chosen, seed=p.seeds[0], sft=p.sft_phase)
+        return self._data.joint_stages(chosen, seed=p.seeds[0], sft=p.sft_phase)
 
     @cached_property
     def pools(self) -> dict[str, Stage]:
@@ -219,7 +218,7 @@ class Pipeline(Experiment):
 
     def _majority(self) -> Stage:
         phase, data = self.params.maths_phase, self._data
-        teacher, (pool, file) = data.origin.majority_teacher(), data.pool()
+        teacher, (pool, file) = data.majority_teacher(), data.pool()
         if teacher is None:
             return pool
         answers = data.responses(teacher, num_responses=phase.teacher_responses)
@@ -263,7 +262,7 @@ class Pipeline(Experiment):
             num_validation=self.joint.num_validation,
             validation_responses=self.joint.validation_responses,
             max_new_tokens=self.joint.max_new_tokens,
-            compute=self._data.origin.compute,
+            compute=self._data.compute,
             pool=self.pools[domain],
         )
 
@@ -298,30 +297,19 @@ class Pipeline(Experiment):
         return self.params.maths_responses if domain == "math" else self.params.code_responses
 
     def _evaluate(self, domain: str, series: str, seed: int) -> Stage:
-        options, sizes = self.params.curation, self.joint.benchmarks[domain]
-        num_responses = self.responses_to(domain)
+        sizes, num_responses = self.joint.benchmarks[domain], self.responses_to(domain)
         num_problems = sum(size or WINDOW_SIZE for size in sizes.values())
         trained = series if series in _TRAINED else _TRAINED[-1]
-        return Stage(
-            "evaluate",
-            "klearlib.evaluate.stage:evaluate_benchmarks",
-            {
-                "seed": seed,
-                "benchmarks": sizes,
-                "num_responses": num_responses,
-                "temperature": options.eval_temperature,
-                "top_p": options.eval_top_p,
-                "test_timeout_s": options.test_timeout_s,
-                "test_memory_mb": options.test_memory_mb,
-                "compute": self._data.origin.compute,
-                **self.setting(series),
-            },
-            {
-                "world": self.models["world"],
-                "model": self.models.get(series) or self.arms[trained, seed],
-            },
+        return self._data.measured(
+            domain,
+            self.models.get(series) or self.arms[trained, seed],
+            world=self.models["world"],
             label=f"{DOMAIN_WORDS[domain]} benchmarks: {MODELS[series]}, seed {seed}",
+            seed=seed,
+            num_responses=num_responses,
             estimate_s=3 + num_problems * num_responses / 80,
+            benchmarks=sizes,
+            **self.setting(series),
         )
 
     def stages(self) -> list[Stage]:

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import PassRate
-from klearlib.experiments.data_stages import DOMAIN_WORDS
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.experiment import Rows, departures, figure, table
+from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.students import DataExperiment
 from klearlib.params import DataOptions, uses_miniature
@@ -105,7 +105,7 @@ class DataCuration(DataExperiment):
         strong teacher, for the majority filter, unless the problems have passed it already."""
         count = self.params.reference_responses
         found = {"reference": self.data.responses("reference", num_responses=count)}
-        teacher = self.data.origin.majority_teacher()
+        teacher = self.data.majority_teacher()
         if teacher is not None:
             count = self.params.num_responses
             found["strong"] = self.data.responses(teacher, num_responses=count)
@@ -292,7 +292,7 @@ class DataCuration(DataExperiment):
         from klearlib.curation.majority import kept_by_majority
 
         for domain, card in self.cards.items():
-            ranked = self.data.origin.ranked_sources(domain)
+            ranked = self.data.ranked_sources(domain)
             kept = [card["responses"][name] for name in ranked]
             problems = sum(card["sources"][name]["num_kept"] for name in ranked)
             responses = sum(row["num_kept"] + row["num_merged"] for row in kept)
@@ -302,7 +302,7 @@ class DataCuration(DataExperiment):
             yield [rule, sum(kept_by_majority(list(rates), rates)), None, "88K, majority of 16"]
         if card := self.cards.get("code"):
             rule = f"RL, code: at least {self.params.data_options.min_tests} tests"
-            learnt = self.data.origin.ranked_sources("code")
+            learnt = self.data.ranked_sources("code")
             pool = [counts for name, counts in card["sources"].items() if name not in learnt]
             left = sum(counts["num_kept"] for counts in pool)
             yield [rule, left, None, "18K, after pass@16 as well"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.data_stages import DOMAIN_WORDS
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.experiment import Rows, figure, table
+from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.miniature.source_plan import SOURCES
 from klearlib.params.data import StudentParams
@@ -104,7 +104,7 @@ class TopKDiversity(StudentExperiment):
         found = {}
         for each in self.students:
             if card := self.card(self.chosen[each.series]):
-                ranked = self.data.origin.ranked_sources(each.domain)
+                ranked = self.data.ranked_sources(each.domain)
                 kept = card["sources"]
                 found[each] = [kept[name]["num_kept"] for name in ranked if name in kept]
         return found
@@ -136,7 +136,7 @@ class TopKDiversity(StudentExperiment):
 
     @table("spread", "Where the examples of each arm come from.")
     def spread(self) -> Rows:
-        num_ranks = len(self.data.origin.ranked_sources("math"))
+        num_ranks = len(self.data.ranked_sources("math"))
         for each, counts in self.counts.items():
             row = {"arm": each.label, "examples": sum(counts)}
             row["last_loss"] = self.last_loss(each.series)

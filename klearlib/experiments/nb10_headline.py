@@ -11,10 +11,10 @@ import numpy as np
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named
-from klearlib.experiments.data_stages import DOMAIN_WORDS
 from klearlib.experiments.demos import yarn
 from klearlib.experiments.experiment import departures, figure, table
 from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, HeadlineParams, Pipeline
+from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import difference, seed_interval
 from klearlib.params import DataOptions, FilterOptions, RLOptions, uses_miniature
 from klearlib.records import NOT_JUDGED, EvalRecord

@@ -11,11 +11,12 @@ import numpy as np
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
-from klearlib.experiments.data_stages import DOMAIN_WORDS, DataArms, Recipe
 from klearlib.experiments.experiment import Experiment, departures, table
+from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
 from klearlib.params import DataOptions
+from klearlib.params.data import SFTSchedule
 from klearlib.report.bars import ScorePanel
 from klearlib.report.section import Verdict
 from klearlib.run.entry import read_metrics
@@ -37,8 +38,8 @@ class DataExperiment(Experiment):
     phase = "long chain-of-thought SFT"
 
     @cached_property
-    def data(self) -> DataArms:
-        return DataArms(self.params.profile, self.params.data_options)
+    def data(self) -> Origin:
+        return origin(self.params.profile, self.params.data_options)
 
     def rates(self, stage: Stage) -> dict[str, PassRate]:
         """The pass rates that a stage of responses has found; none before it is done."""
@@ -80,10 +81,18 @@ class StudentExperiment(DataExperiment):
     printed: ClassVar[str]
     chosen: Mapping[str, Stage]
 
-    @cached_property
-    def recipes(self) -> dict[str, Recipe]:
-        """Domain -> how its students are trained and measured."""
-        return {each.domain: Recipe.of(self.params, each.domain) for each in self.beside}
+    def own(self, domain: str, name: str):
+        """A parameter of the students of a domain: those of code have ``code_`` before it."""
+        return getattr(self.params, f"code_{name}" if domain == "code" else name)
+
+    def schedule(self, domain: str) -> SFTSchedule:
+        """How the students of a domain are trained."""
+        return SFTSchedule(
+            num_epochs=self.params.num_epochs,
+            batch_size=self.own(domain, "batch_size"),
+            learning_rate=self.own(domain, "learning_rate"),
+            normalizer=self.params.normalizer,
+        )
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -91,9 +100,10 @@ class StudentExperiment(DataExperiment):
             (each.series, seed): self.data.student(
                 each.domain,
                 self.chosen[each.series],
-                self.recipes[each.domain],
+                self.schedule(each.domain),
                 label=each.label,
                 seed=seed,
+                num_responses=self.own(each.domain, "eval_responses"),
             )
             for seed in self.params.seeds
             for each in self.students
@@ -106,7 +116,8 @@ class StudentExperiment(DataExperiment):
     @property
     def measured_by(self) -> str:
         """How often benchmarks are answered, as "avg@4", or "avg@4 for maths, avg@2 for code"."""
-        words = {domain: f"avg@{how.eval_responses}" for domain, how in self.recipes.items()}
+        domains = [each.domain for each in self.beside]
+        words = {domain: f"avg@{self.own(domain, 'eval_responses')}" for domain in domains}
         if len(words) == 1:
             return words.popitem()[1]
         return ", ".join(f"{text} for {DOMAIN_WORDS[domain]}" for domain, text in words.items())
@@ -151,7 +162,7 @@ class StudentExperiment(DataExperiment):
                 [*self.rows(each), *also],
                 self.benchmarks(each.domain),
                 self.params.profile,
-                responses=self.recipes[each.domain].eval_responses,
+                responses=self.own(each.domain, "eval_responses"),
             )
         ]
 

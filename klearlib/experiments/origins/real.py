@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cached_property
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.origins.base import Joint, Start
-from klearlib.experiments.origins.curation import DOMAIN_WORDS, curate_stage, selection_stage
+from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
 from klearlib.experiments.origins.real_inputs import (
     benchmark_sizes,
     benchmark_stage,
@@ -19,7 +17,7 @@ from klearlib.experiments.origins.real_inputs import (
     model_stage,
     problem_sets,
 )
-from klearlib.params import LOCAL, DataOptions, SFTPhase, load
+from klearlib.params import DataOptions, SFTPhase, load
 from klearlib.params.real import BENCHMARKS, CODE_BENCHMARKS, MATHS_BENCHMARKS
 from klearlib.run.stage import Stage
 
@@ -39,7 +37,7 @@ class _Stages(dict):
         )
 
 
-class RealOrigin:
+class RealOrigin(Origin):
     """A real model, and worlds of the named data sets.
 
     options: of their curation; None for the defaults with the limits of real.yaml, which the SFT
@@ -51,14 +49,12 @@ class RealOrigin:
     # Real responses can be longer than a packed row or the model holds, and quote control tokens.
     sft_options = {"drop_longer": True, "drop_with_control": True}  # noqa: RUF012
     curation_s = 600.0
+    pool_words = {d: f"{word} problems for RL" for d, word in DOMAIN_WORDS.items()}  # noqa: RUF012
 
     def __init__(self, profile: str, options: DataOptions | None):
-        self._profile, self._real = profile, load(profile, "real")
-        real = self._real
-        self._options = options or DataOptions(
-            test_timeout_s=real.test_timeout_s, test_memory_mb=real.test_memory_mb
-        )
-        self.compute = asdict(load(profile, LOCAL))
+        self._real = real = load(profile, "real")
+        limits = {"test_timeout_s": real.test_timeout_s, "test_memory_mb": real.test_memory_mb}
+        super().__init__(profile, options or DataOptions(**limits))
         self.seed = self.code_seed = real.seed
         self.num_pool, self.num_code_problems = real.num_train_problems, real.num_code_problems
         self.max_new_tokens = {"math": real.max_new_tokens, "code": real.code_max_new_tokens}
@@ -66,7 +62,6 @@ class RealOrigin:
         self._every = {"math": benchmark_sizes(real, MATHS_BENCHMARKS), "code": code}
         ablations = benchmark_sizes(real, MATHS_BENCHMARKS[:_ABLATIONS])
         self.benchmarks = {"math": ablations, "code": code}
-        # Equal stages as one object: each works its key out once.
         self._collected = benchmark_stage(real)
         self._base = model_stage(real, real.model, "base model")
 
@@ -82,7 +77,7 @@ class RealOrigin:
             if model is not None:
                 name = "code_teacher" if who == "code" else f"teacher_{who}"
                 stages[name] = model_stage(real, model, name.replace("_", " "))
-        return _Stages(self._profile, stages)
+        return _Stages(self.profile, stages)
 
     @cached_property
     def joint(self) -> Joint:
@@ -99,7 +94,7 @@ class RealOrigin:
     def start(self, domain: str) -> Start:
         real = self._real
         return Start(
-            profile=self._profile,
+            profile=self.profile,
             world=self._worlds[domain],
             sft=self._sft,
             benchmarks=self.benchmarks[domain],
@@ -116,7 +111,7 @@ class RealOrigin:
         listed = self._listed(domain, pool_only=pool_only)
         return [curate_item(name, how) for name, how in listed.items()]
 
-    def curation_inputs(self, domain: str, *, pool_only: bool = False) -> dict[str, Stage]:
+    def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
         listed = self._listed(domain, pool_only=pool_only)
         data = {data_input(name): data_stage(name, how) for name, how in listed.items()}
         return {"benchmarks": self._collected, **data}
@@ -135,19 +130,20 @@ class RealOrigin:
             for name in BENCHMARKS
         ]
 
-    def learnable(self, domain: str, curated: Stage) -> Stage:
+    def learnable(self, domain: str) -> Stage:
         return Stage(
             "learnable",
             "klearlib.real.learnable:keep_learnable",
             {"domain": domain, "mixed": mixed_sets(self._real, domain), **self._overlap},
             # One checkpoint learns both domains, so neither's validation problems may be in either.
-            {"curated": curated} | {f"{name}_world": self._worlds[name] for name in DOMAIN_WORDS},
+            {"curated": self.curated(domain)}
+            | {f"{name}_world": self._worlds[name] for name in DOMAIN_WORDS},
             label=f"{DOMAIN_WORDS[domain]} responses to no validation problem",
             estimate_s=60.0,
         )
 
-    def pool(self, curated: Stage) -> tuple[Stage, str]:
-        del curated  # teachers answer what is left when the validation problems are held out
+    def pool(self) -> tuple[Stage, str]:
+        # Teachers answer what is left when the validation problems are held out.
         return self._worlds["math"], "train.jsonl"
 
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
@@ -181,7 +177,11 @@ class RealOrigin:
         real = self._real
         if real.sft_model is not None:
             return model_stage(real, real.sft_model, "SFT checkpoint")
-        selections = [self._selected(domain) for domain in DOMAIN_WORDS]
+        sizes = self.joint.sft_sizes
+        selections = [
+            self.chosen_sources(domain, most=self.joint.num_sources[domain], size=sizes[domain])
+            for domain in DOMAIN_WORDS
+        ]
         phase = SFTPhase(
             num_epochs=real.sft_epochs,
             batch_size=real.sft_batch,
@@ -189,17 +189,6 @@ class RealOrigin:
             normalizer=real.sft_normalizer,
         )
         return self._trained(selections, seed=real.seed, sft=phase)
-
-    def _selected(self, domain: str) -> Stage:
-        curated = self.learnable(domain, self._curated(domain, pool_only=False))
-        most = self.joint.num_sources[domain]
-        return selection_stage(
-            {"responses": curated, "problems": curated},
-            size=self.joint.sft_sizes[domain],
-            label=f"examples: {DOMAIN_WORDS[domain]}, top {most}",
-            options=self._options,
-            sources=self.ranked_sources(domain),
-        )
 
     def _trained(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> Stage:
         """The base model, tuned on the examples of both domains."""
@@ -211,18 +200,10 @@ class RealOrigin:
             label="examples of both domains",
             estimate_s=10.0,
         )
-        return Stage(
-            "sft",
-            "klearlib.sft.train:train_sft",
-            {
-                "seed": seed,
-                **asdict(sft),
-                # The paper's proportion: 8e-5 to 4e-5.
-                "final_learning_rate": sft.learning_rate / 2,
-                "compute": self.compute,
-                **self.sft_options,
-            },
+        return self.trained(
             {"base": self._base, "examples": examples},
+            sft,
+            seed=seed,
             label=f"SFT of both domains, seed {seed}",
             estimate_s=3600.0,
         )
@@ -243,7 +224,7 @@ class RealOrigin:
                     "benchmarks": list(self._every[domain]),
                     **self._overlap,
                 },
-                {"problems": self._curated(domain, pool_only=True), "benchmarks": self._collected},
+                {"problems": self.curated(domain, pool_only=True), "benchmarks": self._collected},
                 label=f"{DOMAIN_WORDS[domain]} problems for RL, validation, benchmarks",
                 estimate_s=60.0,
             )
@@ -254,23 +235,7 @@ class RealOrigin:
     def _overlap(self) -> dict:
         """How stages look for validation problems and benchmarks in other problems."""
         return {
-            "ngram_words": self._options.ngram_words,
-            "ngram_mode": self._options.ngram_mode,
+            "ngram_words": self.options.ngram_words,
+            "ngram_mode": self.options.ngram_mode,
             "workers": self.curate_workers,
         }
-
-    def _curated(self, domain: str, *, pool_only: bool) -> Stage:
-        sources = self.sources(domain, pool_only=pool_only)
-        what = "problems for RL" if pool_only else "sources"
-        return curate_stage(
-            domain,
-            sources=sources,
-            benchmarks=self.benchmark_items(domain),
-            inputs=self.curation_inputs(domain, pool_only=pool_only),
-            options=self._options,
-            templates=self.templates,
-            stop_more_than=self._options.stop_more_than,
-            workers=self.curate_workers,
-            what=f"{DOMAIN_WORDS[domain]} {what}, curated",
-            estimate_s=len(sources) * self.curation_s,
-        )
