@@ -7,6 +7,8 @@ of `Experiment`. Its cells call ``plan``, ``run``, ``table``, ``figure``, ``publ
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -400,16 +402,23 @@ def runs_dir() -> Path:
     return root() / "results" / "runs"
 
 
-def with_inputs(stages: Iterable[Stage]) -> dict[tuple[str, str], Stage]:
-    """(name, key) -> stage: `stages` and all that they need, each once, upstream first."""
-    found: dict[tuple[str, str], Stage] = {}
+def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:
+    """`stages` and all that they need, each once, upstream first, under a digest of what it
+    computes. That of the code is left out, which a stage's key has: the digests tell the stages of
+    one moment apart, and take no file to make."""
+    asked = list(stages)  # kept: `known` goes by the objects
+    found: dict[str, Stage] = {}
+    known: dict[int, str] = {}
 
-    def visit(stage: Stage) -> None:
-        if (stage.name, stage.key) not in found:
-            for upstream in stage.inputs.values():
-                visit(upstream)
-            found[stage.name, stage.key] = stage
+    def visit(stage: Stage) -> str:
+        if id(stage) not in known:
+            inputs = {name: visit(upstream) for name, upstream in stage.inputs.items()}
+            content = [stage.name, stage.target, stage.params, inputs]
+            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            known[id(stage)] = digest
+            found.setdefault(digest, stage)
+        return known[id(stage)]
 
-    for stage in stages:
+    for stage in asked:
         visit(stage)
     return found

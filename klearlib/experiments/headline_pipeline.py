@@ -175,14 +175,13 @@ class Pipeline(Experiment):
             ParameterError: the longer budget does not fit into the positions that YaRN makes.
         """
         joint, yarn_factor = self._data.joint, self.params.yarn_factor
-        needed = joint.longest_prompt + joint.extended_max_new_tokens
-        stretched = int(joint.max_positions * yarn_factor)
+        positions, budget = joint.params.max_positions, joint.params.extended_max_new_tokens
+        needed, stretched = joint.longest_prompt + budget, int(positions * yarn_factor)
         if needed > stretched:
             raise ParameterError(
-                f"yarn_factor {yarn_factor:g} stretches max_positions {joint.max_positions} to "
-                f"{stretched}, but extended_max_new_tokens {joint.extended_max_new_tokens} after "
-                f"the longest prompt needs {needed}: give a factor of "
-                f"{needed / joint.max_positions:.2f} or more, or a smaller budget"
+                f"yarn_factor {yarn_factor:g} stretches max_positions {positions} to {stretched}, "
+                f"but extended_max_new_tokens {budget} after the longest prompt needs {needed}: "
+                f"give a factor of {needed / positions:.2f} or more, or a smaller budget"
             )
         return joint
 
@@ -194,12 +193,7 @@ class Pipeline(Experiment):
     @cached_property
     def selections(self) -> dict[str, Stage]:
         """Domain -> the SFT examples of its best sources."""
-        return {
-            domain: self._data.chosen_sources(
-                domain, most=self.joint.num_sources[domain], size=size
-            )
-            for domain, size in self.joint.sft_sizes.items()
-        }
+        return self._data.joint_selections()
 
     @cached_property
     def models(self) -> dict[str, Stage]:
@@ -254,14 +248,15 @@ class Pipeline(Experiment):
         return found
 
     def _start(self, domain: str, model: Stage) -> Start:
+        joint = self.joint.params
         return Start(
             profile=self.params.profile,
             world=self.models["world"],
             sft=model,
             benchmarks={},  # every model is measured at the end of its phase, at both budgets
-            num_validation=self.joint.num_validation,
-            validation_responses=self.joint.validation_responses,
-            max_new_tokens=self.joint.max_new_tokens,
+            num_validation=joint.num_validation,
+            validation_responses=joint.validation_responses,
+            max_new_tokens=joint.max_new_tokens,
             compute=self._data.compute,
             pool=self.pools[domain],
         )
@@ -273,8 +268,8 @@ class Pipeline(Experiment):
         if joint.yarn_original is not None:
             yarn["yarn_original"] = joint.yarn_original
         if series == "code_rl_long":
-            return {"max_new_tokens": joint.extended_max_new_tokens, **yarn}
-        base = {"max_new_tokens": joint.max_new_tokens}
+            return {"max_new_tokens": joint.params.extended_max_new_tokens, **yarn}
+        base = {"max_new_tokens": joint.params.max_new_tokens}
         return base | yarn if series == "code_rl_yarn" else base
 
     def setting_text(self, series: str) -> str:

@@ -23,7 +23,6 @@ from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 RULES = ("used", "strict", "stop list")
@@ -328,7 +327,7 @@ class DataCuration(DataExperiment):
             yield row
 
     @table("rule_cases", "The 9-gram rule and the rule for duplicates on edge cases.")
-    def rule_cases(self) -> pd.DataFrame:
+    def rule_cases(self) -> Rows:
         return data_rules.rule_cases()
 
     def notes(self) -> list[str]:

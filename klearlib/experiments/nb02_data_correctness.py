@@ -16,7 +16,6 @@ from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 DIFFICULTIES = ("easy", "hard", "overall")
@@ -152,7 +151,7 @@ class DataCorrectness(StudentExperiment):
                 yield [*row, self.last_loss(each.series)]
 
     @table("pushes", "One update on a right and on a wrong response: Eq. 8 has no sign.")
-    def pushes(self) -> pd.DataFrame:
+    def pushes(self) -> Rows:
         return data_rules.pushes()
 
     def notes(self) -> list[str]:

@@ -19,7 +19,6 @@ from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 _IN_TABLE_3 = {"weak": "QwQ-32B", "middle": "DeepSeek-R1-0120", "strong": "DeepSeek-R1-0528"}
@@ -155,7 +154,7 @@ class TeacherAblation(StudentExperiment):
             yield [*row, self.last_loss(each.series)]
 
     @table("normalizers", "Both normalisers of Eq. 8 against autograd of the printed sum.")
-    def normalizers(self) -> pd.DataFrame:
+    def normalizers(self) -> Rows:
         return data_rules.normalizers()
 
     def notes(self) -> list[str]:

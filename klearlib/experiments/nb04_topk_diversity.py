@@ -19,7 +19,6 @@ from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 NUM_SOURCES = {"math": (1, 2, 4, 6, 8, 10), "code": (1, 2, 4, 6)}
@@ -163,7 +162,7 @@ class TopKDiversity(StudentExperiment):
                 yield [*row, plan.repeats, plan.notation, kept.get(plan.name)]
 
     @table("coverage", "K-center against the plain algorithm on 60 points of a 9 x 9 grid.")
-    def coverage(self) -> pd.DataFrame:
+    def coverage(self) -> Rows:
         return data_rules.coverage()
 
     def notes(self) -> list[str]:

@@ -210,12 +210,12 @@ class AlphaSweep(Experiment):
                 yield [alpha, len(mine), *map(last_fifth, curves)]
 
     @table("gradients", "Eq. 14 on ten tokens, by autograd.")
-    def gradients(self) -> pd.DataFrame:
+    def gradients(self) -> Rows:
         p = self.params
         return lm_loss.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)
 
     @table("positives", "Who feeds the loss, by two readings (D4).")
-    def positives(self) -> pd.DataFrame:
+    def positives(self) -> Rows:
         return lm_loss.positives()
 
     def verdicts(self) -> list[Verdict]:

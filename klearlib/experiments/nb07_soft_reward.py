@@ -29,7 +29,6 @@ from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 _MEANS = {
@@ -113,7 +112,7 @@ class SoftReward(CodeRL):
     learning = CodeRL.learning
 
     @table("judged", "Eight programs for one specification, run in the sandbox against 16 tests.")
-    def judged(self) -> pd.DataFrame:
+    def judged(self) -> Rows:
         limits = self.params.rl_options
         return judging.judged_programs(
             timeout_s=limits.test_timeout_s, memory_mb=limits.test_memory_mb

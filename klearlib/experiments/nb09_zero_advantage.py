@@ -370,7 +370,7 @@ class ZeroAdvantage(Experiment):
                     yield comparison, arm, runs
 
     @table("gradients", "Three groups by hand and by autograd.")
-    def gradients(self) -> pd.DataFrame:
+    def gradients(self) -> Rows:
         return lm_loss.zero_advantage_gradients(self.params.alphas)
 
     def verdicts(self) -> list[Verdict]:

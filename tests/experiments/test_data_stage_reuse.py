@@ -45,7 +45,10 @@ def test_the_middle_teachers_students_are_the_overall_mixed_arm(profile):
 @pytest.mark.parametrize("profile", PROFILES)
 def test_notebooks_share_bases_responses_and_curated_sources(profile):
     found = {
-        each: set(with_inputs(of_profile(each, profile).stages()))
+        each: {
+            (stage.name, stage.key)
+            for stage in with_inputs(of_profile(each, profile).stages()).values()
+        }
         for each in (DataCuration, *STUDENTS)
     }
     shared = found[DataCuration] & found[DataCorrectness]

@@ -44,32 +44,29 @@ TESTS = tuple(TestCase(stdin=f"{n}\n", expected=str(_expected(n))) for n in rang
 
 
 @cache
-def judged_programs(*, timeout_s: float, memory_mb: int) -> pd.DataFrame:
+def judged_programs(*, timeout_s: float, memory_mb: int) -> list[dict]:
     """Eight programs for one specification, really run against 16 tests: outcomes and rewards.
 
     Run once in a Python process, since a section is published many times while it fills.
     """
-    import pandas as pd
-
     jobs = [
         # Five of its tests run into their limit, which has nothing to show by lasting.
         ProgramJob(source, TESTS, 0.1 if name == _ENDLESS else timeout_s, memory_mb)
         for name, source in PROGRAMS.items()
     ]
-    rows = []
-    for name, report in zip(PROGRAMS, run_many(jobs), strict=True):
-        counts = Counter(report.outcomes)
-        rows.append(
-            {
-                "program": name,
-                "outcomes of 16 tests": ", ".join(f"{n} {word}" for word, n in counts.items()),
-                "soft": soft_code_reward(report),
-                "hard": hard_code_reward(report),
-                "soft, released": soft_code_reward(report, scores="released"),
-                "hard, released": hard_code_reward(report, scores="released"),
-            }
-        )
-    return pd.DataFrame(rows)
+    return [
+        {
+            "program": name,
+            "outcomes of 16 tests": ", ".join(
+                f"{n} {word}" for word, n in Counter(report.outcomes).items()
+            ),
+            "soft": soft_code_reward(report),
+            "hard": hard_code_reward(report),
+            "soft, released": soft_code_reward(report, scores="released"),
+            "hard, released": hard_code_reward(report, scores="released"),
+        }
+        for name, report in zip(PROGRAMS, run_many(jobs), strict=True)
+    ]
 
 
 def group_signal(passes: tuple[int, ...] = (0, 4, 8, 8, 12, 12, 15, 15)) -> pd.DataFrame:
@@ -110,17 +107,12 @@ def flawed_tests(num_wrong: int = 4) -> pd.DataFrame:
         TestCase(stdin=test.stdin, expected=str(int(test.expected) + 1)) if i in first else test
         for i, test in enumerate(TESTS)
     )
-    names = ["right", "one branch wrong", "condition never true"]
     sets = {"sound tests": TESTS, f"{num_wrong} wrong tests": wrong}
-    jobs = [
-        ProgramJob(PROGRAMS[name], tests, 1.0, 256) for name in names for tests in sets.values()
-    ]
-    reports = iter(run_many(jobs))
     rows = []
-    for name in names:
+    for name in ("right", "one branch wrong", "condition never true"):
+        jobs = [ProgramJob(PROGRAMS[name], tests, 1.0, 256) for tests in sets.values()]
         row: dict = {"program": name}
-        for label in sets:
-            report = next(reports)
+        for label, report in zip(sets, run_many(jobs), strict=True):
             row[f"soft, {label}"] = soft_code_reward(report)
             row[f"hard, {label}"] = hard_code_reward(report)
         rows.append(row)

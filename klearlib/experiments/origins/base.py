@@ -7,7 +7,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Self
 
 from klearlib.params import LOCAL, DataOptions, JointMiniatureParams, RealParams, SFTPhase, load
 from klearlib.params.data import SFTSchedule
@@ -40,37 +39,24 @@ class Start:
 class Joint:
     """The one model for mathematics and code that notebook 10 trains.
 
-    `sft_sizes` are the examples of each domain, None for all, and `num_sources` the number of the
-    best sources that they come from; `long_examples` are further ones that the suite writes itself.
-    `max_positions` are those that the model was trained on, which YaRN multiplies, `longest_prompt`
-    those of them that a prompt needs; `yarn_original` says them to YaRN where the model's config
-    may name others.
+    `params` is what a profile's file says of it. `num_sources` is the number of the best sources of
+    each domain that its examples come from; `long_examples` are further ones that the suite writes
+    itself. YaRN multiplies the positions ``max_positions`` that the model was trained on, of which
+    a prompt needs `longest_prompt`; `yarn_original` says them to YaRN where the model's config may
+    name others.
     """
 
+    params: JointMiniatureParams | RealParams
     benchmarks: dict[str, dict[str, int | None]]
-    sft_sizes: dict[str, int | None]
     num_sources: dict[str, int]
     long_examples: int
-    num_validation: int
-    validation_responses: int
-    max_new_tokens: int
-    extended_max_new_tokens: int
-    max_positions: int
     longest_prompt: int
     yarn_original: int | None
 
-    @classmethod
-    def of(cls, params: JointMiniatureParams | RealParams, **others) -> Self:
-        """What a profile's file says of it, and the `others`."""
-        return cls(
-            sft_sizes={"math": params.sft_maths, "code": params.sft_code},
-            num_validation=params.num_validation,
-            validation_responses=params.validation_responses,
-            max_new_tokens=params.max_new_tokens,
-            extended_max_new_tokens=params.extended_max_new_tokens,
-            max_positions=params.max_positions,
-            **others,
-        )
+    @property
+    def sft_sizes(self) -> dict[str, int | None]:
+        """The examples of each domain, None for all."""
+        return {"math": self.params.sft_maths, "code": self.params.sft_code}
 
 
 class Origin(ABC):
@@ -246,6 +232,14 @@ class Origin(ABC):
             label=f"examples: {DOMAIN_WORDS[domain]}, top {most}",
             sources=self.ranked_sources(domain)[:most],
         )
+
+    def joint_selections(self) -> dict[str, Stage]:
+        """Domain -> the examples of its best sources, for the joint model."""
+        joint = self.joint
+        return {
+            domain: self.chosen_sources(domain, most=joint.num_sources[domain], size=size)
+            for domain, size in joint.sft_sizes.items()
+        }
 
     def _selection(
         self, inputs: dict[str, Stage], *, size: int | None, label: str, **filters

@@ -55,7 +55,7 @@ class MiniatureOrigin(Origin):
     @cached_property
     def joint(self) -> Joint:
         params, size = self._joint, joint.BENCHMARK_SIZE
-        return Joint.of(
+        return Joint(
             params,
             benchmarks={
                 "math": dict.fromkeys(joint.MATHS_BENCHMARKS, size),
