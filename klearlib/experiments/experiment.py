@@ -270,11 +270,13 @@ class Experiment:
             equations=self.equations,
             figures={
                 each.name: (self.figure(each.name), self._text(each.caption), self._text(each.alt))
-                for each in self._shown("figure")
+                for each in self._declared("figure").values()
+                if each.when(self)
             },
             tables={
                 each.name: (self.table(each.name), self._text(each.caption))
-                for each in self._shown("table")
+                for each in self._declared("table").values()
+                if each.when(self)
             },
             digits=self.digits,
             verdicts=self.verdicts(),
@@ -297,9 +299,6 @@ class Experiment:
                     found.pop(shown.name, None)
                     found[shown.name] = shown
         return found
-
-    def _shown(self, kind: str) -> Iterator[_Shown]:
-        return (each for each in self._declared(kind).values() if each.when(self))
 
     def _made(self, kind: str, name: str):
         import pandas as pd

@@ -130,7 +130,7 @@ class HeadlineParams(FilteredParams):
                 raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
             # What runs is what is shown, kept in the section and compared.
             object.__setattr__(self, name, asdict(record(**values)))
-        for phase in (self.maths_phase, self.code_phase):
+        for phase in map(self.phase, _TRAINED):
             check_schedule(
                 num_problems=phase.num_problems,
                 mini_batch_problems=phase.mini_batch_problems,
@@ -138,20 +138,9 @@ class HeadlineParams(FilteredParams):
                 eps_high=self.eps_high,
             )
 
-    @property
-    def sft_phase(self) -> SFTPhase:
-        """`sft` as a record."""
-        return SFTPhase(**self.sft)
-
-    @property
-    def maths_phase(self) -> MathsRLPhase:
-        """`maths_rl` as a record."""
-        return MathsRLPhase(**self.maths_rl)
-
-    @property
-    def code_phase(self) -> CodeRLPhase:
-        """`code_rl` as a record."""
-        return CodeRLPhase(**self.code_rl)
+    def phase(self, name: str):
+        """`sft`, `maths_rl` or `code_rl` as a record."""
+        return _PHASES[name](**getattr(self, name))
 
     @property
     def curation(self) -> DataOptions:
@@ -200,7 +189,7 @@ class Pipeline(Experiment):
         """The stages ``world``, ``base``, ``examples`` and ``sft`` of all seeds."""
         p = self.params
         chosen = list(self.selections.values())
-        return self._data.joint_stages(chosen, seed=p.seeds[0], sft=p.sft_phase)
+        return self._data.joint_stages(chosen, seed=p.seeds[0], sft=p.phase("sft"))
 
     @cached_property
     def pools(self) -> dict[str, Stage]:
@@ -211,7 +200,7 @@ class Pipeline(Experiment):
         return {"math": self._majority(), "code": trusted.pool or trusted.world}
 
     def _majority(self) -> Stage:
-        phase, data = self.params.maths_phase, self._data
+        phase, data = self.params.phase("maths_rl"), self._data
         teacher, (pool, file) = data.majority_teacher(), data.pool()
         if teacher is None:
             return pool
@@ -231,10 +220,8 @@ class Pipeline(Experiment):
         p, found = self.params, {}
         for seed in p.seeds:
             model = self.models["sft"]
-            for series, domain, phase in (
-                ("maths_rl", "math", p.maths_phase),
-                ("code_rl", "code", p.code_phase),
-            ):
+            for series, domain in zip(_TRAINED, DOMAINS, strict=True):
+                phase = p.phase(series)
                 schedule = {k: v for k, v in asdict(phase).items() if k not in _NOT_OF_RL}
                 model = found[series, seed] = rl_arm(
                     p,

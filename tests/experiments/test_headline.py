@@ -499,4 +499,4 @@ def test_the_real_configs_follow_the_formula():
 def test_the_smoke_file_says_what_the_phases_default_to():
     filed = check(NOTEBOOK, load_profile("smoke", NOTEBOOK))
     assert filed == HeadlineParams()
-    assert filed.maths_rl["num_steps"] == filed.maths_phase.num_steps == 2
+    assert filed.maths_rl["num_steps"] == filed.phase("maths_rl").num_steps == 2
