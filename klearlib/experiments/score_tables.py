@@ -165,12 +165,15 @@ def score_bars(
     *,
     responses: int,
     paper_responses: str = "",
+    seeds: Sequence[int] = (),
 ) -> list[ScorePanel]:
     """For each benchmark the paper's scores of `rows` and ours. benchmarks: as in `score_table`.
-    responses: to each of our problems; paper_responses: what the paper's title says of them."""
+    responses: to each of our problems; paper_responses: what the paper's title says of them. seeds:
+    drawn one after the other, where it is not row by row."""
     import pandas as pd
 
     columns, panels = ["series", "group", "value"], []
+    places = {seed: place for place, seed in enumerate(seeds)}
     for name, printed in benchmarks.items():
         cells = [(row.mark, row.group, row.paper(printed)) for row in rows if row.paper]
         ours = [
@@ -179,8 +182,10 @@ def score_bars(
             if row.runs
         ]
         title = score_title(profile, name, responses)
-        theirs = pd.DataFrame(cells, columns=columns).dropna()
-        panels.append(ScorePanel(printed + paper_responses, title, theirs, pd.concat(ours)))
+        theirs, scores = pd.DataFrame(cells, columns=columns).dropna(), pd.concat(ours)
+        if seeds:
+            scores = scores.sort_values("seed", key=lambda s: s.map(places), kind="stable")
+        panels.append(ScorePanel(printed + paper_responses, title, theirs, scores))
     return panels
 
 

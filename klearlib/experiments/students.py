@@ -163,6 +163,7 @@ class StudentExperiment(DataExperiment):
                 self.benchmarks(each.domain),
                 self.params.profile,
                 responses=self.own(each.domain, "eval_responses"),
+                seeds=self.params.seeds,
             )
         ]
 
