@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.demos import data_rules
+from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
-from klearlib.experiments.students import SFT_LATEX, Beside, Student, StudentExperiment
+from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
 from klearlib.report.bars import scores_beside_paper
@@ -54,7 +55,7 @@ class DataCorrectness(StudentExperiment):
     equations = (
         Equation(
             "8",
-            SFT_LATEX,
+            SFT,
             "No label and no sign: a wrong response is taught as a right one is. Printed with pi "
             "for log pi.",
         ),

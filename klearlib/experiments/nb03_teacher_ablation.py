@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from klearlib.evaluate.scores import paired_difference
 from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.demos import data_rules
+from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.results import Results
 from klearlib.experiments.score_tables import Row
-from klearlib.experiments.students import SFT_LATEX, Beside, Student, StudentExperiment
+from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import AnsweredParams, StudentParams
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart, Equation
@@ -44,7 +45,7 @@ class TeacherAblation(StudentExperiment):
     equations = (
         Equation(
             "8",
-            SFT_LATEX,
+            SFT,
             "The mean over responses of the mean over their tokens: a token of a long response "
             "weighs less. Printed with pi for log pi.",
         ),

@@ -13,6 +13,7 @@ from klearlib import paper
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import curve_titles, standing_for
 from klearlib.experiments.demos import clipping
+from klearlib.experiments.equations import CLIP_HIGHER
 from klearlib.experiments.experiment import (
     Evidence,
     Experiment,
@@ -131,9 +132,7 @@ class Clipping(Experiment):
     equations = (
         Equation(
             "7",
-            r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
-            r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
-            r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
+            CLIP_HIGHER,
             "Clip-Higher with the token-level mean: a clipped token loses its gradient.",
         ),
         Equation(

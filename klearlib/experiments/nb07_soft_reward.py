@@ -11,6 +11,7 @@ import numpy as np
 from klearlib import paper
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
+from klearlib.experiments.equations import GROUP_ADVANTAGE
 from klearlib.experiments.experiment import (
     Evidence,
     Rows,
@@ -75,8 +76,7 @@ class SoftReward(CodeRL):
         ),
         Equation(
             "4",
-            r"\tilde{A}^{(j)}=\frac{R^{(j)}-\mathrm{mean}(R^{(1)},\dots,R^{(G)})}"
-            r"{\mathrm{std}(R^{(1)},\dots,R^{(G)})}",
+            GROUP_ADVANTAGE,
             "A group whose rewards are all equal teaches nothing: the hard reward makes such "
             "groups out of all problems that are not solved yet.",
         ),

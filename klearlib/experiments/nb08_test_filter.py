@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -90,11 +89,11 @@ class TestFilter(CodeRL):
         }
 
     @cached_property
-    def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]] | None:
+    def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]]:
         """The teacher's pass rates and, by the same ids, which tests are flawed, as far as anyone
-        knows; None before they are measured."""
+        knows; neither before they are measured."""
         if not self.is_done(self.teacher):
-            return None
+            return {}, {}
         rates = read_pass_rates(self.folder(self.teacher) / RATES)
         if not uses_miniature(self.params):
             return rates, {}
@@ -121,7 +120,7 @@ class TestFilter(CodeRL):
         "with the threshold as a vertical line.",
     )
     def pass_rates(self) -> Figure:
-        rates, truth = self.rates_and_truth or ({}, {})
+        rates, truth = self.rates_and_truth
         found = {
             words: [rates[n].pass_rate for n, row in truth.items() if row["is_flawed"] is is_flawed]
             for words, is_flawed in {"sound tests": False, "flawed tests": True}.items()
@@ -135,11 +134,13 @@ class TestFilter(CodeRL):
 
     learning = CodeRL.learning
 
-    def _kept_at(self, names: Iterable[str], threshold: float, keep_equal: bool) -> list[bool]:
+    def _kept_at(self, threshold: float, keep_equal: bool) -> dict[str, bool]:
+        """Whether the filter keeps each problem."""
         from klearlib.curation.filters import kept_by_pass_rate
 
-        rates, _ = self.rates_and_truth or ({}, {})
-        return kept_by_pass_rate(list(names), rates, threshold=threshold, keep_equal=keep_equal)
+        rates, _ = self.rates_and_truth
+        kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
+        return dict(zip(rates, kept, strict=True))
 
     @property
     def _chosen(self) -> tuple[float, bool]:
@@ -158,9 +159,9 @@ class TestFilter(CodeRL):
         (the share of dropped problems whose tests are flawed), recall (the share of flawed problems
         that are dropped) and what is left of the flaws in the kept ones. On real problems what is
         kept and dropped is all that is known. Empty before the teacher's responses are judged."""
-        rates, truth = self.rates_and_truth or ({}, {})
+        rates, truth = self.rates_and_truth
         for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
-            kept = self._kept_at(rates, threshold, keep_equal)
+            kept = list(self._kept_at(threshold, keep_equal).values())
             used = " (used)" if (threshold, keep_equal) == self._chosen else ""
             rule = f"pass rate {'>=' if keep_equal else '>'} {threshold:g}{used}"
             found = [float("nan")] * 11
@@ -182,8 +183,8 @@ class TestFilter(CodeRL):
         """Recall for each kind, and the sound problems that are lost with them; the teacher's mean
         pass rate, its mean share of tests passed, and how many of its responses could not be
         judged."""
-        rates, truth = self.rates_and_truth or ({}, {})
-        stays = dict(zip(truth, self._kept_at(truth, *self._chosen), strict=True))
+        rates, truth = self.rates_and_truth
+        stays = self._kept_at(*self._chosen)
         for flaw, words in {"": "nothing", **FLAWS}.items():
             mine = [name for name, row in truth.items() if row["flaw"] == flaw]
             if mine:

@@ -14,6 +14,7 @@ from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import counterparts, curve_titles, standing_for, titles
 from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
+from klearlib.experiments.equations import CLIP_HIGHER, GROUP_ADVANTAGE
 from klearlib.experiments.experiment import (
     Evidence,
     Experiment,
@@ -126,15 +127,12 @@ class ZeroAdvantage(Experiment):
     equations = (
         Equation(
             "4",
-            r"\tilde{A}^{(j)}=\frac{R^{(j)}-\mathrm{mean}(R^{(1)},\dots,R^{(G)})}"
-            r"{\mathrm{std}(R^{(1)},\dots,R^{(G)})}",
+            GROUP_ADVANTAGE,
             "Where all rewards of a group are equal, every advantage is zero.",
         ),
         Equation(
             "7",
-            r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
-            r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
-            r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
+            CLIP_HIGHER,
             "Such a group adds nothing to the sum, but its tokens stay in the denominator. Printed "
             "for PPO's clip; the runs clip by GPPO, where the same holds.",
         ),

@@ -25,12 +25,6 @@ from klearlib.run.stage import Stage
 if TYPE_CHECKING:
     import pandas as pd
 
-SFT_LATEX = (
-    r"\mathcal{L}_{\mathrm{SFT}}=-\frac{1}{N}\sum_{i=1}^{N}\frac{1}{T_i}"
-    r"\sum_{t=1}^{T_i}\log\pi_\theta(y_{i,t}\mid x_i,y_{i,<t})"
-)
-"""Eq. 8, with log pi, where the paper prints pi."""
-
 
 class DataExperiment(Experiment):
     """An experiment on data: its stages come from `data`."""
