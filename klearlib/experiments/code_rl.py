@@ -6,11 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from klearlib.experiments.benchmarks import curve_titles, standing_for
-from klearlib.experiments.experiment import Experiment, departures, figure, table
+from klearlib.experiments.experiment import Experiment, figure, table
 from klearlib.experiments.origins import Start
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import learning_table, score_panel
-from klearlib.params import FilterOptions, RLOptions
 from klearlib.report.curves import Panel, learning_curves
 from klearlib.run.stage import Stage
 
@@ -93,8 +92,7 @@ class CodeRL(Experiment):
     def notes(self) -> list[str]:
         """Those that both end with."""
         return [
-            *departures(self.params.options, RLOptions),
-            *departures(self.params.test_filter, FilterOptions),
+            *self.departures("options", "test_filter"),
             "A score counts a program as right if it passes every test of its problem. The last "
             "step counts, never the best one. Seeds share the SFT checkpoint.",
             "Clipping by GPPO, with the loss on correct responses at the weight alpha; the paper "

@@ -11,14 +11,14 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.results import Arm, Results, not_judged_text
 from klearlib.notebook import setup, show_resolved
 from klearlib.paper import claim
 from klearlib.params import root, uses_miniature
@@ -91,7 +91,7 @@ def _show(kind: str, name: str, caption: str, when: Callable, **texts: str):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a claim of an order is decided by: its comparisons, as `measured` gives them.
+    """What a claim of an order is decided by: its comparisons; see `measured`.
 
     words: sentences that end the reason, "" for none. power: comparison -> share of tokens on which
     its arms differ.
@@ -149,6 +149,13 @@ class Experiment:
     def notes(self) -> list[str]:
         """How to read what it publishes."""
         return []
+
+    def departures(self, *names: str) -> list[str]:
+        """The notes that say by which options, of the parameters `names`, it departs from the
+        paper."""
+        about = {each.name: each.metadata for each in fields(self.params)}
+        found = [departures(getattr(self.params, name), about[name]["record"]) for name in names]
+        return [note for notes in found for note in notes]
 
     def reads(self) -> dict[str, object]:
         """The parameters of other notebooks at this profile that its results follow from."""
@@ -348,8 +355,7 @@ class Experiment:
             return np.mean([scores[arm] for arm in arms], axis=0)
 
         sides = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
-        lost = not_judged_text(runs.not_judged(benchmarks))
-        return Evidence(measured(claim_id, sides), [*words, lost])
+        return measured(claim_id, sides, [*words, not_judged_text(runs.not_judged(benchmarks))])
 
     def decide(self, evidence: Mapping[str, Evidence | str]) -> list[Verdict]:
         """The verdicts on claims of an order, corrected together (Holm); a text for evidence is the
@@ -372,15 +378,13 @@ def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
     return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
 
 
-def measured(claim_id: str, values: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list:
+def measured(
+    claim_id: str, values: Mapping[str, tuple[np.ndarray, np.ndarray]], words: Sequence[str] = ()
+) -> Evidence:
     """The comparisons of a claim in its own order. values: comparison -> (a, b), float [seeds,
     problems or steps], paired."""
-    return [measure(each.name, *values[each.name]) for each in claim(claim_id).comparisons]
-
-
-def not_judged_text(count: int, what: str = "responses") -> str:
-    """What a verdict says of `count` that could not be judged; "" for none."""
-    return f"{count} {what} could not be judged" if count else ""
+    found = [measure(each.name, *values[each.name]) for each in claim(claim_id).comparisons]
+    return Evidence(found, words)
 
 
 def departures(options: Mapping[str, object], record: type) -> list[str]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import PassRate
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, departures, figure, table
+from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.students import DataExperiment
-from klearlib.params import DataOptions, uses_miniature
+from klearlib.params import uses_miniature
 from klearlib.params.data import GradedParams
 from klearlib.params.fields import parameter
 from klearlib.params.options import NOT_STATED
@@ -338,5 +338,5 @@ class DataCuration(DataExperiment):
             "it is a duplicate.",
             "Difficulty is the pass rate of the maths SFT checkpoint; the paper's labels are a "
             "model's annotation.",
-            *departures(self.params.options, DataOptions),
+            *self.departures("options"),
         ]

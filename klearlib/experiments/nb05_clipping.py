@@ -19,7 +19,6 @@ from klearlib.experiments.experiment import (
     Experiment,
     Rows,
     changed_options,
-    departures,
     figure,
     table,
     with_words,
@@ -400,7 +399,7 @@ class Clipping(Experiment):
 
     def notes(self) -> list[str]:
         return [
-            *departures(self.params.options, RLOptions),
+            *self.departures("options"),
             self._note_on_rates(),
             "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
             "rules, the order of problems.",

@@ -12,12 +12,11 @@ from klearlib import paper
 from klearlib.evaluate.bootstrap import best_shares
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import Experiment, Rows, departures, figure, table
+from klearlib.experiments.experiment import Experiment, Rows, figure, table
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm, Results, last_fifth
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.score_tables import Row, difference, score_bars, score_table
-from klearlib.params import RLOptions
 from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.bars import scores_beside_paper
@@ -226,7 +225,7 @@ class AlphaSweep(Experiment):
 
     def notes(self) -> list[str]:
         return [
-            *departures(self.params.options, RLOptions),
+            *self.departures("options"),
             "Positives are the responses that the verifier judges correct, and the loss is a mean "
             "over their tokens in the optimiser's mini-batch (D4, D5 of docs/deviations.md).",
             "Groups without advantage are dropped before the update, so solved problems feed no "

@@ -12,15 +12,8 @@ from klearlib import paper
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
 from klearlib.experiments.equations import GROUP_ADVANTAGE
-from klearlib.experiments.experiment import (
-    Evidence,
-    Rows,
-    figure,
-    measured,
-    not_judged_text,
-    table,
-)
-from klearlib.experiments.results import Arm, Results, off_the_line
+from klearlib.experiments.experiment import Evidence, Rows, figure, measured, table
+from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
 from klearlib.params.rl import CodeRLParams
 from klearlib.records import OUTCOMES
@@ -168,7 +161,7 @@ class SoftReward(CodeRL):
             "inside a batch: hard - soft": pair("rollout/reward_std"),
         }
         lost = not_judged_text(self.runs.total("rollout/judge_failures"), "rollouts")
-        return Evidence(measured("C10", both), [lost])
+        return measured("C10", both, [lost])
 
     def notes(self) -> list[str]:
         return [

@@ -15,19 +15,10 @@ from klearlib.experiments.benchmarks import counterparts, curve_titles, standing
 from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.equations import CLIP_HIGHER, GROUP_ADVANTAGE
-from klearlib.experiments.experiment import (
-    Evidence,
-    Experiment,
-    Rows,
-    departures,
-    figure,
-    measured,
-    not_judged_text,
-    table,
-)
+from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, measured, table
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origin
-from klearlib.experiments.results import Arm, Results, off_the_line, off_the_seeds
+from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line, off_the_seeds
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import (
     difference,
@@ -36,7 +27,7 @@ from klearlib.experiments.score_tables import (
     paper_last,
     score_panel,
 )
-from klearlib.params import RLOptions, check_values, load_profile, uses_miniature
+from klearlib.params import check_values, load_profile, uses_miniature
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
@@ -393,11 +384,11 @@ class ZeroAdvantage(Experiment):
         where = f"Decided at alpha 0 on {titles(p.profile)[self.decided_on]}"
         where += ", which stands for AIME 2024" if uses_miniature(p) else ""
         lost = not_judged_text(runs.not_judged([self.decided_on]))
-        return Evidence(measured("C12", pairs), [where, lost])
+        return measured("C12", pairs, [where, lost])
 
     def notes(self) -> list[str]:
         return [
-            *departures(self.params.options, RLOptions),
+            *self.departures("options"),
             "A factor that all updates share is undone by AdamW. What remains of keeping groups "
             "without advantage: mini-batches are diluted unequally; a step has as many updates as "
             "the groups that were drawn allow, not only as the groups that are left; and a "

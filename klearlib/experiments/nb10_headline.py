@@ -14,11 +14,11 @@ from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named
 from klearlib.experiments.demos import yarn
-from klearlib.experiments.experiment import Rows, departures, figure, table
+from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, HeadlineParams, Pipeline
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
-from klearlib.params import DataOptions, FilterOptions, RLOptions, uses_miniature
+from klearlib.params import uses_miniature
 from klearlib.records import NOT_JUDGED, EvalRecord
 from klearlib.report.bars import BarPanel, headline_bars
 from klearlib.report.curves import learning_curves
@@ -340,9 +340,7 @@ class Headline(Pipeline):
                 "teachers wrote.",
             ]
         return [
-            *departures(p.options, RLOptions),
-            *departures(p.test_filter, FilterOptions),
-            *departures(p.data_options, DataOptions),
+            *self.departures("options", "test_filter", "data_options"),
             "One base model and one SFT checkpoint serve all seeds; the seeds differ in both "
             "phases of RL and in sampling. The last step counts, never the best one, and of "
             "several seeds the first decides C13.",

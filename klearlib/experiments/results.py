@@ -193,6 +193,11 @@ def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
     return {int(path.stem.rpartition("-")[2]): path for path in found}
 
 
+def not_judged_text(count: int, what: str = "responses") -> str:
+    """What a verdict says of `count` that could not be judged; "" for none."""
+    return f"{count} {what} could not be judged" if count else ""
+
+
 def last_fifth(frame: pd.DataFrame) -> float:
     """Mean over the seeds of the mean over the last fifth of the steps of one series' curve; NaN
     without any."""

@@ -11,11 +11,10 @@ import numpy as np
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
-from klearlib.experiments.experiment import Experiment, departures, table
+from klearlib.experiments.experiment import Experiment, table
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
-from klearlib.params import DataOptions
 from klearlib.params.data import SFTSchedule
 from klearlib.report.bars import ScorePanel
 from klearlib.report.section import Verdict
@@ -189,7 +188,7 @@ class StudentExperiment(DataExperiment):
         """The notes that these notebooks end with. arms: they in words."""
         options = self.params.data_options
         return [
-            *departures(self.params.options, DataOptions),
+            *self.departures("options"),
             f"All {arms} have the same number of examples and of updates; K-center covers the "
             f"{options.embedding_text} by hashed TF-IDF, for which the paper names no embedding.",
             "Seeds share the base model and the examples; they differ in the order of training and "

@@ -66,7 +66,7 @@ def rule_cases() -> Iterator[dict]:
         yield row | dict.fromkeys(["shared_ngram", "is_boilerplate", "goes_with_stop_list"], "")
 
 
-def pushes(*, learning_rate: float = 1.0) -> Iterator[dict]:
+def pushes() -> Iterator[dict]:
     """What one update does to a right and to a wrong response of equal probability.
 
     Two responses of three tokens over a vocabulary of five, from the same logits; one update of
@@ -77,28 +77,30 @@ def pushes(*, learning_rate: float = 1.0) -> Iterator[dict]:
 
     from klearlib.sft.objective import sft_loss
 
-    for objective in ("Eq. 8", "advantage"):
-        for name, sign in (("right", 1.0), ("wrong", -1.0)):
-            logits = torch.zeros(1, 3, 5, dtype=torch.float64, requires_grad=True)
-            tokens = torch.tensor([[0, 1, 2]])
-            loss = sft_loss(
-                _logp(logits, tokens), torch.ones_like(tokens, dtype=bool), normalizer="sequence"
-            )
-            loss = loss if objective == "Eq. 8" else sign * loss
-            (gradient,) = torch.autograd.grad(loss, logits)
-            before = _logp(logits, tokens).sum().exp().item()
-            after = _logp(logits - learning_rate * gradient, tokens).sum().exp().item()
-            yield {
-                "objective": objective,
-                "response": name,
-                "gradient_on_its_tokens": gradient[0, 0, 0].item(),
-                "probability_before": before,
-                "probability_after": after,
-                "pushed": "up" if after > before else "down",
-            }
+    tokens = torch.tensor([[0, 1, 2]])
+    for objective, name, sign in (
+        ("Eq. 8", "right", 1.0),
+        ("Eq. 8", "wrong", 1.0),
+        ("advantage", "right", 1.0),
+        ("advantage", "wrong", -1.0),
+    ):
+        logits = torch.zeros(1, 3, 5, dtype=torch.float64, requires_grad=True)
+        mask = torch.ones_like(tokens, dtype=bool)
+        loss = sign * sft_loss(_logp(logits, tokens), mask, normalizer="sequence")
+        (gradient,) = torch.autograd.grad(loss, logits)
+        before = _logp(logits, tokens).sum().exp().item()
+        after = _logp(logits - gradient, tokens).sum().exp().item()
+        yield {
+            "objective": objective,
+            "response": name,
+            "gradient_on_its_tokens": gradient[0, 0, 0].item(),
+            "probability_before": before,
+            "probability_after": after,
+            "pushed": "up" if after > before else "down",
+        }
 
 
-def normalizers(*, lengths: Sequence[int] = (2, 5, 11), vocabulary: int = 7) -> Iterator[dict]:
+def normalizers() -> Iterator[dict]:
     """Both normalisers of Eq. 8 on one batch: autograd of the printed sum, token by token, against
     `sft.objective.sft_loss`, whole and in two micro-batches.
 
@@ -110,11 +112,10 @@ def normalizers(*, lengths: Sequence[int] = (2, 5, 11), vocabulary: int = 7) -> 
     from klearlib.sft.objective import sft_loss
 
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(
-        len(lengths), max(lengths), vocabulary, generator=generator, dtype=torch.float64
-    )
-    tokens = torch.randint(vocabulary, logits.shape[:2], generator=generator)
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    lengths = (2, 5, 11)
+    logits = torch.randn(3, 11, 7, generator=generator, dtype=torch.float64)
+    tokens = torch.randint(7, logits.shape[:2], generator=generator)
+    mask = torch.arange(11) < torch.tensor(lengths)[:, None]
 
     def row(normalizer: str) -> dict:
         per_response = normalizer == "sequence"
@@ -149,7 +150,7 @@ def normalizers(*, lengths: Sequence[int] = (2, 5, 11), vocabulary: int = 7) -> 
     return map(row, ("sequence", "token"))
 
 
-def coverage(*, num_points: int = 60) -> Iterator[dict]:
+def coverage() -> Iterator[dict]:
     """K-center on points of a small grid, with ties and copies, against the plain algorithm.
 
     For each k: whether both choose the same points in the same order, the coverage radius (the
@@ -157,10 +158,10 @@ def coverage(*, num_points: int = 60) -> Iterator[dict]:
     draws.
     """
     source = random.Random(0)
-    points = np.array([[source.randrange(9), source.randrange(9)] for _ in range(num_points)])
+    points = np.array([[source.randrange(9), source.randrange(9)] for _ in range(60)])
     for k in (1, 2, 4, 8, 16, 32):
         chosen, plain = k_center_greedy(points, k).tolist(), _plain_k_center(points, k)
-        drawn = [radius(points, source.sample(range(num_points), k)) for _ in range(20)]
+        drawn = [radius(points, source.sample(range(60), k)) for _ in range(20)]
         yield {
             "k": k,
             "equal_to_plain": chosen == plain,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -69,23 +70,20 @@ def judged_programs(*, timeout_s: float, memory_mb: int) -> list[dict]:
     ]
 
 
-def group_signal(passes: tuple[int, ...] = (0, 4, 8, 8, 12, 12, 15, 15)) -> pd.DataFrame:
+def group_signal() -> pd.DataFrame:
     """The advantages (Eq. 4) of one group under both rewards.
 
-    No program of the default group passes all 16 tests: the hard reward is 0 for all and teaches
-    nothing, while the soft one orders them.
-
-    Args:
-        passes: tests passed of 16, one number for each response of the group.
+    None of its programs passes all 16 tests: the hard reward is 0 for all and teaches nothing,
+    while the soft one orders them.
     """
-    # Here and not above: the other demonstrations need no torch, and its import takes a second.
     import pandas as pd
     import torch
 
     from klearlib.rl.advantages import group_advantages
 
+    passes = (0, 4, 8, 8, 12, 12, 15, 15)  # tests, one number for each response of the group
     reports = [TestReport.of(["passed"] * n + ["wrong_answer"] * (16 - n)) for n in passes]
-    columns: dict[str, list] = {"tests passed of 16": list(passes)}
+    columns: dict[str, list] = {"tests passed of 16": passes}
     for name, pay in (("soft", soft_code_reward), ("hard", hard_code_reward)):
         rewards = torch.tensor([[pay(report) for report in reports]], dtype=torch.float64)
         columns[f"{name} reward"] = rewards[0].tolist()
@@ -94,20 +92,18 @@ def group_signal(passes: tuple[int, ...] = (0, 4, 8, 8, 12, 12, 15, 15)) -> pd.D
 
 
 @cache
-def flawed_tests(num_wrong: int = 4) -> pd.DataFrame:
-    """The same programs paid by the same tests, and by tests of which `num_wrong` are wrong.
+def flawed_tests() -> pd.DataFrame:
+    """The same programs paid by the same tests, and by tests of which four are wrong.
 
     The wrong tests are those whose inputs reach the first branch. The soft reward of the right
     program falls, the hard reward no longer tells it from the others.
     """
     import pandas as pd
 
-    first = [index for index in range(_NUM_TESTS) if index % 3 == 1][:num_wrong]
-    wrong = tuple(
-        TestCase(stdin=test.stdin, expected=str(int(test.expected) + 1)) if i in first else test
-        for i, test in enumerate(TESTS)
-    )
-    sets = {"sound tests": TESTS, f"{num_wrong} wrong tests": wrong}
+    wrong = list(TESTS)
+    for n in (1, 4, 7, 10):
+        wrong[n] = replace(TESTS[n], expected=str(_expected(n) + 1))
+    sets = {"sound tests": TESTS, "4 wrong tests": tuple(wrong)}
     rows = []
     for name in ("right", "one branch wrong", "condition never true"):
         jobs = [ProgramJob(PROGRAMS[name], tests, 1.0, 256) for tests in sets.values()]
