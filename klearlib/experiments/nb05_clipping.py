@@ -325,13 +325,12 @@ class Clipping(Experiment):
     def clipped(self) -> Rows:
         """How many tokens the comparison acts on: shares are means over steps and seeds, updates
         skipped and rollouts that could not be judged are sums."""
-        for rule in self.params.rules:
-            if mine := self.runs.of(rule):
-                shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
-                norms = mine.curve("train/grad_norm")["value"]
-                counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
-                row = [series_style(rule).label, len(mine), *shares, norms.median(), norms.max()]
-                yield [*row, *counts]
+        for rule, mine in self.runs.each(self.params.rules):
+            shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
+            norms = mine.curve("train/grad_norm")["value"]
+            counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
+            row = [series_style(rule).label, len(mine), *shares, norms.median(), norms.max()]
+            yield [*row, *counts]
 
     @table(
         "rates",

@@ -203,10 +203,10 @@ class AlphaSweep(Experiment):
         columns=f"alpha, seeds, {', '.join(_EFFECTS)}, positive_share",
     )
     def effects(self) -> Rows:
-        for alpha in self.params.alphas:
-            if mine := self.runs.of(f"alpha_{alpha:g}"):
-                curves = [*map(mine.curve, _EFFECTS.values()), _positive_share(mine)]
-                yield [alpha, len(mine), *map(last_fifth, curves)]
+        alphas = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
+        for series, mine in self.runs.each(alphas):
+            curves = [*map(mine.curve, _EFFECTS.values()), _positive_share(mine)]
+            yield [alphas[series], len(mine), *map(last_fifth, curves)]
 
     @table("gradients", "Eq. 14 on ten tokens, by autograd.")
     def gradients(self) -> Rows:

@@ -118,12 +118,11 @@ class SoftReward(CodeRL):
         """Means over seeds of: the mean reward of the first and of the last fifth of the steps; the
         standard deviation and the mean distance of the batch means from a straight line through the
         run; `_MEANS` over the steps. The paper's rows have what Fig. 3b shows."""
-        for reward in self.series:
-            if mine := self.runs.of(reward):
-                seeds = sorted(seed for _, seed in mine.folders)
-                row = {"reward": series_style(reward).label, "seeds": len(seeds)}
-                row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
-                yield row | {name: mine.mean(metric) for name, metric in _MEANS.items()}
+        for reward, mine in self.runs.each(self.series):
+            seeds = sorted(seed for _, seed in mine.folders)
+            row = {"reward": series_style(reward).label, "seeds": len(seeds)}
+            row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
+            yield row | {name: mine.mean(metric) for name, metric in _MEANS.items()}
         for reward in self.series:
             row = {"reward": f"paper: {series_style(reward).label}", "seeds": 1}
             yield row | _levels(paper_curve("3b", reward).to_numpy()[None, :])
@@ -135,8 +134,7 @@ class SoftReward(CodeRL):
     )
     def outcomes(self) -> Rows:
         """Shares of all tests run over steps and seeds; rollouts that could not be judged."""
-        for reward in self.runs.series():
-            mine = self.runs.of(reward)
+        for reward, mine in self.runs.each(self.runs.series()):
             shares = [_share_of_tests(mine, outcome) for outcome in OUTCOMES]
             lost = mine.total("rollout/judge_failures")
             yield [series_style(reward).label, len(mine), *shares, lost]

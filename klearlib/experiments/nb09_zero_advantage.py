@@ -354,9 +354,8 @@ class ZeroAdvantage(Experiment):
     def _arms(self) -> Iterator[tuple[str, str, Results]]:
         """(comparison, arm, its runs) of every arm that has a finished run."""
         for comparison, arms in self.comparisons.items():
-            for arm in arms:
-                if runs := self.of(comparison).of(arm):
-                    yield comparison, arm, runs
+            for arm, runs in self.of(comparison).each(arms):
+                yield comparison, arm, runs
 
     @table("gradients", "Three groups by hand and by autograd.")
     def gradients(self) -> Rows:

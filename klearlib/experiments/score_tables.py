@@ -99,10 +99,7 @@ def learning_table(
     columns += ["paper_last", "not_judged", "truncated"]
     rows = []
     for name, title in benchmarks.items():
-        for arm in series:
-            mine = runs.of(arm)
-            if not mine:
-                continue
+        for arm, mine in runs.each(series):
             wide = mine.score_curve(name).pivot(index="seed", columns="step", values="value")
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
             end, gain = seed_interval(last), seed_interval(last - first)
