@@ -24,9 +24,7 @@ from klearlib.paper import claim
 from klearlib.params import root, uses_miniature
 from klearlib.report.decide import decide_ordering, holm_in_notebook, measure, not_run
 from klearlib.report.section import Counterpart, Equation, Verdict, is_paper_scale, write_section
-from klearlib.run import preload, progress
 from klearlib.run.entry import DONE, read_own_json
-from klearlib.run.pool import run_stages
 from klearlib.run.provenance import provenance
 from klearlib.run.stage import Stage, is_done, state
 
@@ -43,16 +41,19 @@ Rows = Iterator[list | dict]
 
 @dataclass(frozen=True)
 class _Shown:
-    """A table or figure of an experiment; its texts see the parameters as `p` and the experiment as
-    `e`, as in "avg@{p.eval_responses}"."""
+    """How a method is published; the texts see the parameters as `p` and the experiment as `e`, as
+    in "avg@{p.eval_responses}"."""
 
     kind: str
     name: str
-    make: Callable
     caption: str
     when: Callable[[Experiment], bool]
     alt: str = ""
     columns: str = ""
+
+    def __call__(self, make: Callable) -> Callable:
+        make.klear_shows = self
+        return make
 
 
 def table(
@@ -66,7 +67,7 @@ def table(
 
     columns: their names with commas between, as in "arm, seeds"; "" for the keys of dicts.
     """
-    return _show("table", name, caption, when, columns=columns)
+    return _Shown("table", name, caption, when, columns=columns)
 
 
 def figure(
@@ -78,15 +79,7 @@ def figure(
 ):
     """Mark a method that gives a matplotlib figure as the published figure `name`; alt: what it
     shows, for those who cannot see it; when: whether there is something to draw."""
-    return _show("figure", name, caption, when, alt=alt)
-
-
-def _show(kind: str, name: str, caption: str, when: Callable, **texts: str):
-    def mark(make: Callable) -> Callable:
-        make.klear_shows = _Shown(kind, name, make, caption, when, **texts)
-        return make
-
-    return mark
+    return _Shown("figure", name, caption, when, alt=alt)
 
 
 @dataclass(frozen=True)
@@ -210,6 +203,8 @@ class Experiment:
         cached, an estimate in seconds, its folder."""
         import pandas as pd
 
+        from klearlib.run import preload, progress
+
         found = [(stage, state(stage, runs_dir())) for stage in with_inputs(self.stages()).values()]
         if progress.in_notebook() and any(now in ("absent", "partial") for _, now in found):
             preload.preload()  # the next cells take about as long as the imports that `run` needs
@@ -225,6 +220,8 @@ class Experiment:
 
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish."""
+        from klearlib.run.pool import run_stages  # 80 modules that a plan does without
+
         last = time.monotonic()
 
         def publish_now_and_then(_: Stage) -> None:
@@ -276,14 +273,14 @@ class Experiment:
             question=self.question,
             equations=self.equations,
             figures={
-                each.name: (self.figure(each.name), self._text(each.caption), self._text(each.alt))
-                for each in self._declared("figure").values()
-                if each.when(self)
+                name: (self.figure(name), self._text(shown.caption), self._text(shown.alt))
+                for name, (shown, _) in self._declared("figure").items()
+                if shown.when(self)
             },
             tables={
-                each.name: (self.table(each.name), self._text(each.caption))
-                for each in self._declared("table").values()
-                if each.when(self)
+                name: (self.table(name), self._text(shown.caption))
+                for name, (shown, _) in self._declared("table").items()
+                if shown.when(self)
             },
             digits=self.digits,
             verdicts=self.verdicts(),
@@ -295,16 +292,16 @@ class Experiment:
         )
 
     @classmethod
-    def _declared(cls, kind: str) -> dict[str, _Shown]:
+    def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
         """Its tables or figures in the order in which they stand in its classes; one that a
         subclass names again stands where the subclass has it."""
-        found: dict[str, _Shown] = {}
+        found: dict[str, tuple[_Shown, Callable]] = {}
         for base in reversed(cls.__mro__):
             for method in vars(base).values():
                 shown = getattr(method, "klear_shows", None)
                 if shown and shown.kind == kind:
                     found.pop(shown.name, None)
-                    found[shown.name] = shown
+                    found[shown.name] = shown, method
         return found
 
     def _made(self, kind: str, name: str):
@@ -313,10 +310,11 @@ class Experiment:
         if (kind, name) not in self._kept:
             found = self._declared(kind)
             assert name in found, f"no {kind} {name!r}: there are {', '.join(found)}"
-            made = found[name].make(self)
+            shown, make = found[name]
+            made = make(self)
             if kind == "table" and not isinstance(made, pd.DataFrame):
-                columns = self._text(found[name].columns)
-                made = pd.DataFrame(list(made), columns=columns.split(", ") if columns else None)
+                columns = self._text(shown.columns).split(", ") if shown.columns else None
+                made = pd.DataFrame(list(made), columns=columns)
             self._kept[kind, name] = made
         return self._kept[kind, name]
 
