@@ -156,33 +156,29 @@ class AlphaSweep(Experiment):
         "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed "
         f"and problem, not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
         "problems each alpha is the best (none with one seed).",
+        columns="alpha, seeds, problems, score, minus_alpha_0, low, high, interval_over, "
+        "best_in_resamples, paper, paper_minus_alpha_0",
     )
-    def optimum(self) -> pd.DataFrame:
+    def optimum(self) -> Rows:
         """One row for each alpha, from the seeds that all alphas have."""
-        import pandas as pd
-
-        columns = ["alpha", "seeds", "problems", "score", "minus_alpha_0", "low", "high"]
-        columns += ["interval_over", "best_in_resamples", "paper", "paper_minus_alpha_0"]
-        names = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
+        nan, names = float("nan"), {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
         seeds = self.runs.common_seeds(names)
         if not seeds:
-            return pd.DataFrame(columns=columns)
+            return
         scores = {name: self.runs.problem_scores(name, seeds, self.benchmarks) for name in names}
         best = best_shares(scores, num_resamples=_RESAMPLES) if len(seeds) > 1 else {}
         printed = {
             alpha: float(np.mean([*map(_paper(f"alpha = {alpha:g}"), self.benchmarks.values())]))
             for alpha in (0.0, *self.params.alphas)
         }
-        rows = []
         for name, alpha in names.items():
-            against = [None, None, None, ""]
+            against = [nan, nan, nan, ""]
             if alpha and "alpha_0" in scores:
                 found = difference(scores[name], scores["alpha_0"])
                 against = [found.value, found.low, found.high, found.interval_over]
-            row = [alpha, *scores[name].shape, float(scores[name].mean()), *against, best.get(name)]
-            rows.append([*row, printed[alpha], printed[alpha] - printed[0.0] if alpha else None])
-        numbers = [column for column in columns[3:] if column != "interval_over"]
-        return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+            row = [alpha, *scores[name].shape, float(scores[name].mean()), *against]
+            row += [best.get(name, nan), printed[alpha]]
+            yield [*row, printed[alpha] - printed[0.0] if alpha else nan]
 
     @figure(
         "learning",
