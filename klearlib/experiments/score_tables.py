@@ -179,7 +179,8 @@ def score_bars(
             if row.runs
         ]
         title = score_title(profile, name, responses)
-        theirs, scores = pd.DataFrame(cells, columns=columns).dropna(), pd.concat(ours)
+        theirs = pd.DataFrame(cells, columns=columns).dropna()
+        scores = pd.concat(ours) if ours else pd.DataFrame(columns=[*columns, "seed"])
         if seeds:
             scores = scores.sort_values("seed", key=lambda s: s.map(places), kind="stable")
         panels.append(ScorePanel(printed + paper_responses, title, theirs, scores))
