@@ -3,8 +3,9 @@ for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from klearlib.paper import claim
 from klearlib.params import is_real
 
 WINDOW_SIZE = 175
@@ -24,28 +25,21 @@ class Named:
     in_headline_only: bool = False
 
 
-_PAPER = {
-    "aime_2024": ("math", "AIME 2024", "AIME2024 avg@64"),
-    "aime_2025": ("math", "AIME 2025", "AIME2025 avg@64"),
-    "hmmt_feb_2025": ("math", "HMMT 2025", "HMMT2025 avg@64", True),
-    "livecodebench_v5": ("code", "LiveCodeBench V5", "LCB V5 avg@8"),
-    "livecodebench_v6": ("code", "LiveCodeBench V6", "LCB V6 avg@8"),
+REAL = {
+    "aime_2024": Named("math", "AIME 2024", "AIME 2024", "AIME2024 avg@64"),
+    "aime_2025": Named("math", "AIME 2025", "AIME 2025", "AIME2025 avg@64"),
+    "hmmt_feb_2025": Named("math", "HMMT 2025", "HMMT 2025", "HMMT2025 avg@64", True),
+    "livecodebench_v5": Named("code", "LiveCodeBench V5", "LiveCodeBench V5", "LCB V5 avg@8"),
+    "livecodebench_v6": Named("code", "LiveCodeBench V6", "LiveCodeBench V6", "LCB V6 avg@8"),
 }
-_STAND_INS = {
-    "math_a": ("maths A", "aime_2024"),
-    "math_b": ("maths B", "aime_2025"),
-    "math_c": ("maths C", "hmmt_feb_2025"),
-    "code_a": ("code A", "livecodebench_v5"),
-    "code_b": ("code B", "livecodebench_v6"),
-}
-
-REAL = {name: Named(domain, paper, paper, *rest) for name, (domain, paper, *rest) in _PAPER.items()}
 """The paper's own, by the names of `klearlib.curation.source_benchmarks.SIZES`."""
 MINIATURE = {
-    name: Named(REAL[real].domain, title, REAL[real].paper, REAL[real].column,
-                REAL[real].in_headline_only)
-    for name, (title, real) in _STAND_INS.items()
-}  # fmt: skip
+    "math_a": replace(REAL["aime_2024"], title="maths A"),
+    "math_b": replace(REAL["aime_2025"], title="maths B"),
+    "math_c": replace(REAL["hmmt_feb_2025"], title="maths C"),
+    "code_a": replace(REAL["livecodebench_v5"], title="code A"),
+    "code_b": replace(REAL["livecodebench_v6"], title="code B"),
+}
 """Those of the miniature, each beside the one that it stands for."""
 
 
@@ -94,8 +88,6 @@ def decided_on(claim_id: str, profile: str, domain: str) -> str:
     >>> decided_on("C5", "smoke", "math")[-67:]
     'LiveCodeBench V5 has no counterpart: a maths student writes no code'
     """
-    from klearlib.paper import claim
-
     here, called = counterparts(profile, domain), titles(profile)
     paper = dict.fromkeys(name for c in claim(claim_id).comparisons for name in c.benchmarks)
     pairs = " and ".join(

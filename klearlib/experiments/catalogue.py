@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.experiment import Experiment, with_inputs
 from klearlib.params import SMOKE, did_you_mean, files_of, require_profile, root
 from klearlib.params.fields import check_values
 from klearlib.run.stage import Stage
@@ -77,28 +75,10 @@ def notebooks_of(profile: str) -> list[str]:
 
 
 def stages_of(name: str, params) -> dict[str, Stage]:
-    """All stages that a notebook with these parameters runs, those that they need included, in an
-    order in which they can run; none for one that gathers.
-
-    Each stands once, under a digest of what it computes. That of the code is left out, which a
-    stage's key has: the digests tell the stages of one moment apart, and take no file to make.
+    """All stages that a notebook with these parameters runs, as `with_inputs` gives them; none for
+    one that gathers.
 
     Raises:
         ParameterError: the profile lacks what the notebook needs.
     """
-    found: dict[str, Stage] = {}
-    known: dict[int, str] = {}
-    asked = experiment_of(name)(params).stages()  # kept: `known` goes by the objects
-
-    def visit(stage: Stage) -> str:
-        if id(stage) not in known:
-            inputs = {name: visit(upstream) for name, upstream in stage.inputs.items()}
-            content = [stage.name, stage.target, stage.params, inputs]
-            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            known[id(stage)] = digest
-            found.setdefault(digest, stage)
-        return known[id(stage)]
-
-    for stage in asked:
-        visit(stage)
-    return found
+    return with_inputs(experiment_of(name)(params).stages())

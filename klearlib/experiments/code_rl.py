@@ -1,21 +1,26 @@
-"""What the notebooks on RL with programs, 07 and 08, show alike."""
+"""What the notebooks on RL with programs, 07 and 08, share."""
 
 from __future__ import annotations
 
-from klearlib.experiments.experiment import departures
-from klearlib.params import CodeRLParams, FilterOptions, RLOptions
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from klearlib.experiments.benchmarks import curve_titles, standing_for
+from klearlib.experiments.experiment import Experiment, figure, table
+from klearlib.experiments.origins import Start
+from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
+from klearlib.experiments.score_tables import learning_table, score_panel
+from klearlib.report.curves import Panel, learning_curves
+from klearlib.run.stage import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 DECIDED_ON = "LiveCodeBench V5"
 """The paper's benchmark that decides the claims about scores."""
 
-SCORES = (
-    "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the two "
-    "windows, rate right at temperature 1 for the validation set; right is a program that passes "
-    "every test; mean over seeds, 95 % t interval."
-)
-"""The caption of their scores."""
-
-LEARNING = {
+_LEARNING = {
     "rollouts that pass every test, temperature 1": "rollout/correct_rate",
     "share of tests passed": "rollout/pass_rate_mean",
     "groups trained on": "rollout/groups_trained",
@@ -23,16 +28,73 @@ LEARNING = {
     "response length, tokens": "rollout/response_tokens_mean",
     "gradient norm": "train/grad_norm",
 }
-"""Panel of what the runs do beside scores -> its metric."""
 
 
-def common_notes(params: CodeRLParams) -> list[str]:
-    """The notes that both end with."""
-    return [
-        *departures(params.options, RLOptions),
-        *departures(params.test_filter, FilterOptions),
-        "A score counts a program as right if it passes every test of its problem. The last step "
-        "counts, never the best one. Seeds share the SFT checkpoint.",
-        "Clipping by GPPO, with the loss on correct responses at the weight alpha; the paper does "
-        "not say what its Figs. 3 and 4 used.",
-    ]
+class CodeRL(Experiment):
+    """Two arms of RL on programs by GPPO.
+
+    series: the arms. paper_figure: the paper's figure of their scores. what: they differ in,
+    between: they in words.
+    """
+
+    phase = "RL for code"
+    series: ClassVar[tuple[str, str]]
+    paper_figure: ClassVar[str]
+    what: ClassVar[str]
+    between: ClassVar[str]
+
+    @cached_property
+    def filtered(self) -> Start:
+        """World and SFT checkpoint, without the problems that the test filter drops."""
+        p = self.params
+        return filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options)
+
+    def arm(self, start: Start, *, seed: int, code_reward: str) -> Stage:
+        """One run of RL."""
+        problems = "all" if start.pool is None else "kept"
+        label = f"{code_reward} reward, {problems} problems"
+        return rl_arm(self.params, start, label=label, seed=seed, code_reward=code_reward)
+
+    @cached_property
+    def decided_on(self) -> str:
+        """The benchmark where the paper has LiveCodeBench V5."""
+        return standing_for(self.params.profile, DECIDED_ON)
+
+    def score_panel(self) -> Panel:
+        """The paper's curves of scores and ours."""
+        return score_panel(self.params, self.runs, self.decided_on, self.paper_figure)
+
+    @figure(
+        "learning",
+        "What the runs do beside scores.",
+        alt="Six panels over the RL steps: full passes, share of tests passed, groups trained on, "
+        "entropy, response length and gradient norm {e.between}.",
+    )
+    def learning(self) -> Figure:
+        return learning_curves(self.runs.panels(_LEARNING))
+
+    @table(
+        "scores",
+        "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the two "
+        "windows, rate right at temperature 1 for the validation set; right is a program that "
+        "passes every test; mean over seeds, 95 % t interval.",
+    )
+    def scores(self) -> pd.DataFrame:
+        return learning_table(
+            self.runs,
+            series=self.series,
+            benchmarks=curve_titles(self.params.profile, "code"),
+            paper_figures={self.decided_on: self.paper_figure},
+            what=self.what,
+            tests=True,
+        )
+
+    def notes(self) -> list[str]:
+        """Those that both end with."""
+        return [
+            *self.departures("options", "test_filter"),
+            "A score counts a program as right if it passes every test of its problem. The last "
+            "step counts, never the best one. Seeds share the SFT checkpoint.",
+            "Clipping by GPPO, with the loss on correct responses at the weight alpha; the paper "
+            "does not say what its Figs. 3 and 4 used.",
+        ]

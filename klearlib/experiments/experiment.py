@@ -7,42 +7,67 @@ of `Experiment`. Its cells call ``plan``, ``run``, ``table``, ``figure``, ``publ
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from klearlib.experiments.results import Arm, Results
+import numpy as np
+
+from klearlib.experiments.results import Arm, Results, not_judged_text
+from klearlib.notebook import setup, show_resolved
+from klearlib.paper import claim
 from klearlib.params import root, uses_miniature
+from klearlib.report.decide import decide_ordering, holm_in_notebook, measure, not_run
 from klearlib.report.section import Counterpart, Equation, Verdict, is_paper_scale, write_section
-from klearlib.run.stage import Stage, is_done
+from klearlib.run.entry import DONE, read_own_json
+from klearlib.run.provenance import provenance
+from klearlib.run.stage import Stage, is_done, state
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from matplotlib.figure import Figure
 
 # A report that fills as seeds finish, without its drawing taking the workers' cores.
 _PUBLISH_EVERY_S = 90.0
 
+Rows = Iterator[list | dict]
+"""Of a table, each a list in the order of its columns, or a dict by their names."""
+
 
 @dataclass(frozen=True)
 class _Shown:
-    """A table or figure of an experiment; caption and alt see the parameters as `p` and the
-    experiment as `e`, as in "avg@{p.eval_responses}"."""
+    """How a method is published; the texts see the parameters as `p` and the experiment as `e`, as
+    in "avg@{p.eval_responses}"."""
 
+    kind: str
     name: str
-    make: Callable
     caption: str
-    alt: str
     when: Callable[[Experiment], bool]
+    alt: str = ""
+    columns: str = ""
+
+    def __call__(self, make: Callable) -> Callable:
+        make.klear_shows = self
+        return make
 
 
-def table(name: str, caption: str, *, when: Callable[[Experiment], bool] = lambda e: True):
-    """Mark a method that gives a DataFrame as the published table `name`."""
-    return lambda make: _marked(make, "table", _Shown(name, make, caption, "", when))
+def table(
+    name: str,
+    caption: str,
+    *,
+    columns: str = "",
+    when: Callable[[Experiment], bool] = lambda e: True,
+):
+    """Mark a method as the published table `name`: it gives its `Rows`, or a DataFrame.
+
+    columns: their names with commas between, as in "arm, seeds"; "" for the keys of dicts.
+    """
+    return _Shown("table", name, caption, when, columns=columns)
 
 
 def figure(
@@ -54,12 +79,20 @@ def figure(
 ):
     """Mark a method that gives a matplotlib figure as the published figure `name`; alt: what it
     shows, for those who cannot see it; when: whether there is something to draw."""
-    return lambda make: _marked(make, "figure", _Shown(name, make, caption, alt, when))
+    return _Shown("figure", name, caption, when, alt=alt)
 
 
-def _marked(make: Callable, kind: str, shown: _Shown) -> Callable:
-    make.klear_shows = (kind, shown)
-    return make
+@dataclass(frozen=True)
+class Evidence:
+    """What a claim of an order is decided by: its comparisons; see `measured`.
+
+    words: sentences that end the reason, "" for none. power: comparison -> share of tokens on which
+    its arms differ.
+    """
+
+    comparisons: list
+    words: Sequence[str] = ()
+    power: Mapping[str, float] | None = None
 
 
 class Experiment:
@@ -88,8 +121,6 @@ class Experiment:
     @classmethod
     def setup(cls, namespace: dict) -> Self:
         """The experiment with the parameters of a notebook; see `klearlib.notebook.setup`."""
-        from klearlib.notebook import setup
-
         return cls(setup(cls.name, cls.Params, namespace))
 
     # what an experiment says
@@ -111,6 +142,13 @@ class Experiment:
     def notes(self) -> list[str]:
         """How to read what it publishes."""
         return []
+
+    def departures(self, *names: str) -> list[str]:
+        """The notes that say by which options, of the parameters `names`, it departs from the
+        paper."""
+        about = {each.name: each.metadata for each in fields(self.params)}
+        found = [departures(getattr(self.params, name), about[name]["record"]) for name in names]
+        return [note for notes in found for note in notes]
 
     def reads(self) -> dict[str, object]:
         """The parameters of other notebooks at this profile that its results follow from."""
@@ -139,8 +177,6 @@ class Experiment:
 
     def card(self, stage: Stage) -> dict | None:
         """card.json of a stage, None where it is not done yet."""
-        from klearlib.run.entry import read_own_json
-
         return read_own_json(self.folder(stage) / "card.json") if self.is_done(stage) else None
 
     @cached_property
@@ -160,8 +196,6 @@ class Experiment:
 
     def parameters(self) -> pd.DataFrame:
         """Every parameter beside the paper's value; see `klearlib.notebook.show_resolved`."""
-        from klearlib.notebook import show_resolved
-
         return show_resolved(self.name, self.params)
 
     def plan(self) -> pd.DataFrame:
@@ -169,16 +203,11 @@ class Experiment:
         cached, an estimate in seconds, its folder."""
         import pandas as pd
 
-        from klearlib.run.preload import preload
-        from klearlib.run.progress import in_notebook
-        from klearlib.run.stage import state
+        from klearlib.run import preload, progress
 
         found = [(stage, state(stage, runs_dir())) for stage in with_inputs(self.stages()).values()]
-        waits = any(now in ("absent", "partial") for _, now in found)
-        if (
-            waits and in_notebook()
-        ):  # whose next cells take about as long as the imports that `run` needs
-            preload()
+        if progress.in_notebook() and any(now in ("absent", "partial") for _, now in found):
+            preload.preload()  # the next cells take about as long as the imports that `run` needs
         return pd.DataFrame(
             {
                 "stage": stage.title,
@@ -191,7 +220,7 @@ class Experiment:
 
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish."""
-        from klearlib.run.pool import run_stages
+        from klearlib.run.pool import run_stages  # 80 modules that a plan does without
 
         last = time.monotonic()
 
@@ -230,9 +259,6 @@ class Experiment:
         The provenance is that of the last stage that ran, so publishing the same results again, at
         another time or commit, changes nothing.
         """
-        from klearlib.run.entry import DONE, read_own_json
-        from klearlib.run.provenance import provenance
-
         stages = self.stages()
         entries = [
             read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
@@ -247,12 +273,14 @@ class Experiment:
             question=self.question,
             equations=self.equations,
             figures={
-                each.name: (self.figure(each.name), self._text(each.caption), self._text(each.alt))
-                for each in self._shown("figure")
+                name: (self.figure(name), self._text(shown.caption), self._text(shown.alt))
+                for name, (shown, _) in self._declared("figure").items()
+                if shown.when(self)
             },
             tables={
-                each.name: (self.table(each.name), self._text(each.caption))
-                for each in self._shown("table")
+                name: (self.table(name), self._text(shown.caption))
+                for name, (shown, _) in self._declared("table").items()
+                if shown.when(self)
             },
             digits=self.digits,
             verdicts=self.verdicts(),
@@ -264,22 +292,30 @@ class Experiment:
         )
 
     @classmethod
-    def _declared(cls, kind: str) -> Iterator[_Shown]:
-        """Its tables or figures in the order in which they stand in the class."""
+    def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
+        """Its tables or figures in the order in which they stand in its classes; one that a
+        subclass names again stands where the subclass has it."""
+        found: dict[str, tuple[_Shown, Callable]] = {}
         for base in reversed(cls.__mro__):
             for method in vars(base).values():
-                found, shown = getattr(method, "klear_shows", (None, None))
-                if found == kind:
-                    yield shown
-
-    def _shown(self, kind: str) -> Iterator[_Shown]:
-        return (each for each in self._declared(kind) if each.when(self))
+                shown = getattr(method, "klear_shows", None)
+                if shown and shown.kind == kind:
+                    found.pop(shown.name, None)
+                    found[shown.name] = shown, method
+        return found
 
     def _made(self, kind: str, name: str):
+        import pandas as pd
+
         if (kind, name) not in self._kept:
-            found = {each.name: each for each in self._declared(kind)}
+            found = self._declared(kind)
             assert name in found, f"no {kind} {name!r}: there are {', '.join(found)}"
-            self._kept[kind, name] = found[name].make(self)
+            shown, make = found[name]
+            made = make(self)
+            if kind == "table" and not isinstance(made, pd.DataFrame):
+                columns = self._text(shown.columns).split(", ") if shown.columns else None
+                made = pd.DataFrame(list(made), columns=columns)
+            self._kept[kind, name] = made
         return self._kept[kind, name]
 
     @cached_property
@@ -292,17 +328,20 @@ class Experiment:
     # how claims are decided
 
     def compared(
-        self, claim_id: str, runs: Results, benchmarks: Sequence[str], series: Mapping | None = None
-    ) -> list | str:
+        self,
+        claim_id: str,
+        runs: Results,
+        benchmarks: Sequence[str],
+        *,
+        series: Mapping[str, str] | None = None,
+        words: Sequence[str] = (),
+    ) -> Evidence | str:
         """The claim's comparisons of last scores, paired by seed and by the problems of
         `benchmarks`, or why there are none. Arms that stand on one side together are averaged.
 
-        series: arm of claims.yaml -> series of `runs`, where the names differ.
+        series: arm of claims.yaml -> series of `runs`, where the names differ. words: of the
+        evidence, before what could not be judged.
         """
-        import numpy as np
-
-        from klearlib.paper import claim
-
         about = claim(claim_id)
         names = {arm: (series or {}).get(arm, arm) for arm in about.arms}
         seeds = runs.common_seeds(names.values())
@@ -313,55 +352,37 @@ class Experiment:
         def side(arms: Iterable[str]) -> np.ndarray:
             return np.mean([scores[arm] for arm in arms], axis=0)
 
-        return measured(claim_id, {c.name: (side(c.a), side(c.b)) for c in about.comparisons})
+        sides = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
+        return measured(claim_id, sides, [*words, not_judged_text(runs.not_judged(benchmarks))])
 
-    def decide(
-        self,
-        comparisons: Mapping[str, list | str],
-        *,
-        power: Mapping[str, Mapping[str, float]] | None = None,
-        words: Mapping[str, Sequence[str]] | None = None,
-    ) -> list[Verdict]:
-        """The verdicts on claims of an order, corrected together (Holm).
-
-        Args:
-            comparisons: claim -> what `compared` or `measured` gives; a text is the reason of "not
-                run". power: claim -> comparison -> share of tokens on which its arms differ.
-            words: claim -> sentences that end the reason, "" for none.
-        """
-        from klearlib.paper import claim
-        from klearlib.report.decide import decide_ordering, holm_in_notebook, not_run
-
-        ready = {name: found for name, found in comparisons.items() if not isinstance(found, str)}
-        corrected, verdicts = holm_in_notebook(ready), []
-        for name, found in comparisons.items():
-            if name in corrected:
-                verdict = decide_ordering(
-                    claim(name),
-                    corrected[name],
-                    power=(power or {}).get(name),
-                    paper_scale=self.paper_scale,
-                )
-                said = [verdict.reason, *(words or {}).get(name, ())]
-                verdict = replace(verdict, reason=". ".join(filter(None, said)))
-            else:
-                verdict = not_run(claim(name), found)
-            verdicts.append(verdict)
+    def decide(self, evidence: Mapping[str, Evidence | str]) -> list[Verdict]:
+        """The verdicts on claims of an order, corrected together (Holm); a text for evidence is the
+        reason of "not run"."""
+        there = {n: found.comparisons for n, found in evidence.items() if type(found) is Evidence}
+        corrected, verdicts = holm_in_notebook(there), []
+        for name, found in evidence.items():
+            if isinstance(found, str):
+                verdicts.append(not_run(claim(name), found))
+                continue
+            verdict = decide_ordering(
+                claim(name), corrected[name], power=found.power, paper_scale=self.paper_scale
+            )
+            verdicts.append(with_words(verdict, found.words))
         return verdicts
 
 
-def measured(claim_id: str, values: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list:
+def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
+    """A verdict whose reason ends with the sentences `words`, "" for none."""
+    return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
+
+
+def measured(
+    claim_id: str, values: Mapping[str, tuple[np.ndarray, np.ndarray]], words: Sequence[str] = ()
+) -> Evidence:
     """The comparisons of a claim in its own order. values: comparison -> (a, b), float [seeds,
     problems or steps], paired."""
-    from klearlib.paper import claim
-    from klearlib.report.decide import measure
-
-    return [measure(c.name, *values[c.name]) for c in claim(claim_id).comparisons]
-
-
-def not_judged_text(count: int, what: str = "responses") -> str:
-    """What a verdict says of `count` that could not be judged; "" for none."""
-    return f"{count} {what} could not be judged" if count else ""
+    found = [measure(each.name, *values[each.name]) for each in claim(claim_id).comparisons]
+    return Evidence(found, words)
 
 
 def departures(options: Mapping[str, object], record: type) -> list[str]:
@@ -382,16 +403,23 @@ def runs_dir() -> Path:
     return root() / "results" / "runs"
 
 
-def with_inputs(stages: Iterable[Stage]) -> dict[tuple[str, str], Stage]:
-    """(name, key) -> stage: `stages` and all that they need, each once, upstream first."""
-    found: dict[tuple[str, str], Stage] = {}
+def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:
+    """`stages` and all that they need, each once, upstream first, under a digest of what it
+    computes. That of the code is left out, which a stage's key has: the digests tell the stages of
+    one moment apart, and take no file to make."""
+    asked = list(stages)  # kept: `known` goes by the objects
+    found: dict[str, Stage] = {}
+    known: dict[int, str] = {}
 
-    def visit(stage: Stage) -> None:
-        if (stage.name, stage.key) not in found:
-            for upstream in stage.inputs.values():
-                visit(upstream)
-            found[stage.name, stage.key] = stage
+    def visit(stage: Stage) -> str:
+        if id(stage) not in known:
+            inputs = {name: visit(upstream) for name, upstream in stage.inputs.items()}
+            content = [stage.name, stage.target, stage.params, inputs]
+            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            known[id(stage)] = digest
+            found.setdefault(digest, stage)
+        return known[id(stage)]
 
-    for stage in stages:
+    for stage in asked:
         visit(stage)
     return found

@@ -10,9 +10,8 @@ import numpy as np
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import WINDOW_SIZE, Named, named
-from klearlib.experiments.data_stages import DOMAIN_WORDS, DataArms
 from klearlib.experiments.experiment import Experiment
-from klearlib.experiments.origins import Joint, Start
+from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origin
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.params import DataOptions
@@ -131,7 +130,7 @@ class HeadlineParams(FilteredParams):
                 raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
             # What runs is what is shown, kept in the section and compared.
             object.__setattr__(self, name, asdict(record(**values)))
-        for phase in (self.maths_phase, self.code_phase):
+        for phase in map(self.phase, _TRAINED):
             check_schedule(
                 num_problems=phase.num_problems,
                 mini_batch_problems=phase.mini_batch_problems,
@@ -139,20 +138,9 @@ class HeadlineParams(FilteredParams):
                 eps_high=self.eps_high,
             )
 
-    @property
-    def sft_phase(self) -> SFTPhase:
-        """`sft` as a record."""
-        return SFTPhase(**self.sft)
-
-    @property
-    def maths_phase(self) -> MathsRLPhase:
-        """`maths_rl` as a record."""
-        return MathsRLPhase(**self.maths_rl)
-
-    @property
-    def code_phase(self) -> CodeRLPhase:
-        """`code_rl` as a record."""
-        return CodeRLPhase(**self.code_rl)
+    def phase(self, name: str):
+        """`sft`, `maths_rl` or `code_rl` as a record."""
+        return _PHASES[name](**getattr(self, name))
 
     @property
     def curation(self) -> DataOptions:
@@ -165,8 +153,8 @@ class Pipeline(Experiment):
     mathematics and on code for each, by GPPO."""
 
     @cached_property
-    def _data(self) -> DataArms:
-        return DataArms(self.params.profile, self.params.curation)
+    def _data(self) -> Origin:
+        return origin(self.params.profile, self.params.curation)
 
     @cached_property
     def joint(self) -> Joint:
@@ -175,15 +163,14 @@ class Pipeline(Experiment):
         Raises:
             ParameterError: the longer budget does not fit into the positions that YaRN makes.
         """
-        joint, yarn_factor = self._data.origin.joint, self.params.yarn_factor
-        needed = joint.longest_prompt + joint.extended_max_new_tokens
-        stretched = int(joint.max_positions * yarn_factor)
+        joint, yarn_factor = self._data.joint, self.params.yarn_factor
+        positions, budget = joint.params.max_positions, joint.params.extended_max_new_tokens
+        needed, stretched = joint.longest_prompt + budget, int(positions * yarn_factor)
         if needed > stretched:
             raise ParameterError(
-                f"yarn_factor {yarn_factor:g} stretches max_positions {joint.max_positions} to "
-                f"{stretched}, but extended_max_new_tokens {joint.extended_max_new_tokens} after "
-                f"the longest prompt needs {needed}: give a factor of "
-                f"{needed / joint.max_positions:.2f} or more, or a smaller budget"
+                f"yarn_factor {yarn_factor:g} stretches max_positions {positions} to {stretched}, "
+                f"but extended_max_new_tokens {budget} after the longest prompt needs {needed}: "
+                f"give a factor of {needed / positions:.2f} or more, or a smaller budget"
             )
         return joint
 
@@ -195,19 +182,14 @@ class Pipeline(Experiment):
     @cached_property
     def selections(self) -> dict[str, Stage]:
         """Domain -> the SFT examples of its best sources."""
-        return {
-            domain: self._data.chosen_sources(
-                domain, most=self.joint.num_sources[domain], size=size
-            )
-            for domain, size in self.joint.sft_sizes.items()
-        }
+        return self._data.joint_selections()
 
     @cached_property
     def models(self) -> dict[str, Stage]:
         """The stages ``world``, ``base``, ``examples`` and ``sft`` of all seeds."""
         p = self.params
         chosen = list(self.selections.values())
-        return self._data.origin.joint_stages(chosen, seed=p.seeds[0], sft=p.sft_phase)
+        return self._data.joint_stages(chosen, seed=p.seeds[0], sft=p.phase("sft"))
 
     @cached_property
     def pools(self) -> dict[str, Stage]:
@@ -218,8 +200,8 @@ class Pipeline(Experiment):
         return {"math": self._majority(), "code": trusted.pool or trusted.world}
 
     def _majority(self) -> Stage:
-        phase, data = self.params.maths_phase, self._data
-        teacher, (pool, file) = data.origin.majority_teacher(), data.pool()
+        phase, data = self.params.phase("maths_rl"), self._data
+        teacher, (pool, file) = data.majority_teacher(), data.pool()
         if teacher is None:
             return pool
         answers = data.responses(teacher, num_responses=phase.teacher_responses)
@@ -238,10 +220,8 @@ class Pipeline(Experiment):
         p, found = self.params, {}
         for seed in p.seeds:
             model = self.models["sft"]
-            for series, domain, phase in (
-                ("maths_rl", "math", p.maths_phase),
-                ("code_rl", "code", p.code_phase),
-            ):
+            for series, domain in zip(_TRAINED, DOMAINS, strict=True):
+                phase = p.phase(series)
                 schedule = {k: v for k, v in asdict(phase).items() if k not in _NOT_OF_RL}
                 model = found[series, seed] = rl_arm(
                     p,
@@ -255,15 +235,16 @@ class Pipeline(Experiment):
         return found
 
     def _start(self, domain: str, model: Stage) -> Start:
+        joint = self.joint.params
         return Start(
             profile=self.params.profile,
             world=self.models["world"],
             sft=model,
             benchmarks={},  # every model is measured at the end of its phase, at both budgets
-            num_validation=self.joint.num_validation,
-            validation_responses=self.joint.validation_responses,
-            max_new_tokens=self.joint.max_new_tokens,
-            compute=self._data.origin.compute,
+            num_validation=joint.num_validation,
+            validation_responses=joint.validation_responses,
+            max_new_tokens=joint.max_new_tokens,
+            compute=self._data.compute,
             pool=self.pools[domain],
         )
 
@@ -274,8 +255,8 @@ class Pipeline(Experiment):
         if joint.yarn_original is not None:
             yarn["yarn_original"] = joint.yarn_original
         if series == "code_rl_long":
-            return {"max_new_tokens": joint.extended_max_new_tokens, **yarn}
-        base = {"max_new_tokens": joint.max_new_tokens}
+            return {"max_new_tokens": joint.params.extended_max_new_tokens, **yarn}
+        base = {"max_new_tokens": joint.params.max_new_tokens}
         return base | yarn if series == "code_rl_yarn" else base
 
     def setting_text(self, series: str) -> str:
@@ -298,30 +279,19 @@ class Pipeline(Experiment):
         return self.params.maths_responses if domain == "math" else self.params.code_responses
 
     def _evaluate(self, domain: str, series: str, seed: int) -> Stage:
-        options, sizes = self.params.curation, self.joint.benchmarks[domain]
-        num_responses = self.responses_to(domain)
+        sizes, num_responses = self.joint.benchmarks[domain], self.responses_to(domain)
         num_problems = sum(size or WINDOW_SIZE for size in sizes.values())
         trained = series if series in _TRAINED else _TRAINED[-1]
-        return Stage(
-            "evaluate",
-            "klearlib.evaluate.stage:evaluate_benchmarks",
-            {
-                "seed": seed,
-                "benchmarks": sizes,
-                "num_responses": num_responses,
-                "temperature": options.eval_temperature,
-                "top_p": options.eval_top_p,
-                "test_timeout_s": options.test_timeout_s,
-                "test_memory_mb": options.test_memory_mb,
-                "compute": self._data.origin.compute,
-                **self.setting(series),
-            },
-            {
-                "world": self.models["world"],
-                "model": self.models.get(series) or self.arms[trained, seed],
-            },
+        return self._data.measured(
+            domain,
+            self.models.get(series) or self.arms[trained, seed],
+            world=self.models["world"],
             label=f"{DOMAIN_WORDS[domain]} benchmarks: {MODELS[series]}, seed {seed}",
+            seed=seed,
+            num_responses=num_responses,
             estimate_s=3 + num_problems * num_responses / 80,
+            benchmarks=sizes,
+            **self.setting(series),
         )
 
     def stages(self) -> list[Stage]:

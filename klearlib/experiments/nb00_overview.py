@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from klearlib import paper
 from klearlib.experiments.catalogue import experiments
-from klearlib.experiments.experiment import Experiment, table
+from klearlib.experiments.experiment import Experiment, Rows, table
 from klearlib.params import root
 from klearlib.params.base import NotebookParams
+from klearlib.report.ledger import ledger
 from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
 
 if TYPE_CHECKING:
@@ -26,40 +28,30 @@ class Overview(Experiment):
     digits = 1
     gathers = True
 
-    @table("pipeline", "The phases of the pipeline and the notebooks that study each.")
-    def pipeline(self) -> pd.DataFrame:
-        """One row for each notebook: its phase of the pipeline and the claims that it decides."""
-        import pandas as pd
-
-        from klearlib.paper import claims
-
+    @table(
+        "pipeline",
+        "The phases of the pipeline and the notebooks that study each.",
+        columns="phase, notebook, decides",
+    )
+    def pipeline(self) -> Rows:
         studied = [each for each in experiments() if each.phase]
         phases = list(dict.fromkeys(each.phase for each in studied))
-        rows = [
-            (phase, each.name, ", ".join(c.id for c in claims() if c.notebook == each.name))
-            for phase in phases
-            for each in studied
-            if each.phase == phase
-        ]
-        return pd.DataFrame(rows, columns=["phase", "notebook", "decides"])
+        for each in sorted(studied, key=lambda each: phases.index(each.phase)):
+            decides = ", ".join(c.id for c in paper.claims() if c.notebook == each.name)
+            yield [each.phase, each.name, decides]
 
-    @table("questions", "The paper's claims, and the notebook that decides each.")
-    def questions(self) -> pd.DataFrame:
-        """One row for each claim: what the paper says, where, and the notebook that decides it."""
-        import pandas as pd
-
-        from klearlib.paper import claims
-
-        rows = [
-            (each.id, each.title, f"{each.section}, {each.shown}", each.kind, each.notebook)
-            for each in claims()
-        ]
-        return pd.DataFrame(rows, columns=["claim", "title", "place", "kind", "notebook"])
+    @table(
+        "questions",
+        "The paper's claims, and the notebook that decides each.",
+        columns="claim, title, place, kind, notebook",
+    )
+    def questions(self) -> Rows:
+        for each in paper.claims():
+            place = f"{each.section}, {each.shown}"
+            yield [each.id, each.title, place, each.kind, each.notebook]
 
     @table("table1", "The paper's Table 1, in percent.")
     def table1(self) -> pd.DataFrame:
-        from klearlib import paper
-
         return paper.table(1).reset_index(names="model")
 
     def progress(self) -> pd.DataFrame:
@@ -87,8 +79,6 @@ class Overview(Experiment):
     def ledger(self) -> pd.DataFrame:
         """The verdict on every claim as this profile's notebooks have published it."""
         import pandas as pd
-
-        from klearlib.report.ledger import ledger
 
         columns = ["claim", "title", "verdict", "measured", "reason", "settle"]
         entries = ledger(self.sections, experiments(), profile=self.params.profile)

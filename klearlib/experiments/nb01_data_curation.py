@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.data_stages import DOMAIN_WORDS
+from klearlib.curation.pass_rates import PassRate
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import departures, figure, table
+from klearlib.experiments.experiment import Rows, figure, table
+from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.students import DataExperiment
-from klearlib.params import DataOptions, uses_miniature
+from klearlib.params import uses_miniature
 from klearlib.params.data import GradedParams
 from klearlib.params.fields import parameter
 from klearlib.params.options import NOT_STATED
+from klearlib.report.bars import stacked_bars
 from klearlib.report.section import Equation
+from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-
-    from klearlib.curation.pass_rates import PassRate
 
 RULES = ("used", "strict", "stop list")
 """Rules of overlap that are compared: phrases that all items of a family hold are cut out; nothing
@@ -104,7 +104,7 @@ class DataCuration(DataExperiment):
         strong teacher, for the majority filter, unless the problems have passed it already."""
         count = self.params.reference_responses
         found = {"reference": self.data.responses("reference", num_responses=count)}
-        teacher = self.data.origin.majority_teacher()
+        teacher = self.data.majority_teacher()
         if teacher is not None:
             count = self.params.num_responses
             found["strong"] = self.data.responses(teacher, num_responses=count)
@@ -147,8 +147,6 @@ class DataCuration(DataExperiment):
         when=lambda e: e.is_curated,
     )
     def funnel_bars(self) -> Figure:
-        from klearlib.report.bars import stacked_bars
-
         bars = {}
         for domain in self.cards:
             for name, _, removed, kept in self._funnel(domain):
@@ -164,30 +162,34 @@ class DataCuration(DataExperiment):
         when=lambda e: e.is_curated and bool(e.pass_rates["reference"]),
     )
     def difficulty_bars(self) -> Figure:
-        from klearlib.curation.difficulty import difficulties
-        from klearlib.report.bars import stacked_bars
-
-        rates, n = self.pass_rates["reference"], self.params.reference_responses
-        found = difficulties(list(rates), rates, easy_from=self.params.easy_from)
-        bars = {f"{k} of {n}": {"easy": 0, "hard": 0, "unknown": 0} for k in range(n + 1)}
-        for rate, word in zip(rates.values(), found, strict=True):
-            bars[f"{rate.num_correct} of {n}"][word] += 1
+        n = self.params.reference_responses
+        bars = {f"{k} of {n}": {"easy": 0, "hard": 0} for k in range(n + 1)}
+        for rate, word in zip(
+            self.pass_rates["reference"].values(), self._graded(self.params.easy_from), strict=True
+        ):
+            if word != "unknown":
+                bars[f"{rate.num_correct} of {n}"][word] += 1
         return stacked_bars(
-            {
-                label: {word: counts[word] for word in ("easy", "hard")}
-                for label, counts in bars.items()
-            },
+            bars,
             x_label="problems of the maths pool",
             heading="Here: right responses of the reference",
         )
 
-    @table("funnel", "Rows of each source, stage by stage.")
-    def funnel(self) -> pd.DataFrame:
+    def _graded(self, easy_from: float) -> list[str]:
+        """Easy, hard or unknown, for each problem that the reference has answered."""
+        from klearlib.curation.difficulty import difficulties
+
+        rates = self.pass_rates["reference"]
+        return difficulties(list(rates), rates, easy_from=easy_from)
+
+    @table(
+        "funnel",
+        "Rows of each source, stage by stage.",
+        columns=f"source, rows, {', '.join(_STAGE_WORDS)}, problems, share_kept, responses",
+    )
+    def funnel(self) -> Rows:
         """The problems that are left and the responses to them; a line for each domain at its
         end."""
-        import pandas as pd
-
-        rows = []
         for domain, card in self.cards.items():
             mine = []
             for name, read, removed, kept in self._funnel(domain):
@@ -196,28 +198,31 @@ class DataCuration(DataExperiment):
                 mine.append([name, read, *removed.values(), kept, kept / read, responses])
             sums = [sum(column) for column in zip(*(row[1:] for row in mine), strict=True)]
             sums[-2] = sums[-3] / sums[0]
-            rows += [*mine, [f"all of {domain}", *sums]]
-        columns = ["source", "rows", *_STAGE_WORDS, "problems", "share_kept", "responses"]
-        return pd.DataFrame(rows, columns=columns)
+            yield from [*mine, [f"all of {domain}", *sums]]
 
-    @table("found", "What was planted, and what was found of it.")
-    def found(self) -> pd.DataFrame:
+    @table(
+        "found",
+        "What was planted, and what was found of it.",
+        columns="domain, planted, how, rows, found, recall",
+    )
+    def found(self) -> Rows:
         """By kind and way; see `planted.found`. Nothing is planted in real data."""
-        import pandas as pd
-
         from klearlib.experiments.demos import planted
 
-        rows = []
         for domain in self.cards if uses_miniature(self.params) else ():
             stage = self.curated[domain, "used"]
             sources = self.folder(stage.inputs["sources"])
             for (kind, how), hits in planted.found(self.folder(stage), sources, domain).items():
                 share = sum(hits) / len(hits)
-                rows.append([domain, kind.replace("_", " "), how, len(hits), sum(hits), share])
-        return pd.DataFrame(rows, columns=["domain", "planted", "how", "rows", "found", "recall"])
+                yield [domain, kind.replace("_", " "), how, len(hits), sum(hits), share]
 
-    @table("overlap", "Rules of overlap against the planted truth; 95 % Wilson intervals.")
-    def overlap(self) -> pd.DataFrame:
+    @table(
+        "overlap",
+        "Rules of overlap against the planted truth; 95 % Wilson intervals.",
+        columns="rule, domain, planted, removed, recall, low, high, "
+        "others_removed, others_share_ngram, boilerplate, problems_left",
+    )
+    def overlap(self) -> Rows:
         """Recall is the share of planted prompts of benchmarks that are removed; NaN on real data,
         where nothing is planted.
 
@@ -226,8 +231,6 @@ class DataCuration(DataExperiment):
         them, or the search is wrong. `boilerplate` is the share of all removals whose shared
         n-grams are all held by several items.
         """
-        import pandas as pd
-
         from klearlib.experiments.demos import planted
 
         words = {
@@ -235,7 +238,6 @@ class DataCuration(DataExperiment):
             "strict": "nothing cut out",
             "stop list": f"n-grams in more than {self.params.stop_list} items stopped",
         }
-        rows = []
         for (domain, rule), stage in self.curated.items():
             if not (card := self.card(stage)):
                 continue
@@ -248,10 +250,7 @@ class DataCuration(DataExperiment):
             hits = len(leaks & set(removals))
             boilerplate = card["overlap"]["num_boilerplate"] / max(1, len(removals))
             row = [words[rule], domain, len(leaks), hits, *wilson(hits, len(leaks))]
-            rows.append([*row, len(removals) - hits, shared, boilerplate, card["num_kept"]])
-        columns = ["rule", "domain", "planted", "removed", "recall", "low", "high"]
-        columns += ["others_removed", "others_share_ngram", "boilerplate", "problems_left"]
-        return pd.DataFrame(rows, columns=columns)
+            yield [*row, len(removals) - hits, shared, boilerplate, card["num_kept"]]
 
     def _others_that_share(self, stage: Stage, domain: str, removals: dict, leaks: set) -> int:
         from klearlib.experiments.demos import planted
@@ -273,56 +272,48 @@ class DataCuration(DataExperiment):
     @table(
         "difficulty", "The share of hard problems by the reference's pass rate, beside the paper's."
     )
-    def difficulty(self) -> pd.DataFrame:
+    def difficulty(self) -> Rows:
         """At several thresholds; the paper: 88 %."""
-        import pandas as pd
-
-        from klearlib.curation.difficulty import difficulties
-
-        rates, n = self.pass_rates["reference"], self.params.reference_responses
-        rows = []
-        for easy_from in dict.fromkeys([self.params.easy_from, *(k / n for k in range(1, n + 1))]):
-            if found := difficulties(list(rates), rates, easy_from=easy_from):
-                used = " (used)" if easy_from == self.params.easy_from else ""
+        used, n = self.params.easy_from, self.params.reference_responses
+        for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]):
+            if found := self._graded(easy_from):
+                words = f"{easy_from:g}{' (used)' if easy_from == used else ''}"
                 counts = {word: found.count(word) for word in ("easy", "hard", "unknown")}
-                row = {"easy_from": f"{easy_from:g}{used}", "problems": len(found), **counts}
                 share = {"hard_share": counts["hard"] / len(found), "paper_hard_share": 0.88}
-                rows.append(row | share)
-        return pd.DataFrame(rows)
+                yield {"easy_from": words, "problems": len(found)} | counts | share
 
-    @table("sets", "The sets at the end, beside the paper's sizes.")
-    def sets(self) -> pd.DataFrame:
-        import pandas as pd
-
+    @table(
+        "sets",
+        "The sets at the end, beside the paper's sizes.",
+        columns="set, problems, responses, paper",
+    )
+    def sets(self) -> Rows:
         from klearlib.curation.majority import kept_by_majority
 
-        rows = []
         for domain, card in self.cards.items():
-            ranked = self.data.origin.ranked_sources(domain)
+            ranked = self.data.ranked_sources(domain)
             kept = [card["responses"][name] for name in ranked]
             problems = sum(card["sources"][name]["num_kept"] for name in ranked)
             responses = sum(row["num_kept"] + row["num_merged"] for row in kept)
-            rows.append([f"SFT, {domain}", problems, responses, "1.5M samples, both domains"])
+            yield [f"SFT, {domain}", problems, responses, "1.5M samples, both domains"]
         if rates := self.pass_rates.get("strong"):
             rule = f"RL, math: majority of {self.params.num_responses} of the strong teacher"
-            left = sum(kept_by_majority(list(rates), rates))
-            rows.append([rule, left, None, "88K, majority of 16"])
+            yield [rule, sum(kept_by_majority(list(rates), rates)), None, "88K, majority of 16"]
         if card := self.cards.get("code"):
             rule = f"RL, code: at least {self.params.data_options.min_tests} tests"
-            learnt = self.data.origin.ranked_sources("code")
+            learnt = self.data.ranked_sources("code")
             pool = [counts for name, counts in card["sources"].items() if name not in learnt]
             left = sum(counts["num_kept"] for counts in pool)
-            rows.append([rule, left, None, "18K, after pass@16 as well"])
-        return pd.DataFrame(rows, columns=["set", "problems", "responses", "paper"])
+            yield [rule, left, None, "18K, after pass@16 as well"]
 
-    @table("cost", "Seconds, rows and responses of each stage.")
-    def cost(self) -> pd.DataFrame:
+    @table(
+        "cost",
+        "Seconds, rows and responses of each stage.",
+        columns="stage, seconds, rows, responses, per_second",
+    )
+    def cost(self) -> Rows:
         """The start of a stage's process included."""
-        import pandas as pd
-
-        from klearlib.run.entry import DONE, read_own_json
-
-        raw, rows = self.curated["math", "used"].inputs, []
+        raw = self.curated["math", "used"].inputs
         for stage in (raw["sources" if "sources" in raw else "benchmarks"], *self.stages()):
             if not self.is_done(stage):
                 continue
@@ -333,11 +324,10 @@ class DataCuration(DataExperiment):
                 column, counted = _HANDLED[stage.name]
                 number = self.card(stage)[counted]
                 row |= {column: str(number), "per_second": number / seconds}
-            rows.append(row)
-        return pd.DataFrame(rows, columns=["stage", "seconds", "rows", "responses", "per_second"])
+            yield row
 
     @table("rule_cases", "The 9-gram rule and the rule for duplicates on edge cases.")
-    def rule_cases(self) -> pd.DataFrame:
+    def rule_cases(self) -> Rows:
         return data_rules.rule_cases()
 
     def notes(self) -> list[str]:
@@ -348,5 +338,5 @@ class DataCuration(DataExperiment):
             "it is a duplicate.",
             "Difficulty is the pass rate of the maths SFT checkpoint; the paper's labels are a "
             "model's annotation.",
-            *departures(self.params.options, DataOptions),
+            *self.departures("options"),
         ]

@@ -7,15 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import figure, table
-from klearlib.experiments.students import SFT_LATEX, Beside, Student, StudentExperiment
+from klearlib.experiments.equations import SFT
+from klearlib.experiments.experiment import Rows, figure, table
+from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
+from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 DIFFICULTIES = ("easy", "hard", "overall")
@@ -54,7 +55,7 @@ class DataCorrectness(StudentExperiment):
     equations = (
         Equation(
             "8",
-            SFT_LATEX,
+            SFT,
             "No label and no sign: a wrong response is taught as a right one is. Printed with pi "
             "for log pi.",
         ),
@@ -105,8 +106,6 @@ class DataCorrectness(StudentExperiment):
         "problems, correct responses only against all. Bottom: ours with 95 % intervals.",
     )
     def table2(self) -> Figure:
-        from klearlib.report.bars import scores_beside_paper
-
         return scores_beside_paper(
             self.panels(), groups=DIFFICULTIES, series=tuple(FILTERS), x_label="problems"
         )
@@ -114,20 +113,17 @@ class DataCorrectness(StudentExperiment):
     @table(
         "labels",
         "What the arms choose from: the teacher's responses by the reference's difficulty.",
+        columns="difficulty, problems, share, responses, correct, correct_share",
     )
-    def labels(self) -> pd.DataFrame:
+    def labels(self) -> Rows:
         """Problems, responses and correct ones; empty before the responses are judged."""
-        import pandas as pd
-
         from klearlib.curation.difficulty import difficulties
 
-        columns = ["difficulty", "problems", "share", "responses", "correct", "correct_share"]
         rates = {name: self.rates(stage) for name, stage in self.judged.items()}
         if not all(rates.values()):
-            return pd.DataFrame(columns=columns)
+            return
         names = list(rates["teacher"])
         found = difficulties(names, rates["reference"], easy_from=self.params.easy_from)
-        rows = []
         for wanted in (*dict.fromkeys(["easy", "hard", *found]), "overall"):
             mine = [
                 rates["teacher"][name]
@@ -137,28 +133,26 @@ class DataCorrectness(StudentExperiment):
             responses = sum(rate.num_responses for rate in mine)
             correct = sum(rate.num_correct for rate in mine)
             share = correct / responses if responses else float("nan")
-            rows.append([wanted, len(mine), len(mine) / len(names), responses, correct, share])
-        return pd.DataFrame(rows, columns=columns)
+            yield [wanted, len(mine), len(mine) / len(names), responses, correct, share]
 
-    @table("examples", "What each arm learns.")
-    def examples(self) -> pd.DataFrame:
+    @table(
+        "examples",
+        "What each arm learns.",
+        columns="arm, candidates, examples, correct, wrong, last_loss",
+    )
+    def examples(self) -> Rows:
         """Candidates after the filters, chosen examples, the correct ones among them, and the
         training loss over the last tenth of the steps."""
-        import pandas as pd
-
-        rows = []
         for each in self.students:
             if card := self.card(self.chosen[each.series]):
                 covered = [r["num_removed"] for r in card["funnel"] if r["stage"] == "coverage"]
                 kept, labels = card["num_kept"], card["labels"]
                 right, wrong = (labels.get(name, 0) for name in ("correct", "wrong"))
                 row = [each.label, kept + sum(covered), kept, right, wrong]
-                rows.append([*row, self.last_loss(each.series)])
-        columns = ["arm", "candidates", "examples", "correct", "wrong", "last_loss"]
-        return pd.DataFrame(rows, columns=columns)
+                yield [*row, self.last_loss(each.series)]
 
     @table("pushes", "One update on a right and on a wrong response: Eq. 8 has no sign.")
-    def pushes(self) -> pd.DataFrame:
+    def pushes(self) -> Rows:
         return data_rules.pushes()
 
     def notes(self) -> list[str]:

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.benchmarks import counterparts, titles
+from klearlib.evaluate.scores import paired_difference
+from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import figure, table
+from klearlib.experiments.equations import SFT
+from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.results import Results
-from klearlib.experiments.students import SFT_LATEX, Beside, Student, StudentExperiment
+from klearlib.experiments.score_tables import Row
+from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import AnsweredParams, StudentParams
+from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 _IN_TABLE_3 = {"weak": "QwQ-32B", "middle": "DeepSeek-R1-0120", "strong": "DeepSeek-R1-0528"}
@@ -42,7 +45,7 @@ class TeacherAblation(StudentExperiment):
     equations = (
         Equation(
             "8",
-            SFT_LATEX,
+            SFT,
             "The mean over responses of the mean over their tokens: a token of a long response "
             "weighs less. Printed with pi for log pi.",
         ),
@@ -97,10 +100,12 @@ class TeacherAblation(StudentExperiment):
         "teachers. Bottom: ours with 95 % intervals, and the teachers' own scores.",
     )
     def table3(self) -> Figure:
-        from klearlib.report.bars import scores_beside_paper
-
+        teachers = [
+            Row(name, self.teacher_runs.of(name), None, group=name, mark="teacher")
+            for name in _IN_TABLE_3
+        ]
         return scores_beside_paper(
-            self.panels({"teacher": self.teacher_runs}),
+            self.panels(teachers),
             groups=tuple(_IN_TABLE_3),
             series=("student", "teacher"),
             x_label="teacher",
@@ -110,49 +115,47 @@ class TeacherAblation(StudentExperiment):
         "differences",
         "Differences of the mean over both benchmarks, paired by seed and problem; 95 % intervals "
         "before Holm's correction.",
+        columns="difference, seeds, problems, value, low, high",
     )
-    def differences(self) -> pd.DataFrame:
+    def differences(self) -> Rows:
         """Every pair of teachers, the strongest against the weakest among them."""
-        import pandas as pd
-
-        from klearlib.evaluate.scores import paired_difference
-
-        rows = []
         if seeds := self.runs.common_seeds(_IN_TABLE_3):
-            names = counterparts(self.params.profile, "math")
+            names = self.benchmarks("math")
             scores = {arm: self.runs.problem_scores(arm, seeds, names) for arm in _IN_TABLE_3}
             for better, worse in (("middle", "weak"), ("strong", "middle"), ("strong", "weak")):
                 found = paired_difference(scores[better], scores[worse], 0.95)
                 row = [f"{better} - {worse}", found.num_seeds, found.num_problems]
-                rows.append([*row, found.difference, found.low, found.high])
-        columns = ["difference", "seeds", "problems", "value", "low", "high"]
-        return pd.DataFrame(rows, columns=columns)
+                yield [*row, found.difference, found.low, found.high]
 
-    @table("teachers", "The teachers themselves.")
-    def teachers(self) -> pd.DataFrame:
+    @property
+    def their_scores(self) -> str:
+        """The columns of the scores of teachers."""
+        called = titles(self.params.profile)
+        return ", ".join(called[name].replace(" ", "_") for name in self.benchmarks("math"))
+
+    @table(
+        "teachers",
+        "The teachers themselves.",
+        columns="teacher, pass_rate_on_prompts, {e.their_scores}, responses, examples, "
+        "correct_examples, students_last_loss",
+    )
+    def teachers(self) -> Rows:
         """Each teacher's own accuracy, on the prompts that it answers for its students, at the
         sampling temperature of teachers, and on the benchmarks as students are measured; its
         responses, the chosen ones, the correct among them, and its students' last training loss."""
-        import pandas as pd
-
-        names = counterparts(self.params.profile, "math")
-        rows = []
         for each in self.students:
             if not (rates := self.rates(self.responses[each.series])):
                 continue
             row = [each.label, sum(rate.pass_rate for rate in rates.values()) / len(rates)]
             own = self.teacher_runs.of(each.series)
-            row += [own.end_scores(benchmark)["value"].mean() for benchmark in names]
+            row += [own.end_scores(name)["value"].mean() for name in self.benchmarks("math")]
             row.append(sum(rate.num_responses for rate in rates.values()))
             card = self.card(self.chosen[each.series])
             row += [card["num_kept"], card["labels"].get("correct", 0)] if card else [None, None]
-            rows.append([*row, self.last_loss(each.series)])
-        scores = [titles(self.params.profile)[name].replace(" ", "_") for name in names]
-        columns = ["teacher", "pass_rate_on_prompts", *scores, "responses", "examples"]
-        return pd.DataFrame(rows, columns=[*columns, "correct_examples", "students_last_loss"])
+            yield [*row, self.last_loss(each.series)]
 
     @table("normalizers", "Both normalisers of Eq. 8 against autograd of the printed sum.")
-    def normalizers(self) -> pd.DataFrame:
+    def normalizers(self) -> Rows:
         return data_rules.normalizers()
 
     def notes(self) -> list[str]:

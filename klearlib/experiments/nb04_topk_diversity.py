@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.data_stages import DOMAIN_WORDS
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import figure, table
+from klearlib.experiments.experiment import Rows, figure, table
+from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.miniature.source_plan import SOURCES
 from klearlib.params.data import StudentParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
+from klearlib.report.bars import scores_beside_paper, stacked_bars
 from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 NUM_SOURCES = {"math": (1, 2, 4, 6, 8, 10), "code": (1, 2, 4, 6)}
@@ -103,7 +103,7 @@ class TopKDiversity(StudentExperiment):
         found = {}
         for each in self.students:
             if card := self.card(self.chosen[each.series]):
-                ranked = self.data.origin.ranked_sources(each.domain)
+                ranked = self.data.ranked_sources(each.domain)
                 kept = card["sources"]
                 found[each] = [kept[name]["num_kept"] for name in ranked if name in kept]
         return found
@@ -115,8 +115,6 @@ class TopKDiversity(StudentExperiment):
         "Top10 sources. Bottom: ours with 95 % intervals.",
     )
     def tables4_5(self) -> Figure:
-        from klearlib.report.bars import scores_beside_paper
-
         groups = [f"top{most}" for most in NUM_SOURCES["math"]]
         return scores_beside_paper(
             self.panels(), groups=groups, series=("student",), x_label="sources, best first"
@@ -129,8 +127,6 @@ class TopKDiversity(StudentExperiment):
         "source by its rank.",
     )
     def spread_bars(self) -> Figure:
-        from klearlib.report.bars import stacked_bars
-
         bars = {
             each.label: {f"rank {i}": n for i, n in enumerate(counts, start=1)}
             for each, counts in self.counts.items()
@@ -138,48 +134,35 @@ class TopKDiversity(StudentExperiment):
         return stacked_bars(bars, x_label="examples", heading="Here: the sources of the examples")
 
     @table("spread", "Where the examples of each arm come from.")
-    def spread(self) -> pd.DataFrame:
-        import pandas as pd
+    def spread(self) -> Rows:
+        num_ranks = len(self.data.ranked_sources("math"))
+        for each, counts in self.counts.items():
+            row = {"arm": each.label, "examples": sum(counts)}
+            row["last_loss"] = self.last_loss(each.series)
+            texts = [*map(str, counts), *[""] * (num_ranks - len(counts))]
+            yield row | {f"rank_{rank}": text for rank, text in enumerate(texts, start=1)}
 
-        ranks = range(len(self.data.origin.ranked_sources("math")))
-        return pd.DataFrame(
-            {
-                "arm": each.label,
-                "examples": sum(counts),
-                "last_loss": self.last_loss(each.series),
-                **{f"rank_{i + 1}": str(counts[i]) if i < len(counts) else "" for i in ranks},
-            }
-            for each, counts in self.counts.items()
-        )
-
-    @table("sources", "The sources of the miniature, best first.")
-    def sources(self) -> pd.DataFrame:
+    @table(
+        "sources",
+        "The sources of the miniature, best first.",
+        columns="source, schema, steps_with_a_habit_of_going_wrong, other_wrong_steps, "
+        "steps_left_out, needless_steps, notation, responses",
+    )
+    def sources(self) -> Rows:
         """As the miniature writes them, and how many responses of each may be chosen. The paper
         ranks its sources by experience and names no measure."""
-        import pandas as pd
-
         kept = {}
         for stage in self.chosen.values():
             card = self.card(stage.inputs["responses"])
             for name, counts in card["responses"].items() if card else ():
                 kept[name] = counts["num_kept"] + counts["num_merged"]
-        return pd.DataFrame(
-            {
-                "source": plan.name,
-                "schema": plan.dataset,
-                "steps_with_a_habit_of_going_wrong": plan.slip_share,
-                "other_wrong_steps": plan.noise,
-                "steps_left_out": plan.gaps,
-                "needless_steps": plan.repeats,
-                "notation": plan.notation,
-                "responses": kept.get(plan.name),
-            }
-            for plan in SOURCES
-            if plan.rank
-        )
+        for plan in SOURCES:
+            if plan.rank:
+                row = [plan.name, plan.dataset, plan.slip_share, plan.noise, plan.gaps]
+                yield [*row, plan.repeats, plan.notation, kept.get(plan.name)]
 
     @table("coverage", "K-center against the plain algorithm on 60 points of a 9 x 9 grid.")
-    def coverage(self) -> pd.DataFrame:
+    def coverage(self) -> Rows:
         return data_rules.coverage()
 
     def notes(self) -> list[str]:

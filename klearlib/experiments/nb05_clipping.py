@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib import paper
 from klearlib.errors import ParameterError
-from klearlib.experiments.benchmarks import curve_titles, standing_for, titles
+from klearlib.experiments.benchmarks import curve_titles, standing_for
 from klearlib.experiments.demos import clipping
+from klearlib.experiments.equations import CLIP_HIGHER
 from klearlib.experiments.experiment import (
+    Evidence,
     Experiment,
+    Rows,
     changed_options,
-    departures,
     figure,
-    not_judged_text,
     table,
+    with_words,
 )
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm, Results
@@ -28,7 +31,17 @@ from klearlib.params import RLOptions, uses_miniature
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.report.curves import (
+    CORNER_TITLES,
+    Panel,
+    coefficient_curves,
+    corner_shares,
+    learning_curves,
+    paper_beside_ours,
+)
+from klearlib.report.decide import decide_mechanism, decide_stability, not_run
 from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -118,9 +131,7 @@ class Clipping(Experiment):
     equations = (
         Equation(
             "7",
-            r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
-            r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
-            r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
+            CLIP_HIGHER,
             "Clip-Higher with the token-level mean: a clipped token loses its gradient.",
         ),
         Equation(
@@ -223,7 +234,7 @@ class Clipping(Experiment):
         """Claim -> the benchmark that decides it. Nothing stands for LiveCodeBench beside the real
         AIME."""
         p = self.params
-        found = {name: standing_for(p.profile, paper) for name, (paper, _) in _SCORES.items()}
+        found = {name: standing_for(p.profile, its) for name, (its, _) in _SCORES.items()}
         return found if uses_miniature(p) else {"C1": found["C1"]}
 
     @cached_property
@@ -240,20 +251,12 @@ class Clipping(Experiment):
         "seeds with a 95 % band.",
     )
     def fig2(self) -> Figure:
-        from klearlib.paper import figure as paper_figure
-        from klearlib.report.curves import Panel, paper_beside_ours
-
-        p, norm = self.params, self.runs.curve("train/grad_norm")
+        norm, words = self.runs.curve("train/grad_norm"), "gradient norm"
         scores = [
-            score_panel(
-                self.runs,
-                benchmark,
-                title=f"{titles(p.profile)[benchmark]}, avg@{p.eval_responses}",
-                paper_figure=_SCORES[name][1],
-            )
-            for name, benchmark in self.decided_on.items()
+            score_panel(self.params, self.runs, benchmark, _SCORES[claim_id][1])
+            for claim_id, benchmark in self.decided_on.items()
         ]
-        last = Panel("gradient norm", "gradient norm", paper_figure("2c"), norm, "norm", log_y=True)
+        last = Panel(words, words, paper.figure("2c"), norm, "norm", log_y=True)
         return paper_beside_ours([*scores, last])
 
     @figure(
@@ -264,8 +267,6 @@ class Clipping(Experiment):
         when=lambda e: True,
     )
     def rules_figure(self) -> Figure:
-        from klearlib.report.curves import coefficient_curves
-
         p, frame = self.params, self.gradients[self.gradients["advantage"].abs() == 2.0].copy()
         frame["sign"] = np.where(frame["advantage"] > 0, "positive", "negative")
         return coefficient_curves(frame, eps_low=p.eps_low, eps_high=p.eps_high)
@@ -278,13 +279,10 @@ class Clipping(Experiment):
     def corners(self) -> Figure:
         import pandas as pd
 
-        from klearlib.report.curves import corner_shares
-        from klearlib.rl.coefficients import CORNERS
-
         parts = [
             self.runs.curve(f"train/{stem}_{corner}").assign(corner=corner, quantity=quantity)
             for quantity, stem in (("tokens", "token_share"), ("gradient", "gradient_share"))
-            for corner in CORNERS
+            for corner in CORNER_TITLES
         ]
         return corner_shares(pd.concat(parts, ignore_index=True))
 
@@ -294,14 +292,10 @@ class Clipping(Experiment):
         alt="Three panels over the RL steps: rollouts correct, entropy, response length.",
     )
     def learning(self) -> Figure:
-        from klearlib.report.curves import learning_curves
-
         return learning_curves(self.runs.panels(_LEARNING))
 
     @table("rules", "Each rule's coefficient in the four corners, by autograd.")
     def rules(self) -> pd.DataFrame:
-        from klearlib.report.style import series_style
-
         p = self.params
         found = clipping.corner_table(self.gradients, eps_low=p.eps_low, eps_high=p.eps_high)
         return found.assign(rule=[series_style(rule).label for rule in found["rule"]])
@@ -325,102 +319,86 @@ class Clipping(Experiment):
         "clipped",
         "Share of tokens in each corner (r low or high, sign of A), and gradient norms."
         "{e.at_rates}",
+        columns=f"rule, seeds, {', '.join(CORNER_TITLES)}, grad_norm_median, grad_norm_max, "
+        "skipped_updates, not_judged",
     )
-    def clipped(self) -> pd.DataFrame:
+    def clipped(self) -> Rows:
         """How many tokens the comparison acts on: shares are means over steps and seeds, updates
         skipped and rollouts that could not be judged are sums."""
-        import pandas as pd
-
-        from klearlib.report.style import series_style
-        from klearlib.rl.coefficients import CORNERS
-
-        rows = []
-        for rule in self.params.rules:
-            if mine := self.runs.of(rule):
-                shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNERS]
-                norms = mine.curve("train/grad_norm")["value"]
-                counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
-                row = [series_style(rule).label, len(mine), *shares, norms.median(), norms.max()]
-                rows.append([*row, *counts])
-        columns = ["rule", "seeds", *CORNERS, "grad_norm_median", "grad_norm_max"]
-        return pd.DataFrame(rows, columns=[*columns, "skipped_updates", "not_judged"])
+        for rule, mine in self.runs.each(self.params.rules):
+            shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
+            norms = mine.curve("train/grad_norm")["value"]
+            counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
+            row = [series_style(rule).label, len(mine), *shares, norms.median(), norms.max()]
+            yield [*row, *counts]
 
     @table(
         "rates",
         "Every rule at every learning rate: last scores on the validation set, by which the rate "
         "is chosen, and on the benchmarks, which take no part in it; mean over seeds, 95 % t "
         "interval.",
+        columns="rule, learning_rate, seeds, {e.their_scores}, chosen",
         when=lambda e: len(e.params.learning_rates) > 1,
     )
-    def rates(self) -> pd.DataFrame:
-        import pandas as pd
-
-        from klearlib.report.style import series_style
-
-        measured = curve_titles(self.params.profile, "math")
-        measured = {"validation": measured["validation"]} | measured
-        rows = []
+    def rates(self) -> Rows:
         for rule in self.params.rules:
             for rate in sorted(self.params.learning_rates):
                 if runs := self.at(rule, rate):
                     row = [series_style(rule).label, f"{rate:g}", len(runs)]
-                    for name in measured:
+                    for name in self.titles:
                         row += seed_interval(runs.end_scores(name).set_index("seed")["value"])
-                    rows.append([*row, "yes" if self.chosen.get(rule) == rate else ""])
-        columns = [each for t in measured.values() for each in (t, f"{t} low", f"{t} high")]
-        return pd.DataFrame(rows, columns=["rule", "learning_rate", "seeds", *columns, "chosen"])
+                    yield [*row, "yes" if self.chosen.get(rule) == rate else ""]
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """What a learning rate is chosen by, then the benchmarks, each with its title."""
+        return {"validation": "validation"} | curve_titles(self.params.profile, "math")
+
+    @property
+    def their_scores(self) -> str:
+        """The columns of the scores of `rates`."""
+        return ", ".join(f"{each}, {each} low, {each} high" for each in self.titles.values())
 
     def verdicts(self) -> list[Verdict]:
         """On C14, C1, C2 and C3."""
-        return [self._mechanism(), *self._orders(), self._stability()]
+        orders = self.decide({claim_id: self._on_scores(claim_id) for claim_id in _SCORES})
+        return [self._mechanism(), *orders, self._stability()]
 
     def _mechanism(self) -> Verdict:
-        from klearlib.paper import claim
-        from klearlib.report.decide import decide_mechanism
-
-        gppo, about = self.gradients[self.gradients["rule"] == "gppo"], claim("C14")
+        gppo, about = self.gradients[self.gradients["rule"] == "gppo"], paper.claim("C14")
         # "Never zero" is part of the claim: one token without a gradient refutes it, whatever the
         # error.
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
         return decide_mechanism(about, error, about.rule.numbers["tolerance"])
 
-    def _orders(self) -> list[Verdict]:
-        from klearlib.paper import claim
-
+    def _on_scores(self, claim_id: str) -> Evidence | str:
+        about, benchmark = paper.claim(claim_id), self.decided_on.get(claim_id)
         changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
-        found, power, words = {}, {}, {}
-        for name in _SCORES:
-            about, benchmark = claim(name), self.decided_on.get(name)
-            paired = self.runs.of(*about.arms).with_seeds(self.runs.common_seeds(about.arms))
-            if changed:
-                found[name] = f"{' and '.join(changed)} make the rules others than the paper's"
-            elif why := self.why_not_chosen(about.arms):
-                found[name] = why
-            elif benchmark is None:
-                found[name] = _NOT_MEASURED
-            else:
-                found[name] = self.compared(name, paired, [benchmark])
-            if not isinstance(found[name], str):
-                power[name] = {c.name: _power(paired, about, c) for c in about.comparisons}
-                failures = not_judged_text(paired.not_judged([benchmark]))
-                words[name] = [_STAND_IN if name == "C2" else "", failures, self.words_on_rates]
-        return self.decide(found, power=power, words=words)
+        if changed:
+            return f"{' and '.join(changed)} make the rules others than the paper's"
+        if why := self.why_not_chosen(about.arms):
+            return why
+        if benchmark is None:
+            return _NOT_MEASURED
+        paired = self.runs.of(*about.arms).with_seeds(self.runs.common_seeds(about.arms))
+        words = [_STAND_IN if claim_id == "C2" else ""]
+        found = self.compared(claim_id, paired, [benchmark], words=words)
+        if isinstance(found, str):
+            return found
+        power = {each.name: _power(paired, about, each) for each in about.comparisons}
+        return replace(found, words=[*found.words, self.words_on_rates], power=power)
 
     def _stability(self) -> Verdict:
-        from klearlib.paper import claim
-        from klearlib.report.decide import decide_stability, not_run
-
-        about = claim("C3")
+        about = paper.claim("C3")
         norms = self.runs.of(*about.arms).gradient_norms()
         if why := self.why_not_chosen(about.arms) or ("" if norms else "no run has finished yet"):
             return not_run(about, why)
         verdict = decide_stability(about, norms, paper_scale=self.paper_scale)
-        reason = ". ".join(filter(None, (verdict.reason, self.words_on_rates)))
-        return replace(verdict, reason=reason)
+        return with_words(verdict, [self.words_on_rates])
 
     def notes(self) -> list[str]:
         return [
-            *departures(self.params.options, RLOptions),
+            *self.departures("options"),
             self._note_on_rates(),
             "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
             "rules, the order of problems.",

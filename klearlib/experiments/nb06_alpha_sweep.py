@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.experiments.benchmarks import counterparts, decided_on, titles
+from klearlib import paper
+from klearlib.evaluate.bootstrap import best_shares
+from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import (
-    Experiment,
-    departures,
-    figure,
-    not_judged_text,
-    table,
-)
+from klearlib.experiments.experiment import Experiment, Rows, figure, table
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm, Results, last_fifth
 from klearlib.experiments.rl_stages import rl_arm
-from klearlib.experiments.score_tables import Row, difference, score_table
-from klearlib.params import RLOptions
+from klearlib.experiments.score_tables import Row, difference, score_bars, score_table
 from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.report.bars import scores_beside_paper
+from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
@@ -40,6 +37,7 @@ _LEARNING = {
     "LM loss on positives, before alpha": "train/lm_loss",
     "gradient norm": "train/grad_norm",
 }
+_EFFECTS = {m.partition("/")[2].removesuffix("_mean"): m for m in _LEARNING.values()}
 
 
 @dataclass(frozen=True)
@@ -117,12 +115,13 @@ class AlphaSweep(Experiment):
         start: dict = {}
         for (_, seed), folder in self.runs.folders.items():
             start.setdefault(("start", seed), folder)
-        found = [Row("starting checkpoint", Results(start), _paper(START), first=True)]
-        return found + [
-            Row(
-                f"alpha = {alpha:g}", self.runs.of(f"alpha_{alpha:g}"), _paper(f"alpha = {alpha:g}")
-            )
-            for alpha in self.params.alphas
+        first = Row(
+            "starting checkpoint", Results(start), _paper(START), "start", "gppo", first=True
+        )
+        labels = {f"{alpha:g}": f"alpha = {alpha:g}" for alpha in self.params.alphas}
+        return [first] + [
+            Row(label, self.runs.of(f"alpha_{alpha}"), _paper(label), alpha, "gppo")
+            for alpha, label in labels.items()
         ]
 
     @figure(
@@ -133,29 +132,14 @@ class AlphaSweep(Experiment):
         "for each seed.",
     )
     def table6(self) -> Figure:
-        import pandas as pd
-
-        from klearlib.report.bars import ScorePanel, scores_beside_paper
-
-        panels = []
-        for name, printed in self.benchmarks.items():
-            paper = [("gppo", _place(row.label), row.paper(printed)) for row in self.rows]
-            ours = [
-                row.runs.end_scores(name, first=row.first).assign(
-                    series="gppo", group=_place(row.label)
-                )
-                for row in self.rows
-                if row.runs
-            ]
-            panels.append(
-                ScorePanel(
-                    f"{printed}, avg@32",
-                    f"{titles(self.params.profile)[name]}, avg@{self.params.eval_responses}",
-                    pd.DataFrame(paper, columns=["series", "group", "value"]).dropna(),
-                    pd.concat(ours)[["series", "group", "seed", "value"]],
-                )
-            )
-        groups = [_place(row.label) for row in self.rows]
+        p, groups = self.params, [row.group for row in self.rows]
+        panels = score_bars(
+            self.rows,
+            self.benchmarks,
+            p.profile,
+            responses=p.eval_responses,
+            paper_responses=", avg@32",
+        )
         return scores_beside_paper(panels, groups=groups, series=("gppo",), x_label="alpha")
 
     @table(
@@ -165,44 +149,36 @@ class AlphaSweep(Experiment):
         "that of sampling alone. While runs are missing, rows may have different seeds.",
     )
     def scores(self) -> pd.DataFrame:
-        return score_table(self.rows, self.benchmarks, titles(self.params.profile))
+        return score_table(self.rows, self.benchmarks, self.params.profile)
 
     @table(
         "optimum",
         "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed "
         f"and problem, not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
         "problems each alpha is the best (none with one seed).",
+        columns="alpha, seeds, problems, score, minus_alpha_0, low, high, interval_over, "
+        "best_in_resamples, paper, paper_minus_alpha_0",
     )
-    def optimum(self) -> pd.DataFrame:
+    def optimum(self) -> Rows:
         """One row for each alpha, from the seeds that all alphas have."""
-        import pandas as pd
-
-        from klearlib.evaluate.bootstrap import best_shares
-
-        columns = ["alpha", "seeds", "problems", "score", "minus_alpha_0", "low", "high"]
-        columns += ["interval_over", "best_in_resamples", "paper", "paper_minus_alpha_0"]
-        names = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
+        nan, names = float("nan"), {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
         seeds = self.runs.common_seeds(names)
         if not seeds:
-            return pd.DataFrame(columns=columns)
+            return
         scores = {name: self.runs.problem_scores(name, seeds, self.benchmarks) for name in names}
         best = best_shares(scores, num_resamples=_RESAMPLES) if len(seeds) > 1 else {}
-        paper = {
-            alpha: float(
-                np.mean([_paper(f"alpha = {alpha:g}")(b) for b in self.benchmarks.values()])
-            )
+        printed = {
+            alpha: float(np.mean([*map(_paper(f"alpha = {alpha:g}"), self.benchmarks.values())]))
             for alpha in (0.0, *self.params.alphas)
         }
-        rows = []
         for name, alpha in names.items():
-            against = [None, None, None, ""]
+            against = [nan, nan, nan, ""]
             if alpha and "alpha_0" in scores:
                 found = difference(scores[name], scores["alpha_0"])
                 against = [found.value, found.low, found.high, found.interval_over]
-            row = [alpha, *scores[name].shape, float(scores[name].mean()), *against, best.get(name)]
-            rows.append([*row, paper[alpha], paper[alpha] - paper[0.0] if alpha else None])
-        numbers = [column for column in columns[3:] if column != "interval_over"]
-        return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+            row = [alpha, *scores[name].shape, float(scores[name].mean()), *against]
+            row += [best.get(name, nan), printed[alpha]]
+            yield [*row, printed[alpha] - printed[0.0] if alpha else nan]
 
     @figure(
         "learning",
@@ -214,46 +190,38 @@ class AlphaSweep(Experiment):
     def learning(self) -> Figure:
         import pandas as pd
 
-        from klearlib.report.curves import learning_curves
-
         share = _positive_share(self.runs).assign(panel="share of tokens from positives")
         return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))
 
     @table(
-        "effects", "What alpha does beside scores: mean over the last fifth of the steps and seeds."
+        "effects",
+        "What alpha does beside scores: mean over the last fifth of the steps and seeds.",
+        columns=f"alpha, seeds, {', '.join(_EFFECTS)}, positive_share",
     )
-    def effects(self) -> pd.DataFrame:
-        import pandas as pd
-
-        names = {m.partition("/")[2].removesuffix("_mean"): m for m in _LEARNING.values()}
-        rows = []
-        for alpha in self.params.alphas:
-            if mine := self.runs.of(f"alpha_{alpha:g}"):
-                row = {name: last_fifth(mine.curve(metric)) for name, metric in names.items()}
-                row["positive_share"] = last_fifth(_positive_share(mine))
-                rows.append({"alpha": alpha, "seeds": len(mine), **row})
-        return pd.DataFrame(rows, columns=["alpha", "seeds", *names, "positive_share"])
+    def effects(self) -> Rows:
+        alphas = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
+        for series, mine in self.runs.each(alphas):
+            curves = [*map(mine.curve, _EFFECTS.values()), _positive_share(mine)]
+            yield [alphas[series], len(mine), *map(last_fifth, curves)]
 
     @table("gradients", "Eq. 14 on ten tokens, by autograd.")
-    def gradients(self) -> pd.DataFrame:
+    def gradients(self) -> Rows:
         p = self.params
         return lm_loss.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)
 
     @table("positives", "Who feeds the loss, by two readings (D4).")
-    def positives(self) -> pd.DataFrame:
+    def positives(self) -> Rows:
         return lm_loss.positives()
 
     def verdicts(self) -> list[Verdict]:
-        found = self.compared("C8", self.runs, list(self.benchmarks))
-        words = [
-            decided_on("C8", self.params.profile, "math"),
-            not_judged_text(self.runs.not_judged(self.benchmarks)),
-        ]
-        return self.decide({"C8": found}, words={"C8": words})
+        words = [decided_on("C8", self.params.profile, "math")]
+        return self.decide(
+            {"C8": self.compared("C8", self.runs, list(self.benchmarks), words=words)}
+        )
 
     def notes(self) -> list[str]:
         return [
-            *departures(self.params.options, RLOptions),
+            *self.departures("options"),
             "Positives are the responses that the verifier judges correct, and the loss is a mean "
             "over their tokens in the optimiser's mini-batch (D4, D5 of docs/deviations.md).",
             "Groups without advantage are dropped before the update, so solved problems feed no "
@@ -271,18 +239,12 @@ class AlphaSweep(Experiment):
 def _paper(label: str):
     """The cells of a row of Table 6 by the paper's benchmark, as fractions; NaN for an alpha that
     it has not."""
-    from klearlib.paper import table as paper_table
 
     def cell(benchmark: str) -> float:
-        printed = paper_table(6)[benchmark.replace(" ", "")]
+        printed = paper.table(6)[benchmark.replace(" ", "")]
         return float(printed[label]) / 100 if label in printed else float("nan")
 
     return cell
-
-
-def _place(label: str) -> str:
-    """On the x axis."""
-    return "start" if label == "starting checkpoint" else label.removeprefix("alpha = ")
 
 
 def _positive_share(runs: Results) -> pd.DataFrame:

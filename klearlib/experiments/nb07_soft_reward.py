@@ -8,29 +8,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.experiments import code_rl
-from klearlib.experiments.benchmarks import curve_titles, standing_for
+from klearlib import paper
+from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
-from klearlib.experiments.experiment import (
-    Experiment,
-    figure,
-    measured,
-    not_judged_text,
-    table,
-)
-from klearlib.experiments.results import Arm, Results, off_the_line
-from klearlib.experiments.rl_stages import code_arm, filtered_code_start
-from klearlib.experiments.score_tables import learning_table, paper_curve, score_panel
+from klearlib.experiments.equations import GROUP_ADVANTAGE
+from klearlib.experiments.experiment import Evidence, Rows, figure, measured, table
+from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line
+from klearlib.experiments.score_tables import paper_curve
 from klearlib.params.rl import CodeRLParams
 from klearlib.records import OUTCOMES
+from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
-_REWARDS = ("soft", "hard")
 _MEANS = {
     "std_in_batch": "rollout/reward_std",
     "std_in_group": "rollout/reward_std_in_group",
@@ -45,7 +39,7 @@ class SoftRewardParams(CodeRLParams):
     """Notebook 07: soft against hard reward in code RL (Section 5.2.3, Fig. 3)."""
 
 
-class SoftReward(Experiment):
+class SoftReward(CodeRL):
     """Two arms that differ in what a program is paid, on the problems that the test filter
     keeps."""
 
@@ -56,8 +50,11 @@ class SoftReward(Experiment):
         "Does paying for the share of tests passed train a better coder than paying for all or "
         "nothing, and does the reward vary less?"
     )
-    phase = "RL for code"
     Params = SoftRewardParams
+    series = ("soft", "hard")
+    paper_figure = "3a"
+    what = "reward"
+    between = "under both rewards"
     counterparts = (
         Counterpart("Fig. 3a", "soft or hard reward, scores", ("fig3",)),
         Counterpart("Fig. 3b", "soft or hard reward, rewards", ("fig3",)),
@@ -72,8 +69,7 @@ class SoftReward(Experiment):
         ),
         Equation(
             "4",
-            r"\tilde{A}^{(j)}=\frac{R^{(j)}-\mathrm{mean}(R^{(1)},\dots,R^{(G)})}"
-            r"{\mathrm{std}(R^{(1)},\dots,R^{(G)})}",
+            GROUP_ADVANTAGE,
             "A group whose rewards are all equal teaches nothing: the hard reward makes such "
             "groups out of all problems that are not solved yet.",
         ),
@@ -81,23 +77,11 @@ class SoftReward(Experiment):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        p = self.params
-        start = filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options)
         return {
-            (reward, seed): code_arm(p, start, seed=seed, code_reward=reward)
-            for seed in p.seeds
-            for reward in _REWARDS
+            (reward, seed): self.arm(self.filtered, seed=seed, code_reward=reward)
+            for seed in self.params.seeds
+            for reward in self.series
         }
-
-    @cached_property
-    def decided_on(self) -> str:
-        """The benchmark where the paper has LiveCodeBench V5."""
-        return standing_for(self.params.profile, code_rl.DECIDED_ON)
-
-    @cached_property
-    def benchmarks(self) -> dict[str, str]:
-        """What the runs are measured on, and its titles."""
-        return curve_titles(self.params.profile, "code")
 
     @figure(
         "fig3",
@@ -108,115 +92,74 @@ class SoftReward(Experiment):
         "with a 95 % band.",
     )
     def fig3(self) -> Figure:
-        from klearlib.paper import figure as paper_figure
-        from klearlib.report.curves import Panel, paper_beside_ours
-
-        title = f"{self.benchmarks[self.decided_on]}, avg@{self.params.eval_responses}"
-        scores = score_panel(self.runs, self.decided_on, title=title, paper_figure="3a")
         level, spread = map(self.runs.curve, ("rollout/reward_mean", "rollout/reward_std"))
         mean, std = "mean reward of the batch", "spread inside a batch"
         return paper_beside_ours(
             [
-                scores,
-                Panel(mean, mean, paper_figure("3b"), level, "reward"),
+                self.score_panel(),
+                Panel(mean, mean, paper.figure("3b"), level, "reward"),
                 Panel(std, std, None, spread, "standard deviation"),
             ]
         )
 
-    @figure(
-        "learning",
-        "What the runs do beside scores.",
-        alt="Six panels over the RL steps: full passes, share of tests passed, groups trained on, "
-        "entropy, response length and gradient norm under both rewards.",
-    )
-    def learning(self) -> Figure:
-        from klearlib.report.curves import learning_curves
-
-        return learning_curves(self.runs.panels(code_rl.LEARNING))
+    learning = CodeRL.learning
 
     @table("judged", "Eight programs for one specification, run in the sandbox against 16 tests.")
-    def judged(self) -> pd.DataFrame:
+    def judged(self) -> Rows:
         limits = self.params.rl_options
         return judging.judged_programs(
             timeout_s=limits.test_timeout_s, memory_mb=limits.test_memory_mb
         )
 
-    @table("scores", code_rl.SCORES)
-    def scores(self) -> pd.DataFrame:
-        return learning_table(
-            self.runs,
-            series=_REWARDS,
-            benchmarks=self.benchmarks,
-            paper_figures={self.decided_on: "3a"},
-            what="reward",
-            tests=True,
-        )
+    scores = CodeRL.scores
 
     @table("rewards", "Level and spread of the reward in training, mean over seeds.")
-    def rewards(self) -> pd.DataFrame:
+    def rewards(self) -> Rows:
         """Means over seeds of: the mean reward of the first and of the last fifth of the steps; the
         standard deviation and the mean distance of the batch means from a straight line through the
         run; `_MEANS` over the steps. The paper's rows have what Fig. 3b shows."""
-        import pandas as pd
-
-        from klearlib.report.style import series_style
-
-        rows = []
-        for reward in _REWARDS:
-            if mine := self.runs.of(reward):
-                seeds = sorted(seed for _, seed in mine.folders)
-                row = {"reward": series_style(reward).label, "seeds": len(seeds)}
-                row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
-                rows.append(row | {name: mine.mean(metric) for name, metric in _MEANS.items()})
-        for reward in _REWARDS:
+        for reward, mine in self.runs.each(self.series):
+            seeds = sorted(seed for _, seed in mine.folders)
+            row = {"reward": series_style(reward).label, "seeds": len(seeds)}
+            row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
+            yield row | {name: mine.mean(metric) for name, metric in _MEANS.items()}
+        for reward in self.series:
             row = {"reward": f"paper: {series_style(reward).label}", "seeds": 1}
-            rows.append(row | _levels(paper_curve("3b", reward).to_numpy()[None, :]))
-        return pd.DataFrame(rows)
+            yield row | _levels(paper_curve("3b", reward).to_numpy()[None, :])
 
-    @table("outcomes", "What the tests of all rollouts gave, in shares.")
-    def outcomes(self) -> pd.DataFrame:
+    @table(
+        "outcomes",
+        "What the tests of all rollouts gave, in shares.",
+        columns=f"reward, seeds, {', '.join(OUTCOMES)}, not_judged",
+    )
+    def outcomes(self) -> Rows:
         """Shares of all tests run over steps and seeds; rollouts that could not be judged."""
-        import pandas as pd
-
-        from klearlib.report.style import series_style
-
-        rows = []
-        for reward in self.runs.series():
-            mine = self.runs.of(reward)
+        for reward, mine in self.runs.each(self.runs.series()):
             shares = [_share_of_tests(mine, outcome) for outcome in OUTCOMES]
             lost = mine.total("rollout/judge_failures")
-            rows.append([series_style(reward).label, len(mine), *shares, lost])
-        return pd.DataFrame(rows, columns=["reward", "seeds", *OUTCOMES, "not_judged"])
+            yield [series_style(reward).label, len(mine), *shares, lost]
 
     def verdicts(self) -> list[Verdict]:
         """On C9 and C10."""
         scored = self.compared("C9", self.runs, [self.decided_on])
-        spread = scored if isinstance(scored, str) else self._spreads()
-        scores_lost = self.runs.not_judged([self.decided_on])
-        rollouts_lost = self.runs.total("rollout/judge_failures")
         return self.decide(
-            {"C9": scored, "C10": spread},
-            words={
-                "C9": [not_judged_text(scores_lost)],
-                "C10": [not_judged_text(rollouts_lost, "rollouts")],
-            },
+            {"C9": scored, "C10": scored if isinstance(scored, str) else self._spreads()}
         )
 
-    def _spreads(self) -> list:
+    def _spreads(self) -> Evidence:
         """Both readings of "varies less", [seeds, steps]."""
-        seeds = self.runs.common_seeds(_REWARDS)
+        seeds = self.runs.common_seeds(self.series)
 
         def pair(metric: str) -> tuple[np.ndarray, np.ndarray]:
             return tuple(self.runs.steps(arm, seeds, metric) for arm in ("hard", "soft"))
 
         hard, soft = (np.abs(off_the_line(means)) for means in pair("rollout/reward_mean"))
-        return measured(
-            "C10",
-            {
-                "batch means: hard - soft": (hard, soft),
-                "inside a batch: hard - soft": pair("rollout/reward_std"),
-            },
-        )
+        both = {
+            "batch means: hard - soft": (hard, soft),
+            "inside a batch: hard - soft": pair("rollout/reward_std"),
+        }
+        lost = not_judged_text(self.runs.total("rollout/judge_failures"), "rollouts")
+        return measured("C10", both, [lost])
 
     def notes(self) -> list[str]:
         return [
@@ -225,7 +168,7 @@ class SoftReward(Experiment):
             "Both rewards are on the scale from 0 to 1. The paper's curves dip below 0, so another "
             "scale was plotted there (perhaps the released code's 2 p - 1, option `code_scores`); "
             "advantages do not depend on it.",
-            *code_rl.common_notes(self.params),
+            *super().notes(),
         ]
 
 

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.experiments import code_rl
-from klearlib.experiments.benchmarks import curve_titles, standing_for
-from klearlib.experiments.experiment import Experiment, figure, not_judged_text, table
+from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
+from klearlib.experiments.code_rl import CodeRL
+from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm
-from klearlib.experiments.rl_stages import code_arm, filtered_code_start, teacher_pass_rates
-from klearlib.experiments.score_tables import learning_table, score_panel, wilson
+from klearlib.experiments.rl_stages import teacher_pass_rates
+from klearlib.experiments.score_tables import wilson
+from klearlib.miniature.code_flaws import FLAWS
 from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
+from klearlib.report.bars import pass_rate_histogram
+from klearlib.report.curves import paper_beside_ours
 from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-
-    from klearlib.curation.pass_rates import PassRate
 
 # The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
 _RULES = ((0.25, False), (0.5, False), (0.5, True), (0.75, False))
@@ -45,7 +45,7 @@ class TestFilterParams(CodeRLParams):
     __test__ = False  # pytest would collect the name
 
 
-class TestFilter(Experiment):
+class TestFilter(CodeRL):
     """Two arms that differ in the problems that they train on."""
 
     __test__ = False  # pytest, which would take it for a class of tests
@@ -57,8 +57,11 @@ class TestFilter(Experiment):
         "Does leaving out problems whose tests a teacher's programs seldom pass improve code RL, "
         "and are those the problems whose tests are flawed?"
     )
-    phase = "RL for code"
     Params = TestFilterParams
+    series = ("filter", "no_filter")
+    paper_figure = "4"
+    what = "training problems"
+    between = "with and without the filter"
     counterparts = (Counterpart("Fig. 4", "flawed tests filtered or not", ("fig4",)),)
     equations = (
         Equation(
@@ -78,35 +81,19 @@ class TestFilter(Experiment):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        p = self.params
-        starts = {
-            "filter": filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options),
-            "no_filter": origin(p.profile).start("code"),
-        }
+        starts = {"filter": self.filtered, "no_filter": origin(self.params.profile).start("code")}
         return {
-            (series, seed): code_arm(p, start, seed=seed, code_reward="soft")
-            for seed in p.seeds
-            for series, start in starts.items()
+            (series, seed): self.arm(starts[series], seed=seed, code_reward="soft")
+            for seed in self.params.seeds
+            for series in self.series
         }
 
     @cached_property
-    def decided_on(self) -> str:
-        """The benchmark where the paper has LiveCodeBench V5."""
-        return standing_for(self.params.profile, code_rl.DECIDED_ON)
-
-    @cached_property
-    def benchmarks(self) -> dict[str, str]:
-        """What the runs are measured on, and its titles."""
-        return curve_titles(self.params.profile, "code")
-
-    @cached_property
-    def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]] | None:
+    def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]]:
         """The teacher's pass rates and, by the same ids, which tests are flawed, as far as anyone
-        knows; None before they are measured."""
-        from klearlib.curation.pass_rates import RATES, read_pass_rates
-
+        knows; neither before they are measured."""
         if not self.is_done(self.teacher):
-            return None
+            return {}, {}
         rates = read_pass_rates(self.folder(self.teacher) / RATES)
         if not uses_miniature(self.params):
             return rates, {}
@@ -123,11 +110,7 @@ class TestFilter(Experiment):
         "dashed. Bottom: ours for the first code window, mean over seeds with a 95 % band.",
     )
     def fig4(self) -> Figure:
-        from klearlib.report.curves import paper_beside_ours
-
-        title = f"{self.benchmarks[self.decided_on]}, avg@{self.params.eval_responses}"
-        panel = score_panel(self.runs, self.decided_on, title=title, paper_figure="4")
-        return paper_beside_ours([panel])
+        return paper_beside_ours([self.score_panel()])
 
     @figure(
         "pass_rates",
@@ -137,9 +120,7 @@ class TestFilter(Experiment):
         "with the threshold as a vertical line.",
     )
     def pass_rates(self) -> Figure:
-        from klearlib.report.bars import pass_rate_histogram
-
-        rates, truth = self.rates_and_truth or ({}, {})
+        rates, truth = self.rates_and_truth
         found = {
             words: [rates[n].pass_rate for n, row in truth.items() if row["is_flawed"] is is_flawed]
             for words, is_flawed in {"sound tests": False, "flawed tests": True}.items()
@@ -151,97 +132,75 @@ class TestFilter(Experiment):
             found, num_responses=options.teacher_responses, threshold=options.threshold
         )
 
-    @figure(
-        "learning",
-        "What the runs do beside scores.",
-        alt="Six panels over the RL steps: full passes, share of tests passed, groups trained on, "
-        "entropy, response length and gradient norm with and without the filter.",
+    learning = CodeRL.learning
+
+    def _kept_at(self, threshold: float, keep_equal: bool) -> dict[str, bool]:
+        """Whether the filter keeps each problem."""
+        from klearlib.curation.filters import kept_by_pass_rate
+
+        rates, _ = self.rates_and_truth
+        kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
+        return dict(zip(rates, kept, strict=True))
+
+    @property
+    def _chosen(self) -> tuple[float, bool]:
+        options = self.params.filter_options
+        return options.threshold, options.keep_equal
+
+    @table(
+        "filter",
+        "The filter against the planted truth; 95 % Wilson intervals.",
+        columns="rule, kept, dropped, flawed_dropped, sound_dropped, precision, precision_low, "
+        "precision_high, recall, recall_low, recall_high, flawed_share_kept, "
+        "flawed_share_kept_low, flawed_share_kept_high",
     )
-    def learning(self) -> Figure:
-        from klearlib.report.curves import learning_curves
-
-        return learning_curves(self.runs.panels(code_rl.LEARNING))
-
-    @table("filter", "The filter against the planted truth; 95 % Wilson intervals.")
-    def filter(self) -> pd.DataFrame:
+    def filter(self) -> Rows:
         """At the threshold of the parameters and at others: problems kept and dropped, precision
         (the share of dropped problems whose tests are flawed), recall (the share of flawed problems
         that are dropped) and what is left of the flaws in the kept ones. On real problems what is
         kept and dropped is all that is known. Empty before the teacher's responses are judged."""
-        import pandas as pd
-
-        from klearlib.curation.filters import kept_by_pass_rate
-
-        columns = ["rule", "kept", "dropped", "flawed_dropped", "sound_dropped"]
-        for name in ("precision", "recall", "flawed_share_kept"):
-            columns += [name, f"{name}_low", f"{name}_high"]
-        rates, truth = self.rates_and_truth or ({}, {})
-        names, options, rows = list(rates), self.params.filter_options, []
-        chosen = (options.threshold, options.keep_equal)
-        for threshold, keep_equal in dict.fromkeys([chosen, *_RULES]) if rates else ():
-            kept = kept_by_pass_rate(names, rates, threshold=threshold, keep_equal=keep_equal)
-            used = " (used)" if (threshold, keep_equal) == chosen else ""
+        rates, truth = self.rates_and_truth
+        for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
+            kept = list(self._kept_at(threshold, keep_equal).values())
+            used = " (used)" if (threshold, keep_equal) == self._chosen else ""
             rule = f"pass rate {'>=' if keep_equal else '>'} {threshold:g}{used}"
-            row = [rule, kept.count(True), kept.count(False)]
+            found = [float("nan")] * 11
             if truth:
-                flawed = [truth[name]["is_flawed"] for name in names]
+                flawed = [truth[name]["is_flawed"] for name in rates]
                 both = list(zip(flawed, kept, strict=True))
                 hits, left = both.count((True, False)), both.count((True, True))
-                row += [hits, both.count((False, False)), *wilson(hits, kept.count(False))]
-                row += [*wilson(hits, flawed.count(True)), *wilson(left, kept.count(True))]
-            rows.append(row + [float("nan")] * (len(columns) - len(row)))
-        return pd.DataFrame(rows, columns=columns)
+                found = [hits, both.count((False, False)), *wilson(hits, kept.count(False))]
+                found += [*wilson(hits, flawed.count(True)), *wilson(left, kept.count(True))]
+            yield [rule, kept.count(True), kept.count(False), *found]
 
-    @table("flaws", "What is dropped, by kind of planted flaw.")
-    def flaws(self) -> pd.DataFrame:
+    @table(
+        "flaws",
+        "What is dropped, by kind of planted flaw.",
+        columns="tests, what is wrong, problems, dropped, share, share_low, share_high, "
+        "mean_pass_rate, mean_tests_passed, not_judged",
+    )
+    def flaws(self) -> Rows:
         """Recall for each kind, and the sound problems that are lost with them; the teacher's mean
         pass rate, its mean share of tests passed, and how many of its responses could not be
         judged."""
-        import pandas as pd
-
-        from klearlib.curation.filters import kept_by_pass_rate
-        from klearlib.miniature.code_flaws import FLAWS
-
-        columns = ["tests", "what is wrong", "problems", "dropped"]
-        columns += ["share", "share_low", "share_high"]
-        columns += ["mean_pass_rate", "mean_tests_passed", "not_judged"]
-        rates, truth = self.rates_and_truth or ({}, {})
-        options, rows = self.params.filter_options, []
-        kept = kept_by_pass_rate(
-            list(truth), rates, threshold=options.threshold, keep_equal=options.keep_equal
-        )
-        stays = dict(zip(truth, kept, strict=True))
+        rates, truth = self.rates_and_truth
+        stays = self._kept_at(*self._chosen)
         for flaw, words in {"": "nothing", **FLAWS}.items():
             mine = [name for name, row in truth.items() if row["flaw"] == flaw]
-            if not mine:
-                continue
-            dropped = sum(not stays[name] for name in mine)
-            rows.append(
-                [
+            if mine:
+                dropped = sum(not stays[name] for name in mine)
+                yield [
                     *(flaw or "sound", words, len(mine), dropped, *wilson(dropped, len(mine))),
                     sum(rates[name].pass_rate for name in mine) / len(mine),
                     sum(rates[name].mean_tests_passed or 0.0 for name in mine) / len(mine),
                     sum(rates[name].num_not_judged for name in mine),
                 ]
-            )
-        return pd.DataFrame(rows, columns=columns)
 
-    @table("scores", code_rl.SCORES)
-    def scores(self) -> pd.DataFrame:
-        return learning_table(
-            self.runs,
-            series=("filter", "no_filter"),
-            benchmarks=self.benchmarks,
-            paper_figures={self.decided_on: "4"},
-            what="training problems",
-            tests=True,
-        )
+    scores = CodeRL.scores
 
     def verdicts(self) -> list[Verdict]:
         """On C11."""
-        scored = self.compared("C11", self.runs, [self.decided_on])
-        lost = not_judged_text(self.runs.not_judged([self.decided_on]))
-        return self.decide({"C11": scored}, words={"C11": [lost]})
+        return self.decide({"C11": self.compared("C11", self.runs, [self.decided_on])})
 
     def notes(self) -> list[str]:
         return [
@@ -250,5 +209,5 @@ class TestFilter(Experiment):
             "what it drops beside the flawed ones are the teacher's hard problems.",
             "Both arms use the soft reward and take the same number of steps, so the arm with the "
             "filter sees fewer problems more often, and other ones at each step.",
-            *code_rl.common_notes(self.params),
+            *super().notes(),
         ]

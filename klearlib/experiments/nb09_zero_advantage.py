@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from klearlib import paper
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import counterparts, curve_titles, standing_for, titles
 from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import (
-    Experiment,
-    departures,
-    figure,
-    measured,
-    not_judged_text,
-    table,
-)
+from klearlib.experiments.equations import CLIP_HIGHER, GROUP_ADVANTAGE
+from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, measured, table
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
-from klearlib.experiments.origins import origin
-from klearlib.experiments.results import Arm, Results, off_the_line, off_the_seeds
+from klearlib.experiments.origins import Start, origin
+from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line, off_the_seeds
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import (
     difference,
@@ -32,11 +27,13 @@ from klearlib.experiments.score_tables import (
     paper_last,
     score_panel,
 )
-from klearlib.params import RLOptions, check_values, load_profile, uses_miniature
+from klearlib.params import check_values, load_profile, uses_miniature
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
 from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -121,15 +118,12 @@ class ZeroAdvantage(Experiment):
     equations = (
         Equation(
             "4",
-            r"\tilde{A}^{(j)}=\frac{R^{(j)}-\mathrm{mean}(R^{(1)},\dots,R^{(G)})}"
-            r"{\mathrm{std}(R^{(1)},\dots,R^{(G)})}",
+            GROUP_ADVANTAGE,
             "Where all rewards of a group are equal, every advantage is zero.",
         ),
         Equation(
             "7",
-            r"\mathcal{L}(\theta)=\mathbb{E}\left[\frac{1}{\sum_{j=1}^{M} T_j}"
-            r"\sum_{j=1}^{M}\sum_{t=1}^{T_j}\min\left(r_t^{(j)}\tilde{A}^{(j)},"
-            r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]",
+            CLIP_HIGHER,
             "Such a group adds nothing to the sum, but its tokens stay in the denominator. Printed "
             "for PPO's clip; the runs clip by GPPO, where the same holds.",
         ),
@@ -162,27 +156,21 @@ class ZeroAdvantage(Experiment):
         p, soft = self.params, replace(self.soft, engine=self.params.engine)
         maths = origin(p.profile).start("math")
         code = filtered_code_start(p.profile, options=soft.filter_options, limits=soft.rl_options)
+
+        def arm(params, start: Start, kind: str, **how) -> Stage:
+            options = replace(params.rl_options, zero_advantage_filter=kind)
+            return rl_arm(params, start, options=options, **how)
+
         found = {}
         for seed in p.seeds:
             for alpha in p.alphas:
-                for arm, option in _FILTERS.items():
-                    found[f"{_at(alpha)}: {arm}", seed] = rl_arm(
-                        p,
-                        maths,
-                        label=f"{arm.replace('_', ' ')}, {_at(alpha)}",
-                        seed=seed,
-                        alpha=alpha,
-                        options=replace(p.rl_options, zero_advantage_filter=option),
-                    )
-            for arm in p.soft_filters:
-                found[f"{_SOFT}: {arm}", seed] = rl_arm(
-                    soft,
-                    code,
-                    label=f"soft reward, {arm} filter",
-                    seed=seed,
-                    code_reward="soft",
-                    options=replace(soft.rl_options, zero_advantage_filter=arm),
-                )
+                for name, kind in _FILTERS.items():
+                    label = f"{name.replace('_', ' ')}, {_at(alpha)}"
+                    how = {"label": label, "seed": seed, "alpha": alpha}
+                    found[f"{_at(alpha)}: {name}", seed] = arm(p, maths, kind, **how)
+            for kind in p.soft_filters:
+                how = {"label": f"soft reward, {kind} filter", "seed": seed, "code_reward": "soft"}
+                found[f"{_SOFT}: {kind}", seed] = arm(soft, code, kind, **how)
         return found
 
     def of(self, comparison: str) -> Results:
@@ -206,22 +194,18 @@ class ZeroAdvantage(Experiment):
         "mean over seeds with a 95 % band.",
     )
     def fig5(self) -> Figure:
-        from klearlib.paper import figure as paper_figure
-        from klearlib.report.curves import Panel, paper_beside_ours
-
-        p, printed = self.params, paper_figure("5b")
+        p, printed = self.params, paper.figure("5b")
         at = _at(_DECIDED_AT if _DECIDED_AT in p.alphas else p.alphas[0])
         runs = self.of(at)
-        title = f"{titles(p.profile)[self.decided_on]}, avg@{p.eval_responses}, {at}"
-        trained, everything = map(runs.curve, (_TRAINED, _REWARD))
+        left, everything = map(runs.curve, (_TRAINED, _REWARD))
+        title, y_label = "reward, groups trained on", "reward"
         return paper_beside_ours(
             [
-                score_panel(runs, self.decided_on, title=title, paper_figure="5a"),
-                Panel(printed.attrs["metric"], "reward, groups trained on", printed, trained,
-                      "reward"),
-                Panel("before any filter", "reward, all rollouts", None, everything, "reward"),
+                score_panel(p, runs, self.decided_on, "5a", also=f", {at}"),
+                Panel(printed.attrs["metric"], title, printed, left, y_label),
+                Panel("before any filter", "reward, all rollouts", None, everything, y_label),
             ]
-        )  # fmt: skip
+        )
 
     @figure(
         "learning",
@@ -232,8 +216,6 @@ class ZeroAdvantage(Experiment):
     )
     def learning(self) -> Figure:
         import pandas as pd
-
-        from klearlib.report.curves import learning_curves
 
         parts = []
         for comparison in self.comparisons:
@@ -272,96 +254,86 @@ class ZeroAdvantage(Experiment):
         "effects",
         "What the filter changes at the last step, 95 % intervals paired by seed and problem, not "
         "corrected.",
+        columns="difference, benchmark, seeds, problems, value, low, high, interval_over, paper",
     )
-    def effects(self) -> pd.DataFrame:
+    def effects(self) -> Rows:
         """For each alpha: filter - no filter on each maths benchmark and on both together. For each
         alpha but 0: how much more the filter changes there than at alpha 0 (the confound of D8).
         For the soft code reward: advantage filter - accuracy filter, and, where it runs, - no
         filter."""
-        import pandas as pd
 
         def each_and_both(domain: str) -> list[tuple[str, ...]]:
             names = tuple(counterparts(self.params.profile, domain))
             return [*((name,) for name in names), names]
 
-        def effect(at: str) -> tuple[Results, str, str]:
-            return self.of(at), "filter", "no_filter"
-
-        on_maths, rows = each_and_both("math"), []
-        at_alphas = [_at(alpha) for alpha in self.params.alphas]
-        paper = paper_last("5a", "filter") - paper_last("5a", "no_filter")
-        for at in at_alphas:
+        on_maths, at_0 = each_and_both("math"), (_at(0.0), *_FILTERS)
+        at_alphas = [(_at(alpha), *_FILTERS) for alpha in self.params.alphas]
+        printed = paper_last("5a", "filter") - paper_last("5a", "no_filter")
+        for of in at_alphas:
             for benchmarks in on_maths:
                 # The paper does not say its alpha, so its difference stands beside each.
-                beside = paper if benchmarks == (self.decided_on,) else float("nan")
-                name = f"filter - no filter, {at}"
-                rows += self._effect(name, benchmarks, effect(at), paper=beside)
-        for at in at_alphas if _at(0.0) in at_alphas else ():
-            if at != _at(0.0):
-                name = f"the same, {at} less {_at(0.0)}"
-                rows += self._effect(name, on_maths[-1], effect(at), less=effect(_at(0.0)))
+                beside = printed if benchmarks == (self.decided_on,) else float("nan")
+                yield from self._effect(
+                    f"filter - no filter, {of[0]}", benchmarks, of, paper=beside
+                )
+        for of in at_alphas if at_0 in at_alphas else ():
+            if of != at_0:
+                name = f"the same, {of[0]} less {at_0[0]}"
+                yield from self._effect(name, on_maths[-1], of, less=at_0)
         for other, words in (("accuracy", "accuracy"), ("off", "no filter")):
             if {"advantage", other} <= set(self.params.soft_filters):
                 for benchmarks in each_and_both("code"):
                     name = f"advantage - {words}, {_SOFT}"
-                    rows += self._effect(name, benchmarks, (self.of(_SOFT), "advantage", other))
-        columns = ["difference", "benchmark", "seeds", "problems", "value", "low", "high"]
-        return pd.DataFrame(rows, columns=[*columns, "interval_over", "paper"])
+                    yield from self._effect(name, benchmarks, (_SOFT, "advantage", other))
 
     def _effect(
         self,
         name: str,
         benchmarks: Sequence[str],
-        of: tuple[Results, str, str],
+        of: tuple[str, str, str],
         *,
-        less: tuple[Results, str, str] | None = None,
+        less: tuple[str, str, str] | None = None,
         paper: float = float("nan"),
-    ) -> list[list]:
-        """The row of a - b for `of` = (runs, a, b), less that of `less`; none without a common
-        seed."""
+    ) -> Rows:
+        """The row of a - b for `of` = (comparison, a, b), less that of `less`; none without a
+        common seed."""
         terms = [of, *([less] if less else [])]
-        seeds = sorted(set.intersection(*(set(r.common_seeds([a, b])) for r, a, b in terms)))
+        seeds = sorted(set.intersection(*(set(self.of(c).common_seeds(ab)) for c, *ab in terms)))
         if not seeds:
-            return []
-        deltas = [
-            runs.problem_scores(a, seeds, benchmarks) - runs.problem_scores(b, seeds, benchmarks)
-            for runs, a, b in terms
-        ]
+            return
+
+        def scores(comparison: str, arm: str) -> np.ndarray:
+            return self.of(comparison).problem_scores(arm, seeds, benchmarks)
+
+        deltas = [scores(comparison, a) - scores(comparison, b) for comparison, a, b in terms]
         total = deltas[0] - sum(deltas[1:])
         found = difference(total, np.zeros_like(total))
         where = titles(self.params.profile)[benchmarks[0]] if len(benchmarks) == 1 else "both"
         interval = [found.low, found.high, found.interval_over]
-        return [[name, where, *total.shape, found.value, *interval, paper]]
+        yield [name, where, *total.shape, found.value, *interval, paper]
 
-    @table("training", "What a step trains on, mean over steps, seeds.")
-    def training(self) -> pd.DataFrame:
+    @table(
+        "training",
+        "What a step trains on, mean over steps, seeds.",
+        columns=f"comparison, arm, seeds, {', '.join(_MEANS)}, positive_share, skipped_updates, "
+        "not_judged",
+    )
+    def training(self) -> Rows:
         """Means of `_MEANS` and of the share of trained tokens from correct responses; updates that
         were skipped and rollouts that could not be judged are sums."""
-        import pandas as pd
-
-        from klearlib.report.style import series_style
-
-        rows = []
         for comparison, arm, runs in self._arms():
             share = runs.ratio_curve("train/positive_tokens", "train/num_tokens")
             row = [comparison, series_style(arm).label, len(runs), *map(runs.mean, _MEANS.values())]
-            row += [float(share["value"].mean()), runs.total("train/skipped_updates")]
-            rows.append([*row, runs.total("rollout/judge_failures")])
-        columns = ["comparison", "arm", "seeds", *_MEANS, "positive_share", "skipped_updates"]
-        return pd.DataFrame(rows, columns=[*columns, "not_judged"])
+            counts = map(runs.total, ("train/skipped_updates", "rollout/judge_failures"))
+            yield [*row, float(share["value"].mean()), *counts]
 
     @table("rewards", "Level and steadiness of the reward; the paper's rows are its Fig. 5b.")
-    def rewards(self) -> pd.DataFrame:
+    def rewards(self) -> Rows:
         """Means over seeds of: the mean reward of the groups trained on in the first and the last
         fifth of the steps and its mean distance from a straight line; the same of the reward of all
         rollouts; the mean distance of the rate correct of all rollouts from a straight line, and
         from the mean over the seeds at the same step (what the claim is decided by at alpha 0). The
         paper's rows are steps 31 to 100 in both arms."""
-        import pandas as pd
-
-        from klearlib.report.style import series_style
-
-        rows = []
         for comparison, arm, runs in self._arms():
             seeds = sorted(seed for _, seed in runs.folders)
             row = {"comparison": comparison, "arm": series_style(arm).label, "seeds": len(seeds)}
@@ -372,61 +344,50 @@ class ZeroAdvantage(Experiment):
             row["correct_off_line"] = float(np.abs(off_the_line(rate)).mean())
             # One seed lies on its own mean: nothing can be seen.
             off_seeds = float(np.abs(off_the_seeds(rate)).mean())
-            row["correct_off_seeds"] = off_seeds if len(seeds) > 1 else float("nan")
-            rows.append(row)
+            yield row | {"correct_off_seeds": off_seeds if len(seeds) > 1 else float("nan")}
         printed = {arm: paper_curve("5b", arm) for arm in _FILTERS}
         last = min(means.index.max() for means in printed.values())
         for arm, means in printed.items():
             row = {"comparison": "paper, Fig. 5b", "arm": series_style(arm).label, "seeds": 1}
-            rows.append(row | _levels([means.loc[:last].to_numpy()], "trained"))
-        return pd.DataFrame(rows)
+            yield row | _levels([means.loc[:last].to_numpy()], "trained")
 
-    def _arms(self) -> list[tuple[str, str, Results]]:
+    def _arms(self) -> Iterator[tuple[str, str, Results]]:
         """(comparison, arm, its runs) of every arm that has a finished run."""
-        found = [
-            (comparison, arm, self.of(comparison).of(arm))
-            for comparison, arms in self.comparisons.items()
-            for arm in arms
-        ]
-        return [each for each in found if each[2]]
+        for comparison, arms in self.comparisons.items():
+            for arm, runs in self.of(comparison).each(arms):
+                yield comparison, arm, runs
 
     @table("gradients", "Three groups by hand and by autograd.")
-    def gradients(self) -> pd.DataFrame:
+    def gradients(self) -> Rows:
         return lm_loss.zero_advantage_gradients(self.params.alphas)
 
     def verdicts(self) -> list[Verdict]:
         """On C12, at alpha 0."""
+        (verdict,) = self.decide({"C12": self._evidence()})
+        return [replace(verdict, settle=verdict.settle and _settled(verdict.settle))]
+
+    def _evidence(self) -> Evidence | str:
+        """Better and, by two readings, steadier: [seeds, problems] and [seeds, steps]."""
         runs, p = self.of(_at(_DECIDED_AT)), self.params
+        seeds = runs.common_seeds(_FILTERS)
+        if not seeds:
+            why = "is done yet" if _DECIDED_AT in p.alphas else "was asked for"
+            return f"no seed of both arms at alpha {_DECIDED_AT:g} {why}"
+        scores = tuple(runs.problem_scores(arm, seeds, [self.decided_on]) for arm in _FILTERS)
+        rates = [runs.steps(arm, seeds, _CORRECT) for arm in reversed(_FILTERS)]
+        pairs = {
+            "filter - no filter": scores,
+            "over steps: no filter - filter": tuple(np.abs(off_the_line(each)) for each in rates),
+            _OVER_SEEDS: tuple(np.abs(off_the_seeds(each)) for each in rates),
+        }
         where = f"Decided at alpha 0 on {titles(p.profile)[self.decided_on]}"
         where += ", which stands for AIME 2024" if uses_miniature(p) else ""
         lost = not_judged_text(runs.not_judged([self.decided_on]))
-        (verdict,) = self.decide({"C12": self._measured(runs)}, words={"C12": [where, lost]})
-        return [replace(verdict, settle=verdict.settle and _settled(verdict.settle))]
-
-    def _measured(self, runs: Results) -> list | str:
-        """Better and, by two readings, steadier: [seeds, problems] and [seeds, steps]."""
-        seeds = runs.common_seeds(_FILTERS)
-        if not seeds:
-            why = "is done yet" if _DECIDED_AT in self.params.alphas else "was asked for"
-            return f"no seed of both arms at alpha {_DECIDED_AT:g} {why}"
-        kept, everything = (runs.steps(arm, seeds, _CORRECT) for arm in _FILTERS)
-        return measured(
-            "C12",
-            {
-                "filter - no filter": tuple(
-                    runs.problem_scores(arm, seeds, [self.decided_on]) for arm in _FILTERS
-                ),
-                "over steps: no filter - filter": (
-                    np.abs(off_the_line(everything)),
-                    np.abs(off_the_line(kept)),
-                ),
-                _OVER_SEEDS: (np.abs(off_the_seeds(everything)), np.abs(off_the_seeds(kept))),
-            },
-        )
+        return measured("C12", pairs, [where, lost])
 
     def notes(self) -> list[str]:
         return [
-            *departures(self.params.options, RLOptions),
+            *self.departures("options"),
             "A factor that all updates share is undone by AdamW. What remains of keeping groups "
             "without advantage: mini-batches are diluted unequally; a step has as many updates as "
             "the groups that were drawn allow, not only as the groups that are left; and a "

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib import paper
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named
-from klearlib.experiments.data_stages import DOMAIN_WORDS
 from klearlib.experiments.demos import yarn
-from klearlib.experiments.experiment import departures, figure, table
+from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, HeadlineParams, Pipeline
-from klearlib.experiments.score_tables import difference, seed_interval
-from klearlib.params import DataOptions, FilterOptions, RLOptions, uses_miniature
+from klearlib.experiments.origins import DOMAIN_WORDS
+from klearlib.experiments.score_tables import difference, score_title, seed_interval
+from klearlib.params import uses_miniature
 from klearlib.records import NOT_JUDGED, EvalRecord
+from klearlib.report.bars import BarPanel, headline_bars
+from klearlib.report.curves import learning_curves
+from klearlib.report.decide import decide_absolute
 from klearlib.report.section import NOT_RUN, Counterpart, Equation, Verdict
+from klearlib.report.tables import interval_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,8 +113,7 @@ class Headline(Pipeline):
     )
     def fig1(self) -> Figure:
         """With Table 1's scores on HMMT 2025."""
-        from klearlib import paper
-        from klearlib.report.bars import BarPanel, headline_bars
+        import pandas as pd
 
         every, panels = self.table("scores"), []
         columns = {"score": "value", "sampling_low": "low", "sampling_high": "high"}
@@ -122,10 +127,10 @@ class Headline(Pipeline):
             panels.append(
                 BarPanel(
                     about.paper + ("\n(Table 1)" if about.paper == _IN_TABLE_ALONE else ""),
-                    f"{about.title}, avg@{self.responses_to(about.domain)}",
+                    score_title(self.params.profile, name, self.responses_to(about.domain)),
                     _paper_bars(about),
                     mine[["model", "value", "low", "high"]],
-                    _frame(seeds, ["model", "seed", "value"]),
+                    pd.DataFrame(seeds, columns=["model", "seed", "value"]),
                 )
             )
         return headline_bars(
@@ -146,8 +151,6 @@ class Headline(Pipeline):
     def learning(self) -> Figure:
         import pandas as pd
 
-        from klearlib.report.curves import learning_curves
-
         runs = self.runs.renamed(MODELS)
         parts = [runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
         both = runs.score_curve("validation")
@@ -165,154 +168,129 @@ class Headline(Pipeline):
         "Every row of the paper's Table 1, in percent (dagger: measured by its authors), and ours: "
         "{e.ns}, mean over seeds, 95 % interval of sampling noise.",
     )
-    def table1(self) -> pd.DataFrame:
-        from klearlib import paper
-        from klearlib.report.tables import interval_text
-
+    def table1(self) -> Rows:
         printed = paper.table(1)
         marks, dagger = printed.attrs["marks"], set(printed.attrs["dagger"])
-        heads = {name: _head(about) for name, about in self.named.items()}
-        rows = []
         for label, cells in printed.attrs["cells"].items():
             budget = marks.get(label, "(32K)").partition("(")[2].rstrip(")")
             model = f"{_KLEAR} {label}" if label == _LONGER_ROW else label
-            row = {"from": "paper", "model": model, "budget": budget}
-            for name, about in self.named.items():
-                mark = "†" if (label, about.column) in dagger else ""
-                row[heads[name]] = cells[about.column] + mark
-            rows.append(row)
-        found = self.table("scores")
+            yield {"from": "paper", "model": model, "budget": budget} | {
+                _head(about): cells[about.column] + "†" * ((label, about.column) in dagger)
+                for about in self.named.values()
+            }
+        found = {(row.series, row.benchmark): row for row in self.table("scores").itertuples()}
         for series, model in MODELS.items():
-            mine = found[found["series"] == series].set_index("benchmark")
-            if mine.empty:
-                continue
-            row = {"from": "here", "model": model, "budget": self.setting_text(series)}
-            for name, about in self.named.items():
-                there = about.title in mine.index
-                values = [100 * mine.loc[about.title, each] for each in _SAMPLED] if there else ()
-                row[heads[name]] = interval_text(*values) if there else "not run yet"
-            rows.append(row)
-        return _frame(rows, ["from", "model", "budget", *heads.values()])
+            mine = [found.get((series, about.title)) for about in self.named.values()]
+            if any(mine):
+                texts = [
+                    interval_text(*(100 * getattr(row, each) for each in _SAMPLED))
+                    if row
+                    else "not run yet"
+                    for row in mine
+                ]
+                row = {"from": "here", "model": model, "budget": self.setting_text(series)}
+                yield row | dict(zip(map(_head, self.named.values()), texts, strict=True))
 
     @table(
         "phases",
         "What each phase adds, as fractions, paired by seed and problem, with 95 % intervals; the "
         "paper's gain is that of its Table 1.",
+        columns="benchmarks, step, seeds, problems, before, after, gain, low, high, interval_over, "
+        "paper_gain",
     )
-    def phases(self) -> pd.DataFrame:
+    def phases(self) -> Rows:
         """On the benchmarks of each domain together. Between base model and SFT checkpoint there is
         no interval over seeds."""
-        rows = []
-        for domain in DOMAINS:
+        for domain, (after, before) in itertools.product(DOMAINS, _STEPS):
             about = [self.named[name] for name in self.benchmarks(domain)]
-            for after, before in _STEPS:
-                pair = self.paired(domain, after, before)
-                if pair is None:
-                    continue
+            if (pair := self.paired(domain, after, before)) is not None:
                 gain = difference(*pair)
                 row = [" + ".join(each.title for each in about)]
                 row += [f"{MODELS[after]} - {MODELS[before]}", *pair[0].shape]
                 row += [pair[1].mean(), pair[0].mean(), gain.value, gain.low, gain.high]
-                paper = _paper_gain([each.column for each in about], after, before)
-                rows.append([*row, gain.interval_over, paper])
-        columns = ["benchmarks", "step", "seeds", "problems", "before", "after", "gain", "low"]
-        return _frame(rows, [*columns, "high", "interval_over", "paper_gain"])
+                printed = _paper_gain([each.column for each in about], after, before)
+                yield [*row, gain.interval_over, printed]
 
     @table(
         "yarn",
         "The final model with YaRN against itself without: on all problems, and on those whose "
         "responses without YaRN all fit into the base budget (95 % intervals).",
+        columns="benchmark, setting, seeds, score, truncated, tokens_mean, difference, low, high, "
+        "fitting, difference_fitting, fitting_low, fitting_high, interval_over",
     )
-    def yarn(self) -> pd.DataFrame:
+    def yarn(self) -> Rows:
         """`fitting` are the problems with no truncated response without YaRN in any of these seeds,
         where a longer budget has nothing to add: `difference_fitting` is what the factor does to
         short outputs. What is truncated with YaRN selects nothing: it is a part of what the factor
         does."""
-        rows = []
-        for name in (name for domain in DOMAINS for name in self.benchmarks(domain)):
+        for name, about in self.named.items():
             plain = self.records("code_rl", name)
             for series in ("code_rl", "code_rl_yarn", "code_rl_long"):
                 mine = self.records(series, name)
                 ours, theirs = ([part[s] for s in mine if s in plain] for part in (mine, plain))
-                if not ours:
-                    continue
-                row = {
-                    "benchmark": self.named[name].title,
-                    "setting": self.setting_text(series),
-                    "seeds": len(ours),
-                    "score": _mean(record.correct for record in ours),
-                    "truncated": _mean(record.truncated for record in ours),
-                    "tokens_mean": _mean(record.num_tokens for record in ours),
-                }
-                rows.append(row | _changes(ours, theirs, itself=series == "code_rl"))
-        columns = ["benchmark", "setting", "seeds", "score", "truncated", "tokens_mean"]
-        columns += ["difference", "low", "high", "fitting", "difference_fitting", "fitting_low"]
-        return _frame(rows, [*columns, "fitting_high", "interval_over"])
+                if ours:
+                    yield {
+                        "benchmark": about.title,
+                        "setting": self.setting_text(series),
+                        "seeds": len(ours),
+                        "score": _mean(ours, "correct"),
+                        "truncated": _mean(ours, "truncated"),
+                        "tokens_mean": _mean(ours, "num_tokens"),
+                    } | _changes(ours, theirs, itself=series == "code_rl")
 
     @table(
         "scores",
         "The same scores as fractions: {e.ns}; intervals of sampling noise (problems and models "
         "fixed) and over seeds.",
+        columns="series, model, budget, benchmark, seeds, score, sampling_low, sampling_high, "
+        "seeds_low, seeds_high, stands_for, paper, responses, tokens_mean, truncated, not_judged",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Rows:
         """One row for each model and benchmark: mean over seeds; the paper's cell of the row that
         it stands for; responses per problem, mean tokens, the share truncated, and how many could
         not be judged (they count as wrong)."""
         import pandas as pd
 
-        from klearlib import paper
+        printed = paper.table(1)
+        for domain, series in itertools.product(DOMAINS, MODELS):
+            for name in self.benchmarks(domain):
+                about, mine = self.named[name], self.records(series, name)
+                if not mine:
+                    continue
+                every, corrects = mine.values(), [record.correct for record in mine.values()]
+                means = {seed: scores.avg_at_n(record.correct) for seed, record in mine.items()}
+                mean, *over_seeds = seed_interval(pd.Series(means).rename_axis("seed"))
+                cell = float("nan")
+                if series in _PAPER_ROWS:
+                    cell = float(printed.loc[_PAPER_ROWS[series], about.column]) / 100
+                yield [
+                    *(series, MODELS[series], self.setting_text(series), about.title, len(mine)),
+                    *(mean, *sampling_interval(corrects), *over_seeds, about.paper, cell),
+                    *(corrects[0].shape[1], _mean(every, "num_tokens"), _mean(every, "truncated")),
+                    sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in every),
+                ]
 
-        columns = ["series", "model", "budget", "benchmark", "seeds", *_SAMPLED]
-        columns += ["seeds_low", "seeds_high", "stands_for", "paper", "responses", "tokens_mean"]
-        printed, rows = paper.table(1), []
-        for series, name in (
-            (series, name) for d in DOMAINS for series in MODELS for name in self.benchmarks(d)
-        ):
-            about, mine = self.named[name], self.records(series, name)
-            if not mine:
-                continue
-            every = mine.values()
-            corrects = [record.correct for record in every]
-            means = {seed: scores.avg_at_n(record.correct) for seed, record in mine.items()}
-            mean, *over_seeds = seed_interval(pd.Series(means).rename_axis("seed"))
-            cell = float("nan")
-            if series in _PAPER_ROWS:
-                cell = float(printed.loc[_PAPER_ROWS[series], about.column]) / 100
-            row = [series, MODELS[series], self.setting_text(series), about.title, len(mine), mean]
-            row += [*sampling_interval(corrects), *over_seeds, about.paper, cell]
-            row += [corrects[0].shape[1], _mean(record.num_tokens for record in every)]
-            row += [_mean(record.truncated for record in every)]
-            rows.append([*row, sum(int(np.isin(r.reason, NOT_JUDGED).sum()) for r in every)])
-        return _frame(rows, [*columns, "truncated", "not_judged"])
-
-    @table("pipeline", "What goes through the pipeline.")
-    def pipeline(self) -> pd.DataFrame:
+    @table("pipeline", "What goes through the pipeline.", columns="data, read, kept")
+    def pipeline(self) -> Rows:
         """What goes into each phase and what is left of it, as far as it is done."""
-        rows = []
         for domain, word in DOMAIN_WORDS.items():
             stages = (self.curated[domain], self.selections[domain], self.pools[domain])
             sources, chosen, pool = (self.card(stage) for stage in stages)
-            rows += [
-                [f"{word}: curated sources", *_flow(sources and [*sources["sources"].values()])],
-                [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])],
-            ]
+            yield [f"{word}: curated sources", *_flow(sources and [*sources["sources"].values()])]
+            yield [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])]
             if domain == "math" and self.joint.long_examples:
                 card, count = self.card(self.models["examples"]), None
                 if card is not None:  # all that the suite makes are kept
                     count = card["sources"].get("long_maths", 0)
-                rows.append([f"{word}: {_LONG_CHAINS}", count, count])
-            rows.append([f"{word}: RL problems, {_KEPT_BY[domain]}", *_flow(pool and [pool])])
-        return _frame(rows, ["data", "read", "kept"])
+                yield [f"{word}: {_LONG_CHAINS}", count, count]
+            yield [f"{word}: RL problems, {_KEPT_BY[domain]}", *_flow(pool and [pool])]
 
     @table("yarn_demo", "YaRN's rotary frequencies in two configs, against the formula.")
-    def yarn_demo(self) -> pd.DataFrame:
+    def yarn_demo(self) -> Rows:
         return yarn.yarn_demo(self.params)
 
     def verdicts(self) -> list[Verdict]:
         """On C13, from the final model of the first seed alone, never of the best one."""
-        from klearlib.paper import claim
-        from klearlib.report.decide import decide_absolute
-
         first = self.params.seeds[0]
         by_budget = {
             budget: {
@@ -324,7 +302,7 @@ class Headline(Pipeline):
         }
         # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
         numbers = measured_numbers(by_budget) if self.paper_scale else {}
-        found = decide_absolute(claim("C13"), numbers, paper_scale=self.paper_scale)
+        found = decide_absolute(paper.claim("C13"), numbers, paper_scale=self.paper_scale)
         if found.verdict == NOT_RUN:
             settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
             found = replace(found, settle=settle, measured=self._for_information())
@@ -362,9 +340,7 @@ class Headline(Pipeline):
                 "teachers wrote.",
             ]
         return [
-            *departures(p.options, RLOptions),
-            *departures(p.test_filter, FilterOptions),
-            *departures(p.data_options, DataOptions),
+            *self.departures("options", "test_filter", "data_options"),
             "One base model and one SFT checkpoint serve all seeds; the seeds differ in both "
             "phases of RL and in sampling. The last step counts, never the best one, and of "
             "several seeds the first decides C13.",
@@ -427,14 +403,12 @@ def _in_words(sampling: Mapping[str, float | None]) -> str:
 
 def _paper_bars(about: Named) -> pd.DataFrame:
     """Columns model, value: Fig. 1's bars, from Table 1 where Fig. 1 has no such benchmark."""
-    from klearlib import paper
-
     printed = paper.figure("1")
-    models = list(dict.fromkeys(printed["model"]))
     if about.paper == _IN_TABLE_ALONE:
         cells = paper.table(1)[about.column]
-        rows = [(model, cells[_TABLE_NAMES.get(model, model)] / 100) for model in models]
-        return _frame(rows, ["model", "value"])
+        models = printed[["model"]].drop_duplicates()
+        named = [_TABLE_NAMES.get(model, model) for model in models["model"]]
+        return models.assign(value=[cells[model] / 100 for model in named])
     mine = printed[printed["benchmark"].str.startswith(about.paper.replace("AIME ", "AIME"))]
     return mine.assign(value=mine["value"] / 100)[["model", "value"]]
 
@@ -449,8 +423,6 @@ def _head(about: Named) -> str:
 
 
 def _paper_gain(columns: list[str], after: str, before: str) -> float:
-    from klearlib import paper
-
     if after not in _PAPER_ROWS or before not in _PAPER_ROWS:
         return float("nan")
     printed = paper.table(1)[columns]
@@ -481,11 +453,5 @@ def _flow(cards: Sequence[Mapping] | None) -> tuple[int | None, int | None]:
     return sum(card["num_read"] for card in cards), sum(card["num_kept"] for card in cards)
 
 
-def _mean(arrays: Iterable[np.ndarray]) -> float:
-    return float(np.mean([array.mean() for array in arrays]))
-
-
-def _frame(rows: Sequence, columns: list[str]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=columns)
+def _mean(records: Iterable[EvalRecord], field: str) -> float:
+    return float(np.mean([getattr(record, field).mean() for record in records]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,10 @@ class Results:
         """The runs of the named series alone."""
         mine = {arm: folder for arm, folder in self.folders.items() if arm[0] in series}
         return Results(mine, self._read)
+
+    def each(self, series: Iterable[str]) -> Iterator[tuple[str, Results]]:
+        """The runs of each of `series` that has one."""
+        return ((name, mine) for name in series if (mine := self.of(name)))
 
     def with_seeds(self, seeds: Iterable[int]) -> Results:
         """The runs with one of `seeds` alone."""
@@ -191,6 +195,11 @@ def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
     """The evaluations of one run on `benchmark`, by step, in order."""
     found = sorted((folder / "evaluations").glob(f"{benchmark}-*.npz"))
     return {int(path.stem.rpartition("-")[2]): path for path in found}
+
+
+def not_judged_text(count: int, what: str = "responses") -> str:
+    """What a verdict says of `count` that could not be judged; "" for none."""
+    return f"{count} {what} could not be judged" if count else ""
 
 
 def last_fifth(frame: pd.DataFrame) -> float:

@@ -15,6 +15,10 @@ CLUSTER_S = 180.0
 """Assumed: seconds until the processes, weights and rollout engines of a run of verl are ready."""
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
+_SETTINGS = (
+    *("num_steps", "num_problems", "group_size", "mini_batch_problems", "learning_rate"),
+    *("alpha", "eval_every", "eval_responses"),
+)
 RULE_TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
 
 
@@ -80,34 +84,6 @@ def filtered_code_start(profile: str, *, options: FilterOptions, limits: RLOptio
     return replace(start, pool=pool)
 
 
-def rl_arm(params, start: Start, *, label: str, seed: int, rule: str = "gppo", **changes) -> Stage:
-    """One RL run with the settings of a notebook's `params`; equal arms of notebooks are one run.
-
-    Args:
-        label: for people, in no key. rule: name of the clipping rule. changes: of the keyword
-            arguments of `rl_stage`, where the arm has others than `params`.
-    """
-    options = changes.pop("options", params.rl_options)
-    schedule = ("num_steps", "num_problems", "group_size", "mini_batch_problems", "learning_rate")
-    names = (*schedule, "alpha", "eval_every", "eval_responses", "engine")
-    settings = {name: getattr(params, name) for name in names if name not in changes} | changes
-    return rl_stage(
-        start,
-        label=label,
-        rule=rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options),
-        seed=seed,
-        options=options,
-        **settings,
-    )
-
-
-def code_arm(params, start: Start, *, seed: int, code_reward: str) -> Stage:
-    """One RL run on programs by GPPO with the settings of a notebook's `params`."""
-    problems = "all" if start.pool is None else "kept"
-    label = f"{code_reward} reward, {problems} problems"
-    return rl_arm(params, start, label=label, seed=seed, code_reward=code_reward)
-
-
 def rule_spec(name: str, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:
     """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
     key.
@@ -122,57 +98,58 @@ def rule_spec(name: str, *, eps_low: float, eps_high: float, options: RLOptions)
     return spec
 
 
-def rl_stage(
+def rl_arm(
+    params,
     start: Start,
     *,
     label: str,
-    rule: dict,
     seed: int,
-    options: RLOptions,
-    engine: str,
+    rule: str = "gppo",
     code_reward: str = "soft",
-    **schedule,
+    options: RLOptions | None = None,
+    **changes,
 ) -> Stage:
-    """One RL run, by this suite's own loop or by verl; see `klearlib.rl.settings.RLSettings`.
+    """One RL run with the settings of a notebook's `params`, by this suite's own loop or by verl;
+    equal arms of notebooks are one run. See `klearlib.rl.settings.RLSettings`.
 
     Args:
-        label: for people, in no key.
-        engine: who trains, "local" or "verl". Rule, settings and inputs are the same for both.
-        schedule: num_steps, num_problems, group_size, mini_batch_problems, learning_rate, alpha,
-            eval_every, eval_responses.
+        label: for people, in no key. rule: name of the clipping rule. options: where the arm has
+            others than `params`; changes: of the schedule and alpha, the same.
 
     Raises:
         ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
             does not say how, or a rollout does not fit into what it says.
     """
-    settings = {
-        **schedule,
+    options = options or params.rl_options
+    settings = {name: getattr(params, name) for name in _SETTINGS if name not in changes} | changes
+    rollouts = settings["num_steps"] * settings["num_problems"] * settings["group_size"]
+    settings |= {name: value for name, value in asdict(options).items() if name not in RULE_OPTIONS}
+    settings |= {
         "max_new_tokens": start.max_new_tokens,
         "validation_responses": start.validation_responses,
         "benchmarks": start.benchmarks,
         "num_validation": start.num_validation,
         "code_reward": code_reward,
     }
-    settings |= {name: value for name, value in asdict(options).items() if name not in RULE_OPTIONS}
-    target, how, where = _trained_by(engine, start, options)
+    clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
+    target, how, where = _trained_by(params.engine, start, options)
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
         inputs["pool"] = start.pool
-    rollouts = schedule["num_steps"] * schedule["num_problems"] * schedule["group_size"]
     return Stage(
         "rl",
         target,
-        {"seed": seed, "rule": rule, "settings": settings, **how},
+        {"seed": seed, "rule": clipping, "settings": settings, **how},
         inputs,
         label=f"{label}, seed {seed}",
         placing=where,
         # Measured on one core of a 2-core machine: about 35 rollouts a second, training included.
-        estimate_s=(CLUSTER_S if engine == VERL else 8) + rollouts / 110,
+        estimate_s=(CLUSTER_S if params.engine == VERL else 8) + rollouts / 110,
     )
 
 
 def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dict, dict]:
-    """(target of the stage, how it computes, where) of an engine; see `rl_stage`."""
+    """(target of the stage, how it computes, where) of an engine."""
     if engine != VERL:
         require_counted_parts(options, start.compute["micro_batch_tokens"])
         return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}

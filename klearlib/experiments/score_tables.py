@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib import paper
+from klearlib.evaluate.scores import paired_difference
+from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.results import Results
+from klearlib.report.bars import ScorePanel
+from klearlib.report.curves import Panel, seed_bands
+from klearlib.report.style import series_style
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from klearlib.report.curves import Panel
 
 _LEVEL = 0.95
 _ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
@@ -38,8 +42,6 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
     """
     from scipy.stats import t
 
-    from klearlib.evaluate.scores import paired_difference
-
     if len(a) > 1:
         found = paired_difference(a, b, _LEVEL)
         mean, low, high, over = found.difference, found.low, found.high, "seeds and problems"
@@ -56,8 +58,6 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
 
 def seed_interval(values: pd.Series) -> tuple[float, float, float]:
     """Mean over seeds with its 95 % t interval: (mean, low, high). values: indexed by seed."""
-    from klearlib.report.curves import seed_bands
-
     band = seed_bands(values.rename("value").reset_index().assign(series="all", step=0)).iloc[0]
     return band["mean"], band["low"], band["high"]
 
@@ -94,17 +94,12 @@ def learning_table(
     """
     import pandas as pd
 
-    from klearlib.report.style import series_style
-
     columns = ["benchmark", what, "seeds", "start", "end", "end_low", "end_high"]
     columns += ["end_tests_passed"] * tests + ["gain", "gain_low", "gain_high"]
     columns += ["paper_last", "not_judged", "truncated"]
     rows = []
     for name, title in benchmarks.items():
-        for arm in series:
-            mine = runs.of(arm)
-            if not mine:
-                continue
+        for arm, mine in runs.each(series):
             wide = mine.score_curve(name).pivot(index="seed", columns="step", values="value")
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
             end, gain = seed_interval(last), seed_interval(last - first)
@@ -116,31 +111,31 @@ def learning_table(
 
 @dataclass(frozen=True)
 class Row:
-    """A row of `score_table`: its label, its runs, and the paper's cell for one of the paper's
-    benchmarks, as a fraction. first: the score is that of the runs' first evaluation."""
+    """An arm of a table of the paper: its label and runs, the paper's cell for one of the paper's
+    benchmarks, as a fraction, and its group and mark in the figure. first: the score is that of the
+    runs' first evaluation. paper is None where the paper has no such row."""
 
     label: str
     runs: Results
-    paper: Callable[[str], float]
+    paper: Callable[[str], float] | None
+    group: str
+    mark: str
     first: bool = False
 
 
-def score_table(
-    rows: Sequence[Row], benchmarks: Mapping[str, str], titles: Mapping[str, str]
-) -> pd.DataFrame:
+def score_table(rows: Sequence[Row], benchmarks: Mapping[str, str], profile: str) -> pd.DataFrame:
     """One line for each benchmark and row: mean over seeds with its 95 % t interval, the paper's
     cell beside it, all in fractions; how many responses could not be judged (they count as wrong)
     and how many were truncated. The mean over the benchmarks comes last: it is what the claim is
     decided by.
 
-    Args:
-        benchmarks: name -> the paper's. titles: name -> title, in the order of the table.
+    benchmarks: name -> the paper's.
     """
     import pandas as pd
 
     columns = ["benchmark", "arm", "seeds", "score", "low", "high"]
     columns += ["paper_benchmark", "paper", "not_judged", "truncated"]
-    lines, means = [], []
+    called, lines, means = titles(profile), [], []
     for row in rows:
         if not row.runs:
             continue
@@ -150,21 +145,56 @@ def score_table(
             parts.append(scores.set_index("seed")["value"])
             printed.append(row.paper(paper_name))
             counts.append(row.runs.end_counts(name, first=row.first))
-            line = [titles[name], row.label, len(row.runs), *seed_interval(parts[-1])]
+            line = [called[name], row.label, len(row.runs), *seed_interval(parts[-1])]
             lines.append([*line, paper_name, printed[-1], *counts[-1]])
         mean = [float(np.mean(printed)), *(sum(column) for column in zip(*counts, strict=True))]
         interval = seed_interval(sum(parts) / len(parts))
         means.append(["mean of both", row.label, len(row.runs), *interval, "mean of both", *mean])
-    order = list(titles.values())
+    order = list(called.values())
     lines.sort(key=lambda line: order.index(line[0]))
     return pd.DataFrame([*lines, *means], columns=columns)
 
 
+def score_bars(
+    rows: Sequence[Row],
+    benchmarks: Mapping[str, str],
+    profile: str,
+    *,
+    responses: int,
+    paper_responses: str = "",
+    seeds: Sequence[int] = (),
+) -> list[ScorePanel]:
+    """For each benchmark the paper's scores of `rows` and ours. benchmarks: as in `score_table`.
+    responses: to each of our problems; paper_responses: what the paper's title says of them. seeds:
+    drawn one after the other, where it is not row by row."""
+    import pandas as pd
+
+    columns, panels = ["series", "group", "value"], []
+    places = {seed: place for place, seed in enumerate(seeds)}
+    for name, printed in benchmarks.items():
+        cells = [(row.mark, row.group, row.paper(printed)) for row in rows if row.paper]
+        ours = [
+            row.runs.end_scores(name, first=row.first).assign(series=row.mark, group=row.group)
+            for row in rows
+            if row.runs
+        ]
+        title = score_title(profile, name, responses)
+        theirs = pd.DataFrame(cells, columns=columns).dropna()
+        scores = pd.concat(ours) if ours else pd.DataFrame(columns=[*columns, "seed"])
+        if seeds:
+            scores = scores.sort_values("seed", key=lambda s: s.map(places), kind="stable")
+        panels.append(ScorePanel(printed + paper_responses, title, theirs, scores))
+    return panels
+
+
+def score_title(profile: str, benchmark: str, responses: int) -> str:
+    """Of a panel with our scores, as "maths A, avg@4"."""
+    return f"{titles(profile)[benchmark]}, avg@{responses}"
+
+
 def paper_cell(number: int, benchmark: str, column: str) -> float:
     """A cell of a table of the paper as a fraction."""
-    from klearlib.paper import table
-
-    return float(table(number).loc[benchmark, column]) / 100
+    return float(paper.table(number).loc[benchmark, column]) / 100
 
 
 def paper_last(name: str | None, series: str) -> float:
@@ -176,19 +206,14 @@ def paper_last(name: str | None, series: str) -> float:
 def paper_curve(name: str, series: str) -> pd.Series:
     """What the paper's figure `name` plots for `series`, by step; empty for a series that it has
     not."""
-    from klearlib.paper import figure
-
-    printed = figure(name)
+    printed = paper.figure(name)
     mine = printed[printed["series"].map(printed.attrs["keys"]) == series]
     return mine.set_index("step")["value"].sort_index()
 
 
-def score_panel(runs: Results, benchmark: str, *, title: str, paper_figure: str) -> Panel:
-    """The paper's curves of scores, and ours on `benchmark` below them."""
-    from klearlib.paper import figure
-    from klearlib.report.curves import Panel
-
-    printed = figure(paper_figure)
-    return Panel(
-        printed.attrs["metric"], title, printed, runs.score_curve(benchmark), y_label="score"
-    )
+def score_panel(params, runs: Results, benchmark: str, paper_figure: str, also: str = "") -> Panel:
+    """The paper's curves of scores, and ours on `benchmark` below them; `also` ends our title."""
+    printed = paper.figure(paper_figure)
+    title = score_title(params.profile, benchmark, params.eval_responses) + also
+    scores = runs.score_curve(benchmark)
+    return Panel(printed.attrs["metric"], title, printed, scores, y_label="score")

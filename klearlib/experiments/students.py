@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from klearlib.experiments.benchmarks import counterparts, decided_on, titles
-from klearlib.experiments.data_stages import DOMAIN_WORDS, DataArms, Recipe
-from klearlib.experiments.experiment import Experiment, departures, not_judged_text, table
-from klearlib.experiments.results import Arm, Results
-from klearlib.experiments.score_tables import Row, paper_cell, score_table
-from klearlib.params import DataOptions
+from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
+from klearlib.experiments.benchmarks import counterparts, decided_on
+from klearlib.experiments.experiment import Experiment, table
+from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin
+from klearlib.experiments.results import Arm
+from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
+from klearlib.params.data import SFTSchedule
+from klearlib.report.bars import ScorePanel
 from klearlib.report.section import Verdict
+from klearlib.run.entry import read_metrics
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from klearlib.curation.pass_rates import PassRate
-    from klearlib.report.bars import ScorePanel
-
-SFT_LATEX = (
-    r"\mathcal{L}_{\mathrm{SFT}}=-\frac{1}{N}\sum_{i=1}^{N}\frac{1}{T_i}"
-    r"\sum_{t=1}^{T_i}\log\pi_\theta(y_{i,t}\mid x_i,y_{i,<t})"
-)
-"""Eq. 8, with log pi, where the paper prints pi."""
 
 
 class DataExperiment(Experiment):
@@ -37,13 +31,11 @@ class DataExperiment(Experiment):
     phase = "long chain-of-thought SFT"
 
     @cached_property
-    def data(self) -> DataArms:
-        return DataArms(self.params.profile, self.params.data_options)
+    def data(self) -> Origin:
+        return origin(self.params.profile, self.params.data_options)
 
     def rates(self, stage: Stage) -> dict[str, PassRate]:
         """The pass rates that a stage of responses has found; none before it is done."""
-        from klearlib.curation.pass_rates import RATES, read_pass_rates
-
         return read_pass_rates(self.folder(stage) / RATES) if self.is_done(stage) else {}
 
 
@@ -82,10 +74,18 @@ class StudentExperiment(DataExperiment):
     printed: ClassVar[str]
     chosen: Mapping[str, Stage]
 
-    @cached_property
-    def recipes(self) -> dict[str, Recipe]:
-        """Domain -> how its students are trained and measured."""
-        return {each.domain: Recipe.of(self.params, each.domain) for each in self.beside}
+    def own(self, domain: str, name: str):
+        """A parameter of the students of a domain: those of code have ``code_`` before it."""
+        return getattr(self.params, f"code_{name}" if domain == "code" else name)
+
+    def schedule(self, domain: str) -> SFTSchedule:
+        """How the students of a domain are trained."""
+        return SFTSchedule(
+            num_epochs=self.params.num_epochs,
+            batch_size=self.own(domain, "batch_size"),
+            learning_rate=self.own(domain, "learning_rate"),
+            normalizer=self.params.normalizer,
+        )
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -93,9 +93,10 @@ class StudentExperiment(DataExperiment):
             (each.series, seed): self.data.student(
                 each.domain,
                 self.chosen[each.series],
-                self.recipes[each.domain],
+                self.schedule(each.domain),
                 label=each.label,
                 seed=seed,
+                num_responses=self.own(each.domain, "eval_responses"),
             )
             for seed in self.params.seeds
             for each in self.students
@@ -108,10 +109,28 @@ class StudentExperiment(DataExperiment):
     @property
     def measured_by(self) -> str:
         """How often benchmarks are answered, as "avg@4", or "avg@4 for maths, avg@2 for code"."""
-        words = {domain: f"avg@{how.eval_responses}" for domain, how in self.recipes.items()}
+        domains = [each.domain for each in self.beside]
+        words = {domain: f"avg@{self.own(domain, 'eval_responses')}" for domain in domains}
         if len(words) == 1:
             return words.popitem()[1]
         return ", ".join(f"{text} for {DOMAIN_WORDS[domain]}" for domain, text in words.items())
+
+    def rows(self, beside: Beside) -> list[Row]:
+        """The arms beside a table of the paper."""
+        return [
+            Row(
+                each.label,
+                self.runs.of(series),
+                lambda name, column=each.column: paper_cell(beside.table, name, column),
+                each.group,
+                each.mark,
+            )
+            for series, each in self.of_domain(beside.domain).items()
+        ]
+
+    def benchmarks(self, domain: str) -> dict[str, str]:
+        """Our benchmarks of a domain, and the paper's that they are or stand for."""
+        return counterparts(self.params.profile, domain)
 
     @table(
         "scores",
@@ -121,63 +140,29 @@ class StudentExperiment(DataExperiment):
     def scores(self) -> pd.DataFrame:
         import pandas as pd
 
-        profile, parts = self.params.profile, []
-        for paper in self.beside:
-            rows = [
-                Row(
-                    each.label,
-                    self.runs.of(series),
-                    lambda name, number=paper.table, column=each.column: paper_cell(
-                        number, name, column
-                    ),
-                )
-                for series, each in self.of_domain(paper.domain).items()
-            ]
-            parts.append(score_table(rows, counterparts(profile, paper.domain), titles(profile)))
+        parts = [
+            score_table(self.rows(each), self.benchmarks(each.domain), self.params.profile)
+            for each in self.beside
+        ]
         return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
-    def panels(self, also: Mapping[str, Results] | None = None) -> list[ScorePanel]:
-        """The paper's scores and ours, benchmark by benchmark. also: what it is marked as -> runs
-        to draw beside ours, whose series are the groups."""
-        import pandas as pd
-
-        from klearlib.report.bars import ScorePanel
-
-        panels = []
-        for paper in self.beside:
-            arms = self.of_domain(paper.domain)
-            responses = self.recipes[paper.domain].eval_responses
-            for name, printed in counterparts(self.params.profile, paper.domain).items():
-                cells = [
-                    (each.mark, each.group, paper_cell(paper.table, printed, each.column))
-                    for each in arms.values()
-                ]
-                scores = self.runs.of(*arms).end_scores(name)
-                ours = [
-                    scores.assign(
-                        group=scores["series"].map({s: each.group for s, each in arms.items()}),
-                        series=scores["series"].map({s: each.mark for s, each in arms.items()}),
-                    )
-                ]
-                for mark, runs in (also or {}).items():
-                    if runs:
-                        others = runs.end_scores(name).rename(columns={"series": "group"})
-                        ours.append(others.assign(series=mark))
-                panels.append(
-                    ScorePanel(
-                        printed,
-                        f"{titles(self.params.profile)[name]}, avg@{responses}",
-                        pd.DataFrame(cells, columns=["series", "group", "value"]),
-                        pd.concat(ours, ignore_index=True),
-                    )
-                )
-        return panels
+    def panels(self, also: Sequence[Row] = ()) -> list[ScorePanel]:
+        """The paper's scores and ours, benchmark by benchmark. also: to draw beside ours."""
+        return [
+            panel
+            for each in self.beside
+            for panel in score_bars(
+                [*self.rows(each), *also],
+                self.benchmarks(each.domain),
+                self.params.profile,
+                responses=self.own(each.domain, "eval_responses"),
+                seeds=self.params.seeds,
+            )
+        ]
 
     def last_loss(self, series: str) -> float:
         """The training loss of the last steps (a tenth of them), mean over the seeds that are
         done."""
-        from klearlib.run.entry import read_metrics
-
         losses = []
         for (name, _), stage in self.arms.items():
             training = stage.inputs["model"]
@@ -187,23 +172,23 @@ class StudentExperiment(DataExperiment):
         return float(np.mean(losses)) if losses else float("nan")
 
     def verdicts(self) -> list[Verdict]:
-        found, words = {}, {}
-        for paper in self.beside:
-            profile, arms = self.params.profile, self.of_domain(paper.domain)
-            runs, benchmarks = self.runs.of(*arms), list(counterparts(profile, paper.domain))
-            by_group = {each.group: series for series, each in arms.items()}
-            found[paper.claim] = self.compared(paper.claim, runs, benchmarks, by_group)
-            words[paper.claim] = [
-                decided_on(paper.claim, profile, paper.domain),
-                not_judged_text(runs.not_judged(benchmarks)),
-            ]
-        return self.decide(found, words=words)
+        found = {}
+        for each in self.beside:
+            arms, domain = self.of_domain(each.domain), each.domain
+            found[each.claim] = self.compared(
+                each.claim,
+                self.runs.of(*arms),
+                list(self.benchmarks(domain)),
+                series={arm.group: series for series, arm in arms.items()},
+                words=[decided_on(each.claim, self.params.profile, domain)],
+            )
+        return self.decide(found)
 
     def common_notes(self, arms: str) -> list[str]:
         """The notes that these notebooks end with. arms: they in words."""
         options = self.params.data_options
         return [
-            *departures(self.params.options, DataOptions),
+            *self.departures("options"),
             f"All {arms} have the same number of examples and of updates; K-center covers the "
             f"{options.embedding_text} by hashed TF-IDF, for which the paper names no embedding.",
             "Seeds share the base model and the examples; they differ in the order of training and "

@@ -21,10 +21,27 @@ HOW = {"num_steps": NUM_STEPS, "eval_every": EVERY, "eval_responses": N}
 BENCHMARKS = ("math_a", "math_b", "code_a", "code_b", "validation")
 
 
+def record(name: str, right: int, *, n: int = N, size: int = 30, turned: int = 0) -> EvalRecord:
+    """`right` of n responses to each problem are right; every 7th problem from number `turned` on
+    has one response turned, so that intervals are neither empty nor zero. A wrong program passes
+    half of its tests."""
+    correct = np.zeros((size, n), dtype=bool)
+    correct[:, :right] = True
+    correct[turned::7, :1] ^= True
+    return EvalRecord(
+        name,
+        tuple(f"{name}-{i}" for i in range(size)),
+        correct,
+        np.zeros_like(correct),
+        np.ones(correct.shape, dtype=int),
+        np.where(correct, "correct", "wrong"),
+        np.where(correct, 1.0, 0.5),
+    )
+
+
 def finish(stage, *, end: float | dict[str, float], turned: int = 0, metrics=None) -> None:
     """A finished run: 0.25 of each problem's responses are right at first, 0.5 at step 10, `end` at
-    the last step; every 7th problem from number `turned` on has one response turned, so that
-    intervals are neither empty nor zero. A wrong program passes half of its tests.
+    the last step, but for those turned, as in `record`.
 
     end: for all sets, or by their names, where absent ones are not evaluated.
     metrics: step -> the metrics of its line that are not 0.5.
@@ -38,19 +55,8 @@ def finish(stage, *, end: float | dict[str, float], turned: int = 0, metrics=Non
     ends = end if isinstance(end, dict) else dict.fromkeys(BENCHMARKS, end)
     for name, last in ends.items():
         for step, rate in {0: 0.25, EVERY: 0.5, NUM_STEPS: last}.items():
-            correct = np.zeros((30, N), dtype=bool)
-            correct[:, : round(rate * N)] = True
-            correct[turned::7, :1] ^= True
-            record = EvalRecord(
-                name,
-                tuple(f"{name}-{i}" for i in range(30)),
-                correct,
-                np.zeros_like(correct),
-                np.ones((30, N), dtype=int),
-                np.where(correct, "correct", "wrong"),
-                np.where(correct, 1.0, 0.5),
-            )
-            save_record(record, folder.path / "evaluations" / f"{name}-{step:05d}.npz")
+            found = record(name, round(rate * N), turned=turned)
+            save_record(found, folder.path / "evaluations" / f"{name}-{step:05d}.npz")
     folder.finish()
 
 

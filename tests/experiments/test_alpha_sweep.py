@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_runs import HOW, again, by_holm, finish, verdicts
 
@@ -159,7 +160,7 @@ def test_ties_are_shared_and_arms_stay_paired():
 
 
 def test_autograd_of_equation_14_is_its_closed_form():
-    table = lm_loss_demos.alpha_gradients([0.0, 0.1], eps_low=0.2, eps_high=0.28)
+    table = pd.DataFrame(lm_loss_demos.alpha_gradients([0.0, 0.1], eps_low=0.2, eps_high=0.28))
     assert table[["autograd_error", "training_loop_error"]].to_numpy().max() < 1e-12
     assert table["tokens"].tolist() == [10, 10] and table["positive_tokens"].tolist() == [7, 7]
     # exp(0.05) inside the range, A = 1; ratio exp(0.6) is clipped to 1.28 only where A > 0.
@@ -172,7 +173,7 @@ def test_autograd_of_equation_14_is_its_closed_form():
 
 
 def test_positives_by_reward_lose_correct_responses():
-    table = lm_loss_demos.positives()
+    table = pd.DataFrame(lm_loss_demos.positives())
     assert table["tokens"].tolist() == [1, 4, 2, 3]
     assert table["share_by_verdict"].tolist() == pytest.approx([1 / 7, 4 / 7, 2 / 7, 0])
     assert table["share_by_reward_is_1"].tolist() == [1.0, 0.0, 0.0, 0.0]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, finish_all, verdicts
 
@@ -134,7 +135,9 @@ def test_before_the_teacher_is_judged_the_tables_are_empty(filtered):
 
 
 def test_the_demonstrations_are_really_judged():
-    table = judging_demo.judged_programs(timeout_s=2.0, memory_mb=256).set_index("program")
+    table = pd.DataFrame(judging_demo.judged_programs(timeout_s=2.0, memory_mb=256)).set_index(
+        "program"
+    )
     assert table["soft"].to_dict() == {
         "right": 1.0,
         "one branch wrong": 5 / 16,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from klearlib.curation import coverage, overlap
+from klearlib.curation import overlap
 from klearlib.experiments.demos import data_rules, planted
 from klearlib.miniature.sources import TRUTH
 from klearlib.sft import objective
 
 
 def test_the_rules_do_what_they_must_on_every_case():
-    table = data_rules.rule_cases()
+    table = pd.DataFrame(data_rules.rule_cases())
     assert len(table) == 12 and (table["must_go"] == table["goes"]).all()
     phrase = table[table["prompt"].str.contains("phrase")].iloc[0]
     assert phrase["is_boilerplate"] and not phrase["goes_with_stop_list"]
@@ -24,7 +25,7 @@ def test_the_rules_do_what_they_must_on_every_case():
 
 
 def test_eq_8_pushes_wrong_responses_up_too():
-    table = data_rules.pushes().set_index(["objective", "response"])
+    table = pd.DataFrame(data_rules.pushes()).set_index(["objective", "response"])
     assert table["pushed"].tolist() == ["up", "up", "up", "down"]
     right, wrong = table.loc[("Eq. 8", "right")], table.loc[("Eq. 8", "wrong")]
     assert right.tolist() == wrong.tolist()
@@ -34,7 +35,7 @@ def test_eq_8_pushes_wrong_responses_up_too():
 
 
 def test_both_normalisers_equal_the_printed_sums():
-    table = data_rules.normalizers().set_index("normalizer")
+    table = pd.DataFrame(data_rules.normalizers()).set_index("normalizer")
     assert (table[["largest_error", "largest_error_in_parts"]] < 1e-12).all(axis=None)
     assert table.loc["sequence", "weight_short"] == pytest.approx(1 / 6)
     assert table.loc["token", "weight_short"] == table.loc["token", "weight_long"] == 1 / 18
@@ -45,20 +46,20 @@ def test_a_wrong_normaliser_is_seen(monkeypatch):
     monkeypatch.setattr(
         objective, "sft_loss", lambda *args, **how: right(*args, **(how | {"normalizer": "token"}))
     )
-    table = data_rules.normalizers().set_index("normalizer")
+    table = pd.DataFrame(data_rules.normalizers()).set_index("normalizer")
     assert table.loc["sequence", "largest_error"] > 1e-3
 
 
 def test_k_center_equals_the_plain_algorithm_and_its_radius_falls():
-    table = data_rules.coverage()
+    table = pd.DataFrame(data_rules.coverage())
     assert table["equal_to_plain"].all()
     assert (np.diff(table["radius"]) < 0).all()
     assert (table["radius"] < table["radius_at_random"]).all()
 
 
 def test_another_choice_of_centers_is_seen(monkeypatch):
-    monkeypatch.setattr(coverage, "k_center_greedy", lambda points, k: np.arange(k))
-    assert not data_rules.coverage()["equal_to_plain"].all()
+    monkeypatch.setattr(data_rules, "k_center_greedy", lambda points, k: np.arange(k))
+    assert not pd.DataFrame(data_rules.coverage())["equal_to_plain"].all()
 
 
 def test_another_n_is_seen(monkeypatch):
@@ -66,7 +67,7 @@ def test_another_n_is_seen(monkeypatch):
     monkeypatch.setattr(
         overlap.OverlapIndex, "__init__", lambda self, b, **how: init(self, b, n=8, **how)
     )
-    table = data_rules.rule_cases()
+    table = pd.DataFrame(data_rules.rule_cases())
     assert (table["must_go"] != table["goes"]).any()
 
 

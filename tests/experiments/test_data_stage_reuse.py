@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.data_stages import DataArms
 from klearlib.experiments.experiment import Experiment, with_inputs
 from klearlib.experiments.nb01_data_curation import RULES, CurationParams, DataCuration
 from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
 from klearlib.experiments.nb04_topk_diversity import TopKDiversity, TopKParams
+from klearlib.experiments.origins import origin
 from klearlib.params import DataOptions, load_profile
 from klearlib.run.stage import Stage
 
@@ -45,7 +45,10 @@ def test_the_middle_teachers_students_are_the_overall_mixed_arm(profile):
 @pytest.mark.parametrize("profile", PROFILES)
 def test_notebooks_share_bases_responses_and_curated_sources(profile):
     found = {
-        each: set(with_inputs(of_profile(each, profile).stages()))
+        each: {
+            (stage.name, stage.key)
+            for stage in with_inputs(of_profile(each, profile).stages()).values()
+        }
         for each in (DataCuration, *STUDENTS)
     }
     shared = found[DataCuration] & found[DataCorrectness]
@@ -97,7 +100,7 @@ def test_the_filters_of_table_2():
 
 def test_top_k_takes_the_best_sources():
     chosen = TopKDiversity(TopKParams()).chosen
-    ranked = DataArms("smoke", DataOptions()).origin.ranked_sources("math")
+    ranked = origin("smoke", DataOptions()).ranked_sources("math")
     assert chosen["code_top2"].params["sources"] == ["code_1", "code_2"]
     assert chosen["math_top10"].params["sources"] == ranked and ranked[9] == "math_10"
     counts = [len(stage.params["sources"]) for stage in chosen.values()]
@@ -114,8 +117,8 @@ def test_rules_of_overlap_differ_in_nothing_else():
 
 
 def test_an_option_reaches_its_stage():
-    plain = DataArms("smoke", DataOptions())
-    odd = DataArms("smoke", DataOptions(temperature=0.5, embedding_dim=8, ngram_words=5))
+    plain = origin("smoke", DataOptions())
+    odd = origin("smoke", DataOptions(temperature=0.5, embedding_dim=8, ngram_words=5))
     assert odd.responses("weak", num_responses=2).params["temperature"] == 0.5
     assert odd.curated("code").params["ngram_words"] == 5
     chosen = odd.chosen_sources("math", most=1, size=4)

@@ -12,9 +12,10 @@ from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.experiments import rl_stages
 from klearlib.experiments.catalogue import check, experiments, stages_of
+from klearlib.experiments.nb05_clipping import ClippingParams
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.origins import Start, origin
-from klearlib.experiments.rl_stages import rl_stage, rule_spec
+from klearlib.experiments.rl_stages import rl_arm
 from klearlib.params import RLOptions, files, load, load_profile, worlds_of
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import WHAT
@@ -98,23 +99,10 @@ def start() -> Start:
     return origin("smoke").start("math")
 
 
-def stage(begin: Start, options: RLOptions = RLOptions()) -> Stage:  # noqa: B008
-    return rl_stage(
-        begin,
-        label="x",
-        rule=rule_spec("gppo", eps_low=0.2, eps_high=0.28, options=options),
-        seed=0,
-        num_steps=1,
-        num_problems=2,
-        group_size=2,
-        mini_batch_problems=1,
-        learning_rate=1e-3,
-        alpha=0.1,
-        eval_every=1,
-        eval_responses=1,
-        options=options,
-        engine="verl",
-    )
+def stage(begin: Start, options: RLOptions | None = None) -> Stage:
+    small = ClippingParams(num_steps=1, num_problems=2, group_size=2, mini_batch_problems=1)
+    params = dataclasses.replace(small, engine="verl")
+    return rl_arm(params, begin, label="x", seed=0, learning_rate=1e-3, options=options)
 
 
 @pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_runs import record
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate import scores
@@ -41,20 +42,9 @@ RIGHT = {"base": 0, "sft": 2, "maths_rl": 4, "code_rl": 5, "code_rl_yarn": 3, "c
 def record_of(name: str, *, right: int, n: int = 8, size: int = 30, offset: int = 0) -> EvalRecord:
     """`right` of n responses to each problem are right, but for some; every fourth problem has a
     truncated one."""
-    correct = np.zeros((size, n), dtype=bool)
-    correct[:, :right] = True
-    correct[offset::7, :1] ^= True
-    truncated = np.zeros_like(correct)
-    truncated[::4, -1] = True
-    return EvalRecord(
-        name,
-        tuple(f"{name}-{i}" for i in range(size)),
-        correct,
-        truncated,
-        np.full(correct.shape, 10 + right),
-        np.where(correct, "correct", "wrong"),
-        correct.astype(float),
-    )
+    found = record(name, right, n=n, size=size, turned=offset)
+    found.truncated[::4, -1] = True
+    return dataclasses.replace(found, num_tokens=np.full((size, n), 10 + right))
 
 
 def finish(
@@ -499,4 +489,4 @@ def test_the_real_configs_follow_the_formula():
 def test_the_smoke_file_says_what_the_phases_default_to():
     filed = check(NOTEBOOK, load_profile("smoke", NOTEBOOK))
     assert filed == HeadlineParams()
-    assert filed.maths_rl["num_steps"] == filed.maths_phase.num_steps == 2
+    assert filed.maths_rl["num_steps"] == filed.phase("maths_rl").num_steps == 2

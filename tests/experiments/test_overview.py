@@ -39,14 +39,14 @@ def test_a_plan_of_all_notebooks_needs_no_drawing():
 
 
 def test_every_claim_has_its_notebook():
-    table = Overview(OverviewParams()).questions().set_index("claim")
+    table = Overview(OverviewParams()).table("questions").set_index("claim")
     assert list(table.index) == [f"C{number}" for number in range(1, 15)]
     assert table.loc["C1", "notebook"] == "05_clipping"
     assert set(table["notebook"]) <= set(catalogue.names())
 
 
 def test_the_pipeline_holds_every_notebook_once_and_every_claim():
-    table = Overview(OverviewParams()).pipeline()
+    table = Overview(OverviewParams()).table("pipeline")
     assert sorted(table["notebook"]) == sorted(set(catalogue.names()) - {NAME})
     assert all(table["phase"]) and list(table["notebook"])[-1] == "10_headline"
     decided = ", ".join(text for text in table["decides"] if text).split(", ")

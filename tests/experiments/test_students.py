@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_runs import record
 
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.evaluate.record_files import save_record
@@ -15,15 +15,12 @@ from klearlib.experiments.nb01_data_curation import DataCuration
 from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
 from klearlib.experiments.nb04_topk_diversity import TopKDiversity, TopKParams
-from klearlib.records import EvalRecord
 from klearlib.report.mathml import to_mathml
 from klearlib.report.section import Verdict
 from klearlib.run.files import write_json
 from klearlib.run.folder import RunFolder
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = [0, 1, 2]
-RESPONSES = 8
 CLASSES = (DataCuration, DataCorrectness, TeacherAblation, TopKDiversity)
 
 
@@ -40,11 +37,8 @@ def four() -> TopKDiversity:
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch):
-    shutil.copytree(REPOSITORY / "params", tmp_path / "params")
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    return tmp_path
+def _in_its_project(project):
+    pass
 
 
 def started(e, stage) -> RunFolder:
@@ -57,19 +51,8 @@ def finish(e, stage, *, right: int, offset: int) -> None:
     """A measured student that answers `right` of 8 responses to each problem, but for some."""
     folder = started(e, stage)
     for place, name in enumerate(stage.params["benchmarks"]):
-        correct = np.zeros((30, RESPONSES), dtype=bool)
-        correct[:, :right] = True
-        correct[(offset + place) :: 7, :1] ^= True  # intervals are neither empty nor zero
-        record = EvalRecord(
-            name,
-            tuple(f"{name}-{i}" for i in range(30)),
-            correct,
-            np.zeros_like(correct),
-            np.ones(correct.shape, dtype=int),
-            np.where(correct, "correct", "wrong"),
-            correct.astype(float),
-        )
-        save_record(record, folder.path / "evaluations" / f"{name}-00000.npz")
+        found = record(name, right, turned=offset + place)
+        save_record(found, folder.path / "evaluations" / f"{name}-00000.npz")
     folder.finish()
 
 

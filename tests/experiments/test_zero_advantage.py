@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, by_holm, finish, section, verdicts
 
@@ -216,7 +217,9 @@ def test_the_reward_table_keeps_both_means_apart(project):
 
 
 def test_a_group_without_advantage_only_dilutes_until_alpha_lets_it_teach():
-    table = lm_loss_demos.zero_advantage_gradients([0.0, 0.1]).set_index(["alpha", "arm"])
+    table = pd.DataFrame(lm_loss_demos.zero_advantage_gradients([0.0, 0.1])).set_index(
+        ["alpha", "arm"]
+    )
     assert table["largest_error"].max() < 1e-12
     off, on = table.loc[(0.0, "no filter")], table.loc[(0.0, "filter")]
     assert off["solved"] == off["failed"] == 0

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.data_stages import DataArms
+from klearlib.experiments.origins import origin
 from klearlib.miniature.stages import code_start_stages, joint_stages, start_stages
 from klearlib.params import LOCAL, DataOptions, load
 
@@ -22,7 +22,7 @@ SFT = {
 
 def stages_of(profile, joint=None, **changes):
     joint = joint or load(profile, "joint_miniature")
-    arms = DataArms(profile, DataOptions())
+    arms = origin(profile, DataOptions())
     selections = [
         arms.chosen_sources("math", most=2, size=joint.sft_maths),
         arms.chosen_sources("code", most=2, size=joint.sft_code),

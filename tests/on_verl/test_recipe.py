@@ -87,7 +87,7 @@ OF_OUR_TRAINER = {
 OF_OUR_CUTS = {
     "loss_denominator",
     "lm_normalizer",
-}  # mini_batch, by which verl computes; see rl_stage
+}  # mini_batch, by which verl computes; see rl_arm
 
 
 def test_no_setting_is_forgotten():

@@ -23,7 +23,7 @@ from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.nb10_headline import Headline
-from klearlib.experiments.origins.real_inputs import learnt_sets, mixed_sets
+from klearlib.experiments.origins.real import learnt_sets, mixed_sets
 from klearlib.paper import claim
 from klearlib.params.real import BENCHMARKS
 from klearlib.records import EvalRecord

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import pandas as pd
+from klearlib.curation.coverage import k_center_greedy
+from klearlib.curation.duplicates import Deduplicator
+from klearlib.curation.overlap import OverlapIndex
 
 _ITEM = "How many ways are there to seat ten guests around a round table if two must not be apart?"
 _PHRASE = "where m and n are relatively prime positive integers. Find m+n."
@@ -38,25 +38,20 @@ _DUPLICATES = (
 )
 
 
-def rule_cases() -> pd.DataFrame:
+def rule_cases() -> Iterator[dict]:
     """The rules of overlap and of duplicates on edge cases: what they must do, what they do, and
     the n-gram that is named.
 
     One case shares only a phrase that two benchmark items hold: the strict rule removes it and says
     so, a stop list keeps it. To duplicates, case and blanks do not matter, numbers and signs do.
     """
-    import pandas as pd
-
-    from klearlib.curation.duplicates import Deduplicator
-    from klearlib.curation.overlap import OverlapIndex
-
     items = {"benchmark": [("a", _ITEM), ("b", _FIRST), ("c", _SECOND)]}
     strict = OverlapIndex(items, templates=())
     lenient = OverlapIndex(items, templates=(), stop_more_than=1)
     prompts = [prompt for _, prompt, _ in _OVERLAPS]
-    both = zip(strict.removals(prompts), lenient.removals(prompts), strict=True)
-    rows = [
-        {
+    found = zip(_OVERLAPS, strict.removals(prompts), lenient.removals(prompts), strict=True)
+    for (what, _, expected), removal, stopped in found:
+        yield {
             "rule": "overlap",
             "prompt": what,
             "must_go": expected,
@@ -65,121 +60,115 @@ def rule_cases() -> pd.DataFrame:
             "is_boilerplate": bool(removal and removal.is_boilerplate),
             "goes_with_stop_list": stopped is not None,
         }
-        for (what, _, expected), (removal, stopped) in zip(_OVERLAPS, both, strict=True)
-    ]
     for how, prompt, expected in _DUPLICATES:
-        seen = Deduplicator()
-        _, is_new = seen.is_new([_PROMPT, prompt])
-        row = dict.fromkeys(rows[0], "") | {"rule": "duplicate", "prompt": how}
-        rows.append(row | {"must_go": expected, "goes": not is_new})
-    return pd.DataFrame(rows)
+        _, is_new = Deduplicator().is_new([_PROMPT, prompt])
+        row = {"rule": "duplicate", "prompt": how, "must_go": expected, "goes": not is_new}
+        yield row | dict.fromkeys(["shared_ngram", "is_boilerplate", "goes_with_stop_list"], "")
 
 
-def pushes(*, learning_rate: float = 1.0) -> pd.DataFrame:
+def pushes() -> Iterator[dict]:
     """What one update does to a right and to a wrong response of equal probability.
 
     Two responses of three tokens over a vocabulary of five, from the same logits; one update of
     plain gradient descent on Eq. 8, and beside it one on minus advantage times log-probability with
     the advantages +1 and -1 that reinforcement learning would give them.
     """
-    import pandas as pd
     import torch
 
     from klearlib.sft.objective import sft_loss
 
-    rows = []
-    for objective in ("Eq. 8", "advantage"):
-        for name, sign in (("right", 1.0), ("wrong", -1.0)):
-            logits = torch.zeros(1, 3, 5, dtype=torch.float64, requires_grad=True)
-            tokens = torch.tensor([[0, 1, 2]])
-            loss = sft_loss(
-                _logp(logits, tokens), torch.ones_like(tokens, dtype=bool), normalizer="sequence"
-            )
-            loss = loss if objective == "Eq. 8" else sign * loss
-            (gradient,) = torch.autograd.grad(loss, logits)
-            before = _logp(logits, tokens).sum().exp().item()
-            after = _logp(logits - learning_rate * gradient, tokens).sum().exp().item()
-            rows.append(
-                {
-                    "objective": objective,
-                    "response": name,
-                    "gradient_on_its_tokens": gradient[0, 0, 0].item(),
-                    "probability_before": before,
-                    "probability_after": after,
-                    "pushed": "up" if after > before else "down",
-                }
-            )
-    return pd.DataFrame(rows)
+    tokens = torch.tensor([[0, 1, 2]])
+    for objective, name, sign in (
+        ("Eq. 8", "right", 1.0),
+        ("Eq. 8", "wrong", 1.0),
+        ("advantage", "right", 1.0),
+        ("advantage", "wrong", -1.0),
+    ):
+        logits = torch.zeros(1, 3, 5, dtype=torch.float64, requires_grad=True)
+        mask = torch.ones_like(tokens, dtype=bool)
+        loss = sign * sft_loss(_logp(logits, tokens), mask, normalizer="sequence")
+        (gradient,) = torch.autograd.grad(loss, logits)
+        before = _logp(logits, tokens).sum().exp().item()
+        after = _logp(logits - gradient, tokens).sum().exp().item()
+        yield {
+            "objective": objective,
+            "response": name,
+            "gradient_on_its_tokens": gradient[0, 0, 0].item(),
+            "probability_before": before,
+            "probability_after": after,
+            "pushed": "up" if after > before else "down",
+        }
 
 
-def normalizers(*, lengths: Sequence[int] = (2, 5, 11), vocabulary: int = 7) -> pd.DataFrame:
+def normalizers() -> Iterator[dict]:
     """Both normalisers of Eq. 8 on one batch: autograd of the printed sum, token by token, against
     `sft.objective.sft_loss`, whole and in two micro-batches.
 
     `weight_short` and `weight_long`: what one token of the shortest and of the longest response
     weighs in the loss. `largest_error` is over the loss and all gradients of the logits.
     """
-    import pandas as pd
     import torch
 
+    from klearlib.sft.objective import sft_loss
+
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(
-        len(lengths), max(lengths), vocabulary, generator=generator, dtype=torch.float64
-    )
-    tokens = torch.randint(vocabulary, logits.shape[:2], generator=generator)
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    rows = []
-    for normalizer in ("sequence", "token"):
-        printed = _with_gradient(logits, lambda x, n=normalizer: _printed(x, tokens, lengths, n))
-        whole = _with_gradient(logits, lambda x, n=normalizer: _ours(x, tokens, mask, n, None))
-        total = len(lengths) if normalizer == "sequence" else sum(lengths)
-        parts = _with_gradient(
-            logits,
-            lambda x, n=normalizer, d=total: (
-                _ours(x[:1], tokens[:1], mask[:1], n, d) + _ours(x[1:], tokens[1:], mask[1:], n, d)
-            ),
-        )
+    lengths = (2, 5, 11)
+    logits = torch.randn(3, 11, 7, generator=generator, dtype=torch.float64)
+    tokens = torch.randint(7, logits.shape[:2], generator=generator)
+    mask = torch.arange(11) < torch.tensor(lengths)[:, None]
+
+    def row(normalizer: str) -> dict:
         per_response = normalizer == "sequence"
-        rows.append(
-            {
-                "normalizer": normalizer,
-                "loss": printed[0],
-                "weight_short": 1 / (len(lengths) * min(lengths)) if per_response else 1 / total,
-                "weight_long": 1 / (len(lengths) * max(lengths)) if per_response else 1 / total,
-                "largest_error": _distance(printed, whole),
-                "largest_error_in_parts": _distance(printed, parts),
-            }
-        )
-    return pd.DataFrame(rows)
+        total = len(lengths) if per_response else sum(lengths)
+
+        def printed(x):
+            value = 0.0
+            for i, length in enumerate(lengths):
+                inner = 0.0
+                for t in range(length):
+                    inner = inner - x[i, t].log_softmax(-1)[tokens[i, t]]
+                value = value + (inner / length if per_response else inner)
+            return value / total
+
+        def ours(x, rows=slice(None), denominator=None):
+            logp = _logp(x[rows], tokens[rows])
+            return sft_loss(logp, mask[rows], normalizer=normalizer, denominator=denominator)
+
+        def in_parts(x):
+            return ours(x, slice(1), total) + ours(x, slice(1, None), total)
+
+        exact = _with_gradient(logits, printed)
+        return {
+            "normalizer": normalizer,
+            "loss": exact[0],
+            "weight_short": 1 / (total * min(lengths)) if per_response else 1 / total,
+            "weight_long": 1 / (total * max(lengths)) if per_response else 1 / total,
+            "largest_error": _distance(exact, _with_gradient(logits, ours)),
+            "largest_error_in_parts": _distance(exact, _with_gradient(logits, in_parts)),
+        }
+
+    return map(row, ("sequence", "token"))
 
 
-def coverage(*, num_points: int = 60) -> pd.DataFrame:
+def coverage() -> Iterator[dict]:
     """K-center on points of a small grid, with ties and copies, against the plain algorithm.
 
     For each k: whether both choose the same points in the same order, the coverage radius (the
     farthest that any point is from a chosen one), and that of k points drawn at random, mean of 20
     draws.
     """
-    import pandas as pd
-
-    from klearlib.curation.coverage import k_center_greedy
-
     source = random.Random(0)
-    points = np.array([[source.randrange(9), source.randrange(9)] for _ in range(num_points)])
-    rows = []
+    points = np.array([[source.randrange(9), source.randrange(9)] for _ in range(60)])
     for k in (1, 2, 4, 8, 16, 32):
         chosen, plain = k_center_greedy(points, k).tolist(), _plain_k_center(points, k)
-        drawn = [radius(points, source.sample(range(num_points), k)) for _ in range(20)]
-        rows.append(
-            {
-                "k": k,
-                "equal_to_plain": chosen == plain,
-                "radius": radius(points, chosen),
-                "radius_at_random": float(np.mean(drawn)),
-                "first_chosen": ", ".join(map(str, chosen[:6])),
-            }
-        )
-    return pd.DataFrame(rows)
+        drawn = [radius(points, source.sample(range(60), k)) for _ in range(20)]
+        yield {
+            "k": k,
+            "equal_to_plain": chosen == plain,
+            "radius": radius(points, chosen),
+            "radius_at_random": float(np.mean(drawn)),
+            "first_chosen": ", ".join(map(str, chosen[:6])),
+        }
 
 
 def radius(points: np.ndarray, chosen: Sequence[int]) -> float:
@@ -205,22 +194,6 @@ def _plain_k_center(points: np.ndarray, k: int) -> list[int]:
 
 def _logp(logits, tokens):
     return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
-
-
-def _printed(logits, tokens, lengths: Sequence[int], normalizer: str):
-    total = 0.0
-    for i, length in enumerate(lengths):
-        inner = 0.0
-        for t in range(length):
-            inner = inner - logits[i, t].log_softmax(-1)[tokens[i, t]]
-        total = total + (inner / length if normalizer == "sequence" else inner)
-    return total / (len(lengths) if normalizer == "sequence" else sum(lengths))
-
-
-def _ours(logits, tokens, mask, normalizer: str, denominator):
-    from klearlib.sft.objective import sft_loss
-
-    return sft_loss(_logp(logits, tokens), mask, normalizer=normalizer, denominator=denominator)
 
 
 def _with_gradient(logits, objective) -> tuple[float, np.ndarray]:

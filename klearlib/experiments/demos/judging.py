@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -44,51 +45,45 @@ TESTS = tuple(TestCase(stdin=f"{n}\n", expected=str(_expected(n))) for n in rang
 
 
 @cache
-def judged_programs(*, timeout_s: float, memory_mb: int) -> pd.DataFrame:
+def judged_programs(*, timeout_s: float, memory_mb: int) -> list[dict]:
     """Eight programs for one specification, really run against 16 tests: outcomes and rewards.
 
     Run once in a Python process, since a section is published many times while it fills.
     """
-    import pandas as pd
-
     jobs = [
         # Five of its tests run into their limit, which has nothing to show by lasting.
         ProgramJob(source, TESTS, 0.1 if name == _ENDLESS else timeout_s, memory_mb)
         for name, source in PROGRAMS.items()
     ]
-    rows = []
-    for name, report in zip(PROGRAMS, run_many(jobs), strict=True):
-        counts = Counter(report.outcomes)
-        rows.append(
-            {
-                "program": name,
-                "outcomes of 16 tests": ", ".join(f"{n} {word}" for word, n in counts.items()),
-                "soft": soft_code_reward(report),
-                "hard": hard_code_reward(report),
-                "soft, released": soft_code_reward(report, scores="released"),
-                "hard, released": hard_code_reward(report, scores="released"),
-            }
-        )
-    return pd.DataFrame(rows)
+    return [
+        {
+            "program": name,
+            "outcomes of 16 tests": ", ".join(
+                f"{n} {word}" for word, n in Counter(report.outcomes).items()
+            ),
+            "soft": soft_code_reward(report),
+            "hard": hard_code_reward(report),
+            "soft, released": soft_code_reward(report, scores="released"),
+            "hard, released": hard_code_reward(report, scores="released"),
+        }
+        for name, report in zip(PROGRAMS, run_many(jobs), strict=True)
+    ]
 
 
-def group_signal(passes: tuple[int, ...] = (0, 4, 8, 8, 12, 12, 15, 15)) -> pd.DataFrame:
+def group_signal() -> pd.DataFrame:
     """The advantages (Eq. 4) of one group under both rewards.
 
-    No program of the default group passes all 16 tests: the hard reward is 0 for all and teaches
-    nothing, while the soft one orders them.
-
-    Args:
-        passes: tests passed of 16, one number for each response of the group.
+    None of its programs passes all 16 tests: the hard reward is 0 for all and teaches nothing,
+    while the soft one orders them.
     """
-    # Here and not above: the other demonstrations need no torch, and its import takes a second.
     import pandas as pd
     import torch
 
     from klearlib.rl.advantages import group_advantages
 
+    passes = (0, 4, 8, 8, 12, 12, 15, 15)  # tests, one number for each response of the group
     reports = [TestReport.of(["passed"] * n + ["wrong_answer"] * (16 - n)) for n in passes]
-    columns: dict[str, list] = {"tests passed of 16": list(passes)}
+    columns: dict[str, list] = {"tests passed of 16": passes}
     for name, pay in (("soft", soft_code_reward), ("hard", hard_code_reward)):
         rewards = torch.tensor([[pay(report) for report in reports]], dtype=torch.float64)
         columns[f"{name} reward"] = rewards[0].tolist()
@@ -97,30 +92,23 @@ def group_signal(passes: tuple[int, ...] = (0, 4, 8, 8, 12, 12, 15, 15)) -> pd.D
 
 
 @cache
-def flawed_tests(num_wrong: int = 4) -> pd.DataFrame:
-    """The same programs paid by the same tests, and by tests of which `num_wrong` are wrong.
+def flawed_tests() -> pd.DataFrame:
+    """The same programs paid by the same tests, and by tests of which four are wrong.
 
     The wrong tests are those whose inputs reach the first branch. The soft reward of the right
     program falls, the hard reward no longer tells it from the others.
     """
     import pandas as pd
 
-    first = [index for index in range(_NUM_TESTS) if index % 3 == 1][:num_wrong]
-    wrong = tuple(
-        TestCase(stdin=test.stdin, expected=str(int(test.expected) + 1)) if i in first else test
-        for i, test in enumerate(TESTS)
-    )
-    names = ["right", "one branch wrong", "condition never true"]
-    sets = {"sound tests": TESTS, f"{num_wrong} wrong tests": wrong}
-    jobs = [
-        ProgramJob(PROGRAMS[name], tests, 1.0, 256) for name in names for tests in sets.values()
-    ]
-    reports = iter(run_many(jobs))
+    wrong = list(TESTS)
+    for n in (1, 4, 7, 10):
+        wrong[n] = replace(TESTS[n], expected=str(_expected(n) + 1))
+    sets = {"sound tests": TESTS, "4 wrong tests": tuple(wrong)}
     rows = []
-    for name in names:
+    for name in ("right", "one branch wrong", "condition never true"):
+        jobs = [ProgramJob(PROGRAMS[name], tests, 1.0, 256) for tests in sets.values()]
         row: dict = {"program": name}
-        for label in sets:
-            report = next(reports)
+        for label, report in zip(sets, run_many(jobs), strict=True):
             row[f"soft, {label}"] = soft_code_reward(report)
             row[f"hard, {label}"] = hard_code_reward(report)
         rows.append(row)

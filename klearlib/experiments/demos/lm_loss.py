@@ -3,13 +3,10 @@ without advantage does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from klearlib.experiments.demos.clipping import printed_objective
-
-if TYPE_CHECKING:
-    import pandas as pd
+from klearlib.records import Group, Problem, Response, Verdict
 
 _LENGTHS = (3, 2, 4, 1)
 _CORRECT = (True, False, True, False)
@@ -19,19 +16,18 @@ _GROUPS = {"mixed": (1.0, -1.0, -1.0), "solved": (1.0, 1.0, 1.0), "failed": (-1.
 _GROUP_LENGTHS = ((3, 2, 4), (2, 3, 2), (4, 4, 3))
 
 
-def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float) -> pd.DataFrame:
+def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float) -> Iterator[dict]:
     """d(loss)/d(log pi) of Eq. 14 on the ten tokens of four responses, two of them correct.
 
     Autograd of the printed sum against the closed form -F A / (all tokens) - alpha / (tokens of
     correct responses), and the loss of the training loop against the same.
 
-    Returns:
+    Yields:
         One row for each alpha: the two denominators (Eqs. 7, 13); the gradient of the first token
         of a correct and of a wrong response; the LM part of a token of the first and of the third
         response where two micro-batches take their own denominators (D5), which Eq. 13 makes equal;
         the largest errors.
     """
-    import pandas as pd
     import torch
 
     from klearlib.rl.advantages import group_advantages
@@ -48,7 +44,6 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
     rule = gppo(eps_low=eps_low, eps_high=eps_high)
     positive = (mask & correct[:, None]).double()
     push = advantages[:, None] * coefficient(shift.exp(), advantages[:, None], rule)
-    rows = []
     for alpha in alphas:
         logp = (logp_old + shift).requires_grad_()
         per_token = printed_objective(
@@ -69,35 +64,30 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
             torch.autograd.grad(value, logp, retain_graph=True, allow_unused=True)[0]
             for value in (printed, loop, split)
         )
-        rows.append(
-            {
-                "alpha": alpha,
-                "tokens": int(mask.sum()),
-                "positive_tokens": int(positive.sum()),
-                "correct_token": found[0, 0].item(),
-                "wrong_token": found[1, 0].item(),
-                "LM_part": -alpha / int(positive.sum()),
-                "LM_part_split_first": of_split[0, 0].item(),
-                "LM_part_split_third": of_split[2, 0].item(),
-                "autograd_error": (found - closed).abs().max().item(),
-                "training_loop_error": (of_loop - closed).abs().max().item(),
-            }
-        )
-    return pd.DataFrame(rows)
+        yield {
+            "alpha": alpha,
+            "tokens": int(mask.sum()),
+            "positive_tokens": int(positive.sum()),
+            "correct_token": found[0, 0].item(),
+            "wrong_token": found[1, 0].item(),
+            "LM_part": -alpha / int(positive.sum()),
+            "LM_part_split_first": of_split[0, 0].item(),
+            "LM_part_split_third": of_split[2, 0].item(),
+            "autograd_error": (found - closed).abs().max().item(),
+            "training_loop_error": (of_loop - closed).abs().max().item(),
+        }
 
 
-def positives() -> pd.DataFrame:
+def positives() -> Iterator[dict]:
     """Who feeds the LM loss: by the verifier's word, or where the reward is exactly 1 (D4).
 
-    Returns:
+    Yields:
         One row for each response of a made group: its verdict and reward, and the share of the LM
         loss's gradient that falls on its tokens under each reading; the shares of a column sum to
         1.
     """
-    import pandas as pd
     import torch
 
-    from klearlib.records import Group, Problem, Response, Verdict
     from klearlib.rl.advantages import group_advantages
     from klearlib.rl.rollouts import RolloutBatch, mini_batches
 
@@ -121,35 +111,33 @@ def positives() -> pd.DataFrame:
     batch = RolloutBatch(
         (group,), group_advantages(rewards), torch.tensor([True]), torch.ones(1, 4).bool()
     )
-    columns = {}
+    shares = {}
     for way in ("verdict", "reward_is_one"):
         (rows,) = mini_batches(batch, mini_batch_problems=1, positives=way)
         tokens = [len(row.logp_old) * row.is_correct for row in rows]
-        columns[way] = [count / sum(tokens) for count in tokens]
-    return pd.DataFrame(
-        {
-            "response": [name for name, _, _ in made],
-            "verdict": ["correct" if correct else "wrong" for _, correct, _ in made],
-            "reward": [repr(reward) for _, _, reward in made],
-            "tokens": [len(response.token_ids) for response in responses],
-            "share_by_verdict": columns["verdict"],
-            "share_by_reward_is_1": columns["reward_is_one"],
+        shares[way] = [count / sum(tokens) for count in tokens]
+    for i, (name, correct, reward) in enumerate(made):
+        yield {
+            "response": name,
+            "verdict": "correct" if correct else "wrong",
+            "reward": repr(reward),
+            "tokens": len(responses[i].token_ids),
+            "share_by_verdict": shares["verdict"][i],
+            "share_by_reward_is_1": shares["reward_is_one"][i],
         }
-    )
 
 
-def zero_advantage_gradients(alphas: Sequence[float]) -> pd.DataFrame:
+def zero_advantage_gradients(alphas: Sequence[float]) -> Iterator[dict]:
     """d(loss)/d(log pi) on a mixed, a solved and a failed group, with and without the filter.
 
     The loss is the training loop's (Eqs. 7, 13, 14) at ratio 1; the closed form is -A / (tokens
     that are left) - alpha / (tokens of correct responses that are left), by hand from the rewards.
 
-    Returns:
+    Yields:
         One row for each alpha and filter: the two denominators; the gradient of one token of a
         correct and a wrong response of the mixed group, of the solved and of the failed group (0
         where it was dropped); the largest error.
     """
-    import pandas as pd
     import torch
 
     from klearlib.rl.advantages import group_advantages, nonzero_groups
@@ -163,7 +151,6 @@ def zero_advantage_gradients(alphas: Sequence[float]) -> pd.DataFrame:
     correct = (rewards > 0).flatten()
     # One right answer among three: mean -1/3, population deviation sqrt(8) / 3.
     by_hand = torch.tensor([4.0, -2.0, -2.0, *[0.0] * 6], dtype=torch.float64) / 8**0.5
-    rows = []
     for alpha in alphas:
         for name in ("filter", "no filter"):
             groups = nonzero_groups(advantages)
@@ -180,17 +167,14 @@ def zero_advantage_gradients(alphas: Sequence[float]) -> pd.DataFrame:
             (found,) = torch.autograd.grad(loss, logp)
             positive = (mask & correct[:, None]).double()
             closed = -by_hand[:, None] * mask / mask.sum() - alpha * positive / positive.sum()
-            rows.append(
-                {
-                    "alpha": alpha,
-                    "arm": name,
-                    "tokens": int(mask.sum()),
-                    "positive_tokens": int(positive.sum()),
-                    "mixed_correct": found[0, 0].item(),
-                    "mixed_wrong": found[1, 0].item(),
-                    "solved": found[3, 0].item() + 0.0,
-                    "failed": found[6, 0].item() + 0.0,  # -0.0 becomes 0.0
-                    "largest_error": (found - closed).abs().max().item(),
-                }
-            )
-    return pd.DataFrame(rows)
+            yield {
+                "alpha": alpha,
+                "arm": name,
+                "tokens": int(mask.sum()),
+                "positive_tokens": int(positive.sum()),
+                "mixed_correct": found[0, 0].item(),
+                "mixed_wrong": found[1, 0].item(),
+                "solved": found[3, 0].item() + 0.0,
+                "failed": found[6, 0].item() + 0.0,  # -0.0 becomes 0.0
+                "largest_error": (found - closed).abs().max().item(),
+            }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +12,6 @@ import numpy as np
 from klearlib.params import load, uses_miniature
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from klearlib.experiments.headline_pipeline import HeadlineParams
 
 _FAST, _SLOW = 32, 1  # turns over the original positions: more keep their frequency, fewer lose it
@@ -43,7 +42,7 @@ def yarn_frequencies(
     return gamma, mixed, 0.1 * math.log(factor) + 1
 
 
-def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
+def yarn_demo(params: HeadlineParams) -> Iterator[dict]:
     """The rotary positions of Qwen3-8B-Base and, where the notebook runs in it, of the miniature,
     stretched in configs of their geometry, against the formula.
 
@@ -51,8 +50,6 @@ def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
     distance that needs no longer budget: the factor is static. `logits_factor` multiplies every
     attention logit, at any distance.
     """
-    import pandas as pd
-
     with warnings.catch_warnings():
         # Without ipywidgets its progress bars warn into the notebook, with a path of the machine.
         warnings.simplefilter("ignore")
@@ -65,7 +62,6 @@ def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
     if uses_miniature(params):
         joint = load(params.profile, "joint_miniature")
         geometries["the miniature"] = (joint.head_dim, 1.0e4, joint.max_positions)
-    rows = []
     for model, (dim, theta, positions) in geometries.items():
         config = Qwen3Config(
             head_dim=dim,
@@ -78,20 +74,16 @@ def yarn_demo(params: HeadlineParams) -> pd.DataFrame:
         gamma, formula, scale = yarn_frequencies(
             dim=dim, theta=theta, positions=positions, factor=params.yarn_factor
         )
-        rows.append(
-            {
-                "model": model,
-                "positions": positions,
-                "with_yarn": config.max_position_embeddings,
-                "pairs": dim // 2,
-                "kept": int((gamma == 1).sum()),
-                "mixed": int(((gamma > 0) & (gamma < 1)).sum()),
-                "divided": int((gamma == 0).sum()),
-                "change_at_64": float(np.abs(real - plain).max() * _DISTANCE),
-                "logits_factor": float(stretched.attention_scaling) ** 2,
-                "largest_error": float(
-                    max(np.abs(real / formula - 1).max(), abs(stretched.attention_scaling - scale))
-                ),
-            }
-        )
-    return pd.DataFrame(rows)
+        errors = np.abs(real / formula - 1).max(), abs(stretched.attention_scaling - scale)
+        yield {
+            "model": model,
+            "positions": positions,
+            "with_yarn": config.max_position_embeddings,
+            "pairs": dim // 2,
+            "kept": int((gamma == 1).sum()),
+            "mixed": int(((gamma > 0) & (gamma < 1)).sum()),
+            "divided": int((gamma == 0).sum()),
+            "change_at_64": float(np.abs(real - plain).max() * _DISTANCE),
+            "logits_factor": float(stretched.attention_scaling) ** 2,
+            "largest_error": float(max(errors)),
+        }

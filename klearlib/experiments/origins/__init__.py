@@ -3,10 +3,10 @@ data sets. Both are made of stages, and no experiment needs to know which it has
 
 from __future__ import annotations
 
-from klearlib.experiments.origins.base import Joint, Origin, Start
+from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
 from klearlib.params import DataOptions, is_real
 
-__all__ = ["Joint", "Origin", "Start", "origin"]
+__all__ = ["DOMAIN_WORDS", "Joint", "Origin", "Start", "origin"]
 
 
 def origin(profile: str, options: DataOptions | None = None) -> Origin:
@@ -23,4 +23,4 @@ def origin(profile: str, options: DataOptions | None = None) -> Origin:
         return RealOrigin(profile, options)
     from klearlib.experiments.origins.miniature import MiniatureOrigin
 
-    return MiniatureOrigin(profile)
+    return MiniatureOrigin(profile, options)

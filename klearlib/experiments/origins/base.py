@@ -1,12 +1,18 @@
-"""What an experiment may ask of an origin, whichever it has."""
+"""What an experiment may ask of an origin, and the stages on data that are alike for all: from raw
+sources to a measured student. Equal stages of all notebooks have one key and run once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, Self
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
-from klearlib.params import JointMiniatureParams, RealParams, SFTPhase
+from klearlib.params import LOCAL, DataOptions, JointMiniatureParams, RealParams, SFTPhase, load
+from klearlib.params.data import SFTSchedule
 from klearlib.run.stage import Stage
+
+DOMAIN_WORDS = {"math": "maths", "code": "code"}
 
 
 @dataclass(frozen=True)
@@ -33,52 +39,39 @@ class Start:
 class Joint:
     """The one model for mathematics and code that notebook 10 trains.
 
-    `sft_sizes` are the examples of each domain, None for all, and `num_sources` the number of the
-    best sources that they come from; `long_examples` are further ones that the suite writes itself.
-    `max_positions` are those that the model was trained on, which YaRN multiplies, `longest_prompt`
-    those of them that a prompt needs; `yarn_original` says them to YaRN where the model's config
-    may name others.
+    `params` is what a profile's file says of it. `num_sources` is the number of the best sources of
+    each domain that its examples come from; `long_examples` are further ones that the suite writes
+    itself. YaRN multiplies the positions ``max_positions`` that the model was trained on, of which
+    a prompt needs `longest_prompt`; `yarn_original` says them to YaRN where the model's config may
+    name others.
     """
 
+    params: JointMiniatureParams | RealParams
     benchmarks: dict[str, dict[str, int | None]]
-    sft_sizes: dict[str, int | None]
     num_sources: dict[str, int]
     long_examples: int
-    num_validation: int
-    validation_responses: int
-    max_new_tokens: int
-    extended_max_new_tokens: int
-    max_positions: int
     longest_prompt: int
     yarn_original: int | None
 
-    @classmethod
-    def of(cls, params: JointMiniatureParams | RealParams, **others) -> Self:
-        """What a profile's file says of it, and the `others`."""
-        return cls(
-            sft_sizes={"math": params.sft_maths, "code": params.sft_code},
-            num_validation=params.num_validation,
-            validation_responses=params.validation_responses,
-            max_new_tokens=params.max_new_tokens,
-            extended_max_new_tokens=params.extended_max_new_tokens,
-            max_positions=params.max_positions,
-            **others,
-        )
+    @property
+    def sft_sizes(self) -> dict[str, int | None]:
+        """The examples of each domain, None for all."""
+        return {"math": self.params.sft_maths, "code": self.params.sft_code}
 
 
-class Origin(Protocol):
-    """The stages of a profile's worlds and models.
+class Origin(ABC):
+    """The worlds, models and data of a profile, as stages.
 
-    compute: how its stages compute. benchmarks: domain -> name -> number of problems, None for any.
-    stages: those of `klearlib.miniature.stages.data_stages`, by the same names; one that the
-    profile does not have is a ParameterError that says what to add. sft_options: arguments of every
-    training stage of a student. templates: phrases that the search for overlap cuts out.
-    max_new_tokens: budget of a response, by domain. seed, code_seed: of all that teachers sample.
-    num_pool, num_code_problems: about how many problems teachers answer, and curation_s the seconds
-    that curating one source takes, for estimates.
+    options: of curation. compute: how its stages compute. benchmarks: domain -> name -> number of
+    problems, None for any. stages: those of `klearlib.miniature.stages.data_stages`, by the same
+    names; one that the profile does not have is a ParameterError that says what to add.
+    sft_options: arguments of every training stage of a student. templates: phrases that the search
+    for overlap cuts out. max_new_tokens: budget of a response, by domain. seed, code_seed: of all
+    that teachers sample. pool_words: the problems of a pool in words. num_pool, num_code_problems:
+    about how many problems teachers answer, and curation_s the seconds that curating one source
+    takes, for estimates.
     """
 
-    compute: dict
     benchmarks: dict[str, dict[str, int | None]]
     stages: dict[str, Stage]
     sft_options: dict
@@ -87,37 +80,287 @@ class Origin(Protocol):
     max_new_tokens: dict[str, int]
     seed: int
     code_seed: int
+    pool_words: dict[str, str]
     num_pool: int
     num_code_problems: int
     curation_s: float
     joint: Joint
 
+    def __init__(self, profile: str, options: DataOptions):
+        self.profile, self.options = profile, options
+        self.compute = asdict(load(profile, LOCAL))
+        # Equal stages as one object: each works its key out once.
+        self._made: dict[str, Stage] = {}
+
+    @abstractmethod
     def start(self, domain: str) -> Start:
         """World and SFT checkpoint of RL on a domain."""
 
+    @abstractmethod
     def ranked_sources(self, domain: str) -> list[str]:
         """The names of a domain's sources, the best first."""
 
+    @abstractmethod
     def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
         """The sources of a domain as `klearlib.curation.curate` takes them, the pool last."""
 
-    def curation_inputs(self, domain: str) -> dict[str, Stage]:
+    @abstractmethod
+    def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
         """The inputs of the curation of a domain."""
 
+    @abstractmethod
     def benchmark_items(self, domain: str) -> list[dict]:
         """The benchmarks that it looks for, as it takes them."""
 
-    def learnable(self, domain: str, curated: Stage) -> Stage:
+    @abstractmethod
+    def learnable(self, domain: str) -> Stage:
         """What of the curated sources of a domain may be learnt: its problems and responses."""
 
-    def pool(self, curated: Stage) -> tuple[Stage, str]:
-        """Stage and file of the maths problems that teachers answer; `curated`: the pool alone."""
+    @abstractmethod
+    def pool(self) -> tuple[Stage, str]:
+        """Stage and file of the maths problems that teachers answer."""
 
+    @abstractmethod
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
         """The stages ``world``, ``base``, ``examples`` and ``sft`` of the joint model."""
 
+    @abstractmethod
     def majority_teacher(self) -> str | None:
         """Whose responses decide which maths problems RL draws from; None: all problems do."""
 
+    @abstractmethod
     def test_teacher(self) -> Stage | None:
         """Whose programs decide which code problems have sound tests; None: all are kept."""
+
+    def curated(
+        self,
+        domain: str,
+        *,
+        pool_only: bool = False,
+        templates: Sequence[str] | None = None,
+        stop_more_than: int | None = None,
+        words: str = "",
+    ) -> Stage:
+        """The sources of a domain after deduplication, overlap and tests; with `pool_only` the
+        problems that teachers answer. `templates` and `stop_more_than` are those of the overlap;
+        where they are None, the origin's templates and the options' stop list; `words` goes into
+        the label."""
+        options, sources = self.options, self.sources(domain, pool_only=pool_only)
+        what = self.pool_words[domain] if pool_only else f"{DOMAIN_WORDS[domain]} sources"
+        stage = Stage(
+            "curate",
+            "klearlib.curation.curate:curate",
+            {
+                "sources": sources,
+                "benchmarks": self.benchmark_items(domain),
+                "ngram_words": options.ngram_words,
+                "ngram_mode": options.ngram_mode,
+                "templates": list(self.templates if templates is None else templates),
+                "stop_more_than": stop_more_than or options.stop_more_than,
+                "need_gold": False,
+                "min_tests": options.min_tests if domain == "code" else 0,
+                "merge_responses": options.merge_responses,
+                "workers": self.curate_workers,
+            },
+            self.curation_inputs(domain, pool_only=pool_only),
+            label=f"{what}, curated{words and f' ({words})'}",
+            estimate_s=4 + len(sources) * self.curation_s,
+        )
+        return self._once(stage)
+
+    def responses(self, model: str, *, num_responses: int) -> Stage:
+        """Judged responses to the maths pool of ``reference`` or a teacher, as ``middle``."""
+        options, (pool, file) = self.options, self.pool()
+        teacher = self.stages["reference" if model == "reference" else f"teacher_{model}"]
+        stage = Stage(
+            "responses",
+            "klearlib.curation.responses:respond",
+            {
+                "seed": self.seed,
+                "problems": file,
+                "teacher": model,
+                "num_responses": num_responses,
+                "temperature": options.temperature,
+                "top_p": options.top_p,
+                "max_new_tokens": self.max_new_tokens["math"],
+                "test_timeout_s": options.test_timeout_s,
+                "test_memory_mb": options.test_memory_mb,
+                "compute": self.compute,
+            },
+            {"problems": pool, "model": teacher},
+            label=f"responses, {model}" + ("" if model == "reference" else " teacher"),
+            # Measured on one core: 1,000 problems x 4 responses in 15 s.
+            estimate_s=5 + self.num_pool * num_responses / 250,
+        )
+        return self._once(stage)
+
+    def chosen_responses(
+        self,
+        model: str,
+        *,
+        num_responses: int,
+        size: int,
+        correctness: str = "mixed",
+        difficulty: str = "overall",
+        easy_from: float | None = None,
+        reference_responses: int | None = None,
+    ) -> Stage:
+        """`size` of a teacher's responses by K-center, after the filters of Table 2."""
+        pool, file = self.pool()
+        inputs = {
+            "responses": self.responses(model, num_responses=num_responses),
+            "problems": pool,
+        }
+        if difficulty != "overall":
+            inputs["reference"] = self.responses("reference", num_responses=reference_responses)
+        return self._selection(
+            inputs,
+            size=size,
+            label=f"examples: {model}, {difficulty}, {correctness}",
+            difficulty=difficulty,
+            easy_from=None if difficulty == "overall" else easy_from,
+            correctness=correctness,
+            **({} if file == "problems.parquet" else {"problems": file}),
+        )
+
+    def chosen_sources(self, domain: str, *, most: int, size: int | None) -> Stage:
+        """`size` examples by K-center of the `most` best sources of a domain; None: all."""
+        curated = self._once(self.learnable(domain))
+        return self._selection(
+            {"responses": curated, "problems": curated},
+            size=size,
+            label=f"examples: {DOMAIN_WORDS[domain]}, top {most}",
+            sources=self.ranked_sources(domain)[:most],
+        )
+
+    def joint_selections(self) -> dict[str, Stage]:
+        """Domain -> the examples of its best sources, for the joint model."""
+        joint = self.joint
+        return {
+            domain: self.chosen_sources(domain, most=joint.num_sources[domain], size=size)
+            for domain, size in joint.sft_sizes.items()
+        }
+
+    def _selection(
+        self, inputs: dict[str, Stage], *, size: int | None, label: str, **filters
+    ) -> Stage:
+        """`klearlib.curation.select` with the `filters` that do not stand here."""
+        options = self.options
+        embedding = {
+            "kind": "hashed_tfidf",
+            "text": options.embedding_text,
+            "dim": options.embedding_dim,
+            "seed": options.embedding_seed,
+        }
+        params = {
+            "sources": None,
+            "difficulty": "overall",
+            "easy_from": None,
+            "pass_rate": None,
+            "correctness": "mixed",
+            "max_responses": None,
+            "size": size,
+            "embedding": embedding if size is not None else None,
+            "test_timeout_s": options.test_timeout_s,
+            "test_memory_mb": options.test_memory_mb,
+        }
+        target = "klearlib.curation.select:select"
+        return Stage("select", target, params | filters, inputs, label=label, estimate_s=4.0)
+
+    def student(
+        self,
+        domain: str,
+        chosen: Stage,
+        how: SFTSchedule,
+        *,
+        label: str,
+        seed: int,
+        num_responses: int,
+    ) -> Stage:
+        """Train the domain's base model on the examples, and measure it: the stage ``evaluate``,
+        whose input ``model`` is the training."""
+        training = self.trained(
+            {"base": self.stages["base" if domain == "math" else "code_base"], "examples": chosen},
+            how,
+            label=f"SFT: {label}, seed {seed}",
+            seed=seed,
+            estimate_s=4 + chosen.params["size"] * how.num_epochs / 250,
+        )
+        return self.measured(
+            domain,
+            training,
+            label=f"benchmarks: {label}, seed {seed}",
+            seed=seed,
+            num_responses=num_responses,
+        )
+
+    def trained(
+        self,
+        inputs: dict[str, Stage],
+        how: SFTSchedule,
+        *,
+        seed: int,
+        label: str,
+        estimate_s: float,
+    ) -> Stage:
+        """The stage ``base`` of the inputs, tuned on their ``examples``."""
+        return Stage(
+            "sft",
+            "klearlib.sft.train:train_sft",
+            {
+                "seed": seed,
+                "num_epochs": how.num_epochs,
+                "batch_size": how.batch_size,
+                "learning_rate": how.learning_rate,
+                # The paper's proportion: 8e-5 to 4e-5.
+                "final_learning_rate": how.learning_rate / 2,
+                "normalizer": how.normalizer,
+                "compute": self.compute,
+                **self.sft_options,
+            },
+            inputs,
+            label=label,
+            estimate_s=estimate_s,
+        )
+
+    def measured(
+        self,
+        domain: str,
+        model: Stage,
+        *,
+        label: str,
+        seed: int,
+        num_responses: int,
+        world: Stage | None = None,
+        estimate_s: float | None = None,
+        **setting,
+    ) -> Stage:
+        """A model on the benchmarks of a domain. world: that holds them, where it is not the
+        domain's; setting: parameters of the stage that differ."""
+        options = self.options
+        return Stage(
+            "evaluate",
+            "klearlib.evaluate.stage:evaluate_benchmarks",
+            {
+                "seed": seed,
+                "benchmarks": self.benchmarks[domain],
+                "num_responses": num_responses,
+                "temperature": options.eval_temperature,
+                "top_p": options.eval_top_p,
+                "max_new_tokens": self.max_new_tokens[domain],
+                "test_timeout_s": options.test_timeout_s,
+                "test_memory_mb": options.test_memory_mb,
+                "compute": self.compute,
+            }
+            | setting,
+            {
+                "world": world or self.stages["world" if domain == "math" else "code_world"],
+                "model": model,
+            },
+            label=label,
+            estimate_s=estimate_s or (4.0 if domain == "math" else 7.0),
+        )
+
+    def _once(self, stage: Stage) -> Stage:
+        inputs = [id(each) for each in stage.inputs.values()]
+        return self._made.setdefault(json.dumps([stage.name, stage.params, inputs]), stage)

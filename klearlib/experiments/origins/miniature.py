@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import cached_property
 
-from klearlib.experiments.origins.base import Joint, Start
+from klearlib.experiments.origins.base import Joint, Origin, Start
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.source_plan import SOURCES, curate_sources
 from klearlib.miniature.source_plants import TEMPLATES
 from klearlib.miniature.stages import code_start_stages, data_stages, joint_stages, start_stages
-from klearlib.params import LOCAL, SFTPhase, load
+from klearlib.params import DataOptions, SFTPhase, load
 from klearlib.run.stage import Stage
 
 _TOP = 2  # sources of each domain: the best one or two are the paper's advice (Tables 4, 5)
 
 
-class MiniatureOrigin:
+class MiniatureOrigin(Origin):
     """The embedded world of a profile. Each of its files is read where it is needed first: an
     experiment may do with one of them."""
 
@@ -28,14 +28,15 @@ class MiniatureOrigin:
         "code": dict.fromkeys(code_world.BENCHMARKS, code_world.BENCHMARK_SIZE),
     }
 
-    def __init__(self, profile: str):
-        self._profile = profile
-        self.compute = asdict(load(profile, LOCAL))
+    pool_words = dict.fromkeys(benchmarks, "problems for the teachers")
 
-    _maths = cached_property(lambda self: load(self._profile, "miniature"))
-    _code = cached_property(lambda self: load(self._profile, "code_miniature"))
-    _data = cached_property(lambda self: load(self._profile, "data_miniature"))
-    _joint = cached_property(lambda self: load(self._profile, "joint_miniature"))
+    def __init__(self, profile: str, options: DataOptions | None):
+        super().__init__(profile, options or DataOptions())
+
+    _maths = cached_property(lambda self: load(self.profile, "miniature"))
+    _code = cached_property(lambda self: load(self.profile, "code_miniature"))
+    _data = cached_property(lambda self: load(self.profile, "data_miniature"))
+    _joint = cached_property(lambda self: load(self.profile, "joint_miniature"))
 
     num_pool = property(lambda self: self._data.num_pool)
     num_code_problems = property(lambda self: self._code.num_train_problems)
@@ -54,7 +55,7 @@ class MiniatureOrigin:
     @cached_property
     def joint(self) -> Joint:
         params, size = self._joint, joint.BENCHMARK_SIZE
-        return Joint.of(
+        return Joint(
             params,
             benchmarks={
                 "math": dict.fromkeys(joint.MATHS_BENCHMARKS, size),
@@ -72,7 +73,7 @@ class MiniatureOrigin:
         make = start_stages if domain == "math" else code_start_stages
         stages = make(params, compute=self.compute)
         return Start(
-            profile=self._profile,
+            profile=self.profile,
             world=stages["world"],
             sft=stages["sft"],
             benchmarks=self.benchmarks[domain],
@@ -90,7 +91,7 @@ class MiniatureOrigin:
         found = curate_sources(domain, with_pool=True)
         return found[-1:] if pool_only else found
 
-    def curation_inputs(self, domain: str) -> dict[str, Stage]:
+    def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
         name = "world" if domain == "math" else "code_world"
         return {"sources": self.stages["sources"], "world": self.stages[name]}
 
@@ -100,11 +101,11 @@ class MiniatureOrigin:
             for name in self.benchmarks[domain]
         ]
 
-    def learnable(self, domain: str, curated: Stage) -> Stage:
-        return curated
+    def learnable(self, domain: str) -> Stage:
+        return self.curated(domain)
 
-    def pool(self, curated: Stage) -> tuple[Stage, str]:
-        return curated, "problems.parquet"
+    def pool(self) -> tuple[Stage, str]:
+        return self.curated("math", pool_only=True), "problems.parquet"
 
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
         return joint_stages(

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 
+from klearlib.curation.source_benchmarks import SIZES
+from klearlib.curation.sources import Source, source_named
 from klearlib.errors import ParameterError
-from klearlib.experiments.origins.base import Joint, Start
-from klearlib.experiments.origins.curation import DOMAIN_WORDS, curate_stage, selection_stage
-from klearlib.experiments.origins.real_inputs import (
-    benchmark_sizes,
-    benchmark_stage,
-    curate_item,
-    data_input,
-    data_stage,
-    learnt_sets,
-    mixed_sets,
-    model_stage,
-    problem_sets,
-)
-from klearlib.params import LOCAL, DataOptions, SFTPhase, load
-from klearlib.params.real import BENCHMARKS, CODE_BENCHMARKS, MATHS_BENCHMARKS
+from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
+from klearlib.params import DataOptions, RealParams, SFTPhase, load
+from klearlib.params.real import BENCHMARKS, CODE_BENCHMARKS, MATHS_BENCHMARKS, shape_of_model
+from klearlib.real.data import FILES
+from klearlib.real.paths import located, model_path
 from klearlib.run.stage import Stage
 
 _ABLATIONS = 2  # maths benchmarks outside of notebook 10: AIME 2024 and 2025
@@ -39,7 +32,7 @@ class _Stages(dict):
         )
 
 
-class RealOrigin:
+class RealOrigin(Origin):
     """A real model, and worlds of the named data sets.
 
     options: of their curation; None for the defaults with the limits of real.yaml, which the SFT
@@ -51,29 +44,24 @@ class RealOrigin:
     # Real responses can be longer than a packed row or the model holds, and quote control tokens.
     sft_options = {"drop_longer": True, "drop_with_control": True}  # noqa: RUF012
     curation_s = 600.0
+    pool_words = {d: f"{word} problems for RL" for d, word in DOMAIN_WORDS.items()}  # noqa: RUF012
 
     def __init__(self, profile: str, options: DataOptions | None):
-        self._profile, self._real = profile, load(profile, "real")
-        real = self._real
-        self._options = options or DataOptions(
-            test_timeout_s=real.test_timeout_s, test_memory_mb=real.test_memory_mb
-        )
-        self.compute = asdict(load(profile, LOCAL))
+        self._real = real = load(profile, "real")
+        limits = {"test_timeout_s": real.test_timeout_s, "test_memory_mb": real.test_memory_mb}
+        super().__init__(profile, options or DataOptions(**limits))
         self.seed = self.code_seed = real.seed
         self.num_pool, self.num_code_problems = real.num_train_problems, real.num_code_problems
         self.max_new_tokens = {"math": real.max_new_tokens, "code": real.code_max_new_tokens}
-        code = benchmark_sizes(real, CODE_BENCHMARKS)
-        self._every = {"math": benchmark_sizes(real, MATHS_BENCHMARKS), "code": code}
-        ablations = benchmark_sizes(real, MATHS_BENCHMARKS[:_ABLATIONS])
-        self.benchmarks = {"math": ablations, "code": code}
-        # Equal stages as one object: each works its key out once.
-        self._collected = benchmark_stage(real)
-        self._base = model_stage(real, real.model, "base model")
+        code = self._sizes(CODE_BENCHMARKS)
+        self._every = {"math": self._sizes(MATHS_BENCHMARKS), "code": code}
+        self.benchmarks = {"math": self._sizes(MATHS_BENCHMARKS[:_ABLATIONS]), "code": code}
+        self._base = self._model(real.model, "base model")
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
         sft, real, worlds = self._sft, self._real, self._worlds
-        reference = real.reference and model_stage(real, real.reference, "reference")
+        reference = real.reference and self._model(real.reference, "reference")
         stages = {"world": worlds["math"], "base": self._base, "reference": reference or sft}
         stages |= {f"code_{name}": stage for name, stage in stages.items()}
         stages["code_world"] = worlds["code"]
@@ -81,13 +69,13 @@ class RealOrigin:
             model = getattr(real, f"teacher_{who}")
             if model is not None:
                 name = "code_teacher" if who == "code" else f"teacher_{who}"
-                stages[name] = model_stage(real, model, name.replace("_", " "))
-        return _Stages(self._profile, stages)
+                stages[name] = self._model(model, name.replace("_", " "))
+        return _Stages(self.profile, stages)
 
     @cached_property
     def joint(self) -> Joint:
         real = self._real
-        return Joint.of(
+        return Joint(
             real,
             benchmarks=self._every,
             num_sources={name: len(self.ranked_sources(name)) for name in DOMAIN_WORDS},
@@ -99,7 +87,7 @@ class RealOrigin:
     def start(self, domain: str) -> Start:
         real = self._real
         return Start(
-            profile=self._profile,
+            profile=self.profile,
             world=self._worlds[domain],
             sft=self._sft,
             benchmarks=self.benchmarks[domain],
@@ -113,18 +101,26 @@ class RealOrigin:
         return list(learnt_sets(self._real, domain))
 
     def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
-        listed = self._listed(domain, pool_only=pool_only)
-        return [curate_item(name, how) for name, how in listed.items()]
+        found = []
+        for name, how in self._listed(domain, pool_only=pool_only).items():
+            source = _source(name, how)
+            _, place = _linked(source, how["location"])
+            item = {"name": source.name, "alias": name, "input": f"data_{name}", "location": place}
+            options = {key: how[key] for key in ("split", "config", "limit")}
+            found.append(item | {key: it for key, it in options.items() if it is not None})
+        return found
 
-    def curation_inputs(self, domain: str, *, pool_only: bool = False) -> dict[str, Stage]:
-        listed = self._listed(domain, pool_only=pool_only)
-        data = {data_input(name): data_stage(name, how) for name, how in listed.items()}
+    def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
+        data = {}
+        for name, how in self._listed(domain, pool_only=pool_only).items():
+            data[f"data_{name}"], _ = _linked(_source(name, how), how["location"])
         return {"benchmarks": self._collected, **data}
 
     def _listed(self, domain: str, *, pool_only: bool) -> dict[str, dict]:
         """The data sets of real.yaml that a curation reads; one that is in both lists once."""
-        learnt = {} if pool_only else learnt_sets(self._real, domain)
-        pool = problem_sets(self._real, domain)
+        real = self._real
+        learnt = {} if pool_only else learnt_sets(real, domain)
+        pool = real.maths_problems if domain == "math" else real.code_problems
         return learnt | {name: how for name, how in pool.items() if name not in learnt}
 
     def benchmark_items(self, domain: str) -> list[dict]:
@@ -135,19 +131,20 @@ class RealOrigin:
             for name in BENCHMARKS
         ]
 
-    def learnable(self, domain: str, curated: Stage) -> Stage:
+    def learnable(self, domain: str) -> Stage:
         return Stage(
             "learnable",
             "klearlib.real.learnable:keep_learnable",
             {"domain": domain, "mixed": mixed_sets(self._real, domain), **self._overlap},
             # One checkpoint learns both domains, so neither's validation problems may be in either.
-            {"curated": curated} | {f"{name}_world": self._worlds[name] for name in DOMAIN_WORDS},
+            {"curated": self.curated(domain)}
+            | {f"{name}_world": self._worlds[name] for name in DOMAIN_WORDS},
             label=f"{DOMAIN_WORDS[domain]} responses to no validation problem",
             estimate_s=60.0,
         )
 
-    def pool(self, curated: Stage) -> tuple[Stage, str]:
-        del curated  # teachers answer what is left when the validation problems are held out
+    def pool(self) -> tuple[Stage, str]:
+        # Teachers answer what is left when the validation problems are held out.
         return self._worlds["math"], "train.jsonl"
 
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
@@ -180,8 +177,8 @@ class RealOrigin:
         """The SFT checkpoint of the RL notebooks: one for both domains."""
         real = self._real
         if real.sft_model is not None:
-            return model_stage(real, real.sft_model, "SFT checkpoint")
-        selections = [self._selected(domain) for domain in DOMAIN_WORDS]
+            return self._model(real.sft_model, "SFT checkpoint")
+        selections = [*self.joint_selections().values()]
         phase = SFTPhase(
             num_epochs=real.sft_epochs,
             batch_size=real.sft_batch,
@@ -189,17 +186,6 @@ class RealOrigin:
             normalizer=real.sft_normalizer,
         )
         return self._trained(selections, seed=real.seed, sft=phase)
-
-    def _selected(self, domain: str) -> Stage:
-        curated = self.learnable(domain, self._curated(domain, pool_only=False))
-        most = self.joint.num_sources[domain]
-        return selection_stage(
-            {"responses": curated, "problems": curated},
-            size=self.joint.sft_sizes[domain],
-            label=f"examples: {DOMAIN_WORDS[domain]}, top {most}",
-            options=self._options,
-            sources=self.ranked_sources(domain),
-        )
 
     def _trained(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> Stage:
         """The base model, tuned on the examples of both domains."""
@@ -211,18 +197,10 @@ class RealOrigin:
             label="examples of both domains",
             estimate_s=10.0,
         )
-        return Stage(
-            "sft",
-            "klearlib.sft.train:train_sft",
-            {
-                "seed": seed,
-                **asdict(sft),
-                # The paper's proportion: 8e-5 to 4e-5.
-                "final_learning_rate": sft.learning_rate / 2,
-                "compute": self.compute,
-                **self.sft_options,
-            },
+        return self.trained(
             {"base": self._base, "examples": examples},
+            sft,
+            seed=seed,
             label=f"SFT of both domains, seed {seed}",
             estimate_s=3600.0,
         )
@@ -243,34 +221,92 @@ class RealOrigin:
                     "benchmarks": list(self._every[domain]),
                     **self._overlap,
                 },
-                {"problems": self._curated(domain, pool_only=True), "benchmarks": self._collected},
+                {"problems": self.curated(domain, pool_only=True), "benchmarks": self._collected},
                 label=f"{DOMAIN_WORDS[domain]} problems for RL, validation, benchmarks",
                 estimate_s=60.0,
             )
             for domain, count in counts.items()
         }
 
+    def _model(self, model: str, what: str) -> Stage:
+        """A model by its name in real.yaml. what: it in words.
+
+        A model of the hub is named by its id in the stage's key, wherever the cache is.
+        """
+        place, real = model_path(model), self._real
+        budget = max(real.max_new_tokens, real.code_max_new_tokens)
+        return Stage(
+            "model",
+            "klearlib.real.model:link_model",
+            {
+                "model": model if place is None else str(place),
+                "chat_template": real.chat_template and str(located(real.chat_template)),
+                "positions": real.max_prompt_tokens + budget,
+                "shape": shape_of_model(real, model),
+            },
+            label=f"{what}: {model}",
+            estimate_s=60.0,
+        )
+
+    @cached_property
+    def _collected(self) -> Stage:
+        """All benchmarks, as files of problems."""
+        inputs, places = {}, {}
+        for name in BENCHMARKS:
+            # Both windows are of one data set.
+            source = source_named("livecodebench" if name in CODE_BENCHMARKS else name)
+            location = self._real.benchmarks[name]["location"]
+            inputs[name], places[name] = _linked(source, location)
+        return Stage(
+            "benchmarks",
+            "klearlib.real.data:collect_benchmarks",
+            {"benchmarks": self._sizes(BENCHMARKS), "places": places},
+            inputs,
+            label="the paper's benchmarks",
+            estimate_s=120.0,
+        )
+
+    def _sizes(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Benchmark -> the problems that it must have: as real.yaml says, else the known number;
+        None for a window whose number the dates decide."""
+        given = {name: self._real.benchmarks[name]["size"] for name in names}
+        return {name: SIZES[name] if size is None else size for name, size in given.items()}
+
     @property
     def _overlap(self) -> dict:
         """How stages look for validation problems and benchmarks in other problems."""
         return {
-            "ngram_words": self._options.ngram_words,
-            "ngram_mode": self._options.ngram_mode,
+            "ngram_words": self.options.ngram_words,
+            "ngram_mode": self.options.ngram_mode,
             "workers": self.curate_workers,
         }
 
-    def _curated(self, domain: str, *, pool_only: bool) -> Stage:
-        sources = self.sources(domain, pool_only=pool_only)
-        what = "problems for RL" if pool_only else "sources"
-        return curate_stage(
-            domain,
-            sources=sources,
-            benchmarks=self.benchmark_items(domain),
-            inputs=self.curation_inputs(domain, pool_only=pool_only),
-            options=self._options,
-            templates=self.templates,
-            stop_more_than=self._options.stop_more_than,
-            workers=self.curate_workers,
-            what=f"{DOMAIN_WORDS[domain]} {what}, curated",
-            estimate_s=len(sources) * self.curation_s,
-        )
+
+def learnt_sets(real: RealParams, domain: str) -> dict[str, dict]:
+    """The data sets whose responses SFT learns, best first."""
+    return real.maths_sources if domain == "math" else real.code_sources
+
+
+def mixed_sets(real: RealParams, domain: str) -> list[str]:
+    """Those of `learnt_sets` that hold both domains."""
+    listed = learnt_sets(real, domain)
+    return [name for name, how in listed.items() if _source(name, how).domain == "both"]
+
+
+def _source(name: str, how: dict) -> Source:
+    return source_named(how["name"] or name)
+
+
+def _linked(source: Source, location: str | None) -> tuple[Stage, str]:
+    """The files of a data set, and where its file or folder is in that stage."""
+    # Of a file, the ending says how to read it.
+    name = source.hub_id.rpartition("/")[2] if location is None else Path(location).name
+    place = None if location is None else str(located(location))
+    stage = Stage(
+        "data",
+        "klearlib.real.data:link_data",
+        {"hub_id": source.hub_id, "location": place, "name": name},
+        label=f"data set {source.hub_id}",
+        estimate_s=60.0,
+    )
+    return stage, f"{FILES}/{name}"
