@@ -54,8 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from klearlib.suite.notebooks import plan
-    from klearlib.suite.plan import describe, weighed
+    from klearlib.suite.plan import describe, plan, weighed
 
     planned = plan(
         arguments.profile, arguments.only, force=arguments.force, workers=arguments.workers
@@ -84,7 +83,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from klearlib.params import require_profile
     from klearlib.report.front_page import write_front_page
     from klearlib.report.page import build_report
-    from klearlib.suite.notebooks import results_dir
+    from klearlib.suite.plan import results_dir
 
     folder = results_dir(require_profile(arguments.profile or "smoke"))
     print(build_report(folder, experiments()))

@@ -15,8 +15,7 @@ from klearlib.params import profiles, root
 from klearlib.policy.memory import available_memory
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL, lacks
 from klearlib.suite.machine import INSTALL_VLLM, version
-from klearlib.suite.notebooks import plan
-from klearlib.suite.plan import weighed
+from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
 SMOKE = "smoke"
@@ -162,7 +161,7 @@ def _profiles() -> list[Finding]:
     findings = []
     for profile in names:
         try:
-            missing = [line for each in weighed(profile, plan(profile)) for line in each.missing]
+            missing = weighed(profile, plan(profile)).missing
         except KlearError as error:
             missing = [str(error)]
         fix = "".join(missing)

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-import klearlib
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.worker import PARENT, die_with
 
@@ -79,9 +78,7 @@ def _execute(source: Path, output: Path, values: dict, *, root: Path, log: Path)
                 cwd=str(root),
                 stdout_file=stream,
                 stderr_file=stream,
-                kernel_manager_class=_kernel_manager(
-                    environment | library_path(), stream, managers
-                ),
+                kernel_manager_class=_kernel_manager(environment, stream, managers),
                 coalesce_streams=True,
             )
         _write(notebook, partial, {"input_path": source, "output_path": output}, root)
@@ -142,15 +139,6 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
             await super().start_kernel(**launch, stdout=stream, stderr=stream)
 
     return InterpreterKernel
-
-
-def library_path() -> dict[str, str]:
-    """The PYTHONPATH of a process that is to import this very library, where it needs one."""
-    library = Path(klearlib.__file__).resolve().parents[1]
-    if library.name == "site-packages":
-        return {}
-    known = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{library}{os.pathsep}{known}" if known else str(library)}
 
 
 def _write(notebook, path: Path, places: dict[str, Path], root: Path) -> None:

@@ -12,8 +12,7 @@ from klearlib.params import profiles, root
 from klearlib.run.entry import SPEC, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, section
-from klearlib.suite.notebooks import plan, results_dir
-from klearlib.suite.plan import CACHED
+from klearlib.suite.plan import plan, results_dir
 
 
 def describe_status(only_profile: str = "") -> str:
@@ -46,7 +45,7 @@ def notebook_state(profile: str, notebook: str) -> tuple[str, str]:
         published = section(folder)
     except KlearError as error:
         return "broken", str(error)
-    if planned.state == CACHED:
+    if not planned.why:
         return "done", ""
     if published.get("status") == "partial":
         return "partial", "missing: " + ", ".join(published.get("missing", []))
