@@ -305,20 +305,25 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _stops_later() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM in the block, where they have handlers in Python: a worker must
-    be known before anything may end the call."""
-    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    known = {number: handler for number, handler in known.items() if callable(handler)}
+def on_stop(handler: Callable[[int, object], object]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `handler` in the block, in the main thread alone."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():
-        known = {}
-    caught: list[int] = []
-    for number in known:
-        signal.signal(number, lambda number, frame: caught.append(number))
+        numbers = ()
+    known = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in known.items():
-            signal.signal(number, handler)
+        for number, its_own in known.items():
+            signal.signal(number, its_own)
+
+
+@contextlib.contextmanager
+def _stops_later() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM in the block: a worker must be known before anything may end the
+    call."""
+    caught: list[int] = []
+    with on_stop(lambda number, frame: caught.append(number)):
+        yield
     for number in caught:
-        known[number](number, None)
+        signal.raise_signal(number)

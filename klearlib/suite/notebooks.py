@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
@@ -21,7 +19,7 @@ from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
 from klearlib.run.files import one_line_failures
-from klearlib.run.pool import Failure, run_stages, stop_grace_s
+from klearlib.run.pool import Failure, on_stop, run_stages, stop_grace_s
 from klearlib.run.stage import Stage
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
@@ -71,14 +69,14 @@ def run(
         came.append(number)
         raise KeyboardInterrupt
 
-    with _locked(profile), _on_stop(stop):
+    with _locked(profile), on_stop(stop):
         _report(results)
         try:
             code = _Suite(planned.todo, results, resume).run(places, keep_going)
         except KeyboardInterrupt:
             code = 128 + came[0]
             print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
-        with _on_stop(lambda number, frame: None):  # the last report is built in any case
+        with on_stop(lambda number, frame: None):  # the last report is built in any case
             reported = _report(results)
         return code or reported
 
@@ -226,20 +224,6 @@ def _report(results: Path) -> int:
 
 def _source(planned: PlannedNotebook) -> Path:
     return root() / "notebooks" / f"{planned.name}.ipynb"
-
-
-@contextlib.contextmanager
-def _on_stop(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `handler` in the block, in the main thread alone."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread():
-        numbers = ()
-    previous = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, known in previous.items():
-            signal.signal(number, known)
 
 
 @contextlib.contextmanager
