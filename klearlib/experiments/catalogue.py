@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -78,22 +77,18 @@ def notebooks_of(profile: str) -> list[str]:
 
 
 def stages_of(name: str, params) -> dict[str, Stage]:
-    """All stages that a notebook with these parameters runs, by digest; none for one that gathers.
+    """All stages that a notebook with these parameters runs, those that they need included, in an
+    order in which they can run; none for one that gathers.
+
+    Each stands once, under a digest of what it computes. That of the code is left out, which a
+    stage's key has: the digests tell the stages of one moment apart, and take no file to make.
 
     Raises:
         ParameterError: the profile lacks what the notebook needs.
     """
-    return by_digest(experiment_of(name)(params).stages())
-
-
-def by_digest(asked: Sequence[Stage]) -> dict[str, Stage]:
-    """`asked` and all stages that they need, in an order in which they can run.
-
-    Each stands once, under a digest of what it computes. That of the code is left out, which a
-    stage's key has: the digests tell the stages of one moment apart, and take no file to make.
-    """
     found: dict[str, Stage] = {}
     known: dict[int, str] = {}
+    asked = experiment_of(name)(params).stages()  # kept: `known` goes by the objects
 
     def visit(stage: Stage) -> str:
         if id(stage) not in known:

@@ -3,19 +3,21 @@ finishing here."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 from klearlib.experiments.benchmarks import WINDOW_SIZE
-from klearlib.experiments.experiment import Experiment, runs_dir
+from klearlib.experiments.experiment import Experiment, runs_dir, with_inputs
 from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.params import did_you_mean, load_profile, require_profile, root
 from klearlib.policy.compute import Compute
+from klearlib.run import stage as stage_module
 from klearlib.run.progress import rough
 from klearlib.run.stage import Stage, is_done
 from klearlib.scale.address import in_words, runs_here
@@ -68,7 +70,7 @@ class PlannedNotebook:
         """The number in its name ("05")."""
         return self.name.partition("_")[0]
 
-    @cached_property
+    @functools.cached_property
     def stages(self) -> list[Stage]:
         """What it asks for; the same objects each time, which keep their keys."""
         return self.experiment.stages()
@@ -160,17 +162,13 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     runs = runs_dir()
     here, workers, on_ray = this_machine(runs), 0, False
     todo: list[Stage] = []
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     costs: dict[str, list[Cost]] = {}
-    for each in planned:
-        if not each.why:
-            continue
-        stages = catalogue.by_digest(each.stages)
-        # A key takes a look at all code: not for stages of a kind that never ran.
+    with _code_is_read_once():
+        asked_for = [(each, with_inputs(each.stages)) for each in planned if each.why]
+    for each, stages in asked_for:
         new = [
-            stage
-            for digest, stage in stages.items()
-            if digest not in seen and not ((runs / stage.name).is_dir() and is_done(stage, runs))
+            stage for key, stage in stages.items() if key not in seen and not is_done(stage, runs)
         ]
         seen |= stages.keys()
         todo += new
@@ -203,6 +201,18 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     )
     sums = {name: sum(mine, Cost()) for name, mine in costs.items()}
     return Plan(planned, sums, list(dict.fromkeys(lines)))
+
+
+@contextlib.contextmanager
+def _code_is_read_once() -> Iterator[None]:
+    """The keys of hundreds of stages are made in the block, and all of a kind run on the same code:
+    what it was for the first holds for the others too."""
+    known = stage_module.code_fingerprint
+    stage_module.code_fingerprint = functools.cache(known)
+    try:
+        yield
+    finally:
+        stage_module.code_fingerprint = known
 
 
 def describe(plan: Plan) -> str:
