@@ -133,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", help="say what run would do, and do nothing")
     for command, action in ((run, _run), (plan, _plan)):
         command.set_defaults(command=action)
-        _add_profile(command)
+        command.add_argument(
+            "--profile", default="smoke", help="folder in params/ (default: smoke)"
+        )
         command.add_argument(
             "--only", nargs="+", default=[], metavar="NN", help="numbers or names of notebooks"
         )
@@ -183,10 +185,6 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(command=_status)
     status.add_argument("--profile", default="", help="one profile; all where not given")
     return parser
-
-
-def _add_profile(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--profile", default="smoke", help="folder in params/ (default: smoke)")
 
 
 if __name__ == "__main__":

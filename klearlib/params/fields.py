@@ -44,6 +44,11 @@ def count(help: str, minimum: int = 1, **more):
     return parameter(minimum=minimum, help=help, **more)
 
 
+def choice(help: str, *words: str, default: str = "", **more):
+    """One of `words`: a `parameter` that is the first of them by default."""
+    return parameter(default or words[0], choices=words, help=help, **more)
+
+
 def rate(help: str, **more):
     """A `parameter` above 0."""
     return parameter(above=0.0, help=help, **more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
-from klearlib.params.fields import count, parameter, rate
+from klearlib.params.fields import choice, count, parameter, rate
 from klearlib.rl.settings import require_correctable
 
 NOT_STATED = "not stated"
@@ -29,34 +29,20 @@ class RLOptions:
     )
     beta_low: float = parameter(1.0, minimum=0.0, help="GPPO's factor below 1 - eps_low; Eq. 18")
     beta_high: float = parameter(1.0, minimum=0.0, help="GPPO's factor above 1 + eps_high; Eq. 18")
-    normalizer: str = parameter(
-        "token", choices=("token", "sequence"), help="mean over tokens (Eq. 7) or sequences (Eq. 3)"
-    )
-    group_std: str = parameter(
-        "population", choices=("population", "unbiased"), help="deviation in Eq. 4; D6"
-    )
+    normalizer: str = choice("mean over tokens (Eq. 7) or sequences (Eq. 3)", "token", "sequence")
+    group_std: str = choice("deviation in Eq. 4; D6", "population", "unbiased")
     group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
-    lm_normalizer: str = parameter(
-        "mini_batch", choices=("mini_batch", "micro_batch"), help="positive tokens of Eq. 13; D5"
+    lm_normalizer: str = choice("positive tokens of Eq. 13; D5", "mini_batch", "micro_batch")
+    loss_denominator: str = choice("tokens of Eq. 7's mean; D7", "mini_batch", "micro_batch")
+    zero_advantage_filter: str = choice(
+        "groups that are dropped; D8", "off", "advantage", "accuracy", default="advantage"
     )
-    loss_denominator: str = parameter(
-        "mini_batch", choices=("mini_batch", "micro_batch"), help="tokens of Eq. 7's mean; D7"
-    )
-    zero_advantage_filter: str = parameter(
-        "advantage", choices=("off", "advantage", "accuracy"), help="groups that are dropped; D8"
-    )
-    positives: str = parameter(
-        "verdict", choices=("verdict", "reward_is_one"), help="which samples feed the LM loss; D4"
-    )
+    positives: str = choice("which samples feed the LM loss; D4", "verdict", "reward_is_one")
     drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
     format_penalty: float = parameter(0.0, minimum=0.0, help="subtracted for missing tags; D9")
-    format_scores: str = parameter(
-        "penalty", choices=("penalty", "released"), help="how missing think tags are scored; D9"
-    )
-    code_scores: str = parameter(
-        "pass_rate",
-        choices=("pass_rate", "released"),
-        help="scale of the code rewards, p or 2 p - 1; D10",
+    format_scores: str = choice("how missing think tags are scored; D9", "penalty", "released")
+    code_scores: str = choice(
+        "scale of the code rewards, p or 2 p - 1; D10", "pass_rate", "released"
     )
     max_tests: int | None = count(
         "tests per code problem, chosen once for its group; D10", default=None
@@ -71,9 +57,7 @@ class RLOptions:
     max_grad_norm: float = rate("gradient norm that is clipped to", default=1.0)
     checkpoint_every: int = count("steps between checkpoints", default=5)
     log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", default=None)
-    logp_old: str = parameter(
-        "sampler", choices=("sampler", "trainer"), help="whose old log-probabilities; D14"
-    )
+    logp_old: str = choice("whose old log-probabilities; D14", "sampler", "trainer")
     sampler_correction: float | None = parameter(
         None, minimum=1.0, help="cap of the ratio of trainer and sampler that weighs a token; D15"
     )
@@ -118,26 +102,23 @@ class DataOptions:
     ngram_words: int = count(
         "words that a prompt may not share with a benchmark", default=9, paper=9
     )
-    ngram_mode: str = parameter(
-        "words", choices=("words", "whitespace"), help="what a word is", paper=NOT_STATED
-    )
+    ngram_mode: str = choice("what a word is", "words", "whitespace", paper=NOT_STATED)
     stop_more_than: int | None = count(
         "n-grams that more items hold remove nothing", default=None, paper=NOT_STATED
     )
     min_tests: int = count("tests that a code problem must have", 0, default=16, paper=16)
-    merge_responses: str = parameter(
+    merge_responses: str = choice(
+        "whose duplicates give their responses",
+        "none",
         "source",
-        choices=("none", "source", "all"),
-        help="whose duplicates give their responses",
+        "all",
+        default="source",
         paper=NOT_STATED,
     )
     temperature: float = rate("of teachers and reference", default=1.0, paper=NOT_STATED)
     top_p: float = rate("of teachers and reference", default=1.0, maximum=1.0, paper=NOT_STATED)
-    embedding_text: str = parameter(
-        "prompt",
-        choices=("prompt", "response", "both"),
-        help="what K-center covers",
-        paper=NOT_STATED,
+    embedding_text: str = choice(
+        "what K-center covers", "prompt", "response", "both", paper=NOT_STATED
     )
     embedding_dim: int = count("of the hashed TF-IDF", default=256, paper=NOT_STATED)
     embedding_seed: int = count("of its random signs", 0, default=0)
