@@ -21,17 +21,14 @@ from klearlib.verify.sandbox import active_tier
 SMOKE = "smoke"
 OLDEST_PYTHON = (3, 11)
 # Distribution -> module, for all that the smoke profile imports.
-NEEDED = {
-    **{
-        name: name
-        for name in (
-            *("torch", "transformers", "tokenizers", "sympy", "numpy", "scipy", "pandas"),
-            *("datasets", "huggingface_hub", "pyarrow", "matplotlib", "papermill", "nbclient"),
-            *("nbconvert", "nbformat", "ipykernel", "jupyter_client", "traitlets", "jinja2"),
-            *("pygments", "latex2mathml"),
-        )
-    },
-    **{"math-verify": "math_verify", "pillow": "PIL", "ipython": "IPython", "PyYAML": "yaml"},
+_SAME = """torch transformers tokenizers sympy numpy scipy pandas datasets huggingface_hub pyarrow
+matplotlib papermill nbclient nbconvert nbformat ipykernel jupyter_client traitlets jinja2 pygments
+latex2mathml"""
+NEEDED = {name: name for name in _SAME.split()} | {
+    "math-verify": "math_verify",
+    "pillow": "PIL",
+    "ipython": "IPython",
+    "PyYAML": "yaml",
 }
 NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
 

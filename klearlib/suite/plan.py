@@ -47,18 +47,13 @@ longest. Judging answers and programs, on cores, comes on top."""
 
 @dataclass(frozen=True)
 class PlannedNotebook:
-    """One notebook of a profile, checked, with what a run would do to it.
-
-    why: the reason to run it, "" where its published results are what a run would give. estimate_s:
-    seconds by the notebook's own word for this profile or else by the last run, None where unknown.
-    values: what papermill injects. digests: what the results follow from.
-    """
+    """One notebook of a profile, checked, with what a run would do to it."""
 
     experiment: Experiment
-    why: str
-    estimate_s: float | None
-    values: dict
-    digests: dict[str, str]
+    why: str  # the reason to run it, "" where its published results are what a run would give
+    estimate_s: float | None  # by its own word for this profile, or else by the last run
+    values: dict  # what papermill injects
+    digests: dict[str, str]  # of what the results follow from
 
     @property
     def name(self) -> str:
@@ -78,13 +73,10 @@ class PlannedNotebook:
 
 @dataclass(frozen=True)
 class Plan:
-    """The notebooks of a run with what it costs.
-
-    costs: of each notebook that will run, by name, without the stages of those before it. missing:
-    one line for each thing without which the run cannot finish.
-    """
+    """The notebooks of a run with what it costs, and what keeps it from finishing, a line each."""
 
     notebooks: list[PlannedNotebook]
+    # Of each notebook that will run, by name, without the stages of those before it.
     costs: dict[str, Cost] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
