@@ -3,10 +3,9 @@ finishing here."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from klearlib.experiments.experiment import Experiment, runs_dir, with_inputs
 from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.params import did_you_mean, load_profile, require_profile, root
 from klearlib.policy.compute import Compute
-from klearlib.run import stage as stage_module
+from klearlib.run.pool import code_read_once
 from klearlib.run.progress import rough
 from klearlib.run.stage import Stage, is_done
 from klearlib.scale.address import in_words, runs_here
@@ -156,7 +155,7 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     todo: list[Stage] = []
     seen: set[tuple[str, str]] = set()
     costs: dict[str, list[Cost]] = {}
-    with _code_is_read_once():
+    with code_read_once():
         asked_for = [(each, with_inputs(each.stages)) for each in planned if each.why]
     for each, stages in asked_for:
         new = [
@@ -193,18 +192,6 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     )
     sums = {name: sum(mine, Cost()) for name, mine in costs.items()}
     return Plan(planned, sums, list(dict.fromkeys(lines)))
-
-
-@contextlib.contextmanager
-def _code_is_read_once() -> Iterator[None]:
-    """The keys of hundreds of stages are made in the block, and all of a kind run on the same code:
-    what it was for the first holds for the others too."""
-    known = stage_module.code_fingerprint
-    stage_module.code_fingerprint = functools.cache(known)
-    try:
-        yield
-    finally:
-        stage_module.code_fingerprint = known
 
 
 def describe(plan: Plan) -> str:
