@@ -157,6 +157,8 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     costs: dict[str, list[Cost]] = {}
     with code_read_once():
         asked_for = [(each, with_inputs(each.stages)) for each in planned if each.why]
+    if not asked_for:
+        return Plan(planned)
     for each, stages in asked_for:
         new = [
             stage for key, stage in stages.items() if key not in seen and not is_done(stage, runs)
@@ -194,18 +196,18 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     return Plan(planned, sums, list(dict.fromkeys(lines)))
 
 
-def describe(plan: Plan) -> str:
+def describe(planned: Plan) -> str:
     """The plan for the terminal: a line for each notebook and one for their sum, what the costs
     assume, why notebooks run, and what is missing."""
-    if not plan.notebooks:
+    if not planned.notebooks:
         return ""
-    costs = [cost for cost in plan.costs.values() if cost.gpu_s]
+    costs = [cost for cost in planned.costs.values() if cost.gpu_s]
     total = sum(costs, Cost())
     rows = [("notebook", "state", "time", "sampled", "trained", "FLOP", "GPU h", "memory", "disk")]
-    for each in plan.notebooks:
+    for each in planned.notebooks:
         state = "run" if each.why else "cached"
         time = rough(each.estimate_s).removeprefix("about ") if each.why else ""
-        rows.append((each.name, state, time, *_cells(plan.costs.get(each.name, Cost()))))
+        rows.append((each.name, state, time, *_cells(planned.costs.get(each.name, Cost()))))
     rows += [("in all", "", "", *_cells(total))] if costs else []
     width = max(len(row[0]) for row in rows)
     lines = [
@@ -214,13 +216,13 @@ def describe(plan: Plan) -> str:
     ]
     if costs:
         lines += _notes(total)
-    for why in dict.fromkeys(each.why for each in plan.todo):
-        numbers = [each.number for each in plan.todo if each.why == why]
+    for why in dict.fromkeys(each.why for each in planned.todo):
+        numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
-    asked = [each.values.get("workers") for each in plan.todo]
+    asked = [each.values.get("workers") for each in planned.todo]
     for cluster in dict.fromkeys(each for each in asked if isinstance(each, str)):
         lines.append(f"Stages run on {in_words(cluster)}.")
-    lines += [f"missing: {line}" for line in plan.missing]
+    lines += [f"missing: {line}" for line in planned.missing]
     return "\n".join(lines)
 
 
