@@ -14,7 +14,7 @@ from klearlib.experiments import catalogue
 from klearlib.experiments.benchmarks import WINDOW_SIZE
 from klearlib.experiments.experiment import Experiment, runs_dir, with_inputs
 from klearlib.experiments.rl_stages import CLUSTER_S
-from klearlib.params import did_you_mean, load_profile, require_profile, root
+from klearlib.params import did_you_mean, load_profile, root
 from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
 from klearlib.run.progress import rough
@@ -114,7 +114,7 @@ def plan(
 
 
 def _chosen(profile: str, only: Sequence[str]) -> list[str]:
-    names = catalogue.notebooks_of(require_profile(profile))
+    names = catalogue.notebooks_of(profile)
     by_word = {name: name for name in names}
     for name in names:
         number = name.partition("_")[0]
