@@ -150,30 +150,29 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     Raises:
         ParameterError: the profile lacks what a notebook needs.
     """
+    asked_for = [each for each in planned if each.why]
+    if not asked_for:
+        return Plan(planned)
     runs = runs_dir()
     here, workers, on_ray = this_machine(runs), 0, False
     todo: list[Stage] = []
-    seen: set[tuple[str, str]] = set()
+    seen: set = set()
     costs: dict[str, list[Cost]] = {}
     with code_read_once():
-        asked_for = [(each, with_inputs(each.stages)) for each in planned if each.why]
-    if not asked_for:
-        return Plan(planned)
-    for each, stages in asked_for:
-        new = [
-            stage for key, stage in stages.items() if key not in seen and not is_done(stage, runs)
-        ]
-        seen |= stages.keys()
-        todo += new
-        costs[each.name] = [cost_of(stage) for stage in new]
-        if not new:
-            continue
-        asked = each.experiment.params.workers
-        on_ray |= isinstance(asked, str)
-        if runs_here(asked):
-            asked = asked if isinstance(asked, int) else 0
-            # Who counts less shares the first places.
-            workers = max(workers, asked or len(here.gpus) or here.cores)
+        for each in asked_for:
+            stages = with_inputs(each.stages)
+            new = [s for key, s in stages.items() if key not in seen and not is_done(s, runs)]
+            seen |= stages.keys()
+            todo += new
+            costs[each.name] = [cost_of(stage) for stage in new]
+            if not new:
+                continue
+            asked = each.experiment.params.workers
+            on_ray |= isinstance(asked, str)
+            if runs_here(asked):
+                asked = asked if isinstance(asked, int) else 0
+                # Who counts less shares the first places.
+                workers = max(workers, asked or len(here.gpus) or here.cores)
     with_verl = [stage for stage in todo if "cluster" in stage.params]
     lines = missing_of(profile, todo)
     lines += filter(None, (too_long(profile, stage) for stage in with_verl))
