@@ -54,8 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from klearlib.suite.notebooks import plan
-    from klearlib.suite.plan import describe, weighed
+    from klearlib.suite.plan import describe, plan, weighed
 
     planned = plan(
         arguments.profile, arguments.only, force=arguments.force, workers=arguments.workers
@@ -84,7 +83,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from klearlib.params import require_profile
     from klearlib.report.front_page import write_front_page
     from klearlib.report.page import build_report
-    from klearlib.suite.notebooks import results_dir
+    from klearlib.suite.plan import results_dir
 
     folder = results_dir(require_profile(arguments.profile or "smoke"))
     print(build_report(folder, experiments()))
@@ -134,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", help="say what run would do, and do nothing")
     for command, action in ((run, _run), (plan, _plan)):
         command.set_defaults(command=action)
-        _add_profile(command)
+        command.add_argument(
+            "--profile", default="smoke", help="folder in params/ (default: smoke)"
+        )
         command.add_argument(
             "--only", nargs="+", default=[], metavar="NN", help="numbers or names of notebooks"
         )
@@ -184,10 +185,6 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(command=_status)
     status.add_argument("--profile", default="", help="one profile; all where not given")
     return parser
-
-
-def _add_profile(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--profile", default="smoke", help="folder in params/ (default: smoke)")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,11 @@ def setup(notebook: str, record: type, namespace: dict):
         ParameterError: unknown name ("did you mean"), wrong type, out of range, unknown profile.
     """
     known = {field.name for field in dataclasses.fields(record)}
-    given = {name: value for name, value in namespace.items() if _is_literal(name, value)}
+    given = {
+        name: value
+        for name, value in namespace.items()
+        if isinstance(value, _LITERALS) and name[:1] != "_" and name not in _IPYTHON_NAMES
+    }
     if namespace.get(_DONE) == notebook:
         meant = known | _assigned_with(known, namespace.get("In", []))
         given = {name: value for name, value in given.items() if name in meant}
@@ -90,10 +94,6 @@ def _text(value) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(each) for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _is_literal(name: str, value) -> bool:
-    return not name.startswith("_") and name not in _IPYTHON_NAMES and isinstance(value, _LITERALS)
 
 
 def _assigned_with(known: set[str], cells: list[str]) -> set[str]:

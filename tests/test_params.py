@@ -22,7 +22,7 @@ from klearlib.params import (
     RLOptions,
     files,
 )
-from klearlib.params.fields import parameter, shown_fields
+from klearlib.params.fields import shown_fields
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -312,20 +312,6 @@ def test_parameters_cell_gives_the_defaults(record):
     assert record(**names) == record()
     assert list(names) == [field.name for field in shown_fields(record)]
     assert max(map(len, cell.splitlines())) <= 100
-
-
-def test_missing_assets_are_found_in_neither_path_nor_cache(tmp_path, monkeypatch):
-    @dataclasses.dataclass(frozen=True)
-    class Params:
-        model: str = parameter("org/model", help="", asset="model")
-        rows: str = parameter(str(tmp_path), help="", asset="dataset")
-        other: str = parameter("", help="", asset="dataset")
-
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    (line,) = params.missing_assets(Params())
-    assert "hf download org/model" in line
-    (tmp_path / "hub" / "models--org--model" / "snapshots").mkdir(parents=True)
-    assert params.missing_assets(Params()) == []
 
 
 def test_dual_clip_must_lie_beyond_the_clip_range():

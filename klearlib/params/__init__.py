@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from klearlib.params.data import SFTPhase
-from klearlib.params.fields import check_values, did_you_mean, missing_assets, parameters_cell
+from klearlib.params.fields import check_values, did_you_mean, parameters_cell
 from klearlib.params.files import (
     SMOKE,
     files_of,
@@ -46,7 +46,6 @@ __all__ = [
     "is_real",
     "load",
     "load_profile",
-    "missing_assets",
     "parameters_cell",
     "profiles",
     "require_profile",

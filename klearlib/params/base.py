@@ -20,12 +20,9 @@ WORKERS = {
 class NotebookParams(Record):
     """The base of every notebook's record.
 
-    worlds: the embedded worlds that it needs, by the names of `klearlib.params.load`; reads: other
-    notebooks whose parameters it takes runs from; gathers: it shows what the others published.
+    worlds: the embedded worlds that it needs, by the names of `klearlib.params.load`.
     """
 
     worlds: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[str, ...]] = ()
-    gathers: ClassVar[bool] = False
 
     profile: str = parameter("smoke", help="folder in params/ and results/")

@@ -9,32 +9,29 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from klearlib.params.base import WORKERS, NotebookParams
-from klearlib.params.fields import Record, amended, parameter
+from klearlib.params.fields import Record, amended, count, parameter, rate
 from klearlib.params.options import NOT_STATED, DataOptions
+
+NORMALIZER = {
+    "choices": ("sequence", "token"),
+    "help": "mean over responses (Eq. 8) or over tokens",
+    "paper": "sequence",
+    "place": "Eq. 8 as printed",
+}
+SFT_RATE = {"paper": 8.0e-5, "place": "SFT: 8e-5 to 4e-5"}
+"""Shared words of what a notebook and a profile on a real model say of the SFT."""
 
 
 @dataclass(frozen=True)
 class SFTSchedule(Record):
     """How a model is tuned on examples."""
 
-    num_epochs: int = parameter(
-        4, minimum=1, help="times that each example is seen", paper=4, place="SFT"
+    num_epochs: int = count("times that each example is seen", default=4, paper=4, place="SFT")
+    batch_size: int = count("examples per update", default=4, paper=NOT_STATED)
+    learning_rate: float = rate(
+        "of the first update; falls to one half by a cosine", default=3.0e-3, **SFT_RATE
     )
-    batch_size: int = parameter(4, minimum=1, help="examples per update", paper=NOT_STATED)
-    learning_rate: float = parameter(
-        3.0e-3,
-        above=0.0,
-        help="of the first update; falls to one half by a cosine",
-        paper=8.0e-5,
-        place="SFT: 8e-5 to 4e-5",
-    )
-    normalizer: str = parameter(
-        "sequence",
-        choices=("sequence", "token"),
-        help="mean over responses (Eq. 8) or over tokens",
-        paper="sequence",
-        place="Eq. 8 as printed",
-    )
+    normalizer: str = parameter("sequence", **NORMALIZER)
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,8 @@ class DataParams(NotebookParams):
 class AnsweredParams(DataParams):
     """A notebook on data whose problems a teacher answers."""
 
-    num_responses: int = parameter(
-        4, minimum=1, help="teacher's responses per problem", paper="up to 16", place="SFT data"
+    num_responses: int = count(
+        "teacher's responses per problem", default=4, paper="up to 16", place="SFT data"
     )
 
 
@@ -73,14 +70,13 @@ class AnsweredParams(DataParams):
 class GradedParams(AnsweredParams):
     """A notebook on data whose problems are easy or hard, by the answers of a reference."""
 
-    reference_responses: int = parameter(
-        4, minimum=1, help="reference's responses per problem, for its difficulty", paper=NOT_STATED
+    reference_responses: int = count(
+        "reference's responses per problem, for its difficulty", default=4, paper=NOT_STATED
     )
-    easy_from: float = parameter(
-        0.25,
-        above=0.0,
+    easy_from: float = rate(
+        "reference's pass rate from which a problem is easy",
+        default=0.25,
         maximum=1.0,
-        help="reference's pass rate from which a problem is easy",
         paper="a model's annotation, 88 % hard",
         place="SFT data, 5.1.1",
     )
@@ -90,21 +86,18 @@ class GradedParams(AnsweredParams):
 class StudentParams(SFTSchedule, DataParams):
     """A notebook on data that compares students, each tuned on an arm's examples."""
 
-    seeds: list[int] = parameter(
-        [0],
-        minimum=0,
+    seeds: list[int] = count(
+        "one student per arm and seed",
+        0,
+        default=[0],
         unique=True,
-        help="one student per arm and seed",
         paper="1 run per arm",
         place="Tables 2-5: one number per cell, no error bars",
     )
-    num_examples: int = parameter(
-        8, minimum=1, help="examples of every arm, by K-center", paper=NOT_STATED
-    )
-    eval_responses: int = parameter(
-        2,
-        minimum=1,
-        help="responses per benchmark problem",
+    num_examples: int = count("examples of every arm, by K-center", default=8, paper=NOT_STATED)
+    eval_responses: int = count(
+        "responses per benchmark problem",
+        default=2,
         paper=NOT_STATED,
         place="rounding fits 16 on AIME and 4 on LiveCodeBench",
     )

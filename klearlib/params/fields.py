@@ -14,10 +14,8 @@ import math
 import types
 import typing
 from collections.abc import Iterable
-from pathlib import Path
 
 from klearlib.errors import ParameterError
-from klearlib.hub import fetch_command, hub_folder
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
 _PLURALS = {int: "integers", float: "numbers", str: "texts", bool: "truth values"}
@@ -31,14 +29,29 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     which arms are named), `record` (a dict is checked against this record), `entries` (a dict maps
     names to dicts that are checked and completed by this record), `may_be_empty` (of `entries`),
     `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value cannot
-    change a result, so it is no part of a cache key), `asset` ("model" or "dataset": the value
-    names one, "" names none), `check` (of an object, for which no other limit holds: a function
-    that gives it or raises ParameterError).
+    change a result, so it is no part of a cache key), `asset` ("model": the value names one, None
+    names none), `check` (of an object, for which no other limit holds: a function that gives it or
+    raises ParameterError).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def count(help: str, minimum: int = 1, **more):
+    """A number of things, or a list of numbers: a `parameter` that is at least `minimum`."""
+    return parameter(minimum=minimum, help=help, **more)
+
+
+def choice(help: str, *words: str, default: str = "", **more):
+    """One of `words`: a `parameter` that is the first of them by default."""
+    return parameter(default or words[0], choices=words, help=help, **more)
+
+
+def rate(help: str, **more):
+    """A `parameter` above 0."""
+    return parameter(above=0.0, help=help, **more)
 
 
 class Record:
@@ -143,21 +156,6 @@ def parameters_cell(record: type) -> str:
         text = _quoted(default) if isinstance(default, (str, list)) else repr(default)
         lines.append(f"{field.name}: {field.type} = {text}  # {field.metadata['help']}")
     return "\n".join(lines)
-
-
-def missing_assets(params) -> list[str]:
-    """Models and data sets that `params` names and that are neither a path nor in the hub's cache.
-
-    One line each, with the command that fetches it; empty for parameters that need none.
-    """
-    lines = []
-    for field in dataclasses.fields(params):
-        kind, name = field.metadata.get("asset"), getattr(params, field.name)
-        if not kind or not name or Path(name).exists():
-            continue
-        if not (hub_folder(kind, name) / "snapshots").is_dir():
-            lines.append(f"{kind} {name} is not on this machine: {fetch_command(kind, name)}")
-    return lines
 
 
 def _quoted(value) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
-from klearlib.params.fields import parameter
+from klearlib.params.fields import choice, count, parameter, rate
 from klearlib.rl.settings import require_correctable
 
 NOT_STATED = "not stated"
 LOCAL, VERL = "local", "verl"
 """Who trains the RL runs of a notebook: the stage's own process, or verl on a Ray cluster."""
+_TIMEOUT = {"help": "limit of one test of a program", "default": 2.0}
+_MEMORY = {"help": "limit of one test of a program", "minimum": 16, "default": 256}
 
 
 @dataclass(frozen=True)
@@ -27,53 +29,35 @@ class RLOptions:
     )
     beta_low: float = parameter(1.0, minimum=0.0, help="GPPO's factor below 1 - eps_low; Eq. 18")
     beta_high: float = parameter(1.0, minimum=0.0, help="GPPO's factor above 1 + eps_high; Eq. 18")
-    normalizer: str = parameter(
-        "token", choices=("token", "sequence"), help="mean over tokens (Eq. 7) or sequences (Eq. 3)"
-    )
-    group_std: str = parameter(
-        "population", choices=("population", "unbiased"), help="deviation in Eq. 4; D6"
-    )
+    normalizer: str = choice("mean over tokens (Eq. 7) or sequences (Eq. 3)", "token", "sequence")
+    group_std: str = choice("deviation in Eq. 4; D6", "population", "unbiased")
     group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
-    lm_normalizer: str = parameter(
-        "mini_batch", choices=("mini_batch", "micro_batch"), help="positive tokens of Eq. 13; D5"
+    lm_normalizer: str = choice("positive tokens of Eq. 13; D5", "mini_batch", "micro_batch")
+    loss_denominator: str = choice("tokens of Eq. 7's mean; D7", "mini_batch", "micro_batch")
+    zero_advantage_filter: str = choice(
+        "groups that are dropped; D8", "off", "advantage", "accuracy", default="advantage"
     )
-    loss_denominator: str = parameter(
-        "mini_batch", choices=("mini_batch", "micro_batch"), help="tokens of Eq. 7's mean; D7"
-    )
-    zero_advantage_filter: str = parameter(
-        "advantage", choices=("off", "advantage", "accuracy"), help="groups that are dropped; D8"
-    )
-    positives: str = parameter(
-        "verdict", choices=("verdict", "reward_is_one"), help="which samples feed the LM loss; D4"
-    )
+    positives: str = choice("which samples feed the LM loss; D4", "verdict", "reward_is_one")
     drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
     format_penalty: float = parameter(0.0, minimum=0.0, help="subtracted for missing tags; D9")
-    format_scores: str = parameter(
-        "penalty", choices=("penalty", "released"), help="how missing think tags are scored; D9"
+    format_scores: str = choice("how missing think tags are scored; D9", "penalty", "released")
+    code_scores: str = choice(
+        "scale of the code rewards, p or 2 p - 1; D10", "pass_rate", "released"
     )
-    code_scores: str = parameter(
-        "pass_rate",
-        choices=("pass_rate", "released"),
-        help="scale of the code rewards, p or 2 p - 1; D10",
+    max_tests: int | None = count(
+        "tests per code problem, chosen once for its group; D10", default=None
     )
-    max_tests: int | None = parameter(
-        None, minimum=1, help="tests per code problem, chosen once for its group; D10"
-    )
-    test_timeout_s: float = parameter(2.0, above=0.0, help="limit of one test of a program")
-    test_memory_mb: int = parameter(256, minimum=16, help="limit of one test of a program")
-    temperature: float = parameter(1.0, above=0.0, help="of the sampling of rollouts")
-    warmup_steps: int = parameter(0, minimum=0, help="steps of linear learning-rate warm-up")
+    test_timeout_s: float = rate(**_TIMEOUT)
+    test_memory_mb: int = count(**_MEMORY)
+    temperature: float = rate("of the sampling of rollouts", default=1.0)
+    warmup_steps: int = count("steps of linear learning-rate warm-up", 0, default=0)
     adam_beta1: float = parameter(0.9, minimum=0.0, maximum=0.9999, help="AdamW's first beta")
     adam_beta2: float = parameter(0.999, minimum=0.0, maximum=0.9999, help="AdamW's second beta")
     weight_decay: float = parameter(0.0, minimum=0.0, help="AdamW's decay")
-    max_grad_norm: float = parameter(1.0, above=0.0, help="gradient norm that is clipped to")
-    checkpoint_every: int = parameter(5, minimum=1, help="steps between checkpoints")
-    log_ratio_clamp: float | None = parameter(
-        None, above=0.0, help="clamp of logp - logp_old (verl: 20); D2"
-    )
-    logp_old: str = parameter(
-        "sampler", choices=("sampler", "trainer"), help="whose old log-probabilities; D14"
-    )
+    max_grad_norm: float = rate("gradient norm that is clipped to", default=1.0)
+    checkpoint_every: int = count("steps between checkpoints", default=5)
+    log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", default=None)
+    logp_old: str = choice("whose old log-probabilities; D14", "sampler", "trainer")
     sampler_correction: float | None = parameter(
         None, minimum=1.0, help="cap of the ratio of trainer and sampler that weighs a token; D15"
     )
@@ -92,14 +76,12 @@ class RLOptions:
 class FilterOptions:
     """How the code problems with flawed tests are found: by a teacher's pass rate (5.2.4)."""
 
-    teacher_responses: int = parameter(
-        16, minimum=1, help="teacher's responses per problem", paper=16, place="5.2.4: pass@16"
+    teacher_responses: int = count(
+        "teacher's responses per problem", default=16, paper=16, place="5.2.4: pass@16"
     )
-    teacher_temperature: float = parameter(
-        1.0, above=0.0, help="of the teacher's sampling", paper=NOT_STATED
-    )
-    teacher_top_p: float = parameter(
-        1.0, above=0.0, maximum=1.0, help="of the teacher's sampling", paper=NOT_STATED
+    teacher_temperature: float = rate("of the teacher's sampling", default=1.0, paper=NOT_STATED)
+    teacher_top_p: float = rate(
+        "of the teacher's sampling", default=1.0, maximum=1.0, paper=NOT_STATED
     )
     threshold: float = parameter(
         0.5, minimum=0.0, maximum=1.0, help="pass rate above which a problem is kept", paper=0.5
@@ -117,40 +99,33 @@ class DataOptions:
     """How data are made, chosen and measured where the paper leaves a choice; defaults: the paper
     where it says."""
 
-    ngram_words: int = parameter(
-        9, minimum=1, help="words that a prompt may not share with a benchmark", paper=9
+    ngram_words: int = count(
+        "words that a prompt may not share with a benchmark", default=9, paper=9
     )
-    ngram_mode: str = parameter(
-        "words", choices=("words", "whitespace"), help="what a word is", paper=NOT_STATED
+    ngram_mode: str = choice("what a word is", "words", "whitespace", paper=NOT_STATED)
+    stop_more_than: int | None = count(
+        "n-grams that more items hold remove nothing", default=None, paper=NOT_STATED
     )
-    stop_more_than: int | None = parameter(
-        None, minimum=1, help="n-grams that more items hold remove nothing", paper=NOT_STATED
-    )
-    min_tests: int = parameter(16, minimum=0, help="tests that a code problem must have", paper=16)
-    merge_responses: str = parameter(
+    min_tests: int = count("tests that a code problem must have", 0, default=16, paper=16)
+    merge_responses: str = choice(
+        "whose duplicates give their responses",
+        "none",
         "source",
-        choices=("none", "source", "all"),
-        help="whose duplicates give their responses",
+        "all",
+        default="source",
         paper=NOT_STATED,
     )
-    temperature: float = parameter(
-        1.0, above=0.0, help="of teachers and reference", paper=NOT_STATED
+    temperature: float = rate("of teachers and reference", default=1.0, paper=NOT_STATED)
+    top_p: float = rate("of teachers and reference", default=1.0, maximum=1.0, paper=NOT_STATED)
+    embedding_text: str = choice(
+        "what K-center covers", "prompt", "response", "both", paper=NOT_STATED
     )
-    top_p: float = parameter(
-        1.0, above=0.0, maximum=1.0, help="of teachers and reference", paper=NOT_STATED
-    )
-    embedding_text: str = parameter(
-        "prompt",
-        choices=("prompt", "response", "both"),
-        help="what K-center covers",
-        paper=NOT_STATED,
-    )
-    embedding_dim: int = parameter(256, minimum=1, help="of the hashed TF-IDF", paper=NOT_STATED)
-    embedding_seed: int = parameter(0, minimum=0, help="of its random signs")
-    eval_temperature: float = parameter(0.6, above=0.0, help="on the benchmarks", paper=0.6)
-    eval_top_p: float = parameter(0.95, above=0.0, maximum=1.0, help="on them", paper=0.95)
-    test_timeout_s: float = parameter(2.0, above=0.0, help="limit of one test of a program")
-    test_memory_mb: int = parameter(256, minimum=16, help="limit of one test of a program")
+    embedding_dim: int = count("of the hashed TF-IDF", default=256, paper=NOT_STATED)
+    embedding_seed: int = count("of its random signs", 0, default=0)
+    eval_temperature: float = rate("on the benchmarks", default=0.6, paper=0.6)
+    eval_top_p: float = rate("on them", default=0.95, maximum=1.0, paper=0.95)
+    test_timeout_s: float = rate(**_TIMEOUT)
+    test_memory_mb: int = count(**_MEMORY)
 
 
 def check_schedule(

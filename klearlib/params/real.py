@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from klearlib.errors import ParameterError
-from klearlib.params.fields import parameter
+from klearlib.params.data import NORMALIZER, SFT_RATE
+from klearlib.params.fields import count, parameter, rate
 from klearlib.params.options import NOT_STATED
 from klearlib.params.worlds import ModelShape, check_budgets
 
@@ -24,7 +25,7 @@ class DataSetParams:
     location: str | None = parameter(None, help="a file or folder here, null for the hub")
     split: str | None = parameter(None, help="null for the usual one")
     config: str | None = parameter(None, help="null for the usual one")
-    limit: int | None = parameter(None, minimum=1, help="rows read at most, null for all")
+    limit: int | None = count("rows read at most, null for all", default=None)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class BenchmarkParams:
     """One benchmark: where it is and how many problems it must have."""
 
     location: str | None = parameter(None, help="a file or folder here, null for the hub")
-    size: int | None = parameter(None, minimum=1, help="problems, null for the known number")
+    size: int | None = count("problems, null for the known number", default=None)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,18 @@ class ShapeParams(ModelShape):
     its config.json."""
 
     tie_word_embeddings: bool = parameter(help="whether the LM head is the embedding")
+
+
+def _model(help: str, **paper):
+    return parameter(asset="model", help=help, **paper)
+
+
+def _data_sets(help: str):
+    return parameter(entries=DataSetParams, help=help)
+
+
+_R1 = "deepseek-ai/DeepSeek-R1"
+_EXAMPLES = {"paper": "1.5M of both domains", "place": "SFT data"}
 
 
 @dataclass(frozen=True)
@@ -57,48 +70,35 @@ class RealParams(ShapeParams):
     that have passed it already.
     """
 
-    seed: int = parameter(minimum=0, help="of the choice of problems and of the SFT checkpoint")
-    model: str = parameter(
-        asset="model",
-        help="base model: a hub id or a folder here",
+    seed: int = count("of the choice of problems and of the SFT checkpoint", 0)
+    model: str = _model(
+        "base model: a hub id or a folder here",
         paper="Qwen/Qwen3-8B-Base",
         place="experiment setup: based on Qwen3-8B-Base",
     )
     chat_template: str | None = parameter(help="a file, where the model has no chat template")
-    max_positions: int = parameter(
-        minimum=64, help="positions that it was trained on, which YaRN multiplies"
+    max_positions: int = count("positions that it was trained on, which YaRN multiplies", 64)
+    sft_model: str | None = _model(
+        "SFT checkpoint of notebooks 05 to 09; null trains one from model"
     )
-    sft_model: str | None = parameter(
-        asset="model", help="SFT checkpoint of notebooks 05 to 09; null trains one from model"
-    )
-    reference: str | None = parameter(
-        asset="model",
-        help="solves problems for their difficulty, null for the SFT checkpoint",
+    reference: str | None = _model(
+        "solves problems for their difficulty, null for the SFT checkpoint",
         paper="Qwen/Qwen3-8B",
         place="SFT data: difficulty",
     )
-    teacher_weak: str | None = parameter(
-        asset="model", help="of notebook 03", paper="Qwen/QwQ-32B", place="Table 3"
+    teacher_weak: str | None = _model("of notebook 03", paper="Qwen/QwQ-32B", place="Table 3")
+    teacher_middle: str | None = _model(
+        "of notebooks 02 and 03", paper=_R1, place="Table 3: R1-0120"
     )
-    teacher_middle: str | None = parameter(
-        asset="model",
-        help="of notebooks 02 and 03",
-        paper="deepseek-ai/DeepSeek-R1",
-        place="Table 3: R1-0120",
-    )
-    teacher_strong: str | None = parameter(
-        asset="model", help="of notebook 03", paper="deepseek-ai/DeepSeek-R1-0528", place="Table 3"
-    )
-    teacher_majority: str | None = parameter(
-        asset="model",
-        help="of the majority filter; null: the maths problems have passed it",
-        paper="deepseek-ai/DeepSeek-R1",
+    teacher_strong: str | None = _model("of notebook 03", paper=f"{_R1}-0528", place="Table 3")
+    teacher_majority: str | None = _model(
+        "of the majority filter; null: the maths problems have passed it",
+        paper=_R1,
         place="3.2.1: R1-0120",
     )
-    teacher_code: str | None = parameter(
-        asset="model",
-        help="of the test filter; null: the code problems have passed it",
-        paper="deepseek-ai/DeepSeek-R1",
+    teacher_code: str | None = _model(
+        "of the test filter; null: the code problems have passed it",
+        paper=_R1,
         place="5.2.4: R1-0120",
     )
     shapes: dict = parameter(
@@ -106,70 +106,44 @@ class RealParams(ShapeParams):
         may_be_empty=True,
         help="shapes of the reference and the teachers, by their names above",
     )
-    maths_sources: dict = parameter(
-        entries=DataSetParams, help="data sets of maths responses, best first"
-    )
-    code_sources: dict = parameter(
-        entries=DataSetParams, help="data sets of code responses, best first"
-    )
-    maths_problems: dict = parameter(
-        entries=DataSetParams, help="data sets of maths problems for RL"
-    )
-    code_problems: dict = parameter(entries=DataSetParams, help="data sets of code problems for RL")
+    maths_sources: dict = _data_sets("data sets of maths responses, best first")
+    code_sources: dict = _data_sets("data sets of code responses, best first")
+    maths_problems: dict = _data_sets("data sets of maths problems for RL")
+    code_problems: dict = _data_sets("data sets of code problems for RL")
     benchmarks: dict = parameter(entries=BenchmarkParams, help="the paper's benchmarks")
-    num_train_problems: int = parameter(
-        minimum=1, help="maths problems that RL draws from, at most", paper=88000, place="3.2.1"
+    num_train_problems: int = count(
+        "maths problems that RL draws from, at most", paper=88000, place="3.2.1"
     )
-    num_code_problems: int = parameter(
-        minimum=1, help="code problems that RL draws from, at most", paper=18000, place="3.2.1"
+    num_code_problems: int = count(
+        "code problems that RL draws from, at most", paper=18000, place="3.2.1"
     )
-    num_validation: int = parameter(
-        minimum=2, help="held-out problems of the curves of each domain; even", paper=NOT_STATED
+    num_validation: int = count(
+        "held-out problems of the curves of each domain; even", 2, paper=NOT_STATED
     )
-    validation_responses: int = parameter(minimum=1, help="responses per held-out problem")
-    sft_maths: int | None = parameter(
-        minimum=1,
-        help="SFT examples of the maths sources, by K-center; null for all",
-        paper="1.5M of both domains",
-        place="SFT data",
+    validation_responses: int = count("responses per held-out problem")
+    sft_maths: int | None = count(
+        "SFT examples of the maths sources, by K-center; null for all", **_EXAMPLES
     )
-    sft_code: int | None = parameter(
-        minimum=1,
-        help="SFT examples of the code sources, by K-center; null for all",
-        paper="1.5M of both domains",
-        place="SFT data",
+    sft_code: int | None = count(
+        "SFT examples of the code sources, by K-center; null for all", **_EXAMPLES
     )
-    sft_epochs: int = parameter(
-        minimum=1, help="times that each example is seen", paper=4, place="SFT"
+    sft_epochs: int = count("times that each example is seen", paper=4, place="SFT")
+    sft_batch: int = count("examples per update of the SFT", paper=NOT_STATED)
+    sft_learning_rate: float = rate(
+        "of the first update of the SFT; falls to one half by a cosine", **SFT_RATE
     )
-    sft_batch: int = parameter(minimum=1, help="examples per update of the SFT", paper=NOT_STATED)
-    sft_learning_rate: float = parameter(
-        above=0.0,
-        help="of the first update of the SFT; falls to one half by a cosine",
-        paper=8.0e-5,
-        place="SFT: 8e-5 to 4e-5",
+    sft_normalizer: str = parameter(**NORMALIZER)
+    test_timeout_s: float = rate("limit of one test where the examples of the SFT are judged")
+    test_memory_mb: int = count("the same", 16)
+    max_prompt_tokens: int = count(
+        "positions that a prompt needs beside a budget", paper=NOT_STATED
     )
-    sft_normalizer: str = parameter(
-        choices=("sequence", "token"),
-        help="mean over responses (Eq. 8) or over tokens",
-        paper="sequence",
-        place="Eq. 8 as printed",
+    max_new_tokens: int = count("token budget of a response", paper=32768, place="Table 1: 32K")
+    code_max_new_tokens: int = count(
+        "the same in the code notebooks", paper=16384, place="Figs. 3, 4: 16K"
     )
-    test_timeout_s: float = parameter(
-        above=0.0, help="limit of one test where the examples of the SFT are judged"
-    )
-    test_memory_mb: int = parameter(minimum=16, help="the same")
-    max_prompt_tokens: int = parameter(
-        minimum=1, help="positions that a prompt needs beside a budget", paper=NOT_STATED
-    )
-    max_new_tokens: int = parameter(
-        minimum=1, help="token budget of a response", paper=32768, place="Table 1: 32K"
-    )
-    code_max_new_tokens: int = parameter(
-        minimum=1, help="the same in the code notebooks", paper=16384, place="Figs. 3, 4: 16K"
-    )
-    extended_max_new_tokens: int = parameter(
-        minimum=2, help="the longer budget, which needs YaRN", paper=65536, place="Table 1: 64K"
+    extended_max_new_tokens: int = count(
+        "the longer budget, which needs YaRN", 2, paper=65536, place="Table 1: 64K"
     )
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from klearlib.params.base import WORKERS, NotebookParams
-from klearlib.params.fields import Record, amended, parameter
+from klearlib.params.fields import Record, amended, count, parameter
 from klearlib.params.options import (
     LOCAL,
     NOT_STATED,
@@ -30,27 +30,22 @@ MATHS_RATE = RATE | {"paper": 1.0e-6, "place": "RL settings, maths"}
 class RLSchedule(Record):
     """How long a policy is trained, and on how much at once."""
 
-    num_steps: int = parameter(2, minimum=1, help="RL steps", paper=NOT_STATED)
-    num_problems: int = parameter(
-        8,
-        minimum=1,
-        help="problems per rollout batch",
+    num_steps: int = count("RL steps", default=2, paper=NOT_STATED)
+    num_problems: int = count(
+        "problems per rollout batch",
+        default=8,
         paper=128,
         place="batch size; that it counts problems is from the released script",
     )
-    group_size: int = parameter(
-        4, minimum=2, help="responses per problem", paper=8, place="RL settings"
-    )
-    mini_batch_problems: int = parameter(
-        2, minimum=1, help="problems per update", place="RL settings"
-    )
+    group_size: int = count("responses per problem", 2, default=4, paper=8, place="RL settings")
+    mini_batch_problems: int = count("problems per update", default=2, place="RL settings")
 
 
 @dataclass(frozen=True)
 class PolicyParams(NotebookParams):
     """What every notebook with RL has."""
 
-    seeds: list[int] = parameter([0], minimum=0, unique=True, help="one run per arm and seed")
+    seeds: list[int] = count("one run per arm and seed", 0, default=[0], unique=True)
     eps_low: float = parameter(
         0.2,
         minimum=0.0,
@@ -92,8 +87,8 @@ class FilteredParams(PolicyParams):
 class RLParams(RLSchedule, PolicyParams):
     """A notebook that compares RL runs from one start."""
 
-    eval_every: int = parameter(2, minimum=1, help="steps between validations")
-    eval_responses: int = parameter(2, minimum=1, help="responses per validation problem")
+    eval_every: int = count("steps between validations", default=2)
+    eval_responses: int = count("responses per validation problem", default=2)
 
     def __post_init__(self) -> None:
         check_schedule(

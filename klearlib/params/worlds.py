@@ -6,32 +6,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
-from klearlib.params.fields import Record, amended, parameter
-
-
-def _count(help: str, minimum: int = 1):
-    return parameter(minimum=minimum, help=help)
+from klearlib.params.fields import Record, amended, count, parameter, rate
 
 
 def _share(help: str):
     return parameter(minimum=0.0, maximum=0.9, help=help)
 
 
-def _rate(help: str):
-    return parameter(above=0.0, help=help)
-
-
 @dataclass(frozen=True)
 class ModelShape(Record):
     """The shape of a dense model."""
 
-    num_layers: int = _count("transformer layers")
-    hidden_size: int = _count("width of the model")
-    num_heads: int = _count("attention heads")
-    num_kv_heads: int = _count("key-value heads; divides num_heads")
-    head_dim: int = _count("width of a head; even, for rotary positions", 2)
-    intermediate_size: int = _count("width of the feed-forward layers")
-    vocab_size: int = _count("rows of the embedding", 2)
+    num_layers: int = count("transformer layers")
+    hidden_size: int = count("width of the model")
+    num_heads: int = count("attention heads")
+    num_kv_heads: int = count("key-value heads; divides num_heads")
+    head_dim: int = count("width of a head; even, for rotary positions", 2)
+    intermediate_size: int = count("width of the feed-forward layers")
+    vocab_size: int = count("rows of the embedding", 2)
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -46,35 +38,35 @@ class ModelShape(Record):
 class _Pretrained(ModelShape):
     """A world with a model of its own, which starts from nothing."""
 
-    seed: int = _count("all of the world follows from it", 0)
+    seed: int = count("all of the world follows from it", 0)
     vocab_size = amended(minimum=261, help="rows of the embedding; 256 are the bytes")
-    max_positions: int = _count("longest sequence, prompt and response", 64)
-    base_steps: int = _count("updates of the pretraining")
-    base_batch: int = _count("texts per update of the pretraining")
-    base_learning_rate: float = _rate("of the pretraining")
-    num_validation: int = _count("held-out problems of the curves")
-    validation_responses: int = _count("responses per held-out problem")
-    max_new_tokens: int = _count("token budget of a response")
+    max_positions: int = count("longest sequence, prompt and response", 64)
+    base_steps: int = count("updates of the pretraining")
+    base_batch: int = count("texts per update of the pretraining")
+    base_learning_rate: float = rate("of the pretraining")
+    num_validation: int = count("held-out problems of the curves")
+    validation_responses: int = count("responses per held-out problem")
+    max_new_tokens: int = count("token budget of a response")
 
 
 @dataclass(frozen=True)
 class _Tuned(_Pretrained):
     """A world whose model learns from one set of SFT responses before RL."""
 
-    base_examples: int = _count("texts of the pretraining")
-    sft_examples: int = _count("responses of the SFT")
-    sft_steps: int = _count("updates of the SFT")
-    sft_batch: int = _count("responses per update of the SFT")
-    sft_learning_rate: float = _rate("of the SFT")
-    num_train_problems: int = _count("problems that RL draws from")
+    base_examples: int = count("texts of the pretraining")
+    sft_examples: int = count("responses of the SFT")
+    sft_steps: int = count("updates of the SFT")
+    sft_batch: int = count("responses per update of the SFT")
+    sft_learning_rate: float = rate("of the SFT")
+    num_train_problems: int = count("problems that RL draws from")
 
 
 @dataclass(frozen=True)
 class MiniatureParams(_Tuned):
     """The embedded world of a profile: its problems, base model, SFT start and benchmarks."""
 
-    modulus: int = _count("chains are computed modulo this", 3)
-    max_difficulty: int = _count("steps of the longest chain", 2)
+    modulus: int = count("chains are computed modulo this", 3)
+    max_difficulty: int = count("steps of the longest chain", 2)
     slip_share: float = _share("share of single steps with a habit of going wrong")
     slip_rate: float = _share("how often such a step is wrong in the SFT chains")
     step_noise: float = _share("how often any other step is wrong in the SFT chains")
@@ -96,8 +88,8 @@ class CodeMiniatureParams(_Tuned):
     flawed_share: float = _share("share of the training problems with planted wrong tests")
     sft_batch = amended(help="responses per update of SFT and teacher")
     sft_learning_rate = amended(help="of SFT and teacher")
-    teacher_examples: int = _count("responses that the teacher learns from")
-    teacher_steps: int = _count("updates of the teacher")
+    teacher_examples: int = count("responses that the teacher learns from")
+    teacher_steps: int = count("updates of the teacher")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,31 +104,31 @@ class CodeMiniatureParams(_Tuned):
 class DataMiniatureParams:
     """The raw sources and the maths teachers of a profile, on top of its maths and code worlds."""
 
-    seed: int = _count("sources and teachers follow from it", 0)
-    num_maths: int = _count("sound rows of each of the ten maths sources")
-    num_code: int = _count("sound rows of each of the six code sources")
-    num_pool: int = _count("sound problems of the maths and of the code pool")
+    seed: int = count("sources and teachers follow from it", 0)
+    num_maths: int = count("sound rows of each of the ten maths sources")
+    num_code: int = count("sound rows of each of the six code sources")
+    num_pool: int = count("sound problems of the maths and of the code pool")
     max_generations: int = parameter(
         minimum=2, maximum=16, help="most responses to a problem where the schema has several"
     )
     slip_rate: float = _share("how often a habit shows, in sources and teachers")
-    num_contaminated: int = _count("planted benchmark prompts of each source", 0)
+    num_contaminated: int = count("planted benchmark prompts of each source", 0)
     duplicate_share: float = _share("planted repeated prompts for each sound row")
     broken_share: float = _share("planted unusable rows for each sound one")
     few_tests_share: float = _share("code problems with fewer than 16 tests for each in the pool")
-    teacher_batch: int = _count("chains per update of the teachers")
-    teacher_learning_rate: float = _rate("of the teachers")
+    teacher_batch: int = count("chains per update of the teachers")
+    teacher_learning_rate: float = rate("of the teachers")
     weak_slip_share: float = _share(
         "share of single steps with a habit in the weak teacher's chains"
     )
     weak_step_noise: float = _share("how often any other of their steps is wrong")
-    weak_steps: int = _count("updates of the weak teacher")
+    weak_steps: int = count("updates of the weak teacher")
     middle_slip_share: float = _share("the same of the middle teacher")
     middle_step_noise: float = _share("the same of the middle teacher")
-    middle_steps: int = _count("updates of the middle teacher")
+    middle_steps: int = count("updates of the middle teacher")
     strong_slip_share: float = _share("the same of the strong teacher")
     strong_step_noise: float = _share("the same of the strong teacher")
-    strong_steps: int = _count("updates of the strong teacher")
+    strong_steps: int = count("updates of the strong teacher")
 
     def __post_init__(self) -> None:
         for worse, better in (("weak", "middle"), ("middle", "strong")):
@@ -160,15 +152,15 @@ class JointMiniatureParams(_Pretrained):
         "than max_difficulty of the maths world",
     )
     max_positions = amended(help="longest sequence without YaRN: longest prompt and base budget")
-    base_maths: int = _count("pretraining texts of mathematics, short chains")
-    base_long_maths: int = _count("the same with chains as long as math_c's")
-    base_code: int = _count("pretraining texts of code")
-    sft_maths: int = _count("SFT examples of the best maths sources")
-    sft_long_maths: int = _count("SFT examples with chains as long as math_c's, right throughout")
-    sft_code: int = _count("SFT examples of the best code sources")
-    num_validation: int = _count("held-out problems of the curves; even", 2)
-    max_new_tokens: int = _count("base token budget of a response; paper: 32K")
-    extended_max_new_tokens: int = _count(
+    base_maths: int = count("pretraining texts of mathematics, short chains")
+    base_long_maths: int = count("the same with chains as long as math_c's")
+    base_code: int = count("pretraining texts of code")
+    sft_maths: int = count("SFT examples of the best maths sources")
+    sft_long_maths: int = count("SFT examples with chains as long as math_c's, right throughout")
+    sft_code: int = count("SFT examples of the best code sources")
+    num_validation: int = count("held-out problems of the curves; even", 2)
+    max_new_tokens: int = count("base token budget of a response; paper: 32K")
+    extended_max_new_tokens: int = count(
         "the longer budget, which needs YaRN's positions; paper: 64K", 2
     )
 

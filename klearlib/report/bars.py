@@ -3,11 +3,11 @@ or a source is made of; where pass rates lie."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klearlib.report.curves import check_columns, seed_bands, title
+from klearlib.report.curves import Panel, check_columns, seed_bands, title
 from klearlib.report.style import figure_style, new_figure, series_style
 
 if TYPE_CHECKING:
@@ -22,34 +22,21 @@ _PALE, _INK = "#E9E9E9", "#444444"
 _ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
 
 
-@dataclass(frozen=True)
-class ScorePanel:
-    """One benchmark of `scores_beside_paper`.
-
-    `paper` has columns series, group, value, or is None; `ours` has series, group, seed, value.
-    Values are fractions.
-    """
-
-    paper_title: str
-    ours_title: str
-    paper: pd.DataFrame | None
-    ours: pd.DataFrame
+class ScorePanel(Panel):
+    """One benchmark of `scores_beside_paper`: `paper` has columns series, group, value, or is None;
+    `ours` has series, group, seed, value. Values are fractions."""
 
 
 def scores_beside_paper(
-    panels: Iterable[ScorePanel], *, groups: Sequence[str], series: Sequence[str], x_label: str
+    panels: Sequence[ScorePanel], *, groups: Sequence[str], series: Sequence[str], x_label: str
 ) -> Figure:
     """One column for each benchmark: the paper's scores on top, ours below with the mean over
     seeds, its 95 % t interval and a small dot for each seed.
 
     groups: the places on the x axis, in order; a benchmark has those that it has scores of.
     series: what has a mark of its own at each.
-
-    Raises ValueError where there is no panel, or a frame lacks a column.
     """
-    panels, groups, series = list(panels), list(groups), list(series)
-    if not panels:
-        raise ValueError("scores_beside_paper needs at least one panel")
+    groups = list(groups)
     figure = new_figure(max(3.4 * len(panels), 6.5), 6.4)
     with figure_style():
         axes = figure.subplots(2, len(panels), squeeze=False)
@@ -186,14 +173,10 @@ def headline_bars(
 
     paper_models, our_models: the bars, the first on top. highlight: the paper's own model.
     interval: what the whiskers are, for the legend.
-
-    Raises ValueError where there is no panel, or a frame lacks a column.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    if not panels:
-        raise ValueError("headline_bars needs at least one panel")
     figure = new_figure(2.4 * len(panels) + 2.2, 0.42 * (len(paper_models) + len(our_models)) + 2.2)
     with figure_style():
         axes = figure.subplots(
@@ -290,23 +273,17 @@ def pass_rate_histogram(
 
     groups: name of a series -> the pass rates of its problems, multiples of 1 / num_responses.
     num_responses: n, so that there are n + 1 bars. threshold: drawn as a vertical line.
-
-    Raises ValueError for a pass rate that is no count of `num_responses`.
     """
     figure = new_figure(max(6.5, 2.0 + 0.36 * num_responses), 4.0)
     width = 0.8 / max(1, len(groups))
     with figure_style():
         axis = figure.subplots()
         for place, (name, rates) in enumerate(groups.items()):
-            counts = [0] * (num_responses + 1)
-            for rate in rates:
-                count = round(rate * num_responses)
-                if abs(count - rate * num_responses) > 1e-6 or not 0 <= count <= num_responses:
-                    raise ValueError(f"pass rate {rate} is no count of {num_responses} responses")
-                counts[count] += 1
+            passed = [round(rate * num_responses) for rate in rates]
+            counts = [passed.count(number) for number in range(num_responses + 1)]
             style = series_style(name)
             offset = (place - (len(groups) - 1) / 2) * width
-            places = [count + offset for count in range(num_responses + 1)]
+            places = [number + offset for number in range(num_responses + 1)]
             look = {"color": style.color, "hatch": "//" if place else None, **_EDGE}
             label = f"{style.label} ({len(rates)} problems)"
             axis.bar(places, counts, width, label=label, **look)

@@ -108,15 +108,15 @@ def paired_tables(a: Section, b: Section, labels: tuple[str, str]) -> Part:
             apart.append(f"{name} (only in {labels[0]})")
             continue
         one, two = (read_csv(section.path(name, "csv")) for section in (a, b))
-        reason = _unlike(one, two)
+        found = _pairs(one, two)
         if one == two:
             same.append(name)
-        elif reason:
-            apart.append(f"{name} ({reason})")
+        elif isinstance(found, str):
+            apart.append(f"{name} ({found})")
         else:
             both = [f"{label}: {some[name]}" for label, some in zip(labels, captions, strict=True)]
             words = caption if caption == captions[1][name] else " ".join(both)
-            tables.append(_paired(f"{name}. {words}", one, two, labels))
+            tables.append(_paired(f"{name}. {words}", one.header, *found, labels))
     apart += [f"{name} (only in {labels[1]})" for name in captions[1] if name not in captions[0]]
     said = {"The same in both": same, "Not side by side": apart}
     after = tuple(f"{what}: {', '.join(names)}." for what, names in said.items() if names)
@@ -246,35 +246,28 @@ def _flat(values: dict, prefix: str = "") -> dict[str, str]:
     return texts
 
 
-def _unlike(one: CsvTable, two: CsvTable) -> str:
-    """Why the tables cannot be paired; empty where they can."""
+def _pairs(one: CsvTable, two: CsvTable) -> tuple[list[int], list[tuple]] | str:
+    """The columns that tell rows apart, which are the first and those that hold texts, and the rows
+    of both tables that belong together; or why they cannot be paired."""
     if one.header != two.header:
         return "other columns"
-    texts = _key_columns(one, two)
+    numeric = [all(pair) for pair in zip(one.numeric, two.numeric, strict=True)]
+    texts = [index for index, number in enumerate(numeric) if index == 0 or not number]
     if len(texts) == len(one.header):
         return "no numbers, other texts"
-    keys = [_keys(table, texts) for table in (one, two)]
-    if set(keys[0]) != set(keys[1]):
+    mine, others = (
+        {tuple(row[index] for index in texts): row for row in table.rows} for table in (one, two)
+    )
+    if mine.keys() != others.keys():
         return "other rows"
-    if any(len(set(some)) != len(some) for some in keys):
+    if len(mine) < max(len(one.rows), len(two.rows)):
         return "rows that their texts do not tell apart"
-    return ""
+    return texts, [(row, others[key]) for key, row in mine.items()]
 
 
-def _key_columns(one: CsvTable, two: CsvTable) -> list[int]:
-    """The columns that tell rows apart: the first, and those that hold texts."""
-    numeric = [all(pair) for pair in zip(one.numeric, two.numeric, strict=True)]
-    return [index for index, number in enumerate(numeric) if index == 0 or not number]
-
-
-def _keys(table: CsvTable, texts: list[int]) -> list[tuple[str, ...]]:
-    return [tuple(row[index] for index in texts) for row in table.rows]
-
-
-def _paired(caption: str, one: CsvTable, two: CsvTable, labels: tuple[str, str]) -> Table:
-    header, texts = one.header, _key_columns(one, two)
-    others = dict(zip(_keys(two, texts), two.rows, strict=True))
-    pairs = [(row, others[key]) for row, key in zip(one.rows, _keys(one, texts), strict=True)]
+def _paired(
+    caption: str, header: list[str], texts: list[int], pairs: list[tuple], labels: tuple[str, str]
+) -> Table:
     titles = [header[index] for index in texts]
     columns = [[row[index] for row, _ in pairs] for index in texts]
     for shown in _numbers(header, texts):
@@ -286,7 +279,8 @@ def _paired(caption: str, one: CsvTable, two: CsvTable, labels: tuple[str, str])
             sides, names = sides[:1], [name]
         else:
             names = [f"{name}, {label}" for label in labels]
-        whole = all(_is_whole(value) for side in sides for values in side for value in values)
+        texts_of_all = [text for side in sides for values in side for text in values]
+        whole = all(not text or float(text).is_integer() for text in texts_of_all)
         titles += names
         columns += [[_cell(values, whole) for values in side] for side in sides]
     return Table(caption, tuple(titles), tuple(zip(*columns, strict=True)))
@@ -303,10 +297,6 @@ def _numbers(header: list[str], texts: list[int]) -> list[tuple[int, ...]]:
         shown.append((index, index + 1, index + 2) if wide else (index,))
         done |= set(shown[-1])
     return shown
-
-
-def _is_whole(text: str) -> bool:
-    return not text or float(text).is_integer()
 
 
 def _cell(values: list[str], whole: bool) -> str:

@@ -23,22 +23,8 @@ from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.paper import claim as claim_by_id
 from klearlib.paper.schema import Claim, PaperNumber
-from klearlib.report.section import AT_PAPER, NOT_RUN, Comparison, Verdict, is_paper_scale
+from klearlib.report.section import AT_PAPER, NOT_RUN, Comparison, Verdict
 from klearlib.report.style import series_style
-
-__all__ = [
-    "NOT_RUN",
-    "Measured",
-    "decide_absolute",
-    "decide_mechanism",
-    "decide_ordering",
-    "decide_stability",
-    "holm",
-    "holm_in_notebook",
-    "is_paper_scale",
-    "measure",
-    "not_run",
-]
 
 # Above this many seeds the advice is no longer an amount of work.
 _MANY_SEEDS = 1000
@@ -126,15 +112,14 @@ def decide_mechanism(claim: Claim, max_error: float, tolerance: float) -> Verdic
     limit = claim.rule.numbers["tolerance"]
     if not 0 <= tolerance <= limit:
         raise KlearError(f"{claim.id}: tolerance {tolerance:g}, its rule allows at most {limit:g}")
-    found = f"largest error {max_error:.2g}"
+    found, settle = f"largest error {max_error:.2g}", None
     measured = f"{found} (tolerance {tolerance:g})"
     if max_error <= tolerance:
-        return Verdict(
-            claim.id, (), measured, f"{found}, at most {tolerance:g}", None, "reproduced"
-        )
-    settle = "find the case with the largest error and mend the code"
-    reason = f"{found}, not within {tolerance:g}"
-    return Verdict(claim.id, (), measured, reason, settle, "not reproduced")
+        word, reason = "reproduced", f"{found}, at most {tolerance:g}"
+    else:
+        word, reason = "not reproduced", f"{found}, not within {tolerance:g}"
+        settle = "find the case with the largest error and mend the code"
+    return Verdict(claim.id, (), measured, reason, settle, word)
 
 
 def decide_ordering(
@@ -258,15 +243,8 @@ def _more_seeds(entry: Measured, level: float, over: str) -> str:
 def _published(entry: Measured) -> Comparison:
     result = entry.result
     low, high = (end if math.isfinite(end) else None for end in (result.low, result.high))
-    return Comparison(
-        difference=result.difference,
-        high=high,
-        low=low,
-        name=entry.name,
-        num_problems=result.num_problems,
-        num_seeds=result.num_seeds,
-        p_holm=entry.p_holm,
-    )
+    size = (result.num_problems, result.num_seeds)
+    return Comparison(result.difference, high, low, entry.name, *size, entry.p_holm)
 
 
 def _number(claim: Claim, value: float) -> str:

@@ -3,7 +3,6 @@ difference."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from klearlib.report.render import render
@@ -23,9 +22,9 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
     the differences are fractions of 1 and are labelled in points (times 100). Returns an <svg> with
     a text for screen readers; an empty text without comparisons.
     """
-    rows = [_row(row) for row in comparisons if _finite(row.get("difference")) is not None]
-    if not rows:
+    if not comparisons:
         return ""
+    rows = [_row(row) for row in comparisons]
     values = [row[key] for row in rows for key in ("difference", "low", "high", "paper")]
     reach = 1.05 * max(abs(value) for value in values if value is not None) or 1.0
     bottom, unit = _ROW * len(rows), " points" if percent else ""
@@ -54,13 +53,15 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
 
 
 def _row(comparison: Mapping) -> dict:
-    """The comparison with None for what is absent or not finite."""
-    name = comparison["name"]
-    row = {key: _finite(comparison.get(key)) for key in ("difference", "low", "high", "paper")}
-    bounded = row["low"] is not None and row["high"] is not None
-    decided = bounded and (row["low"] > 0 or row["high"] < 0)
-    short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
-    return {**row, "name": name, "short": short, "bounded": bounded, "decided": decided}
+    name, low, high = (comparison[key] for key in ("name", "low", "high"))
+    bounded = low is not None and high is not None
+    return {
+        "paper": None,
+        **comparison,
+        "short": name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…",
+        "bounded": bounded,
+        "decided": bounded and (low > 0 or high < 0),
+    }
 
 
 def _amount(value: float, percent: bool) -> str:
@@ -80,7 +81,3 @@ def _in_words(row: dict, percent: bool) -> str:
     if row["paper"] is not None:
         text += f", paper {_amount(row['paper'], percent)}"
     return text
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -45,11 +45,7 @@ class SeriesStyle:
     marker: str
 
 
-def _table(*rows: tuple[str, str, str, str]) -> dict[str, SeriesStyle]:
-    return {key: SeriesStyle(key, label, color, marker) for key, label, color, marker in rows}
-
-
-SERIES = _table(
+_LOOKS = (
     ("clip_higher", "GRPO w/ Clip-Higher", _BLUE, "o"),
     ("gppo", "GPPO", _VERMILION, "s"),
     ("cispo", "CISPO", _GREEN, "^"),
@@ -79,6 +75,7 @@ SERIES = _table(
     ("student", "student", _BLUE, "o"),
     ("teacher", "teacher itself", _GREY, "D"),
 )
+SERIES = {key: SeriesStyle(key, *look) for key, *look in _LOOKS}
 """Every series with a fixed look, by key."""
 
 _PAPER_NAMES = {
@@ -149,14 +146,9 @@ def series_order(names) -> list[str]:
     >>> series_order(["cispo", "mine", "clip_higher", "cispo"])
     ['clip_higher', 'cispo', 'mine']
     """
-    known = list(SERIES)
-    distinct = list(dict.fromkeys(names))
-
-    def position(name: str) -> int:
-        key = series_style(name).key
-        return known.index(key) if key in SERIES else len(known)
-
-    return sorted(distinct, key=position)
+    place = {key: index for index, key in enumerate(SERIES)}
+    distinct = dict.fromkeys(names)
+    return sorted(distinct, key=lambda name: place.get(series_style(name).key, len(place)))
 
 
 def figure_style() -> AbstractContextManager:

@@ -42,9 +42,7 @@ def number_text(value, *, digits: int = 3, signed: bool = False) -> str:
     return f"{number:{plus}.1e}"
 
 
-def interval_text(
-    value: float, low: float, high: float, *, digits: int = 1, signed: bool = False
-) -> str:
+def interval_text(value: float, low: float, high: float, *, digits: int = 1) -> str:
     """A value with its interval; without finite ends, the value and the word that says so.
 
     >>> interval_text(61.23, 58.0, 64.44)
@@ -52,9 +50,7 @@ def interval_text(
     """
 
     def text(number: float) -> str:
-        if number is None or not math.isfinite(number):
-            return MISSING
-        return f"{number:{'+' if signed else ''}.{digits}f}"
+        return f"{number:.{digits}f}" if math.isfinite(number) else MISSING
 
     if text(value) == MISSING:
         return MISSING

@@ -39,28 +39,21 @@ MAX_LOG_BYTES = 100_000
 
 @dataclass(eq=False)
 class Job:
-    """A stage or task with what has become of it.
-
-    key, code: the stage's, as they were when the run was planned. needs: keys of what comes before.
-    state: "waiting", "running", "done", "failed" or "skipped"; elsewhere: another process runs it.
-    slot: its place, -1 where it takes none. log_start: where this process's lines begin in the log.
-    began: seconds since the epoch, when it started or was first seen to run elsewhere; seconds:
-    that it took, 0 where it was done before.
-    """
+    """A stage or task with what has become of it."""
 
     item: Stage | Task
-    key: str
+    key: str  # the stage's, like `code` as it was when the run was planned
     folder: Path
     log: Path
     code: str = ""
-    needs: tuple[str, ...] = ()
-    state: str = "waiting"
-    elsewhere: bool = False
+    needs: tuple[str, ...] = ()  # keys of what comes before
+    state: str = "waiting"  # or "running", "done", "failed", "skipped"
+    elsewhere: bool = False  # another process runs it
     process: Worker | None = None
-    slot: int = -1
-    log_start: int = 0
-    began: float = 0.0
-    seconds: float = 0.0
+    slot: int = -1  # its place, -1 where it takes none
+    log_start: int = 0  # where this process's lines begin in the log
+    began: float = 0.0  # since the epoch, when it started or was first seen to run elsewhere
+    seconds: float = 0.0  # that it took, 0 where it was done before
 
     @property
     def is_task(self) -> bool:

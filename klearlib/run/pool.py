@@ -8,6 +8,7 @@ it is interrupted or something fails, and die with this process when it is kille
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 import time
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from klearlib.errors import KlearError
+from klearlib.run import stage as stage_module
 from klearlib.run.devices import gpus
 from klearlib.run.entry import DONE, LOG, verify_entry
+from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.job import (
     Job,
     end,
@@ -108,7 +111,8 @@ def run_stages(
     check_workers(workers)
     stop_grace_s()  # a wrong one is said now, not when something stops
     run = _Run(Path(runs_dir).absolute(), on_done, on_failed, keep_going)
-    run.plan(stages, tasks)
+    with code_read_once():
+        run.plan(stages, tasks)
     progress = progress or Progress()
     places = _places(workers, run)
     try:
@@ -232,7 +236,8 @@ class _Run:
 
     def start_what_can(self, places) -> None:
         """Start what has all that it needs, tasks first, as far as there are places."""
-        ready = [job for job in self.waiting if all(map(self._is_done, job.needs))]
+        done = {key for key, job in self.jobs.items() if job.state == "done"}
+        ready = [job for job in self.waiting if done.issuperset(job.needs)]
         for job in sorted(ready, key=lambda job: not job.is_task):
             try:
                 look_elsewhere(job)
@@ -263,9 +268,6 @@ class _Run:
         """What to show of it."""
         position = {key: index for index, key in enumerate(self.jobs)}
         return [row_of(job, tuple(position[n] for n in job.needs)) for job in self.jobs.values()]
-
-    def _is_done(self, key: str) -> bool:
-        return self.jobs[key].state == "done"
 
     def _slot(self, job: Job, places) -> int | None:
         """The place where `job` may start now; None where there is none."""
@@ -305,20 +307,36 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _stops_later() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM in the block, where they have handlers in Python: a worker must
-    be known before anything may end the call."""
-    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    known = {number: handler for number, handler in known.items() if callable(handler)}
+def code_read_once() -> Iterator[None]:
+    """The keys of hundreds of stages are made in the block, and all of a kind run on the same code:
+    what it was for the first holds for the others too."""
+    stage_module.code_fingerprint = functools.cache(code_fingerprint)
+    try:
+        yield
+    finally:  # not to what it was at the start: that may be the memo of another thread
+        stage_module.code_fingerprint = code_fingerprint
+
+
+@contextlib.contextmanager
+def on_stop(handler: Callable[[int, object], object]) -> Iterator[None]:
+    """SIGTERM and SIGINT call `handler` in the block, in the main thread alone."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():
-        known = {}
-    caught: list[int] = []
-    for number in known:
-        signal.signal(number, lambda number, frame: caught.append(number))
+        numbers = ()
+    known = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in known.items():
-            signal.signal(number, handler)
+        for number, its_own in known.items():
+            signal.signal(number, its_own)
+
+
+@contextlib.contextmanager
+def _stops_later() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM in the block: a worker must be known before anything may end the
+    call."""
+    caught: list[int] = []
+    with on_stop(lambda number, frame: caught.append(number)):
+        yield
     for number in caught:
-        known[number](number, None)
+        signal.raise_signal(number)

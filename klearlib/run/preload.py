@@ -18,7 +18,6 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
@@ -57,21 +56,19 @@ def _fixed() -> dict[str, str]:
 
 
 class Worker(Protocol):
-    """A process of the pool, wherever it runs; `subprocess.Popen` has most of it.
+    """A process of the pool, wherever it runs; `subprocess.Popen` has most of it."""
 
-    is_queued: it waits for a place that others have. poll: the exit code, None while it runs.
-    terminate: ask it to save its state and end. kill_group: SIGKILL to it and to all that it
-    started.
-    """
-
-    is_queued: bool
+    is_queued: bool  # it waits for a place that others have
     returncode: int | None
 
-    def poll(self) -> int | None: ...
+    def poll(self) -> int | None:
+        """The exit code, None while it runs."""
 
-    def terminate(self) -> None: ...
+    def terminate(self) -> None:
+        """Ask it to save its state and end."""
 
-    def kill_group(self) -> None: ...
+    def kill_group(self) -> None:
+        """SIGKILL to it and all that it started."""
 
 
 class NewProcess(subprocess.Popen):
@@ -90,7 +87,6 @@ class NewProcess(subprocess.Popen):
         )
 
     def kill_group(self) -> None:
-        """SIGKILL to it and all that it started."""
         # It leads a group of its own; a stage's guard keeps the number from being given away.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -116,12 +112,17 @@ def preload() -> bool:
             resource_tracker.ensure_running()  # here: its start unblocks signals
             forkserver.set_forkserver_preload(list(PRELOADED))
             # A stop that is for a whole group of processes must not end the forks' parent.
-            known = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+            # The server takes its environment from ours; it offers no other way.
+            known, fixed = dict(os.environ), _fixed()
+            os.environ.update(fixed)
             try:
-                with _variables(_fixed()):
-                    forkserver.ensure_running()
+                forkserver.ensure_running()
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, known)
+                for name in fixed.keys() - known.keys():
+                    del os.environ[name]
+                os.environ.update({name: known[name] for name in fixed.keys() & known.keys()})
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         except OSError:  # no process or no socket: the stages will say so, each in its own words
             return False
     _Server.was_started = True
@@ -131,21 +132,6 @@ def preload() -> bool:
 def was_preloaded() -> bool:
     """Whether `preload` has started a server that a single stage may use as well."""
     return _Server.was_started and not _Server.is_broken
-
-
-@contextlib.contextmanager
-def _variables(given: dict[str, str]) -> Iterator[None]:
-    """The server takes its environment from ours; it offers no other way."""
-    known = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in known.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def start_worker(
@@ -180,7 +166,6 @@ class ForkedWorker:
         self.sentinel, self._pipe = forkserver.connect_to_new_process([])
 
     def poll(self) -> int | None:
-        """The exit code, None while it runs."""
         while self.returncode is None and connection.wait([self.sentinel], 0):
             try:
                 number = forkserver.read_signed(self.sentinel)
@@ -196,7 +181,6 @@ class ForkedWorker:
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to save its state and end."""
         if self.poll() is not None:
             return
         if self.pid is None:  # it has nothing to save yet
@@ -207,7 +191,6 @@ class ForkedWorker:
                 os.kill(self.pid, signal.SIGTERM)
 
     def kill_group(self) -> None:
-        """SIGKILL to it and all that it started."""
         if self.pid is None:
             self.terminate()
         if self.pid is None:

@@ -16,23 +16,18 @@ LINE_EVERY_S = 5.0
 
 @dataclass(frozen=True)
 class Row:
-    """One stage or task at one moment.
-
-    state: "done", "running", "waiting", "failed" or "skipped". elapsed_s: in this process (running)
-    or in all (done, 0 where it was cached). remaining_s: of a running stage whose speed is known,
-    else None. needs: positions among the rows of what comes before it, all before its own.
-    """
+    """One stage or task at one moment."""
 
     name: str
     title: str
-    state: str
+    state: str  # as of `klearlib.run.job.Job`
     estimate_s: float = 0.0
-    elapsed_s: float = 0.0
-    remaining_s: float | None = None
+    elapsed_s: float = 0.0  # in this process (running) or in all (done, 0 where it was cached)
+    remaining_s: float | None = None  # of a running stage whose speed is known
     done: int = 0
     total: int = 0
     note: str = ""
-    needs: tuple[int, ...] = ()
+    needs: tuple[int, ...] = ()  # positions of the rows of what comes before it
     is_task: bool = False
 
     @property

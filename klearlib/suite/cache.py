@@ -36,7 +36,9 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
     """
     params = experiment.params
     found = {
-        "cells": _digest([[cell["cell_type"], _source(cell)] for cell in notebook["cells"]]),
+        "cells": _digest(
+            [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]
+        ),
         "parameters": _digest(_keyed(params)),
         "library": library_fingerprint(imported_modules(notebook)),
     }
@@ -59,37 +61,40 @@ def read_notebook(path: Path) -> dict:
     """
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
+        wrong = _wrong_with(notebook)
     except ValueError as error:
-        raise _no_notebook(path, str(error)) from None
+        wrong = str(error)
+    if wrong:
+        raise ParameterError(f"{path} is no notebook ({wrong}): restore it from version control")
+    return notebook
+
+
+def _wrong_with(notebook: object) -> str:
     if not isinstance(notebook, dict):
-        raise _no_notebook(path, "no JSON object")
+        return "no JSON object"
     for name, kind in (("cells", list), ("metadata", dict)):
         if not isinstance(notebook.get(name), kind):
-            raise _no_notebook(path, f"no {name}")
+            return f"no {name}"
     for index, cell in enumerate(notebook["cells"]):
         if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
-            raise _no_notebook(path, f"cell {index} has no cell_type")
+            return f"cell {index} has no cell_type"
         source = cell.get("source")
         lines = source if isinstance(source, list) else [source]
         if not all(isinstance(line, str) for line in lines):
-            raise _no_notebook(path, f"cell {index} has no source")
+            return f"cell {index} has no source"
     estimates = estimates_s(notebook)
     if not isinstance(estimates, dict) or not all(
         isinstance(seconds, int | float) and 0 < seconds < math.inf
         for seconds in estimates.values()
     ):
-        raise _no_notebook(path, "metadata.klear.estimate_s must give seconds above 0 by profile")
-    return notebook
+        return "metadata.klear.estimate_s must give seconds above 0 by profile"
+    return ""
 
 
 def estimates_s(notebook: dict) -> dict[str, float]:
     """The seconds that a notebook says it takes, by profile; empty where it says nothing."""
     stated = notebook["metadata"].get("klear", {})
     return stated.get("estimate_s", {}) if isinstance(stated, dict) else {}
-
-
-def _no_notebook(path: Path, why: str) -> ParameterError:
-    return ParameterError(f"{path} is no notebook ({why}): restore it from version control")
 
 
 def imported_modules(notebook: dict) -> list[str]:
@@ -99,7 +104,7 @@ def imported_modules(notebook: dict) -> list[str]:
         if cell["cell_type"] != "code":
             continue
         try:
-            tree = ast.parse(_source(cell))
+            tree = ast.parse("".join(cell["source"]))
         except SyntaxError as error:
             raise ParameterError(
                 f"a cell is no Python ({error.msg}): {(error.text or '').strip()}"
@@ -197,11 +202,6 @@ def _keyed(params) -> dict:
         for field in dataclasses.fields(params)
         if field.metadata.get("keyed", True)
     }
-
-
-def _source(cell: dict) -> str:
-    source = cell["source"]
-    return source if isinstance(source, str) else "".join(source)
 
 
 def _digest(value) -> str:

@@ -15,24 +15,20 @@ from klearlib.params import profiles, root
 from klearlib.policy.memory import available_memory
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL, lacks
 from klearlib.suite.machine import INSTALL_VLLM, version
-from klearlib.suite.notebooks import plan
-from klearlib.suite.plan import weighed
+from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
 SMOKE = "smoke"
 OLDEST_PYTHON = (3, 11)
 # Distribution -> module, for all that the smoke profile imports.
-NEEDED = {
-    **{
-        name: name
-        for name in (
-            *("torch", "transformers", "tokenizers", "sympy", "numpy", "scipy", "pandas"),
-            *("datasets", "huggingface_hub", "pyarrow", "matplotlib", "papermill", "nbclient"),
-            *("nbconvert", "nbformat", "ipykernel", "jupyter_client", "traitlets", "jinja2"),
-            *("pygments", "latex2mathml"),
-        )
-    },
-    **{"math-verify": "math_verify", "pillow": "PIL", "ipython": "IPython", "PyYAML": "yaml"},
+_SAME = """torch transformers tokenizers sympy numpy scipy pandas datasets huggingface_hub pyarrow
+matplotlib papermill nbclient nbconvert nbformat ipykernel jupyter_client traitlets jinja2 pygments
+latex2mathml"""
+NEEDED = {name: name for name in _SAME.split()} | {
+    "math-verify": "math_verify",
+    "pillow": "PIL",
+    "ipython": "IPython",
+    "PyYAML": "yaml",
 }
 NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
 
@@ -162,7 +158,7 @@ def _profiles() -> list[Finding]:
     findings = []
     for profile in names:
         try:
-            missing = [line for each in weighed(profile, plan(profile)) for line in each.missing]
+            missing = weighed(profile, plan(profile)).missing
         except KlearError as error:
             missing = [str(error)]
         fix = "".join(missing)

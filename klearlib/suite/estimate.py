@@ -43,40 +43,27 @@ TRAINING, BESIDE_VLLM, VLLM, SAMPLING = "training", "vLLM beside training", "vLL
 
 @dataclass(frozen=True)
 class Cost:
-    """What one stage, or several, cost.
+    """What one stage, or several, cost: sums, and what the largest stage alone needs."""
 
-    sampled, trained: tokens as assumed; sampled_most, trained_most: where every response takes its
-    whole budget. flops: as assumed. gpu_s: seconds of one GPU. wall_s: seconds that runs of verl
-    take one after the other. disk: bytes of the results that are kept.
-
-    Of the largest stage alone: nodes, gpus: of its Ray cluster, 0 without one; scratch: bytes of
-    its checkpoints while it runs; memory: bytes that it needs at once on its device, the machine or
-    one GPU, when it does what `peak` says; state: of these the weights, gradients and AdamW in a
-    backward pass; beside: those that stay while vLLM samples; vllm: the least that vLLM starts
-    with, 0 where transformers samples.
-
-    unknown: models whose shape nothing says, so that only their tokens are counted; unsized:
-    benchmarks that are assumed to have `WINDOW_SIZE` problems.
-    """
-
-    sampled: float = 0.0
-    sampled_most: float = 0.0
+    sampled: float = 0.0  # tokens, as assumed
+    sampled_most: float = 0.0  # where every response takes its whole budget
     trained: float = 0.0
     trained_most: float = 0.0
     flops: float = 0.0
-    gpu_s: float = 0.0
-    wall_s: float = 0.0
-    disk: int = 0
-    nodes: int = 0
+    gpu_s: float = 0.0  # seconds of one GPU
+    wall_s: float = 0.0  # that runs of verl take one after the other
+    disk: int = 0  # bytes of the results that are kept
+    # Of the largest stage alone.
+    nodes: int = 0  # of its Ray cluster, 0 without one
     gpus: int = 0
-    scratch: int = 0
-    memory: int = 0
-    peak: str = SAMPLING
-    state: int = 0
-    beside: int = 0
-    vllm: int = 0
-    unknown: tuple[str, ...] = ()
-    unsized: tuple[str, ...] = ()
+    scratch: int = 0  # bytes of its checkpoints while it runs
+    memory: int = 0  # bytes at once on its device, the machine or one GPU,
+    peak: str = SAMPLING  # when it does this;
+    state: int = 0  # of these the weights, gradients and AdamW in a backward pass,
+    beside: int = 0  # those that stay while vLLM samples,
+    vllm: int = 0  # and the least that vLLM starts with, 0 where transformers samples
+    unknown: tuple[str, ...] = ()  # models of no known shape: only their tokens are counted
+    unsized: tuple[str, ...] = ()  # benchmarks that are assumed to have `WINDOW_SIZE` problems
 
     def __add__(self, other: Cost) -> Cost:
         larger = self if self.memory >= other.memory else other
@@ -94,17 +81,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Setup:
-    """A model and what it computes on: `compute` says how a device, or a rollout engine, does;
-    `cluster` is that of a run of verl, None on this machine. shape: None where nothing says it.
-    gpus: those that training is spread over; engines: those that sample at once; prompt_tokens: of
-    the longest prompt."""
+    """A model and what it computes on."""
 
-    shape: ModelShape | None
-    compute: Compute
-    cluster: Cluster | None = None
-    gpus: int = 1
-    engines: int = 1
-    prompt_tokens: int = PROMPT_TOKENS
+    shape: ModelShape | None  # None where nothing says it
+    compute: Compute  # of a device, or of a rollout engine
+    cluster: Cluster | None = None  # of a run of verl, None on this machine
+    gpus: int = 1  # that training is spread over
+    engines: int = 1  # that sample at once
+    prompt_tokens: int = PROMPT_TOKENS  # of the longest prompt
 
 
 def setup_of_verl(shape: ModelShape | None, cluster: Cluster) -> Setup:

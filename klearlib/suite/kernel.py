@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-import klearlib
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.worker import PARENT, die_with
 
@@ -47,45 +46,38 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
     Raises:
         NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died (138).
     """
-    from klearlib.report.executed import render_notebook
-
-    place = Path(output)
-    _execute(Path(source), place, values, root=Path(root), log=Path(log))
-    render_notebook(place, place.with_suffix(".html"))
-
-
-def _execute(source: Path, output: Path, values: dict, *, root: Path, log: Path) -> None:
     from nbclient.exceptions import DeadKernelError
     from papermill import PapermillExecutionError
     from papermill import execute_notebook as papermill
 
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.stem}.partial.ipynb")
-    failed = output.with_name(f"{output.stem}.failed.ipynb")
+    from klearlib.report.executed import render_notebook
+
+    place = Path(output)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f".{place.stem}.partial.ipynb")
+    failed = place.with_name(f"{place.stem}.failed.ipynb")
     managers: list = []
     # They log at length what is raised as well, and told to the user in fewer words.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    environment = {"KLEAR_ROOT": str(root), PROGRESS_LOG: str(log), PARENT: str(os.getpid())}
+    environment = {"KLEAR_ROOT": root, PROGRESS_LOG: log, PARENT: str(os.getpid())}
     try:
         with open(log, "a", encoding="utf-8") as stream:
             notebook = papermill(
-                str(source),
+                source,
                 str(partial),
                 parameters=values,
                 kernel_name="python3",
                 language="python",
                 progress_bar=False,
                 request_save_on_cell_execute=False,
-                cwd=str(root),
+                cwd=root,
                 stdout_file=stream,
                 stderr_file=stream,
-                kernel_manager_class=_kernel_manager(
-                    environment | library_path(), stream, managers
-                ),
+                kernel_manager_class=_kernel_manager(environment, stream, managers),
                 coalesce_streams=True,
             )
-        _write(notebook, partial, {"input_path": source, "output_path": output}, root)
-        os.replace(partial, output)
+        _write(notebook, partial, {"input_path": source, "output_path": output}, Path(root))
+        os.replace(partial, place)
         failed.unlink(missing_ok=True)
     except PapermillExecutionError as error:
         os.replace(partial, failed)
@@ -103,6 +95,7 @@ def _execute(source: Path, output: Path, values: dict, *, root: Path, log: Path)
                     os.killpg(manager.provisioner.pgid, signal.SIGKILL)
                 manager.cleanup_connection_file()
         partial.unlink(missing_ok=True)
+    render_notebook(place, place.with_suffix(".html"))
 
 
 def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list) -> type:
@@ -144,20 +137,12 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
     return InterpreterKernel
 
 
-def library_path() -> dict[str, str]:
-    """The PYTHONPATH of a process that is to import this very library, where it needs one."""
-    library = Path(klearlib.__file__).resolve().parents[1]
-    if library.name == "site-packages":
-        return {}
-    known = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{library}{os.pathsep}{known}" if known else str(library)}
-
-
-def _write(notebook, path: Path, places: dict[str, Path], root: Path) -> None:
+def _write(notebook, path: Path, places: dict[str, str], root: Path) -> None:
     """Save the executed notebook with places relative to the project: it may be published."""
     import nbformat
 
-    for name, place in places.items():
+    for name, each in places.items():
+        place = Path(each)
         inside = place.is_relative_to(root)
         notebook.metadata.papermill[name] = str(place.relative_to(root) if inside else place.name)
     nbformat.write(notebook, str(path))

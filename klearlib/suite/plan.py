@@ -1,27 +1,38 @@
-"""The plan of a profile: each notebook with what it costs and what keeps it from finishing here, as
-a table for the terminal."""
+"""What `klear run` would do to each notebook of a profile, what that costs, and what keeps it from
+finishing here."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from klearlib.errors import ParameterError
+from klearlib.experiments import catalogue
 from klearlib.experiments.benchmarks import WINDOW_SIZE
-from klearlib.experiments.catalogue import check, stages_of
-from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.experiment import Experiment, runs_dir, with_inputs
 from klearlib.experiments.rl_stages import CLUSTER_S
+from klearlib.params import did_you_mean, load_profile, root
 from klearlib.policy.compute import Compute
+from klearlib.run.pool import code_read_once
 from klearlib.run.progress import rough
-from klearlib.run.stage import is_done
+from klearlib.run.stage import Stage, is_done
 from klearlib.scale.address import in_words, runs_here
 from klearlib.scale.cluster import cluster_of_stage
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite import estimate
+from klearlib.suite.cache import (
+    digests,
+    estimates_s,
+    read_notebook,
+    seconds_last_time,
+    why_not_cached,
+)
 from klearlib.suite.checks import missing_of, readable, refusals, short, too_long
 from klearlib.suite.estimate import Cost, cost_of
 from klearlib.suite.machine import a_node, this_machine
-
-CACHED, WILL_RUN = "cached", "will run"
 
 ASSUMED = f"""\
 Assumed: H100s ({estimate.GPU_FLOPS / 1e12:.0f} TFLOP/s, {estimate.GPU_BANDWIDTH / 1e12:g} TB/s); \
@@ -35,62 +46,133 @@ longest. Judging answers and programs, on cores, comes on top."""
 
 @dataclass(frozen=True)
 class PlannedNotebook:
-    """One notebook of a profile, checked, with what a run would do to it.
+    """One notebook of a profile, checked, with what a run would do to it."""
 
-    state: "cached" or "will run"; why: the reason to run, "" where cached; estimate_s: seconds by
-    the notebook's own word for this profile or else by the last run, None where unknown; missing:
-    one line for each thing without which it cannot finish; values: what papermill injects; digests:
-    what the results follow from; cost: of the stages that no notebook before it runs, None where
-    nobody has worked it out.
-    """
+    experiment: Experiment
+    why: str  # the reason to run it, "" where its published results are what a run would give
+    estimate_s: float | None  # by its own word for this profile, or else by the last run
+    values: dict  # what papermill injects
+    digests: dict[str, str]  # of what the results follow from
 
-    notebook: str
-    state: str
-    why: str
-    estimate_s: float | None
-    missing: tuple[str, ...]
-    values: dict
-    digests: dict[str, str]
-    cost: Cost | None = None
+    @property
+    def name(self) -> str:
+        """The notebook's name ("05_clipping")."""
+        return self.experiment.name
 
     @property
     def number(self) -> str:
-        """The number in the notebook's name ("05")."""
-        return self.notebook.partition("_")[0]
+        """The number in its name ("05")."""
+        return self.name.partition("_")[0]
+
+    @functools.cached_property
+    def stages(self) -> list[Stage]:
+        """What it asks for; the same objects each time, which keep their keys."""
+        return self.experiment.stages()
 
 
-def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNotebook]:
-    """`planned` with the cost of each notebook that will run, and with all that keeps the run from
-    finishing here in the `missing` of the first of them. A stage that several notebooks share
-    counts in the first.
+@dataclass(frozen=True)
+class Plan:
+    """The notebooks of a run with what it costs, and what keeps it from finishing, a line each."""
+
+    notebooks: list[PlannedNotebook]
+    # Of each notebook that will run, by name, without the stages of those before it.
+    costs: dict[str, Cost] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def todo(self) -> list[PlannedNotebook]:
+        """The notebooks that will run."""
+        return [each for each in self.notebooks if each.why]
+
+
+def results_dir(profile: str) -> Path:
+    """Where the notebooks of `profile` publish."""
+    return root() / "results" / profile
+
+
+def plan(
+    profile: str, only: Sequence[str] = (), *, force: bool = False, workers: int | str | None = None
+) -> list[PlannedNotebook]:
+    """The notebooks in the order in which they run, after every parameter of each is checked.
+
+    only: numbers or names of notebooks, all where empty; workers: replaces the parameter of this
+    name in the notebooks that have one.
+
+    Raises:
+        ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
+            its notebook or with a damaged one, a profile without the embedded world that one of
+            its notebooks needs.
+    """
+    planned = [_planned(profile, name, force, workers) for name in _chosen(profile, only)]
+    changes = any(each.why for each in planned)
+    return [
+        dataclasses.replace(each, why="gathers results that change")
+        if changes and not each.why and each.experiment.gathers
+        else each
+        for each in planned
+    ]
+
+
+def _chosen(profile: str, only: Sequence[str]) -> list[str]:
+    names = catalogue.notebooks_of(profile)
+    by_word = {name: name for name in names}
+    for name in names:
+        number = name.partition("_")[0]
+        by_word |= {number: name, number.lstrip("0") or "0": name}
+    for word in only:
+        if word not in by_word:
+            hint = did_you_mean(word, names)
+            raise ParameterError(f"profile {profile!r} has no notebook {word!r}; {hint}")
+    chosen = {by_word[word] for word in only or names}
+    return [name for name in names if name in chosen]
+
+
+def _planned(profile: str, name: str, force: bool, workers: int | str | None) -> PlannedNotebook:
+    values = load_profile(profile, name)
+    cls = catalogue.experiment_of(name)
+    if workers is not None and "workers" in {each.name for each in dataclasses.fields(cls.Params)}:
+        values["workers"] = workers
+    experiment = cls(catalogue.check(name, values))
+    path = root() / "notebooks" / f"{name}.ipynb"
+    if not path.is_file():
+        where = path.relative_to(root())
+        raise ParameterError(f"{profile} has {name} and there is no notebook {where}")
+    notebook, folder = read_notebook(path), results_dir(profile) / name
+    found = digests(notebook, experiment)
+    why = "forced" if force else why_not_cached(folder, found)
+    estimate_s = estimates_s(notebook).get(profile, seconds_last_time(folder))
+    return PlannedNotebook(experiment, why, estimate_s, values, found)
+
+
+def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
+    """The plan with its costs, and with all that keeps the run from finishing here.
 
     Raises:
         ParameterError: the profile lacks what a notebook needs.
     """
+    asked_for = [each for each in planned if each.why]
+    if not asked_for:
+        return Plan(planned)
     runs = runs_dir()
     here, workers, on_ray = this_machine(runs), 0, False
-    seen, todo, costs, found = set(), [], [], []
-    for each in planned:
-        if each.state != WILL_RUN:
-            found.append(each)
-            continue
-        params = check(each.notebook, each.values)
-        stages = stages_of(each.notebook, params)
-        # A key takes a look at all code: not for stages of a kind that never ran.
-        new = [
-            stage
-            for digest, stage in stages.items()
-            if digest not in seen and not ((runs / stage.name).is_dir() and is_done(stage, runs))
-        ]
-        seen |= stages.keys()
-        mine = [cost_of(stage) for stage in new]
-        todo, costs = todo + new, costs + mine
-        on_ray |= bool(new) and isinstance(params.workers, str)
-        if new and runs_here(params.workers):
-            asked = params.workers if isinstance(params.workers, int) else 0
-            # Who counts less shares the first places.
-            workers = max(workers, asked or len(here.gpus) or here.cores)
-        found.append(replace(each, cost=sum(mine, Cost())))
+    todo: list[Stage] = []
+    seen: set = set()
+    costs: dict[str, list[Cost]] = {}
+    with code_read_once():
+        for each in asked_for:
+            stages = with_inputs(each.stages)
+            new = [s for key, s in stages.items() if key not in seen and not is_done(s, runs)]
+            seen |= stages.keys()
+            todo += new
+            costs[each.name] = [cost_of(stage) for stage in new]
+            if not new:
+                continue
+            asked = each.experiment.params.workers
+            on_ray |= isinstance(asked, str)
+            if runs_here(asked):
+                asked = asked if isinstance(asked, int) else 0
+                # Who counts less shares the first places.
+                workers = max(workers, asked or len(here.gpus) or here.cores)
     with_verl = [stage for stage in todo if "cluster" in stage.params]
     lines = missing_of(profile, todo)
     lines += filter(None, (too_long(profile, stage) for stage in with_verl))
@@ -104,40 +186,27 @@ def weighed(profile: str, planned: Sequence[PlannedNotebook]) -> list[PlannedNot
     lines += refusals(
         profile,
         list(computes),
-        costs,
+        [cost for mine in costs.values() for cost in mine],
         here if workers or not todo else a_node(here),
         workers=workers or 1,
         clusters=list(clusters.values()),
     )
-    # Each line once: those of the whole run at the first notebook that will run.
-    said: dict[str, None] = {}
-    for place, each in enumerate(found):
-        mine = each.missing
-        if each.state == WILL_RUN:
-            mine, lines = (*mine, *lines), []
-        found[place] = replace(each, missing=tuple(dict.fromkeys(x for x in mine if x not in said)))
-        said |= dict.fromkeys(mine)
-    return found
+    sums = {name: sum(mine, Cost()) for name, mine in costs.items()}
+    return Plan(planned, sums, list(dict.fromkeys(lines)))
 
 
-def describe(planned: Sequence[PlannedNotebook]) -> str:
+def describe(planned: Plan) -> str:
     """The plan for the terminal: a line for each notebook and one for their sum, what the costs
-    assume, why notebooks run, and what is missing.
-
-    >>> print(describe([PlannedNotebook("05_clipping", "will run", "forced", 90.0, (), {}, {})]))
-    notebook    state     time sampled trained   FLOP  GPU h  memory    disk
-    05_clipping run      2 min
-    Why: forced (05)
-    """
-    if not planned:
+    assume, why notebooks run, and what is missing."""
+    if not planned.notebooks:
         return ""
-    costs = [each.cost for each in planned if each.cost is not None and each.cost.gpu_s]
+    costs = [cost for cost in planned.costs.values() if cost.gpu_s]
     total = sum(costs, Cost())
     rows = [("notebook", "state", "time", "sampled", "trained", "FLOP", "GPU h", "memory", "disk")]
-    for each in planned:
-        time = "" if each.state == CACHED else rough(each.estimate_s).removeprefix("about ")
-        state = each.state.removeprefix("will ")
-        rows.append((each.notebook, state, time, *_cells(each.cost or Cost())))
+    for each in planned.notebooks:
+        state = "run" if each.why else "cached"
+        time = rough(each.estimate_s).removeprefix("about ") if each.why else ""
+        rows.append((each.name, state, time, *_cells(planned.costs.get(each.name, Cost()))))
     rows += [("in all", "", "", *_cells(total))] if costs else []
     width = max(len(row[0]) for row in rows)
     lines = [
@@ -146,13 +215,13 @@ def describe(planned: Sequence[PlannedNotebook]) -> str:
     ]
     if costs:
         lines += _notes(total)
-    for why in dict.fromkeys(each.why for each in planned if each.why):
-        numbers = [each.number for each in planned if each.why == why]
+    for why in dict.fromkeys(each.why for each in planned.todo):
+        numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
-    asked = [each.values.get("workers") for each in planned if each.state == WILL_RUN]
+    asked = [each.values.get("workers") for each in planned.todo]
     for cluster in dict.fromkeys(each for each in asked if isinstance(each, str)):
         lines.append(f"Stages run on {in_words(cluster)}.")
-    lines += [f"missing: {line}" for each in planned for line in each.missing]
+    lines += [f"missing: {line}" for line in planned.missing]
     return "\n".join(lines)
 
 
@@ -204,10 +273,3 @@ def rounded(tokens: float) -> str:
         return f"{tokens / 1e9:,.1f} B"
     digits = 0 if tokens >= 1e8 else 1 if tokens >= 1e6 else 2
     return f"{tokens / 1e6:,.{digits}f} M" if tokens else ""
-
-
-def counted(missing: list[str]) -> list[str]:
-    """One lack alone, or several below their number."""
-    if len(missing) == 1:
-        return missing
-    return [f"{len(missing)} things keep this run from finishing:", *missing]

@@ -6,14 +6,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from klearlib.errors import KlearError, ParameterError
+from klearlib.errors import KlearError
 from klearlib.experiments.catalogue import notebooks_of
 from klearlib.params import profiles, root
 from klearlib.run.entry import SPEC, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, section
-from klearlib.suite.notebooks import plan, results_dir
-from klearlib.suite.plan import CACHED
+from klearlib.suite.plan import plan, results_dir
 
 
 def describe_status(only_profile: str = "") -> str:
@@ -25,10 +24,6 @@ def describe_status(only_profile: str = "") -> str:
     Raises:
         ParameterError: unknown profile.
     """
-    if only_profile and only_profile not in profiles():
-        raise ParameterError(
-            f"unknown profile {only_profile!r}; there are: {', '.join(profiles())}"
-        )
     lines = []
     for profile in [only_profile] if only_profile else profiles():
         lines.append(profile)
@@ -46,7 +41,7 @@ def notebook_state(profile: str, notebook: str) -> tuple[str, str]:
         published = section(folder)
     except KlearError as error:
         return "broken", str(error)
-    if planned.state == CACHED:
+    if not planned.why:
         return "done", ""
     if published.get("status") == "partial":
         return "partial", "missing: " + ", ".join(published.get("missing", []))

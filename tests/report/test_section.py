@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import shutil
@@ -31,8 +30,8 @@ def mini(tmp_path):
     return folder
 
 
-def by_claim(*sections, **kwargs):
-    return {entry["claim"]: entry for entry in ledger(sections, SUITE, **kwargs)}
+def by_claim(*sections, profile="mini"):
+    return {entry["claim"]: entry for entry in ledger(sections, SUITE, profile=profile)}
 
 
 # section.json
@@ -157,17 +156,16 @@ def test_paper_scale_has_its_own_words():
 
 
 def test_every_claim_stands_once_in_order_and_says_why_not():
-    entries = ledger([], SUITE)
+    entries = ledger([], SUITE, profile="gpu")
     assert [entry["claim"] for entry in entries] == [f"C{i}" for i in range(1, 15)]
     assert {entry["verdict"] for entry in entries} == {"not run"}
     names = [notebook.name for notebook in SUITE]
     for entry in entries:
         in_suite, number = entry["notebook"] in names, entry["notebook"][:2]
         assert ("has not been run" if in_suite else "not yet in the suite") in entry["reason"]
-        assert entry["settle"] == (f"klear run --only {number}" if in_suite else None)
+        assert entry["settle"] == (f"klear run --profile gpu --only {number}" if in_suite else None)
         assert entry["paper"] and entry["title"] and entry["rule"]["below_paper"]
     json.dumps(entries, allow_nan=False)
-    assert by_claim(profile="gpu")["C8"]["settle"] == "klear run --profile gpu --only 06"
     assert by_claim(fakes.record())["C8"]["settle"] == "klear run --profile mini --only 06"
 
 
@@ -188,20 +186,6 @@ def test_interim_verdicts_say_so():
     assert "interim" not in entries["C14"]["reason"]
 
 
-def test_sections_of_two_profiles_or_of_one_notebook_make_no_ledger():
-    gpu = {"parameters": {"profile": "gpu"}, "verdicts": []}
-    other = fakes.record(notebook="06_alpha_sweep", **gpu)
-    with pytest.raises(KlearError, match="06_alpha_sweep: of profile 'gpu', expected 'mini'"):
-        by_claim(fakes.record(), other)
-    with pytest.raises(KlearError, match="05_clipping: of profile 'mini', expected 'gpu'"):
-        by_claim(fakes.record(), profile="gpu")
-    with pytest.raises(KlearError, match="two sections of 05_clipping"):
-        by_claim(fakes.record(), fakes.record())
-    commit = fakes.provenance(commit="f" * 40)
-    elsewhere = dataclasses.replace(other, parameters={"profile": "mini"}, provenance=commit)
-    assert len(by_claim(fakes.record(), elsewhere)) == 14
-
-
 def test_counterparts_stand_in_the_order_of_the_papers_numbers():
     items = [each.item for _, each in in_paper_order(reversed(fakes.NOTEBOOKS))]
     tables = [f"Table {number}" for number in range(1, NUM_TABLES + 1)]
@@ -210,7 +194,7 @@ def test_counterparts_stand_in_the_order_of_the_papers_numbers():
 
 def test_the_ledger_needs_neither_torch_nor_pandas_nor_scipy():
     code = (
-        "import sys; from klearlib.report.ledger import ledger; ledger([], []); "
+        "import sys; from klearlib.report.ledger import ledger; ledger([], [], profile='mini'); "
         "import klearlib.report.decide; "
         "assert not {'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)"
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.run import pool
+from klearlib.run import stage as stage_module
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage, is_done, state
 
@@ -128,3 +130,13 @@ def test_thirty_stages_are_looked_up_in_a_moment(tmp_path):
     began = time.perf_counter()
     assert all(is_done(stage, tmp_path) for stage in stages)
     assert time.perf_counter() - began < 1.0
+
+
+def test_the_code_of_a_target_is_read_once_in_the_block_and_anew_after_it(monkeypatch):
+    read = []
+    monkeypatch.setattr(pool, "code_fingerprint", lambda module: read.append(module) or "code")
+    monkeypatch.setattr(stage_module, "code_fingerprint", stage_module.code_fingerprint)
+    with pool.code_read_once():
+        keys = {Stage("walk", WALK, {"seed": seed}).key for seed in range(3)}
+    assert len(keys) == 3 and read == ["toy_stages"]
+    assert Stage("walk", WALK, {"seed": 0}).key in keys and len(read) == 2

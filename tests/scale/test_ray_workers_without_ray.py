@@ -21,7 +21,7 @@ from klearlib.scale.address import address_of, check_workers, in_words, runs_her
 from klearlib.suite import plan as module
 from klearlib.suite.machine import Machine
 from klearlib.suite.notebooks import resuming
-from klearlib.suite.plan import describe
+from klearlib.suite.plan import Plan, describe
 
 LIBRARY = Path(klearlib.__file__).parent
 PHONE = Machine(
@@ -105,7 +105,7 @@ def test_without_ray_the_plan_says_so_and_no_run_begins(monkeypatch, capsys):
 def test_the_command_that_goes_on_names_the_cluster():
     resume = resuming("mini", [], False, "ray://head:10001")
     assert resume == "klear run --profile mini --workers ray://head:10001"
-    assert describe([]) == ""
+    assert describe(Plan([])) == ""
 
 
 def test_a_nodes_own_variables_win_over_the_callers(monkeypatch):

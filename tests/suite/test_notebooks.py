@@ -22,7 +22,7 @@ from toy_suite import environment, files, make, put, ran
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.experiments import catalogue
 from klearlib.run import preload
-from klearlib.suite import notebooks
+from klearlib.suite import notebooks, plan
 
 TIMEOUT_S = 60
 
@@ -70,8 +70,9 @@ def reports(monkeypatch):
     return seen
 
 
-def state_of(**options) -> dict[str, tuple[str, str]]:
-    return {each.notebook: (each.state, each.why) for each in notebooks.plan("smoke", **options)}
+def why(**options) -> dict[str, str]:
+    """Of each notebook the reason to run it, "" where it is cached."""
+    return {each.name: each.why for each in notebooks.plan("smoke", **options)}
 
 
 def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, monkeypatch):
@@ -114,7 +115,7 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
     }
 
     # The number of workers cannot change a result.
-    assert set(state_of(workers=1).values()) == {("cached", "")}
+    assert set(why(workers=1).values()) == {""}
     built = len(reports)
     assert notebooks.run("smoke") == 0
     assert ran(project) == ["05", "00"]
@@ -134,17 +135,15 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
         ),
     }
     saved = shutil.copytree(project, project.parent / "saved")
-    for why, change in changes.items():
+    for expected, change in changes.items():
         shutil.rmtree(project)
         shutil.copytree(saved, project)
         with contextlib.chdir(project / "results" / "smoke"):
             change()
-        expected = ("will run", why.removeprefix("smoke/"))
-        states = state_of()
-        assert states["05_toy"] == expected, why
-        gathers = ("will run", "gathers results that change")
-        assert states["00_gather"] in (gathers, expected), why
-    assert state_of(force=True)["05_toy"] == ("will run", "forced")
+        found = why()
+        assert found["05_toy"] == expected.removeprefix("smoke/")
+        assert found["00_gather"] in ("gathers results that change", found["05_toy"])
+    assert why(force=True)["05_toy"] == "forced"
 
 
 def test_a_cached_run_imports_nothing_heavy(project, reports):
@@ -233,14 +232,14 @@ def test_notebook_that_is_not_utf8(project):
 @pytest.mark.parametrize("worlds", [("miniature",), ()])
 def test_a_profile_without_the_world_that_a_notebook_needs(project, monkeypatch, worlds):
     monkeypatch.setattr(toy_suite.ToyParams, "worlds", worlds)
-    assert state_of()["05_toy"][0] == "will run"
+    assert why()["05_toy"]
     (project / "params/smoke/worlds.yaml").unlink()
     if worlds:
         with pytest.raises(ParameterError, match="'smoke' has no miniature"):
             notebooks.plan("smoke")
         assert list(notebooks.plan("smoke", ["00"]))
     else:
-        assert state_of()["05_toy"][0] == "will run"
+        assert why()["05_toy"]
 
 
 @pytest.mark.parametrize("entry", ["[]", '{"digests": [], "artefacts": {}}', '{"digests": {}}'])
@@ -248,15 +247,23 @@ def test_a_damaged_cache_runs_again(project, entry):
     folder = project / "results/smoke/05_toy"
     folder.mkdir(parents=True)
     (folder / "cache.json").write_text(entry)
-    assert state_of()["05_toy"] == ("will run", "cache.json is damaged")
+    assert why()["05_toy"] == "cache.json is damaged"
 
 
 def test_only(project):
     for words in (["05"], ["5"], ["05_toy"]):
-        assert [each.notebook for each in notebooks.plan("smoke", words)] == ["05_toy"]
+        assert [each.name for each in notebooks.plan("smoke", words)] == ["05_toy"]
     assert len(notebooks.plan("smoke", ["05", "0"])) == 2
     with pytest.raises(ParameterError, match="has no notebook '06'; there are: 05_toy, 00"):
         notebooks.plan("smoke", ["06"])
+
+
+def test_the_stages_of_a_run_are_made_once(project, monkeypatch):
+    made, stages = [], toy_suite.Toy.stages
+    monkeypatch.setattr(toy_suite.Toy, "stages", lambda e: made.append(e.name) or stages(e))
+    planned = plan.weighed("smoke", plan.plan("smoke"))
+    suite = notebooks._Suite(planned.todo, plan.results_dir("smoke"), "")
+    assert made == ["05_toy"] and len(suite.needing) == 2
 
 
 def test_a_failing_cell_is_shown_and_the_last_good_result_stays(project, reports, capsys):
@@ -297,14 +304,14 @@ def test_a_killed_kernel_is_no_success(project, reports, capsys):
     put(project, "05_toy", TOY, KILLED)
     assert notebooks.run("smoke", ["05"]) == 138
     assert "the kernel died" in capsys.readouterr().out
-    assert state_of()["05_toy"] == ("will run", "not run here yet")
+    assert why()["05_toy"] == "not run here yet"
     assert not [name for name in files(project) if name.endswith(".ipynb")]
 
 
 def test_a_partial_section_is_not_cached(project, reports):
     put(project, "05_toy", TOY, SECTION.replace("complete", "partial"))
     assert notebooks.run("smoke", ["05"]) == 0
-    assert state_of()["05_toy"][0] == "will run"
+    assert why()["05_toy"]
 
 
 def test_what_is_done_is_published_while_stages_go_on(project, reports, monkeypatch):
@@ -332,7 +339,7 @@ def test_a_fault_of_the_report_costs_no_result(project, reports, monkeypatch, ca
     monkeypatch.setattr("klearlib.report.page.build_report", fail)
     assert notebooks.run("smoke", ["00"]) == 1
     assert "the report could not be built: a section is damaged" in capsys.readouterr().out
-    assert state_of(only=["00"])["00_gather"] == ("cached", "")
+    assert why(only=["00"])["00_gather"] == ""
 
 
 def test_two_runs_of_one_profile_do_not_mix(project, reports):
@@ -346,8 +353,8 @@ def test_two_runs_of_one_profile_do_not_mix(project, reports):
 
 def test_missing_assets_stop_the_run(project, reports, monkeypatch):
     lack = "model a/b is not on this machine: hf download a/b"
-    monkeypatch.setattr(notebooks, "missing_assets", lambda params: [lack])
-    assert f"missing: {lack}" in notebooks.describe(notebooks.plan("smoke"))
+    monkeypatch.setattr(plan, "missing_of", lambda profile, stages: [lack])
+    assert f"missing: {lack}" in plan.describe(plan.weighed("smoke", plan.plan("smoke")))
     with pytest.raises(MissingAsset, match="hf download a/b"):
         notebooks.run("smoke")
     assert ran(project) == []
@@ -454,7 +461,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(project, reports):
 def test_the_overview_runs_again_when_what_it_gathers_has_changed(project, reports):
     put(project, "05_toy", TOY, SECTION)
     assert notebooks.run("smoke") == 0
-    assert set(state_of().values()) == {("cached", "")}
+    assert set(why().values()) == {""}
     section = project / "results/smoke/05_toy/section.json"
     section.write_text('{"status": "complete", "changed": 1}')
-    assert state_of(only=["00"])["00_gather"] == ("will run", "gathered results changed")
+    assert why(only=["00"])["00_gather"] == "gathered results changed"

@@ -12,7 +12,7 @@ from machines import GB, LAPTOP, SERVER
 
 from klearlib import cli
 from klearlib.experiments import rl_stages
-from klearlib.experiments.catalogue import check, notebooks_of, stages_of
+from klearlib.experiments.catalogue import check, experiment_of, notebooks_of, stages_of
 from klearlib.params import load_profile
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import small_cluster
@@ -22,8 +22,7 @@ from klearlib.suite import plan as module
 from klearlib.suite.checks import readable, short
 from klearlib.suite.estimate import Cost, cost_of
 from klearlib.suite.machine import Machine
-from klearlib.suite.notebooks import plan
-from klearlib.suite.plan import PlannedNotebook, describe, rounded, weighed
+from klearlib.suite.plan import Plan, PlannedNotebook, describe, plan, rounded, weighed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NO_VERL = "verl and Ray are not installed"
@@ -34,28 +33,25 @@ def put(monkeypatch, machine: Machine) -> None:
 
 
 def missing(profile: str, only: tuple[str, ...] = (), **changes) -> list[str]:
-    planned = plan(profile, only, force=True)
-    planned = [replace(each, values=each.values | changes) for each in planned]
-    return [line for each in weighed(profile, planned) for line in each.missing]
+    planned = []
+    for each in plan(profile, only, force=True):
+        checked = check(each.name, each.values | changes) if changes else each.experiment.params
+        planned.append(replace(each, experiment=type(each.experiment)(checked)))
+    return weighed(profile, planned).missing
 
 
-def planned(name: str, cost: Cost | None, *lacks: str) -> PlannedNotebook:
-    return PlannedNotebook(name, "will run", "forced", None, lacks, {}, {}, cost)
+def planned(name: str, why: str = "forced") -> PlannedNotebook:
+    return PlannedNotebook(experiment_of(name)(None), why, None, {}, {})
 
 
 def test_the_plan_adds_up_and_names_its_assumptions_once():
     first = Cost(sampled=2e6, sampled_most=5e6, flops=1e15, gpu_s=3600, memory=3 * GB)
     second = Cost(sampled=1e6, sampled_most=2e6, trained=4e6, flops=1e15, gpu_s=1800, disk=GB)
     second = replace(second, unknown=("org/m",), unsized=("window",))
-    cached = PlannedNotebook("07_soft_reward", "cached", "", None, (), {}, {})
-    text = describe(
-        [
-            planned("05_clipping", first, "a GPU"),
-            planned("06_alpha_sweep", second),
-            cached,
-            planned("00_overview", Cost()),
-        ]
-    )
+    names = {"05_clipping": first, "06_alpha_sweep": second, "00_overview": Cost()}
+    found = [planned(name) for name in names]
+    found.insert(2, planned("07_soft_reward", ""))
+    text = describe(Plan(found, names, ["a GPU"]))
     lines = [line.split() for line in text.splitlines()]
     row = ["05_clipping", "run", "unknown", "2.0", "M", "1.0e15", "1", "3", "GB"]
     assert lines[1] == row
@@ -67,7 +63,8 @@ def test_the_plan_adds_up_and_names_its_assumptions_once():
         assert words in text
     assert text.endswith("\nmissing: a GPU")
     assert "verl" not in text
-    with_verl = describe([planned("05_clipping", Cost(gpu_s=1, wall_s=720, nodes=32, gpus=256))])
+    cost = Cost(gpu_s=1, wall_s=720, nodes=32, gpus=256)
+    with_verl = describe(Plan(found[:1], {"05_clipping": cost}))
     assert "verl: 0.2 hours on 32 x 8 GPUs" in with_verl
 
 
@@ -93,9 +90,9 @@ def test_a_gpu_profile_is_refused_on_cores_and_not_on_a_server(monkeypatch):
     assert missing("gpu") == []
     put(monkeypatch, LAPTOP)
     found = weighed("gpu", plan("gpu", force=True))
-    said = [line for each in found for line in each.missing]
+    said = found.missing
     assert any("days" in line for line in said) and len(said) == len(set(said))
-    assert found[0].missing == tuple(said) and all(each.cost is not None for each in found)
+    assert list(found.costs) == [each.name for each in found.notebooks]
 
 
 def test_plan_doctor_and_run_say_the_same(monkeypatch, capsys):
