@@ -108,7 +108,7 @@ def test_every_profile_has_a_cluster_that_holds_its_rollouts(profile):
 
     cluster = Cluster(**dataclasses.asdict(params.load(profile, params.VERL)))
     of = origin(profile)
-    for each in (of.start("math"), of.start("code"), of.joint):
+    for each in (of.start("math"), of.start("code"), of.joint.params):
         budget = each.max_new_tokens
         cluster.require_fits(max_new_tokens=budget)
     if not params.is_real(profile):
