@@ -184,6 +184,6 @@ def test_a_row_of_another_step_is_refused(config, model, index, step):
 
 def test_a_prompt_that_is_too_long_is_refused_and_not_cut(config, model):
     with pytest.raises(
-        KlearError, match=r"prompt of problem 'p' .* prompt_tokens in verl\.yaml is 40"
+        KlearError, match=r"prompt of problem 'p' .* prompt_tokens in compute\.yaml's verl is 40"
     ):
         draw(config, model, Servers(), prompt="Start with 3 and apply +4 in turn. " * 20)

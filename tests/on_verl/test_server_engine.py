@@ -181,7 +181,7 @@ def test_what_exceeds_the_model_or_the_servers_is_refused(policy, tiny_tokenizer
         engine(policy, tiny_tokenizer).sample_groups(PROBLEMS, group_size=1, settings=long)
     drawing = engine(policy, tiny_tokenizer, max_model_len=20)
     with pytest.raises(
-        KlearError, match=r"verl's servers have 20: raise prompt_tokens in verl\.yaml"
+        KlearError, match=r"verl's servers have 20: raise verl's prompt_tokens by 25"
     ):
         drawing.sample_groups(PROBLEMS, group_size=1, settings=DRAWN)
     assert not drawing._client.asked
