@@ -89,16 +89,17 @@ def draws_from_policy(settings: SamplingSettings) -> bool:
     return settings.repetition_penalty == 1 and not cut
 
 
-def vllm_words(settings: SamplingSettings, ends: Collection[int]) -> dict:
-    """The settings of a request in vLLM's words; `ends` are the tokens that end it.
-
-    Raises KlearError for a temperature that vLLM does not know.
-    """
+def require_temperature(settings: SamplingSettings) -> None:
+    """Raises KlearError for a temperature that vLLM does not know."""
     if 0 < settings.temperature < LOWEST_TEMPERATURE:
         raise KlearError(
             f"vLLM samples at temperature 0 or at {LOWEST_TEMPERATURE} and above, got "
             f"{settings.temperature}"
         )
+
+
+def request_words(settings: SamplingSettings, ends: Collection[int]) -> dict:
+    """The settings of a request in vLLM's words; `ends` are the tokens that end it."""
     return {
         "temperature": settings.temperature,
         "top_p": settings.top_p,

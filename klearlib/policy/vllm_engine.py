@@ -46,7 +46,12 @@ from transformers import (
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.load import with_yarn
-from klearlib.policy.requests import RequestEngine, draws_from_policy, vllm_words
+from klearlib.policy.requests import (
+    RequestEngine,
+    draws_from_policy,
+    request_words,
+    require_temperature,
+)
 from klearlib.run.worker import die_with
 
 MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's process is __main__
@@ -110,7 +115,8 @@ class VLLMEngine(RequestEngine):
         self._start()
 
     def _draw(self, problems, prompts, seeds, settings):
-        request = vllm_words(settings, self._ends) | {
+        require_temperature(settings)
+        request = request_words(settings, self._ends) | {
             "detokenize": False,
             "logprobs": 0 if draws_from_policy(settings) else None,
             "flat_logprobs": True,

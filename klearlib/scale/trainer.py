@@ -1,10 +1,16 @@
 """verl's synchronous trainer with the step of `klearlib.rl.train`: the same batch, filter,
-mini-batches, objective, metrics and evaluations. verl samples, shards, updates and saves."""
+mini-batches, objective, metrics and evaluations. verl samples, shards, updates and saves.
+
+verl's processes find this module by ``VERL_USE_EXTERNAL_MODULES``, which they import before they do
+anything; what does not load ends a process with its error. It brings with it all that verl finds by
+name: the trainer, `klearlib.scale.sampling`'s agent loop, `klearlib.scale.policy_losses`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +20,12 @@ import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
 
+from klearlib.errors import KlearError
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.prompts import end_ids
 from klearlib.rl.batches import num_positive_tokens
@@ -28,12 +36,47 @@ from klearlib.rl.schedule import evaluation_is_due, evaluations
 from klearlib.rl.settings import RLSettings
 from klearlib.rl.step import learning_rate
 from klearlib.rl.update import UpdateSums
+from klearlib.scale.driver import EVALUATION, SAVED, STEP, STOPPED
 from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
 from klearlib.scale.loss import add_sums, klear_loss
-from klearlib.scale.replay import WatchfulBuffer
-from klearlib.scale.server_engine import ServerEngine
-from klearlib.scale.stream import EVALUATION, SAVED, STEP, STOPPED
+from klearlib.scale.sampling import ServerEngine
 from klearlib.scale.trajectories import TOKEN_FIELDS, Trajectories, groups_of, stored_rows
+
+
+class WatchfulBuffer(ReplayBuffer):
+    """The synchronous buffer, which waits until every group of the step has ended.
+
+    Groups are neither filtered nor refilled here. verl waits for ever for a group whose worker has
+    died, and for all others where one has failed; this one raises an error at once.
+
+    watched: the Ray actors that draw the rollouts, asked for when the first wait begins.
+    """
+
+    def __init__(self, watched: Callable[[], Sequence]):
+        super().__init__(
+            trainer_mode="sync",
+            trainer_config=None,
+            max_off_policy_threshold=None,
+            max_off_policy_strategy="drop",
+            sampler_kwargs=None,
+            poll_interval=0.1,
+        )
+        self._watched = watched
+        self._asked: list = []
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
+        if not self._asked:
+            self._asked = [actor.__ray_ready__.remote() for actor in self._watched()]
+        if failed := self.failure_keys[partition_id]:
+            raise KlearError(
+                f"{len(failed)} groups of rollouts could not be drawn or judged, and the log above "
+                "says why; running again goes on from the last checkpoint"
+            )
+        answered, self._asked = ray.wait(
+            self._asked, num_returns=len(self._asked), timeout=0, fetch_local=False
+        )
+        ray.get(answered)  # raises where the actor is dead
+        return super()._wait_for_next_poll(partition_id, last_debug_time)
 
 
 @register_trainer("klear")

@@ -12,7 +12,7 @@ from pathlib import Path
 from klearlib.policy.memory import available_memory
 from klearlib.run.devices import gpus
 from klearlib.run.provenance import num_cores
-from klearlib.scale.address import RAY, address_of, runs_here
+from klearlib.scale.ray_cluster import RAY, address_of, runs_here
 from klearlib.scale.require import lacks
 
 # Distribution -> module, where they differ.

@@ -14,7 +14,7 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 from verl.utils.tokenizer import hf_tokenizer
 
-import klearlib.scale.agent_loop  # noqa: F401 - what is registered with verl
+import klearlib.scale.sampling  # noqa: F401 - what is registered with verl
 from klearlib.errors import KlearError
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.prompts import end_ids

@@ -21,7 +21,7 @@ from klearlib.run.folder import read_metrics
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, is_done, state
-from klearlib.scale import ray_cluster, ray_node, ray_places, ray_probe, ray_workers
+from klearlib.scale import ray_cluster, ray_node, ray_places
 
 HERE = Path(__file__).parent
 STAGES = str(HERE.parent / "run")  # toy_stages
@@ -133,7 +133,7 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
     assert {number: signal.getsignal(number) for number in handlers} == handlers
     assert sorted(finished) == ["base", "seed 0", "seed 1", "seen"]
     assert lines[-1].startswith("4 of 4 stages done, ")
-    assert os.listdir(tmp_path / "ray" / ray_probe.PROBES) == []
+    assert os.listdir(tmp_path / "ray" / ray_places.PROBES) == []
     assert not ray.is_initialized()
     monkeypatch.setattr("klearlib.run.pool.preload", lambda: False)
     _run(stages, tmp_path / "here", workers=2)
@@ -213,7 +213,7 @@ def test_a_killed_actor_is_another_start_from_the_checkpoint(kept, tmp_path):
 
 
 def test_an_actor_that_is_lost_again_and_again(kept, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_workers, "MAX_LOST", 1)
+    monkeypatch.setattr(ray_places, "MAX_LOST", 1)
     stage = Stage("f", "toy_stages:kill_parent", {}, label="arm 1")
     with pytest.raises(StageFailed) as caught:
         _run([stage], tmp_path)

@@ -14,7 +14,7 @@ from klearlib.policy.prompts import end_ids
 from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 from klearlib.run.seeding import derive_seed
-from klearlib.scale.server_engine import ServerEngine, request_settings
+from klearlib.scale.sampling import ServerEngine, request_settings
 
 PROBLEMS = [
     Problem("a", "Start with 3", answer="3"),
@@ -211,7 +211,7 @@ def test_the_harness_evaluates_on_it(policy, tiny_tokenizer):
 
 
 def test_the_words_of_each_server():
-    asked = {"ends": [7, 3], "seed": 5, "logprobs": True}
+    asked = {"ends": [7, 3], "seed": 5}
     vllm = request_settings("vllm", DRAWN, **asked)
     assert (vllm["seed"], vllm["stop_token_ids"], vllm["ignore_eos"]) == (5, [3, 7], True)
     assert request_settings("another", DRAWN, **asked) == vllm

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from cpu_settings import OVERRIDES
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
@@ -25,7 +26,6 @@ from klearlib.rl.batches import num_positive_tokens
 from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.rollouts import Row, form_batch, mini_batches
 from klearlib.rl.update import UpdateSums
-from klearlib.scale import recipe
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.configuration import compose, overrides
 from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
@@ -48,44 +48,42 @@ def run_rank(rank: int, num_ranks: int, work: Path, names: Sequence[str]) -> Non
         "gloo", init_method=f"file://{work}/group-{num_ranks}", rank=rank, world_size=num_ranks
     )
     steps = torch.load(work / "steps.pt", weights_only=False)
-    config = _composed(CASES[names[0]], work)
+    config = compose(_overrides(CASES[names[0]], work))
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
-    found = {name: _run(CASES[name], worker, config, steps) for name in names}
+    found = {name: _run(CASES[name], worker, config, steps, work) for name in names}
     if rank == 0:
         torch.save(found, work / f"ranks-{num_ranks}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _composed(case: Case, work: Path) -> DictConfig:
-    return compose(
-        overrides(
-            rule=case.spec,
-            settings=case.settings,
-            cluster=small_cluster(gpus_per_node=dist.get_world_size(), overrides=OVERRIDES),
-            seed=0,
-            model=work / "model",
-            world=work,
-            problems=work / "problems.jsonl",
-            parquet=work / "problems.parquet",
-            checkpoints=work / "checkpoints",
-            resumed=None,
-            updated_steps=0,
-            receiver="none",
-        )
+def _overrides(case: Case, work: Path) -> list[str]:
+    return overrides(
+        rule=case.spec,
+        settings=case.settings,
+        cluster=small_cluster(gpus_per_node=dist.get_world_size(), overrides=OVERRIDES),
+        seed=0,
+        model=work / "model",
+        world=work,
+        problems=work / "problems.jsonl",
+        parquet=work / "problems.parquet",
+        checkpoints=work / "checkpoints",
+        resumed=None,
+        updated_steps=0,
+        receiver="none",
     )
 
 
 def _run(
-    case: Case, worker, config: DictConfig, steps: Sequence[Sequence[Group]]
+    case: Case, worker, config: DictConfig, steps: Sequence[Sequence[Group]], work: Path
 ) -> tuple[list[UpdateSums], list[float], dict[str, torch.Tensor]]:
     """The sums of each step, the loss of each update, and the weights at the end, from the weights
     that were saved."""
     settings = case.settings
-    recipes = recipe.objective(case.spec, settings) | recipe.optimiser(settings)
-    for key, value in recipes.items():
-        OmegaConf.update(config, key.lstrip("+"), value, force_add=True)
+    for each in OverridesParser.create().parse_overrides(_overrides(case, work)):
+        if each.key_or_group.startswith("actor_rollout_ref.actor."):
+            OmegaConf.update(config, each.key_or_group, each.value(), force_add=True)
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     engine = worker.actor.engine
     engine.optimizer_config = actor.optim
