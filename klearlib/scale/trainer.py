@@ -8,7 +8,6 @@ name: the trainer, `klearlib.scale.sampling`'s agent loop, `klearlib.scale.polic
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,14 +29,14 @@ from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.prompts import end_ids
 from klearlib.rl.batches import num_positive_tokens
 from klearlib.rl.metrics import step_metrics, step_timings
-from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
+from klearlib.rl.mismatch import Mismatch, require_finite
 from klearlib.rl.rollouts import Row, form_batch, mini_batches
 from klearlib.rl.schedule import evaluation_is_due, evaluations
 from klearlib.rl.settings import RLSettings
 from klearlib.rl.step import learning_rate
 from klearlib.rl.update import UpdateSums
 from klearlib.scale.driver import EVALUATION, SAVED, STEP, STOPPED
-from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
+from klearlib.scale.layout import lay_out, row_fields, update_words, with_trainer_logprobs
 from klearlib.scale.loss import add_sums, klear_loss
 from klearlib.scale.sampling import ServerEngine
 from klearlib.scale.trajectories import TOKEN_FIELDS, Trajectories, groups_of, stored_rows
@@ -162,7 +161,15 @@ class KlearTrainer(PPOTrainerSync):
         ordered, filling = stored_rows(batch, layout, found, end_token=self.tokenizer.eos_token_id)
         from_sampler = settings.logp_old == "sampler"
         if not from_sampler:
-            parts = self._with_trainer_logprobs(ordered, layout, parts, sums)
+            ordered.extra_info["temperature"] = settings.temperature
+            self._compute_old_log_prob(ordered, metrics={})
+            name = "old_log_probs"
+            data = tq.kv_batch_get(
+                keys=ordered.keys, partition_id=ordered.partition_id, select_fields=[name]
+            )
+            logprobs = [logp.tolist() for logp in data[name].unbind()]
+            cap, mismatch = settings.sampler_correction, sums.mismatch
+            parts = with_trainer_logprobs(layout, parts, logprobs, cap=cap, mismatch=mismatch)
             layout = lay_out(parts, num_ranks=self._num_ranks())  # in the same order
         fields = row_fields(layout, parts, count_mismatch=from_sampler)
         tq.kv_batch_put(
@@ -181,35 +188,6 @@ class KlearTrainer(PPOTrainerSync):
             keys=[*batch.keys, *filling.keys],
             tags=[*batch.tags, *filling.tags],
         )
-
-    def _with_trainer_logprobs(
-        self, ordered: KVBatchMeta, layout: Layout, parts: list[list[Row]], sums: UpdateSums
-    ) -> list[list[Row]]:
-        """The mini-batches with `logp_old` by the trainer (semantics.md D14), and with the
-        sampler's correction where it is asked for (D15)."""
-        ordered.extra_info["temperature"] = self._settings.temperature
-        self._compute_old_log_prob(ordered, metrics={})
-        data = tq.kv_batch_get(
-            keys=ordered.keys,
-            partition_id=ordered.partition_id,
-            select_fields=["old_log_probs"],
-        )
-        found = {
-            row.place: tuple(logp.tolist())
-            for row, logp in zip(layout.rows, data["old_log_probs"].unbind(), strict=True)
-            if row is not None
-        }
-        renewed = [
-            [dataclasses.replace(row, logp_old=found[row.place]) for row in rows] for rows in parts
-        ]
-        for rows, before in zip(renewed, parts, strict=True):
-            observe(sums.mismatch, rows, before)
-        if (cap := self._settings.sampler_correction) is not None:
-            renewed = [
-                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
-                for rows, before in zip(renewed, parts, strict=True)
-            ]
-        return renewed
 
     def _num_ranks(self) -> int:
         """Data-parallel ranks of the actor."""

@@ -88,7 +88,7 @@ def engine(opened, policy):
 
 
 @pytest.fixture
-def changed(policy):
+def changed(engine, policy):
     """A function that moves every weight of the trainer's model; they are put back."""
     import torch
 
@@ -102,3 +102,4 @@ def changed(policy):
 
     yield change
     policy.load_state_dict(before, strict=False)
+    engine.wake()

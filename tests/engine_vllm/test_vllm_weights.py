@@ -39,11 +39,6 @@ def test_new_weights_are_sampled_from_after_wake(engine, policy, tiny_tokenizer,
     assert engine.num_restarts == restarts
 
 
-def test_the_weights_are_put_back(engine, policy, tiny_tokenizer):
-    engine.wake()
-    same_as_transformers(engine, policy, tiny_tokenizer)
-
-
 @pytest.mark.parametrize("trained", [False, True], ids=["its folder", "a trainer"])
 def test_a_stretched_model(new_policy, tiny_tokenizer, tmp_path, trained):
     """Beyond the positions that it had, from its folder and, with a separate head, from a trainer;

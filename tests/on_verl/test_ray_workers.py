@@ -301,7 +301,7 @@ def test_a_killed_caller_leaves_no_process(joined, tmp_path, monkeypatch, own):
     assert all(alive(pid) for pid in [*pids, actor])
     caller.kill()
     caller.wait()
-    assert wait_until(lambda: not any(alive(pid) for pid in [*pids, actor, *rays]), 10.0)
+    assert wait_until(lambda: not any(alive(pid) for pid in [*pids, actor, *rays]))
 
 
 def _processes():

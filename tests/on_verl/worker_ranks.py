@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -23,12 +22,18 @@ from worker_cases import CASES, Case
 
 from klearlib.records import Group
 from klearlib.rl.batches import num_positive_tokens
-from klearlib.rl.mismatch import Mismatch, corrected, observe
+from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row, form_batch, mini_batches
 from klearlib.rl.update import UpdateSums
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.configuration import compose, overrides
-from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
+from klearlib.scale.layout import (
+    Layout,
+    lay_out,
+    row_fields,
+    update_words,
+    with_trainer_logprobs,
+)
 from klearlib.scale.loss import add_sums, klear_loss
 
 _END = 1  # the token of filling rows
@@ -110,21 +115,9 @@ def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[f
     layout = lay_out(parts, num_ranks=num_ranks)
     from_sampler = settings.logp_old == "sampler"
     if not from_sampler:
-        found = _trainer_logprobs(worker, layout, settings)
-        sampled, parts = (
-            parts,
-            [
-                [dataclasses.replace(row, logp_old=found[row.place]) for row in rows]
-                for rows in parts
-            ],
-        )
-        for rows, before in zip(parts, sampled, strict=True):
-            observe(sums.mismatch, rows, before)
-        if (cap := settings.sampler_correction) is not None:
-            parts = [
-                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
-                for rows, before in zip(parts, sampled, strict=True)
-            ]
+        logprobs = _trainer_logprobs(worker, layout, settings)
+        cap, mismatch = settings.sampler_correction, sums.mismatch
+        parts = with_trainer_logprobs(layout, parts, logprobs, cap=cap, mismatch=mismatch)
         layout = lay_out(parts, num_ranks=num_ranks)
     data = _rows_for_verl(layout)
     data.update(row_fields(layout, parts, count_mismatch=from_sampler))
@@ -135,7 +128,8 @@ def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[f
     return metrics["loss"]
 
 
-def _trainer_logprobs(worker, layout: Layout, settings) -> dict[tuple[int, int], tuple[float, ...]]:
+def _trainer_logprobs(worker, layout: Layout, settings) -> list[list[float]]:
+    """Of each row of the layout."""
     data = _rows_for_verl(layout)
     share = _own_share(
         data, calculate_entropy=True, compute_loss=False, temperature=settings.temperature
@@ -145,12 +139,7 @@ def _trainer_logprobs(worker, layout: Layout, settings) -> dict[tuple[int, int],
     own = [each.tolist() for each in response_from_nested(output["log_probs"], mask).unbind()]
     shares: list = [None] * dist.get_world_size()
     dist.all_gather_object(shares, own)
-    flat = [each for values in shares for each in values]
-    return {
-        row.place: tuple(values)
-        for row, values in zip(layout.rows, flat, strict=True)
-        if row is not None
-    }
+    return [each for values in shares for each in values]
 
 
 def _rows_for_verl(layout: Layout) -> TensorDict:
