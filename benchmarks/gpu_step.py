@@ -23,7 +23,7 @@ from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.rollouts import form_batch
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.step import train_on
+from klearlib.rl.update import train_on
 
 
 def step(arguments: argparse.Namespace) -> list[dict]:
@@ -43,11 +43,10 @@ def step(arguments: argparse.Namespace) -> list[dict]:
     sampling = SamplingSettings(
         temperature=1.0, top_p=1.0, top_k=0, max_tokens=settings.max_new_tokens, seed=0
     )
-    passes = plan_passes(model, compute)
+    passes = plan_passes(model, compute, pad_id=tokenizer.pad_token_id)
 
     def train(batch):
-        pad_id = tokenizer.pad_token_id
-        how = {"rule": rule, "settings": settings, "passes": passes, "pad_id": pad_id, "step": 1}
+        how = {"rule": rule, "settings": settings, "passes": passes, "step": 1}
         return train_on(batch, model, optimizer, **how)
 
     sampled, trained = [], []

@@ -1,8 +1,8 @@
 """How sequences of prompt and response are cut into micro-batches, and laid out for a model.
 
 `Decoder` reads a line: all tokens of a micro-batch in one row, each different prompt once, behind
-it its responses, and no padding. transformers reads rows: padded on the right, one sequence a row or
-several of them packed, told apart by position ids that start again at 0. From these transformers
+it its responses, and no padding. transformers reads rows: padded on the right, one sequence a row
+or several of them packed, told apart by position ids that start again at 0. From these transformers
 builds a block-diagonal mask (eager, sdpa) or hands the lengths to the varlen kernel (flash
 attention, which wants a single row for this).
 """

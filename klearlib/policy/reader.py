@@ -72,9 +72,10 @@ class TransformersReader:
             return self._model(input_ids=rows.ids, use_cache=False, **positions).logits[rows.before]
 
     def logprobs(self, states, targets, *, temperature, with_entropy):
-        logp = torch.log_softmax(states.float() / temperature, dim=-1)
-        entropy = -(logp.exp() * logp).sum(-1).detach() if with_entropy else None
-        return logp.gather(1, targets[:, None]).squeeze(1), entropy
+        wide = states.to(torch.promote_types(states.dtype, torch.float32))
+        logp = torch.log_softmax(wide / temperature, dim=-1)
+        entropy = -(logp.exp() * logp).sum(-1).detach().float() if with_entropy else None
+        return logp.gather(1, targets[:, None]).squeeze(1).float(), entropy
 
 
 def reader_of(model, *, precision: str, recompute: bool = False, pad_id: int) -> Reader:

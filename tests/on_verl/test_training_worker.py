@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from klearlib.rl.step import train_on
 from worker_cases import CASES, SKIPPED, Case, groups_of_steps, start_rank
 
 from klearlib.policy.compute import local_compute
@@ -17,7 +18,6 @@ from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.passes import plan_passes
 from klearlib.rl.coefficients import CORNERS, rule_from
 from klearlib.rl.rollouts import form_batch
-from klearlib.rl.step import train_on
 
 CLOSE = 1e-5
 NUM_RANKS = (1, 2)

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from cpu_settings import OVERRIDES
+from klearlib.rl.batches import num_positive_tokens
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
@@ -21,7 +22,6 @@ from verl.workers.utils.padding import response_from_nested
 from worker_cases import CASES, Case
 
 from klearlib.records import Group
-from klearlib.rl.batches import num_positive_tokens
 from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.rollouts import Row, form_batch, mini_batches
 from klearlib.rl.update import UpdateSums
