@@ -29,11 +29,10 @@ from klearlib.rl.update import train_on
 def step(arguments: argparse.Namespace) -> list[dict]:
     """Sampling and updates of one RL step: a row for each, and one for an update."""
     profile = "smoke" if arguments.tiny else arguments.profile
-    params = check(Clipping.name, load_profile(profile, Clipping.name))
-    stage, *_ = Clipping(params).stages()
-    settings, rule = RLSettings(**stage.params["settings"]), rule_from(stage.params["rule"])
+    params = stage_params(profile)
+    settings, rule = RLSettings(**params["settings"]), rule_from(params["rule"])
     named = {"engine": arguments.engine} if arguments.engine else {}
-    compute = Compute(**stage.params["compute"] | named)
+    compute = Compute(**params["compute"] | named)
     model, tokenizer = random_policy(profile, compute, arguments.device)
     optimizer = new_optimizer(model)
     problems = [
@@ -73,6 +72,13 @@ def step(arguments: argparse.Namespace) -> list[dict]:
         line(f"training of a step, {what}", training_s, tokens, "tokens", training_gb),
         line(f"an update, {what}", training_s / updates, tokens / updates, "tokens", training_gb),
     ]
+
+
+def stage_params(profile: str) -> dict:
+    """Those of a training of the profile's notebook 05."""
+    params = check(Clipping.name, load_profile(profile, Clipping.name))
+    stage, *_ = Clipping(params).stages()
+    return stage.params
 
 
 def random_policy(profile: str, compute: Compute, device: str):

@@ -1,7 +1,7 @@
 """One decoder for dense Llama, Qwen2 and Qwen3 models, the same in sampling and training.
 
-It computes with the weights of a transformers model and has none of its own: projections that read
-the same states are one product, rotary angles come from a table, and each norm is one function.
+It computes with the weights of a transformers model: in sampling projections that read the same
+states are one product, rotary angles come from a table, and each norm is one function.
 Shapes: M tokens of a line, N rows, T positions, d the width, H query heads that share J key heads,
 D a head's size, f the width of the feed-forward, V words.
 """
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.utils.checkpoint import checkpoint
+from transformers import LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+from transformers.activations import SiLUActivation
 
 if TYPE_CHECKING:
     from klearlib.policy.layout import TokenLine
@@ -22,36 +25,53 @@ if TYPE_CHECKING:
 # Heads [..., heads, D] of queries, keys and values -> [..., H * D].
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
-_MODELS = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-_ROPE = ("default", "linear", "yarn", "llama3")  # whose angles do not depend on the length
+_PARTS = (nn.Embedding, nn.Linear, nn.ModuleList, SiLUActivation)
+_ROPE = ("default", "yarn")  # whose angles do not depend on the length
 
 
 def can_decode(model) -> bool:
-    """Whether `Decoder` computes what `model` does: a dense model of the three families with sdpa
-    attention to all tokens before, and nothing random in it."""
-    config = model.config
+    """Whether `Decoder` computes what `model` does: a plain dense model of the three families in
+    float32 or float64, with sdpa attention to all tokens before, and nothing random, quantised,
+    hooked in or replaced."""
+    config, kind = model.config, type(model)
     return (
-        type(model).__name__ in _MODELS
+        kind in (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
         and config._attn_implementation == "sdpa"
         and not set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
         and config.hidden_act == "silu"
         and config.rope_parameters["rope_type"] in _ROPE
+        and 2 * len(model.model.rotary_emb.inv_freq) == model.model.layers[0].self_attn.head_dim
         and not config.attention_dropout
-        and getattr(config, "pretraining_tp", 1) == 1
+        and all(is_plain(module, kind.__module__) for module in model.modules())
+        and {type(weight.data) for weight in model.parameters()} == {torch.Tensor}
+        and {weight.dtype for weight in model.parameters()} in ({torch.float32}, {torch.float64})
+        and len({weight.device for weight in model.parameters()}) == 1
     )
+
+
+def is_plain(module, family: str | None = None) -> bool:
+    """Whether a module is as its family or torch made it: no adapter in its place, no other forward
+    pass, and no hook around it."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    hooks += (module._backward_hooks, module._backward_pre_hooks)
+    kind = type(module)
+    made = kind.__module__ == family or kind in _PARTS
+    return made and "forward" not in vars(module) and not any(hooks)
+
+
+# Linear maps that read the same states: [out, in] and its bias [out] or None.
+Maps = list[tuple[torch.Tensor, torch.Tensor | None]]
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """Weights of a layer; matrices are [out, in], and each has its bias or None."""
-
     norm: torch.Tensor  # [d]
-    qkv: tuple[torch.Tensor, torch.Tensor | None]  # [(H + 2 J) D, d]
+    qkv: Maps  # d -> (H + 2 J) D
     heads_norm: torch.Tensor | None  # [H + J, D], of Qwen3
-    out: tuple[torch.Tensor, torch.Tensor | None]  # [d, H D]
+    out: Maps  # H D -> d
     feed_norm: torch.Tensor  # [d]
-    gate_up: tuple[torch.Tensor, torch.Tensor | None]  # [2 f, d]
-    down: tuple[torch.Tensor, torch.Tensor | None]  # [d, f]
+    gate_up: Maps  # d -> 2 f
+    down: Maps  # f -> d
 
 
 class Decoder:
@@ -66,16 +86,13 @@ class Decoder:
         config, inner = model.config, model.model
         self.eps, self.recompute = config.rms_norm_eps, recompute
         first = inner.layers[0].self_attn
-        self.num_heads, self.num_kv_heads = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-        )
+        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scale = first.head_dim, first.scaling
         self.dtype = torch.bfloat16 if precision == "bf16" else inner.norm.weight.dtype
-        self.embedding = inner.embed_tokens.weight
+        self.embedding, self.padding_id = inner.embed_tokens.weight, inner.embed_tokens.padding_idx
         self.norm = inner.norm.weight
-        self.head = self._joined(model.lm_head)
-        self.layers = [self._layer(layer) for layer in inner.layers]
+        self.head = self._maps(model.lm_head)
+        self.layers = [self._layer(layer) for layer in inner.layers[: config.num_hidden_layers]]
         self._rope = inner.rotary_emb
         self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -87,23 +104,22 @@ class Decoder:
             heads_norm = torch.cat([norm.weight.expand(n, -1) for norm, n in times])
         return _Layer(
             norm=layer.input_layernorm.weight,
-            qkv=self._joined(attention.q_proj, attention.k_proj, attention.v_proj),
+            qkv=self._maps(attention.q_proj, attention.k_proj, attention.v_proj),
             heads_norm=heads_norm,
-            out=self._joined(attention.o_proj),
+            out=self._maps(attention.o_proj),
             feed_norm=layer.post_attention_layernorm.weight,
-            gate_up=self._joined(feed.gate_proj, feed.up_proj),
-            down=self._joined(feed.down_proj),
+            gate_up=self._maps(feed.gate_proj, feed.up_proj),
+            down=self._maps(feed.down_proj),
         )
 
-    def _joined(self, *maps) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """One linear map with the outputs of all of `maps`, one after the other."""
-        weights, biases = [m.weight for m in maps], [m.bias for m in maps]
-        if len(maps) == 1:
-            weight, bias = weights[0], biases[0]
-        else:
-            weight = torch.cat(weights)
-            bias = None if biases[0] is None else torch.cat(biases)
-        return weight.to(self.dtype), None if bias is None else bias.to(self.dtype)
+    def _maps(self, *maps: nn.Linear) -> Maps:
+        found = [(each.weight, each.bias) for each in maps]
+        if torch.is_grad_enabled():
+            return found  # a copy here would hold its gradient to the end of the backward pass
+        weights, biases = zip(*found, strict=True)
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        bias = None if biases[0] is None else torch.cat(biases)
+        return [(weight.to(self.dtype), None if bias is None else bias.to(self.dtype))]
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """[..., d] -> [..., V] in the precision of the products."""
@@ -112,7 +128,7 @@ class Decoder:
     def hidden(self, ids: torch.Tensor, positions: torch.Tensor, attends: list[Attend]):
         """The last hidden states [..., d] of ids [...] at positions [...], by the attention that
         each layer has in `attends`."""
-        states = F.embedding(ids, self.embedding)
+        states = F.embedding(ids, self.embedding, padding_idx=self.padding_id)
         angles = [table[positions].unsqueeze(-2) for table in self._angles(int(positions.max()))]
         for layer, attend in zip(self.layers, attends, strict=True):
             if self.recompute and torch.is_grad_enabled():
@@ -137,8 +153,14 @@ class Decoder:
         gate, up = self._linear(normed, layer.gate_up).chunk(2, dim=-1)
         return states + self._linear(F.silu(gate) * up, layer.down)
 
-    def _linear(self, states, joined) -> torch.Tensor:
-        return F.linear(states.to(self.dtype), *joined)
+    def _linear(self, states: torch.Tensor, maps: Maps) -> torch.Tensor:
+        """The outputs of all maps, one after the other on the last axis."""
+        states = states.to(self.dtype)
+        found = [
+            F.linear(states, weight.to(self.dtype), None if bias is None else bias.to(self.dtype))
+            for weight, bias in maps
+        ]
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
     def _angles(self, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines [T, D] of positions up to `last`; the first half of the sines is

@@ -49,16 +49,15 @@ class _Head(torch.autograd.Function):
             logits /= temperature
         logits -= logits.amax(dim=-1, keepdim=True)
         chosen = logits.gather(1, targets[:, None]).squeeze(1)
-        power = logits.exp() if with_entropy else logits.exp_()  # e^(z - max) [C, V]
-        total = power.sum(dim=-1)
+        exp_logits = logits.exp() if with_entropy else logits.exp_()  # e^(z - max) [C, V]
+        total = exp_logits.sum(dim=-1)
         log_z = total.log()
         if with_entropy:  # log Z - sum of p z; the row-wise dot product holds no third [C, V]
-            dot = torch.bmm(power[:, None, :], logits[:, :, None]).flatten()
+            dot = torch.bmm(exp_logits[:, None, :], logits[:, :, None]).flatten()
             entropy = log_z - dot / total
         else:
             entropy = log_z.new_empty(0)
-        ctx.save_for_backward(low[0], low[1], targets, total)
-        ctx.power = power
+        ctx.save_for_backward(low[0], low[1], targets, total, exp_logits)
         ctx.temperature = temperature
         ctx.dtypes = states.dtype, weight.dtype, None if bias is None else bias.dtype
         ctx.mark_non_differentiable(entropy)
@@ -67,10 +66,9 @@ class _Head(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, arrived, _):
-        states, weight, targets, total = ctx.saved_tensors
-        power, ctx.power = ctx.power, None  # [C, V], which the gradient overwrites
+        states, weight, targets, total, exp_logits = ctx.saved_tensors
         arrived = (arrived / ctx.temperature)[:, None]
-        of_logits = power.mul_(-arrived / total[:, None])
+        of_logits = exp_logits * (-arrived / total[:, None])
         of_logits.scatter_add_(1, targets[:, None], arrived)
         of_states, of_weight, of_bias = ctx.dtypes
         if of_bias is not None:

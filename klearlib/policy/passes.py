@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from klearlib.errors import KlearError
 from klearlib.policy.compute import Compute
+from klearlib.policy.decoder import can_decode
 from klearlib.policy.layout import Tokens, cut_rows
 from klearlib.policy.memory import choose_micro_batch_tokens
-from klearlib.policy.reader import Reader, reader_of, require_separate, wants_one_row
+from klearlib.policy.reader import Reader, has_plain_head, reading, require_separate, wants_one_row
 
 T, S = TypeVar("T"), TypeVar("S", bound=Tokens)
 
@@ -34,11 +34,11 @@ class Passes:
     once, the parts stay smaller.
 
     micro_batch_tokens: padded tokens of one forward and backward pass, None for no limit.
-    precision, pack_tokens: see `klearlib.policy.compute.Compute`. one_row: packed rows of a pass
-    are joined into one, for varlen kernels. recompute: activations are computed again in the
-    backward pass. parts_count: the objective depends on how a batch is cut, so that no part may
-    become smaller. num_halvings: how often the memory ran out so far. pad_id: of transformers'
-    padded rows.
+    precision, pack_tokens: see `klearlib.policy.compute.Compute`. pad_id: of transformers' padded
+    rows. one_row: packed rows of a pass are joined into one, for varlen kernels. recompute:
+    activations are computed again in the backward pass. plain_head: see
+    `klearlib.policy.reader.has_plain_head`. parts_count: the objective depends on how a batch is
+    cut, so that no part may become smaller. num_halvings: how often the memory ran out so far.
     """
 
     micro_batch_tokens: int | None
@@ -47,30 +47,14 @@ class Passes:
     pack_tokens: int | None = None
     one_row: bool = False
     recompute: bool = False
+    plain_head: bool = False
     parts_count: bool = False
     num_halvings: int = 0
 
-    @contextmanager
-    def reading(self, model) -> Iterator[Reader]:
+    def reading(self, model) -> AbstractContextManager[Reader]:
         """`model` at its weights of now, for forward and backward passes of training."""
-        layers = [x for x in model.modules() if isinstance(x, GradientCheckpointingLayer)]
-        resting = [layer for layer in layers if self.recompute and not layer.training]
-        hooks = []
-        for layer in resting:
-            # transformers asks the layer whether it trains before it computes it. While it is
-            # computed it does not: it may have a dropout of its own.
-            layer.training = True
-            hooks.append(layer.register_forward_pre_hook(_rest))
-            hooks.append(layer.register_forward_hook(_train, always_call=True))
-        try:
-            yield reader_of(
-                model, precision=self.precision, recompute=self.recompute, pad_id=self.pad_id
-            )
-        finally:
-            for hook in hooks:
-                hook.remove()
-            for layer in resting:
-                layer.training = False
+        names = ("precision", "recompute", "plain_head", "pad_id")
+        return reading(model, **{name: getattr(self, name) for name in names})
 
     def cut(self, sequences: Sequence[S]) -> list[list[list[S]]]:
         """The micro-batches of `sequences`, each of rows of one sequence or, packed, of several.
@@ -136,9 +120,9 @@ def plan_passes(model, compute: Compute, *, pad_id: int, parts_count: bool = Fal
     `klearlib.policy.memory.choose_micro_batch_tokens`. pad_id, parts_count: see `Passes`.
 
     Raises:
-        KlearError: the model sees other sequences of a packed row.
+        KlearError: the model is not causal, or sees other sequences of a packed row.
     """
-    if compute.gradient_checkpointing:
+    if compute.gradient_checkpointing and not can_decode(model):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if compute.pack_tokens is not None:
         require_separate(model, precision=compute.precision)
@@ -150,16 +134,9 @@ def plan_passes(model, compute: Compute, *, pad_id: int, parts_count: bool = Fal
         pack_tokens=compute.pack_tokens,
         one_row=wants_one_row(model),
         recompute=compute.gradient_checkpointing,
+        plain_head=has_plain_head(model, precision=compute.precision),
         parts_count=parts_count,
     )
-
-
-def _rest(layer, _inputs) -> None:
-    layer.training = False
-
-
-def _train(layer, _inputs, _outputs) -> None:
-    layer.training = True
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

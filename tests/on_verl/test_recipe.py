@@ -8,7 +8,6 @@ import pytest
 import torch
 from composed import GPPO, composed, lines, tiny_model
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from klearlib.rl.step import learning_rate
 from rollout_fakes import settings
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config.optimizer import build_optimizer
@@ -17,6 +16,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.schedule import judging
 from klearlib.rl.settings import RLSettings
+from klearlib.rl.update import learning_rate
 from klearlib.scale.cluster import Cluster, small_cluster
 from klearlib.scale.policy_losses import normalizer_of, rule_of
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from cpu_settings import OVERRIDES
-from klearlib.rl.batches import num_positive_tokens
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
@@ -24,7 +23,7 @@ from worker_cases import CASES, Case
 from klearlib.records import Group
 from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.rollouts import Row, form_batch, mini_batches
-from klearlib.rl.update import UpdateSums
+from klearlib.rl.update import UpdateSums, num_positive_tokens
 from klearlib.scale import recipe
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.configuration import compose, overrides

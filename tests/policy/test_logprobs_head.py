@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from klearlib.policy import reader as reader_module
 from klearlib.policy.head import head_logprobs
 from klearlib.policy.memory import head_chunk_tokens
-from klearlib.policy.reader import in_chunks, reader_of
+from klearlib.policy.reader import in_chunks, reading
 
 TOKENS, WIDTH, WORDS = 11, 5, 17
 
@@ -91,9 +91,13 @@ def test_bf16_multiplies_in_bf16_and_takes_the_softmax_in_float32():
         assert float((ours - theirs).norm() / theirs.norm()) < 1e-2
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("attention", "plain_head"), [("sdpa", True), ("eager", True), ("eager", False)]
+)
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_chunks_have_the_gradient_of_the_dense_softmax(new_policy, monkeypatch, attention, size):
+def test_chunks_have_the_gradient_of_the_dense_softmax(
+    new_policy, monkeypatch, attention, plain_head, size
+):
     policy = new_policy(1, dtype=torch.float64)
     policy.set_attn_implementation(attention)
     draws = torch.Generator().manual_seed(5)
@@ -116,11 +120,12 @@ def test_chunks_have_the_gradient_of_the_dense_softmax(new_policy, monkeypatch, 
     wanted = torch.autograd.grad((scale * expected.exp()).sum(), weights)
     monkeypatch.setattr(reader_module, "head_chunk_tokens", lambda *_, **__: size)
     seen = []
-    reader = reader_of(policy, precision="fp32", pad_id=0)
-    for chunk, logp, _ in in_chunks(reader, [[x] for x in rows], num_words=280, temperature=0.7):
-        assert len(logp) <= size
-        (scale[chunk] * logp.exp()).sum().backward()
-        seen.append(logp.detach())
+    how = {"num_words": 280, "temperature": 0.7}
+    with reading(policy, precision="fp32", plain_head=plain_head, pad_id=0) as reader:
+        for chunk, logp, _ in in_chunks(reader, [[x] for x in rows], **how):
+            assert len(logp) <= size
+            (scale[chunk] * logp.exp()).sum().backward()
+            seen.append(logp.detach())
     torch.testing.assert_close(torch.cat(seen).double(), expected, rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(weights, wanted, strict=True):
         torch.testing.assert_close(ours.grad, theirs, rtol=1e-5, atol=1e-6)

@@ -82,7 +82,7 @@ def test_one_factor_for_all_scales_the_policy_loss_and_not_the_lm_loss(policy, m
     policy_part = oracle(policy, rows, "gppo", alpha=0.0, **how)
     lm_part = oracle(policy, rows, "gppo", alpha=0.3, **how) - policy_part
     expected = 1.5 * policy_part + lm_part
-    assert float((found - expected).norm() / expected.norm()) < 1e-6
+    assert float((found - expected).norm() / expected.norm()) < 3e-6
     _, plain = gradient(policy, rows, alpha=0.3)
     assert sums.gradient == pytest.approx(1.5 * plain.gradient)
     assert sums.corner_tokens == plain.corner_tokens

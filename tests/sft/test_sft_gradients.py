@@ -9,7 +9,7 @@ from transformers import AttentionInterface, BloomConfig, BloomForCausalLM, mask
 from klearlib.errors import KlearError
 from klearlib.policy import reader
 from klearlib.policy.passes import Passes
-from klearlib.policy.reader import TransformersReader, require_separate, wants_one_row
+from klearlib.policy.reader import reading, require_separate, wants_one_row
 from klearlib.sft.batches import Example
 from klearlib.sft.gradients import batch_gradient
 
@@ -31,7 +31,7 @@ LAYOUTS = [
 
 def gradient(policy, *, normalizer: str, layout: dict, examples=EXAMPLES):
     """Loss and gradient of a batch, and its sums."""
-    how = {"precision": "fp32", "one_row": wants_one_row(policy), "pad_id": PAD}
+    how = {"precision": "fp32", "one_row": wants_one_row(policy), "pad_id": PAD, "plain_head": True}
     sums = batch_gradient(
         policy, examples, normalizer=normalizer, passes=Passes(**how | layout), seed=0
     )
@@ -138,13 +138,13 @@ def test_values_of_an_example_do_not_depend_on_its_neighbours(new_policy, attent
     policy.set_attn_implementation(attention)
     first, second, third = EXAMPLES[1], EXAMPLES[4], EXAMPLES[9]
     other = Example(tuple((7 * t + 3) % 280 for t in first.ids), first.num_prompt)
-    read, values = TransformersReader(policy, precision="fp32", pad_id=PAD), []
-    for neighbour in (first, other):
-        values.append(
-            read.states([[neighbour, second, third]])[len(first.ids) - first.num_prompt :]
-        )
+    with reading(policy, precision="fp32", pad_id=PAD) as reader:
+        values = [
+            reader.states([[neighbour, second, third]])[len(first.ids) - first.num_prompt :]
+            for neighbour in (first, other)
+        ]
+        alone = reader.states([[second]])
     assert torch.equal(*values)
-    alone = read.states([[second]])
     torch.testing.assert_close(values[0][: len(alone)], alone, rtol=1e-5, atol=1e-5)
 
 
@@ -200,5 +200,5 @@ def test_bf16_agrees_within_its_precision(new_policy):
     low_loss, low, _ = gradient(policy, normalizer="sequence", layout=layout)
     assert loss != low_loss == pytest.approx(loss, rel=2e-2)
     assert apart(low, expected) < 0.1 and low.dtype == torch.float32
-    policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    layout["recompute"] = True
     assert torch.equal(gradient(policy, normalizer="sequence", layout=layout)[1], low)
