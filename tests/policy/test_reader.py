@@ -1,4 +1,4 @@
-"""What a few tokens show of a model before it is trained: whether it is causal, and its head plain."""
+"""What a few tokens show of a model before it trains: whether it is causal, and its head plain."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def test_models_whose_logits_are_no_linear_head_train_by_their_own_logits(kind):
 
 def test_a_model_that_looks_ahead_is_refused():
     model = BertGenerationDecoder(BertGenerationConfig(**SMALL | {"is_decoder": False}))
-    with pytest.raises(KlearError, match="^BertGenerationDecoder is no causal model.*supported$"):
+    with pytest.raises(KlearError, match=r"^BertGenerationDecoder is no causal model.*supported$"):
         plan_passes(model, local_compute(micro_batch_tokens=100), pad_id=0)
 
 
