@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from klearlib.rl.batches import num_positive_tokens
 from klearlib.rl.rollouts import Row
+from klearlib.rl.update import num_positive_tokens
 
 
 @dataclass(frozen=True)
