@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
-from klearlib.evaluate import stage
+from klearlib.evaluate import harness
 from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.harness import evaluate
+from klearlib.evaluate.harness import evaluate, evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record, save_record
-from klearlib.evaluate.stage import evaluate_benchmarks
 from klearlib.experiments.results import Results, evaluations
 from klearlib.experiments.rl_stages import RULE_OPTIONS
 from klearlib.experiments.score_tables import learning_table
@@ -167,7 +166,7 @@ class Killed(BaseException):
 def test_killed_and_resumed_measures_only_what_is_missing(
     measured, inputs, tmp_path, monkeypatch, num_before, moment
 ):
-    original, measured_names = stage.evaluate, []
+    original, measured_names = harness.evaluate, []
 
     def killing(*args, **kwargs):
         if len(measured_names) - (moment == "save_record") == num_before:
@@ -178,13 +177,13 @@ def test_killed_and_resumed_measures_only_what_is_missing(
         measured_names.append(kwargs["benchmark"])
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(stage, "evaluate", counting)
-    saving = getattr(stage, moment)
-    monkeypatch.setattr(stage, moment, killing)
+    monkeypatch.setattr(harness, "evaluate", counting)
+    saving = getattr(harness, moment)
+    monkeypatch.setattr(harness, moment, killing)
     with pytest.raises(Killed):
         evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     monkeypatch.undo()
-    monkeypatch.setattr(stage, "evaluate", counting)
+    monkeypatch.setattr(harness, "evaluate", counting)
     measured_names.clear()
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     assert measured_names == list(HOW["benchmarks"])[num_before:]
@@ -247,10 +246,10 @@ def test_a_record_from_before_yarn_is_one_without(inputs, tmp_path, monkeypatch)
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
     path = tmp_path / "evaluations" / FILES[2]
     record = load_record(path)
-    older = {k: v for k, v in record.sampling.items() if k not in stage._NOT_NAMED}
+    older = {k: v for k, v in record.sampling.items() if k not in harness._NOT_NAMED}
     save_record(dataclasses.replace(record, sampling=older), path)
     before = path.read_bytes()
-    monkeypatch.setattr(stage, "evaluate", None)
+    monkeypatch.setattr(harness, "evaluate", None)
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
     assert path.read_bytes() == before
     assert list(evaluations(tmp_path, "validation")) == [0]
