@@ -28,7 +28,6 @@ from klearlib.curation.tables import (
     REJECTS,
     SAMPLES,
     ProblemTable,
-    Sample,
     TableWriter,
     chunks,
     read_problem_file,
@@ -221,21 +220,6 @@ class Pool:
         found[places] = np.arange(len(places)) - np.searchsorted(problem, problem)
         return found
 
-    def take_verdicts(self) -> None:
-        """Make labels of the verdicts of this stage."""
-        for place in np.flatnonzero(np.frombuffer(self.verdicts, np.uint8)):
-            word = REASONS[self.verdicts[place] - 1]
-            self.reasons[place] = word
-            self.labels[place] = label_word(word == "correct", word)
-
-    def samples(self) -> Iterator[Sample]:
-        """All responses with their labels, streamed."""
-        for place, sample in enumerate(read_samples(self.table)):
-            if word := self.verdicts[place]:
-                reason = REASONS[word - 1]
-                sample = labelled(sample, Verdict(reason == "correct", reason))
-            yield sample
-
     def write(self, path: Path) -> dict:
         """Write examples and rejects; the counts of the card."""
         funnel, labels, teachers = Funnel(STAGES), Counter(), Counter()
@@ -243,11 +227,14 @@ class Pool:
             TableWriter(path / EXAMPLES, SAMPLES) as examples,
             TableWriter(path / REJECTED, REJECTS) as rejects,
         ):
-            for place, sample in enumerate(self.samples()):
+            for place, sample in enumerate(read_samples(self.table)):
                 if not (stage := self.stage[place]):
                     funnel.keep(sample.source)
                     labels[self.labels[place]] += 1
                     teachers[sample.teacher] += 1
+                    if self.verdicts[place]:
+                        reason = self.reasons[place]
+                        sample = labelled(sample, Verdict(reason == "correct", reason))
                     examples.add(sample_row(sample))
                     continue
                 funnel.reject(sample.source, stage, self.fault[place])
@@ -298,7 +285,9 @@ def _judge(
             folder.save_checkpoint({"verdicts": bytes(pool.verdicts)}, done)
             if folder.stop_requested:
                 raise Stopped(f"stopped after {done} of {total} responses; run again")
-    pool.take_verdicts()
+    for place in np.flatnonzero(np.frombuffer(pool.verdicts, np.uint8)):
+        reason = REASONS[pool.verdicts[place] - 1]
+        pool.reasons[place], pool.labels[place] = reason, label_word(reason == "correct", reason)
 
 
 def _not_chosen(pool: Pool, size: int, embedding: dict, inputs: Mapping[str, Path]) -> np.ndarray:
@@ -309,13 +298,11 @@ def _not_chosen(pool: Pool, size: int, embedding: dict, inputs: Mapping[str, Pat
             f"size is {size}, but only {len(places)} responses pass the filters: lower it, loosen "
             "the filters, or sample more responses"
         )
-    rest = pool.left
     if len(places) == size:
-        chosen = np.arange(size)
-    else:
-        rows = _embedded(Texts(pool, TEXTS[embedding["text"]]), embedding, inputs)
-        chosen = k_center_greedy(rows, size)
-    rest[places[chosen]] = False
+        return ~pool.left
+    rest = pool.left
+    rows = _embedded(Texts(pool, TEXTS[embedding["text"]]), embedding, inputs)
+    rest[places[k_center_greedy(rows, size)]] = False
     return rest
 
 
@@ -390,15 +377,15 @@ def _check(given: dict) -> None:
     for name in ("max_responses", "size"):
         if given[name] is not None and given[name] < 1:
             raise KlearError(f"{name} must be at least 1, or None for all, got {given[name]}")
-    if embedding is not None:
-        kind = embedding.get("kind")
-        if kind not in _EMBEDDINGS:
-            raise KlearError(f"embedding's kind must be one of {', '.join(_EMBEDDINGS)}: {kind!r}")
-        expected = {"kind", "text"} | _EMBEDDINGS[kind]
-        if set(embedding) != expected:
+    if embedding is None:
+        return
+    for name, known in (("kind", _EMBEDDINGS), ("text", TEXTS)):
+        if embedding.get(name) not in known:
             raise KlearError(
-                f"embedding {kind} must have {', '.join(sorted(expected))}, got "
-                f"{', '.join(sorted(embedding))}"
+                f"embedding's {name} must be one of {', '.join(known)}, got {embedding.get(name)!r}"
             )
-        if embedding["text"] not in TEXTS:
-            raise KlearError(f"embedding's text must be one of {', '.join(TEXTS)}")
+    if set(embedding) != (expected := {"kind", "text"} | _EMBEDDINGS[embedding["kind"]]):
+        raise KlearError(
+            f"embedding {embedding['kind']} must have {', '.join(sorted(expected))}, got "
+            f"{', '.join(sorted(embedding))}"
+        )

@@ -14,117 +14,74 @@ SETTINGS = "evaluation.json"
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command: its flag, what argparse is told, and which values it may have.
+    """An option of the command: what argparse is told, and which values it may have.
 
-    `allowed`: None for every value; `words` says the same to a user.
+    kind: a type, or the words to choose from. allowed: None for every value; `words` says the same
+    to a user.
     """
 
     flag: str
-    how: dict
+    kind: type | tuple[str, ...]
+    metavar: str | None
+    help: str
     allowed: Callable[[float], bool] | None = None
     words: str = ""
+    default: object = None
 
     @property
     def name(self) -> str:
         return self.flag.removeprefix("--").replace("-", "_")
 
-
-def _number(kind: type, letter: str, help_text: str) -> dict:
-    return {"type": kind, "metavar": letter, "help": help_text}
-
-
-def _count(flag: str, help_text: str) -> Option:
-    return Option(flag, _number(int, "N", help_text), lambda n: n >= 1, "at least 1")
+    def add_to(self, group) -> None:
+        how = {"choices" if isinstance(self.kind, tuple) else "type": self.kind}
+        how |= {"metavar": self.metavar, "help": self.help, "default": self.default}
+        group.add_argument(self.flag, **how)
 
 
-_POSITIVE = (lambda s: 0 < s < float("inf"), "above 0")
-
-OF_ALL = (
-    _count("--n", "responses to each problem (needed with --model)"),
-    Option(
-        "--think-tags",
-        {
-            "choices": ("required", "optional"),
-            "default": "required",
-            "help": "whether a response without both think tags is wrong (default: required, as in "
-            "RL)",
-        },
-    ),
-    Option("--test-timeout-s", _number(float, "S", "of a test") | {"default": 6.0}, *_POSITIVE),
-    Option(
-        "--test-memory-mb",
-        _number(int, "MB", "of a test") | {"default": 1024},
-        lambda mb: mb >= 16,
-        "at least 16",
-    ),
+_FROM_1 = (lambda n: n >= 1, "at least 1")
+_TAGS = "whether a response without both think tags is wrong (default: required, as in RL)"
+_PRESETS = (
+    "paper (default): temperature 0.6, top_p 0.95; released: also top_k 20, repetition_penalty "
+    "1.05, YaRN 2.5"
 )
+_YARN_ORIGINAL = (
+    "positions that --yarn multiplies, where the model's config names more than it was trained on "
+    "(Qwen3-8B: 32768)"
+)
+_FINITE = float("inf")
 
+# fmt: off
+OF_ALL = (
+    Option("--n", int, "N", "responses to each problem (needed with --model)", *_FROM_1),
+    Option("--think-tags", ("required", "optional"), None, _TAGS, default="required"),
+    Option("--test-timeout-s", float, "S", "of a test",
+           lambda s: 0 < s < _FINITE, "above 0", default=6.0),
+    Option("--test-memory-mb", int, "MB", "of a test",
+           lambda mb: mb >= 16, "at least 16", default=1024),
+)
 OF_A_MODEL = (
-    Option(
-        "--preset",
-        {
-            "choices": ("paper", "released"),
-            "help": "paper (default): temperature 0.6, top_p 0.95; released: also top_k 20, "
-            "repetition_penalty 1.05, YaRN 2.5",
-        },
-    ),
-    _count("--max-new-tokens", "of a response, at most"),
-    Option(
-        "--temperature",
-        _number(float, "T", "0 is greedy"),
-        lambda t: t == 0 or 0.01 <= t < float("inf"),
-        "0 (greedy) or at least 0.01",
-    ),
-    Option(
-        "--top-p",
-        _number(float, "P", "1 keeps all tokens"),
-        lambda p: 0 < p <= 1,
-        "above 0 and at most 1",
-    ),
-    Option(
-        "--top-k", _number(int, "K", "0 keeps all tokens"), lambda k: k >= 0, "0 (none) or more"
-    ),
-    Option(
-        "--repetition-penalty",
-        _number(float, "R", "1 is none"),
-        lambda r: 0.1 <= r <= 10,
-        "from 0.1 to 10, 1 for none",
-    ),
-    Option(
-        "--yarn",
-        _number(float, "F", "factor of the positions; 1 adds none to what the model's config has"),
-        lambda f: 1 <= f < float("inf"),
-        "above 1, or 1 for none",
-    ),
-    _count(
-        "--yarn-original",
-        "positions that --yarn multiplies, where the model's config names more than it was trained "
-        "on (Qwen3-8B: 32768)",
-    ),
-    Option(
-        "--seed",
-        _number(int, "S", "of all draws (default: 0)"),
-        lambda seed: seed >= 0,
-        "0 or more",
-    ),
-    _count("--batch-rows", "responses decoded together (default: 64)"),
-    Option(
-        "--engine",
-        {"choices": ("transformers", "vllm"), "help": "who samples (default: transformers)"},
-    ),
-    Option(
-        "--precision",
-        {"choices": ("fp32", "bf16"), "help": "of the forward pass (default: fp32)"},
-    ),
-    _count("--tensor-parallel", "GPUs of one vLLM engine (default: 1)"),
-    Option(
-        "--gpu-memory-share",
-        _number(float, "S", "of each GPU's memory for vLLM (default: 0.9)"),
-        lambda share: 0 < share <= 0.95,
-        "above 0 and at most 0.95",
-    ),
+    Option("--preset", ("paper", "released"), None, _PRESETS),
+    Option("--max-new-tokens", int, "N", "of a response, at most", *_FROM_1),
+    Option("--temperature", float, "T", "0 is greedy",
+           lambda t: t == 0 or 0.01 <= t < _FINITE, "0 (greedy) or at least 0.01"),
+    Option("--top-p", float, "P", "1 keeps all tokens",
+           lambda p: 0 < p <= 1, "above 0 and at most 1"),
+    Option("--top-k", int, "K", "0 keeps all tokens", lambda k: k >= 0, "0 (none) or more"),
+    Option("--repetition-penalty", float, "R", "1 is none",
+           lambda r: 0.1 <= r <= 10, "from 0.1 to 10, 1 for none"),
+    Option("--yarn", float, "F", "factor of the positions; 1 adds none to those of the config",
+           lambda f: 1 <= f < _FINITE, "above 1, or 1 for none"),
+    Option("--yarn-original", int, "N", _YARN_ORIGINAL, *_FROM_1),
+    Option("--seed", int, "S", "of all draws (default: 0)", lambda s: s >= 0, "0 or more"),
+    Option("--batch-rows", int, "N", "responses decoded together (default: 64)", *_FROM_1),
+    Option("--engine", ("transformers", "vllm"), None, "who samples (default: transformers)"),
+    Option("--precision", ("fp32", "bf16"), None, "of the forward pass (default: fp32)"),
+    Option("--tensor-parallel", int, "N", "GPUs of one vLLM engine (default: 1)", *_FROM_1),
+    Option("--gpu-memory-share", float, "S", "of each GPU's memory for vLLM (default: 0.9)",
+           lambda share: 0 < share <= 0.95, "above 0 and at most 0.95"),
 )
 """How a model is asked; none has a default here, so that what was given can be told."""
+# fmt: on
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,7 +104,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     asked = parser.add_argument_group("how a model is asked, for --model alone")
     for group, options in ((parser, OF_ALL), (asked, OF_A_MODEL)):
         for option in options:
-            group.add_argument(option.flag, **option.how)
+            option.add_to(group)
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:

@@ -20,9 +20,6 @@ from klearlib.verify.groups import judge_responses
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-# What a record without these words was drawn with.
-_NOT_NAMED = {"repetition_penalty": 1.0, "yarn_factor": None, "yarn_original": None}
-
 
 @dataclass(frozen=True)
 class Measurement:
@@ -209,7 +206,7 @@ def _is_measured(path: Path, problems: Sequence[Problem], sampling: Mapping) -> 
         record = load_record(path)
     except DamagedEntry:
         return False
-    is_same = _NOT_NAMED | record.sampling == sampling
-    if not is_same or record.problem_ids != tuple(problem.id for problem in problems):
+    ids = tuple(problem.id for problem in problems)
+    if record.sampling != sampling or record.problem_ids != ids:
         raise KlearError(f"{path} holds another evaluation: give each one a folder of its own")
     return True

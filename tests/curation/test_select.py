@@ -261,7 +261,10 @@ def test_a_stop_or_a_kill_while_judging_goes_on_and_ends_with_the_same_bytes(
         ({"size": 0, "embedding": TFIDF}, "size must be at least 1, or None for all, got 0"),
         ({"max_responses": 0}, "max_responses must be at least 1"),
         ({"size": 1, "embedding": {"kind": "bert"}}, "kind must be one of"),
-        ({"size": 1, "embedding": {"kind": "hashed_tfidf"}}, "must have dim, kind, seed, text"),
+        (
+            {"size": 1, "embedding": {"kind": "hashed_tfidf", "text": "both"}},
+            "must have dim, kind, seed, text",
+        ),
         ({"size": 1, "embedding": TFIDF | {"text": "all"}}, "text must be one of prompt"),
         ({"pass_rate": {"threshold": 0.5}}, "pass_rate must have keep_equal, threshold"),
     ],

@@ -210,8 +210,9 @@ def test_damaged_file_is_measured_again(measured, inputs, tmp_path):
 def test_file_of_another_measurement_is_refused(inputs, tmp_path):
     how = HOW | {"benchmarks": {"validation": 6}}
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    with pytest.raises(KlearError, match="holds another evaluation"):
-        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"temperature": 1.0})
+    for change in ({"temperature": 1.0}, {"yarn_factor": 2.5}):
+        with pytest.raises(KlearError, match="holds another evaluation"):
+            evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | change)
 
 
 def test_yarn_reaches_a_longer_budget_and_changes_short_responses(inputs, tmp_path):
@@ -232,29 +233,6 @@ def test_yarn_reaches_a_longer_budget_and_changes_short_responses(inputs, tmp_pa
         longer.sampling["max_tokens"] == over and longer.sampling["seed"] == plain.sampling["seed"]
     )
     assert not np.array_equal(plain.num_tokens, yarn.num_tokens)
-
-
-def test_scores_with_and_without_yarn_do_not_share_a_folder(inputs, tmp_path):
-    how = HOW | {"benchmarks": {"validation": 6}}
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    with pytest.raises(KlearError, match="holds another evaluation"):
-        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"yarn_factor": 2.5})
-
-
-def test_a_record_from_before_yarn_is_one_without(inputs, tmp_path, monkeypatch):
-    how = HOW | {"benchmarks": {"validation": 6}}
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    path = tmp_path / "evaluations" / FILES[2]
-    record = load_record(path)
-    older = {k: v for k, v in record.sampling.items() if k not in harness._NOT_NAMED}
-    save_record(dataclasses.replace(record, sampling=older), path)
-    before = path.read_bytes()
-    monkeypatch.setattr(harness, "evaluate", None)
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    assert path.read_bytes() == before
-    assert list(evaluations(tmp_path, "validation")) == [0]
-    with pytest.raises(KlearError, match="holds another evaluation"):
-        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"yarn_factor": 2.5})
 
 
 @pytest.mark.parametrize(
