@@ -50,6 +50,7 @@ collect_ignore = [] if importlib.util.find_spec("verl") else needing_verl()
 def pytest_configure(config):
     # A shell that starts this in the background has it ignored, in all that tests start too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.fsync = lambda handle: None  # waits for the disk, and matters for power cuts alone
     # Nobody's results decide what a test sees: a stage that is done here would be skipped there.
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         project = Path(os.environ["KLEAR_ROOT"], worker)

@@ -37,10 +37,9 @@ from device_time import (
     new_optimizer,
     product_rate,
 )
-from gpu_step import step
+from gpu_step import stage_params, step
 
 from klearlib.curation.coverage import k_center_greedy
-from klearlib.params import RLOptions
 from klearlib.policy.compute import local_compute
 from klearlib.policy.passes import plan_passes
 from klearlib.policy.shape import ModelShape, shape_of
@@ -48,9 +47,10 @@ from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row
+from klearlib.rl.settings import RLSettings
 from klearlib.rl.update import UpdateSums, update
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import add_gradients
+from klearlib.sft.gradients import batch_gradient
 
 # Dense bf16 of the SXM cards, operations a second (NVIDIA's data sheets).
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12}
@@ -94,18 +94,18 @@ def length(arguments: argparse.Namespace) -> list[dict]:
         micro_batch_tokens=tokens,
         gradient_checkpointing=True,
     )
-    optimizer, passes = new_optimizer(model), plan_passes(model, compute)
+    optimizer, passes = new_optimizer(model), plan_passes(model, compute, pad_id=0)
     draws = torch.Generator().manual_seed(0)
     ids = torch.randint(0, shape.vocab_size, (2, tokens), generator=draws).tolist()
     num_prompt = tokens // 16
 
     def supervised() -> None:
-        optimizer.zero_grad(set_to_none=True)
         examples = [Example(tuple(row), num_prompt) for row in ids]
-        add_gradients(model, examples, normalizer="token", pad_id=0, passes=passes)
+        batch_gradient(model, examples, normalizer="token", passes=passes, seed=0)
         optimizer.step()
 
-    options = RLOptions()
+    chosen = stage_params("smoke" if arguments.tiny else arguments.profile)["settings"]
+    settings = RLSettings(**chosen | {"alpha": 0.1, "temperature": 1.0, "max_new_tokens": tokens})
     rows = [
         Row(tuple(row), num_prompt, (-5.0,) * (tokens - num_prompt), advantage, advantage > 0)
         for row, advantage in zip(ids, (1.0, -1.0), strict=True)
@@ -118,16 +118,9 @@ def length(arguments: argparse.Namespace) -> list[dict]:
             rows,
             UpdateSums(Mismatch(max_tokens=tokens)),
             rule=rule_from(GPPO),
-            alpha=0.1,
-            normalizer=options.normalizer,
-            loss_denominator=options.loss_denominator,
-            lm_normalizer=options.lm_normalizer,
-            log_ratio_clamp=None,
-            temperature=1.0,
-            max_grad_norm=options.max_grad_norm,
+            settings=settings,
             passes=passes,
-            pad_id=0,
-            first_of_step=True,
+            sampled=True,
         )
 
     useful = 3 * 2 * tokens * shape_of(model.config).forward_flops(context=tokens / 2)

@@ -23,17 +23,16 @@ from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.rollouts import form_batch
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.step import train_on
+from klearlib.rl.update import train_on
 
 
 def step(arguments: argparse.Namespace) -> list[dict]:
     """Sampling and updates of one RL step: a row for each, and one for an update."""
     profile = "smoke" if arguments.tiny else arguments.profile
-    params = check(Clipping.name, load_profile(profile, Clipping.name))
-    stage, *_ = Clipping(params).stages()
-    settings, rule = RLSettings(**stage.params["settings"]), rule_from(stage.params["rule"])
+    params = stage_params(profile)
+    settings, rule = RLSettings(**params["settings"]), rule_from(params["rule"])
     named = {"engine": arguments.engine} if arguments.engine else {}
-    compute = Compute(**stage.params["compute"] | named)
+    compute = Compute(**params["compute"] | named)
     model, tokenizer = random_policy(profile, compute, arguments.device)
     optimizer = new_optimizer(model)
     problems = [
@@ -43,11 +42,10 @@ def step(arguments: argparse.Namespace) -> list[dict]:
     sampling = SamplingSettings(
         temperature=1.0, top_p=1.0, top_k=0, max_tokens=settings.max_new_tokens, seed=0
     )
-    passes = plan_passes(model, compute)
+    passes = plan_passes(model, compute, pad_id=tokenizer.pad_token_id)
 
     def train(batch):
-        pad_id = tokenizer.pad_token_id
-        how = {"rule": rule, "settings": settings, "passes": passes, "pad_id": pad_id, "step": 1}
+        how = {"rule": rule, "settings": settings, "passes": passes, "step": 1}
         return train_on(batch, model, optimizer, **how)
 
     sampled, trained = [], []
@@ -74,6 +72,13 @@ def step(arguments: argparse.Namespace) -> list[dict]:
         line(f"training of a step, {what}", training_s, tokens, "tokens", training_gb),
         line(f"an update, {what}", training_s / updates, tokens / updates, "tokens", training_gb),
     ]
+
+
+def stage_params(profile: str) -> dict:
+    """Those of a training of the profile's notebook 05."""
+    params = check(Clipping.name, load_profile(profile, Clipping.name))
+    stage, *_ = Clipping(params).stages()
+    return stage.params
 
 
 def random_policy(profile: str, compute: Compute, device: str):

@@ -21,8 +21,7 @@ from klearlib.rl.coefficients import ppo_clip
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row, form_batch
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.step import train_on
-from klearlib.rl.update import UpdateSums, trainer_logprobs, update
+from klearlib.rl.update import UpdateSums, train_on, trainer_logprobs, update
 
 RULE = ppo_clip(eps_low=0.2, eps_high=0.2)
 VERDICT = Verdict(correct=False, reason="wrong")
@@ -38,7 +37,7 @@ def main(folder: Path, precision: str, shape: dict) -> None:
     problems = [Problem(id=str(i), prompt=x, answer="") for i, x in enumerate(shape["prompts"])]
     optimizer = new_optimizer(model, settings)
     engine = TransformersEngine(model, tokenizer, compute)
-    passes = plan_passes(model, compute)
+    passes = plan_passes(model, compute, pad_id=tokenizer.pad_token_id)
     step = 0
     while (task := next_task()) is not None:
         if "record" in task:
@@ -71,7 +70,6 @@ def main(folder: Path, precision: str, shape: dict) -> None:
             rule=RULE,
             settings=settings,
             passes=passes,
-            pad_id=tokenizer.pad_token_id,
             step=step,
         )
         ended = time.process_time()
@@ -146,11 +144,12 @@ def differences(model, record: dict, settings: RLSettings, passes: Passes) -> di
     model.load_state_dict(before)
     optimizer = new_optimizer(model, settings)
     parts = [peer_rows(batch) for batch in record["batches"]]
-    shared = {"temperature": 1.0, "passes": passes, "pad_id": 0}
     logp = [
         abs(found - old)
         for rows in parts
-        for row, renewed in zip(rows, trainer_logprobs(model, rows, **shared), strict=True)
+        for row, renewed in zip(
+            rows, trainer_logprobs(model, rows, temperature=1.0, passes=passes), strict=True
+        )
         for old, found in zip(row.logp_old, renewed.logp_old, strict=True)
     ]
     losses, norms = [], []
@@ -162,14 +161,9 @@ def differences(model, record: dict, settings: RLSettings, passes: Passes) -> di
             rows,
             sums,
             rule=RULE,
-            alpha=0.0,
-            normalizer=settings.normalizer,
-            loss_denominator=settings.loss_denominator,
-            lm_normalizer=settings.lm_normalizer,
-            log_ratio_clamp=None,
-            max_grad_norm=settings.max_grad_norm,
-            first_of_step=False,
-            **shared,
+            settings=settings,
+            passes=passes,
+            sampled=False,
         )
         if sum(sums.corner_tokens.values()):
             raise RuntimeError(f"tokens left the clip range: {sums.corner_tokens}")

@@ -2,12 +2,12 @@
 
     .venv/bin/python benchmarks/sft_packing.py --repeats 5
 
-Forward and backward pass of whole batches, without the optimiser: padded to the longest (one
-batch), padded in micro-batches of like lengths, packed into rows as long as the longest example,
-and as one line of tokens (`klearlib.policy.token_line`), which is what training does with sdpa
-attention and no packing; all under the same budget of tokens but for the first. The layouts take
-turns and the medians of the rounds are compared: tokens are those of prompt and response, never
-padding (that of one line is in its attention alone), and ratio is to the first layout. On a CPU
+Forward and backward pass of whole batches, without the optimiser: by transformers padded to the
+longest (one batch), padded in micro-batches of like lengths, packed into rows as long as the
+longest example, and by `klearlib.policy.decoder`; all under the same budget of tokens but for the
+first. The layouts take turns and the medians of the rounds are compared: tokens are those of prompt
+and response, never padding (that of the decoder is in its attention alone), and ratio is to the
+first layout. On a CPU
 seconds are those of the process, one thread, so that other work on the machine counts little; on a
 GPU they are those of the clock. Lengths are those of mini's chains of thought, and a long tail as
 long chains have it. The last columns are the largest relative differences of loss and gradient from
@@ -21,20 +21,24 @@ import math
 import random
 import statistics
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from klearlib.params import load
+from klearlib.policy import reader
 from klearlib.policy.load import default_device
 from klearlib.policy.passes import Passes
 from klearlib.report.tables import write_table
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import BatchSums, add_gradients
+from klearlib.sft.gradients import BatchSums, batch_gradient
 
 PAD = 0
+DECODER = "decoder"
 # Median and spread of the logarithm of a response's length, and the longest that is drawn.
 LENGTHS = {"mini's chains": (75, 0.25, 160), "long tail": (100, 1.0, 1024)}
 NUM_PROMPT = 24
@@ -85,10 +89,10 @@ def compare(
     """One row for each layout."""
     budget, widest = arguments.micro_batch_tokens, NUM_PROMPT + longest
     layouts = {
-        "padded, one batch": Passes(None, "fp32"),
-        "padded, micro-batches": Passes(budget, "fp32"),
-        "packed": Passes(budget, "fp32", pack_tokens=widest),
-        "one line": Passes(budget, "fp32", one_line=True),
+        "padded, one batch": Passes(None, "fp32", PAD),
+        "padded, micro-batches": Passes(budget, "fp32", PAD),
+        "packed": Passes(budget, "fp32", PAD, pack_tokens=widest),
+        DECODER: Passes(budget, "fp32", PAD),
     }
     seconds: dict[str, list[float]] = {layout: [] for layout in layouts}
     held: dict[str, int] = dict.fromkeys(layouts, 0)
@@ -101,8 +105,10 @@ def compare(
             for _ in range(arguments.batch_size)
         ]
         first = None
-        for layout, passes in layouts.items():
-            sums, gradient, taken = one_batch(model, batch, passes)
+        for layout, plan in layouts.items():
+            by_transformers = mock.patch.object(reader, "can_decode", return_value=False)
+            with nullcontext() if layout == DECODER else by_transformers:
+                sums, gradient, taken = one_batch(model, batch, plan)
             first = first or (sums.loss, gradient)
             if round_number < 0:
                 continue
@@ -138,19 +144,12 @@ def draw_example(
     return Example(ids=ids, num_prompt=NUM_PROMPT)
 
 
-def one_batch(model, batch: list[Example], passes: Passes) -> tuple[BatchSums, torch.Tensor, float]:
+def one_batch(model, batch: list[Example], plan: Passes) -> tuple[BatchSums, torch.Tensor, float]:
     """Sums, gradient and seconds of one batch."""
-    model.zero_grad(set_to_none=True)
     on_gpu = model.device.type == "cuda"
     clock = time.perf_counter if on_gpu else time.process_time
     began = clock()
-    sums = add_gradients(
-        model,
-        batch,
-        normalizer="sequence",
-        pad_id=PAD,
-        passes=passes,
-    )
+    sums = batch_gradient(model, batch, normalizer="sequence", passes=plan, seed=0)
     if on_gpu:
         torch.cuda.synchronize()
     taken = clock() - began

@@ -4,7 +4,7 @@ tokens."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -202,20 +202,22 @@ class Group:
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Right-padded token rows. Position t of the [N, T] fields belongs to the prediction of
-    ``input_ids[:, t + 1]``, so they are one column shorter than `input_ids`.
+    """K response tokens, rollout after rollout; every field is [K].
 
-    input_ids [N, T+1] long, loss_mask [N, T] bool (True on response tokens), logp_old [N, T],
-    advantages [N], is_correct [N] bool, correction [N, T] or None: a constant factor of each
-    token's policy gradient, None for 1.
+    logp_old; advantage; place: long, a token's place in its response from 0 on; weight: its share
+    in the mean of the policy loss; lm_weight: its share in the mean over the tokens of correct
+    responses (Eq. 13), 0 elsewhere; correction: a constant factor of its policy gradient.
     """
 
-    input_ids: torch.Tensor
-    loss_mask: torch.Tensor
     logp_old: torch.Tensor
-    advantages: torch.Tensor
-    is_correct: torch.Tensor
-    correction: torch.Tensor | None = None
+    advantage: torch.Tensor
+    place: torch.Tensor
+    weight: torch.Tensor
+    lm_weight: torch.Tensor
+    correction: torch.Tensor
+
+    def __getitem__(self, chunk) -> TokenBatch:
+        return TokenBatch(*(getattr(self, each.name)[chunk] for each in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     known = modules()
     return {

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.select_pool import EXAMPLES
+from klearlib.curation.select import EXAMPLES
 from klearlib.curation.tables import SAMPLES, TableWriter, read_samples, sample_row
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.run.files import sha256_file, write_json
@@ -51,7 +51,8 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
                 sources[sample.source] += 1
                 table.add(sample_row(sample))
             counts[name] = table.num_rows - before
-            licences |= _licences(inputs[name])
+            if (card := inputs[name] / "card.json").is_file():
+                licences |= json.loads(card.read_text(encoding="utf-8")).get("licences", {})
     write_json(
         folder.path / "card.json",
         {
@@ -66,11 +67,4 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
             },
             "outputs": {EXAMPLES: sha256_file(folder.path / EXAMPLES)},
         },
-    )
-
-
-def _licences(selection: Path) -> dict[str, str]:
-    card = selection / "card.json"
-    return (
-        json.loads(card.read_text(encoding="utf-8")).get("licences", {}) if card.is_file() else {}
     )

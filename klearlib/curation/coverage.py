@@ -9,16 +9,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from hashlib import blake2b
 
 import numpy as np
 
-from klearlib.curation.coverage_points import one_of_each, read_matrix
 from klearlib.errors import KlearError, MissingAsset
 
 _FEWEST_CANDIDATES, _MOST_CANDIDATES = 256, 4096
 _CANDIDATES_PER_PICK = 4  # of the round before
 _BLOCK_VALUES = 2**22  # 16 MB of products, read back from the cache
 _DEVICE_BLOCK_VALUES = 2**27
+_ROWS_AT_ONCE = 4096  # rows that are looked at, or made ready, together
+_LARGEST = 1e150  # squares of larger numbers leave float64
 
 
 def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = None) -> np.ndarray:
@@ -41,20 +43,13 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
     fall; then one matrix product brings all N distances up to date. google's active-learning takes
     copies of chosen points again and its first point at random.
 
-    On whole numbers with squared distances below 2^50 the result is the plain one to the last tie,
-    whatever their common offset. On other numbers rounding may change places, and the number of
-    threads may decide, but only between points whose distances from S agree:
-
-    - float16 and float32 start in float32, and points change places there only if their distances
-      agree to 0.1 %, at the worst rounding; where the farthest point comes too near for that, as
-      beside an outlier or among almost equal texts, all is computed anew in float64;
-    - in float64, and so for all wider types, points change places only if their squared distances
-      differ by less than (6 D + 40) 2^-53 times the largest squared distance of a point from the
-      mean: 3e-13 of it for D = 384. Points nearer to each other than that are taken in any order.
+    On whole numbers the result is the plain one to the last tie while squared distances stay below
+    2^50. On others rounding may swap points whose distances from S agree to it: float16 and float32
+    are computed in float32 while distances can be told apart to 0.1 %, at the worst rounding, and
+    then, as beside an outlier or among almost equal texts, all anew in float64.
 
     Args:
-        embeddings: [N, D], real and finite, of any numeric type; 64-bit integers and long doubles
-            count by their distance from the least of their column, rounded to float64.
+        embeddings: [N, D], real and finite, of any numeric type that float64 holds.
         k: in [1, N].
         first: the point to start from, in [0, N).
         device: None for numpy, or a device of torch, as ``"cuda"``, for the products.
@@ -64,26 +59,104 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
         result on the same machine with the same number of threads.
 
     Raises:
-        KlearError: `embeddings` is no matrix of finite numbers, is empty or exceeds float64, or `k`
-            or `first` is out of range.
+        KlearError: `embeddings` is no matrix of finite numbers, is empty or too large to square, or
+            `k` or `first` is out of range.
         MissingAsset: this machine does not have `device`.
 
     >>> k_center_greedy([[0, 0], [0, 1], [4, 0], [0, 3], [4, 0]], k=4).tolist()
     [0, 2, 3, 1]
     """
-    values = read_matrix(embeddings)
+    values = _read_matrix(embeddings)
     k = _in_range("k", k, 1, len(values))
     first = _in_range("first", first, 0, len(values) - 1)
-    points = one_of_each(values, first)
-    size = min(k, len(points.kept))
-    start = int(np.flatnonzero(points.kept == first)[0])
+    kept = _one_of_each(values, first)
+    copies = np.setdiff1d(np.arange(len(values)), kept)
+    values = values[kept] if len(copies) else values
+    size = min(k, len(kept))
+    start = int(np.flatnonzero(kept == first)[0])
     chosen: list[int] = []
-    for kind in points.kinds:
+    is_whole = values.dtype.kind != "f" or all(
+        np.array_equal(block, np.rint(block)) for block in _blocks(values)
+    )
+    middle = values.mean(axis=0, dtype=np.float64)
+    middle = np.rint(middle) if is_whole else middle
+    reach = np.maximum(values.max(axis=0) - middle, middle - values.min(axis=0))
+    kinds = _kinds(values.dtype, is_whole, float((reach**2).sum()))
+    for kind in kinds:
         if len(chosen) < size:  # from the start: no pick is owed to the shorter type
-            with _products(points.widened(kind), device) as products:
-                least = 0 if kind is points.kinds[-1] else _least_told_apart(products)
+            points = _widened(values, middle, float(reach.max()), kind)
+            with _products(points, device) as products:
+                least = 0 if kind is kinds[-1] else _least_told_apart(products)
                 chosen = _greedy(products, size, start, least)
-    return np.concatenate([points.kept[chosen], points.copies[: k - size]])
+    return np.concatenate([kept[chosen], copies[: k - size]])
+
+
+def _read_matrix(embeddings) -> np.ndarray:
+    try:
+        found = np.asarray(embeddings)
+    except (TypeError, ValueError) as error:  # rows of unequal length; a tensor on a GPU
+        raise KlearError(f"embeddings must be a matrix [N, D] of numbers: {error}") from error
+    if found.dtype.kind not in "biuf":
+        raise KlearError(f"embeddings must be real numbers, got the type {found.dtype}")
+    if found.ndim != 2 or 0 in found.shape:
+        raise KlearError(f"embeddings must be [N, D] with N, D >= 1, got shape {found.shape}")
+    finite = np.isfinite(found).all(axis=1)
+    if not finite.all():
+        raise KlearError(
+            f"{(~finite).sum()} rows of embeddings hold NaN or inf, the first is row "
+            f"{finite.argmin()}: drop or mend them"
+        )
+    found = found.astype(np.float64) if found.dtype.itemsize >= 8 else found
+    if max(float(found.max()), -float(found.min())) > _LARGEST:
+        raise KlearError(f"embeddings must not exceed {_LARGEST:g}: scale them down")
+    return found
+
+
+def _one_of_each(values: np.ndarray, first: int) -> np.ndarray:
+    """Where each different row stands first, int64; `first` stands for its own copies."""
+
+    def digest(row: np.ndarray) -> bytes:
+        return blake2b(row, digest_size=16).digest()
+
+    found: dict[bytes, int] = {}
+    index = 0
+    for block in _blocks(values):
+        for row in np.ascontiguousarray(block) + 0.0:  # no negative zeros: equal rows, equal bytes
+            found.setdefault(digest(row), index)
+            index += 1
+    found[digest(np.ascontiguousarray(values[first]) + 0.0)] = first
+    return np.fromiter(found.values(), np.int64, len(found))
+
+
+def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        yield values[start : start + _ROWS_AT_ONCE]
+
+
+def _kinds(dtype: np.dtype, is_whole: bool, largest_square: float) -> tuple[type, ...]:
+    """The types to compute in, the next one where distances are too small for the one before.
+
+    Whole numbers take one in which each product, sum and half square is exact: 24 bits hold four
+    times the largest square.
+    """
+    if is_whole:
+        return (np.float32,) if largest_square <= 2.0**22 else (np.float64,)
+    return (np.float32, np.float64) if dtype.itemsize <= 4 else (np.float64,)
+
+
+def _widened(values: np.ndarray, middle: np.ndarray, reach: float, kind: type) -> np.ndarray:
+    """[N, D + 1] of type `kind`: the points less their middle and a column of ones.
+
+    A common offset would cost bits. The scale is a power of two, which rounds nothing, so that no
+    point reaches 1 and squares of float32 neither overflow nor vanish.
+    """
+    found = np.ones((len(values), values.shape[1] + 1), kind)
+    scale = 2.0 ** min(-int(np.frexp(reach)[1]), 1000)
+    end = 0
+    for block in _blocks(values):
+        start, end = end, end + len(block)
+        found[start:end, :-1] = (block - middle) * scale
+    return found
 
 
 def _least_told_apart(products: _NumpyProducts) -> float:

@@ -41,7 +41,7 @@ def hashed_tfidf(
             again and again. Memory is the result and the signs, 4 dim (N + num_buckets) bytes.
         dim: >= 1.
         seed: >= 0, of the signs.
-        num_buckets: >= 1; words that share one count as one word.
+        num_buckets: words that share one count as one word.
 
     Returns:
         float32 [N, dim]. A text without a word is a row of zeros, and so is one whose signs cancel:
@@ -49,8 +49,8 @@ def hashed_tfidf(
         rows, whatever their order and the number of threads.
 
     Raises:
-        KlearError: no text, one that is no string, an iterator that can be read only once, or a
-            number that is not whole or out of range.
+        KlearError: no text, texts that can be read only once or change in between, or a number that
+            is not whole or out of range.
 
     >>> rows = hashed_tfidf(["Add 3 to 4.", "add 3, to 4", "A prime?"], dim=512, seed=0)
     >>> (rows @ rows.T).round(1).tolist()[0][:2], bool(abs(rows[0] @ rows[2]) < 0.2)
@@ -58,12 +58,14 @@ def hashed_tfidf(
     """
     dim = _whole("dim", dim, least=1)
     seed = _whole("seed", seed, least=0)
-    num_buckets = _whole("num_buckets", num_buckets, least=1)
-    if isinstance(texts, str | bytes | Iterator) or not isinstance(texts, Iterable):
+    if isinstance(texts, str | Iterator):
         raise KlearError(
             f"texts are read twice: give a list of strings, got {type(texts).__name__}"
         )
-    num_texts, texts_with = _document_counts(texts, num_buckets)
+    num_texts, texts_with = 0, np.zeros(num_buckets, np.int64)
+    for counts in _bucket_counts(texts, num_buckets):
+        num_texts += counts.shape[0]
+        texts_with += np.bincount(counts.indices, minlength=num_buckets)
     if num_texts == 0:
         raise KlearError("texts must hold at least one text, got none")
     rarity = (1 + np.log((1 + num_texts) / (1 + texts_with))).astype(np.float32)
@@ -83,14 +85,6 @@ def hashed_tfidf(
     return np.divide(rows, lengths, out=rows, where=lengths > 0)
 
 
-def _document_counts(texts: Iterable[str], num_buckets: int) -> tuple[int, np.ndarray]:
-    num_texts, texts_with = 0, np.zeros(num_buckets, np.int64)
-    for counts in _bucket_counts(texts, num_buckets):
-        num_texts += counts.shape[0]
-        texts_with += np.bincount(counts.indices, minlength=num_buckets)
-    return num_texts, texts_with
-
-
 def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array]:
     """How often each bucket occurs in each text, some thousand texts at a time: [n, buckets]."""
 
@@ -98,17 +92,14 @@ def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array
     def bucket(word: str) -> int:
         return crc32(word.encode(errors="surrogatepass")) % num_buckets
 
-    num_texts, remaining = 0, iter(texts)
+    remaining = iter(texts)
     while some := list(islice(remaining, _TEXTS_AT_ONCE)):
         ends, columns, values = [0], [], []
         for text in some:
-            if not isinstance(text, str):
-                raise KlearError(f"text {num_texts} is no string but {type(text).__name__}")
             counts = Counter(map(bucket, spread(seen_text(text)).split()))
             columns += counts.keys()
             values += counts.values()
             ends.append(len(columns))
-            num_texts += 1
         parts = (np.array(values, float), np.array(columns, np.int32), ends)
         found = csr_array(parts, shape=(len(some), num_buckets))
         found.sort_indices()  # the same words in another order give the same sum, bit for bit
@@ -134,19 +125,15 @@ def hidden_states(
         float32 [N, hidden size], in the order of `texts`.
 
     Raises:
-        KlearError: no text, one that is no string or without tokens, a number that is not whole or
-            out of range, more tokens than the model
-            has positions, or a model that is training, whose dropout would add noise.
+        KlearError: no text, one without tokens, a number that is not whole or out of range, more
+            tokens than the model has positions, or a model that is training, whose dropout would
+            add noise.
     """
     import torch
 
     max_tokens = _whole("max_tokens", max_tokens, least=1)
-    batch_tokens = _whole("batch_tokens", batch_tokens, least=1)
-    if isinstance(texts, str) or not isinstance(texts, Sequence) or not len(texts):
+    if isinstance(texts, str) or not len(texts):
         raise KlearError(f"texts must be at least one text in a list, got {texts!r:.50}")
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise KlearError(f"text {index} is no string but {type(text).__name__}")
     if model.training:
         raise KlearError("the model is training, its dropout adds noise: call model.eval() first")
     tokens = [tokenizer(t, add_special_tokens=False)["input_ids"][:max_tokens] for t in texts]

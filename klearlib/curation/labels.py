@@ -8,7 +8,7 @@ from dataclasses import replace
 from klearlib.curation.tables import Sample
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Problem, Response, Verdict
-from klearlib.verify.extract import THINK_CLOSE, THINK_OPEN
+from klearlib.verify.extract import THINK_OPEN
 from klearlib.verify.groups import judge_responses
 
 LABELLED_BY = "klear"
@@ -21,17 +21,16 @@ def labelled(sample: Sample, verdict: Verdict) -> Sample:
     >>> sample.is_correct, sample.reason
     (None, 'timeout')
     """
-    return replace(
-        sample,
-        is_correct=None if verdict.reason in NOT_JUDGED else verdict.correct,
-        labelled_by=LABELLED_BY,
-        reason=verdict.reason,
-    )
+    is_correct = None if verdict.reason in NOT_JUDGED else verdict.correct
+    return replace(sample, is_correct=is_correct, labelled_by=LABELLED_BY, reason=verdict.reason)
 
 
-def needs_label(sample: Sample) -> bool:
-    """Whether nobody has judged, or tried to judge, a sample."""
-    return sample.is_correct is None and not sample.reason
+def label_word(is_correct: bool | None, reason: str) -> str:
+    """``correct``, ``wrong``, ``not judged`` (the judge's failure) or ``no label`` (nobody judged,
+    or tried to)."""
+    if is_correct is None:
+        return "not judged" if reason in NOT_JUDGED else "no label"
+    return "correct" if is_correct else "wrong"
 
 
 def judge_samples(
@@ -40,43 +39,46 @@ def judge_samples(
     *,
     test_timeout_s: float,
     test_memory_mb: int,
-) -> list[Sample]:
-    """The samples in order, those without a label judged by their problem's answer or tests.
+) -> list[Verdict | None]:
+    """The verdict on each response by its problem's answer or tests; None for a problem that has
+    neither.
 
-    A label that came with the data stays, and so does a verdict of this suite's. Programs run in
-    the sandbox, all tests of a problem. What is judged is the answer: an opening think tag that the
-    chat template of a teacher wrote may be missing, and so may both, as in a solution by hand; a
-    thought that does not end is ``bad_format``. A response to a problem with neither answer nor
-    tests stays without a label.
+    Programs run in the sandbox, all tests of a problem. A response is judged as it stands: one that
+    opens a thought must end it (else ``bad_format``, as in RL), whatever closing tags stand before.
+    One that opens none, as where the chat template of its teacher did, or in a solution by hand, is
+    judged by what stands after the last closing tag, or by all of it.
 
     Args:
-        problems: by id; asked only for those of samples without a label.
+        problems: by id.
         test_timeout_s, test_memory_mb: limits of one test of a program.
 
     Raises:
-        KlearError: a sample without a label whose problem is not there.
+        KlearError: a sample whose problem is not there.
 
     >>> problems = {"a": Problem("a", "2 + 2?", answer="4")}
     >>> samples = [Sample("a", "2 + 2?", f"<think></think>{n}") for n in (4, 5)]
-    >>> limits = {"test_timeout_s": 2.0, "test_memory_mb": 256}
-    >>> [sample.is_correct for sample in judge_samples(samples, problems, **limits)]
+    >>> limits = {"test_timeout_s": 6.0, "test_memory_mb": 512}
+    >>> [verdict.correct for verdict in judge_samples(samples, problems, **limits)]
     [True, False]
     """
-    asked = {
-        place: _problem(sample.problem_id, problems)
-        for place, sample in enumerate(samples)
-        if needs_label(sample)
-    }
-    places = [p for p, problem in asked.items() if problem.tests or problem.answer is not None]
-    judged = judge_responses(
-        [asked[place] for place in places],
-        [[_response(samples[place])] for place in places],
-        test_timeout_s=test_timeout_s,
-        test_memory_mb=test_memory_mb,
-    )
-    found = list(samples)
-    for place, (verdict,) in zip(places, judged, strict=True):
-        found[place] = labelled(samples[place], verdict)
+    found: list[Verdict | None] = [None] * len(samples)
+    asked = [_problem(sample.problem_id, problems) for sample in samples]
+    for require_think in (True, False):
+        places = [
+            place
+            for place, (sample, problem) in enumerate(zip(samples, asked, strict=True))
+            if (THINK_OPEN in sample.response) is require_think
+            and (problem.tests or problem.answer is not None)
+        ]
+        judged = judge_responses(
+            [asked[place] for place in places],
+            [[_response(samples[place])] for place in places],
+            test_timeout_s=test_timeout_s,
+            test_memory_mb=test_memory_mb,
+            require_think=require_think,
+        )
+        for place, (verdict,) in zip(places, judged, strict=True):
+            found[place] = verdict
     return found
 
 
@@ -91,7 +93,4 @@ def _problem(name: str, problems: Mapping[str, Problem]) -> Problem:
 
 
 def _response(sample: Sample) -> Response:
-    # The end of the prompt stands for the tags that the response does not have.
-    thought, close, _ = sample.response.partition(THINK_CLOSE)
-    missing = "" if THINK_OPEN in thought else THINK_OPEN + ("" if close else THINK_CLOSE)
-    return Response(sample.problem_id, missing, (), (), (), sample.response, truncated=False)
+    return Response(sample.problem_id, "", (), (), (), sample.response, truncated=False)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import queue
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError
@@ -37,23 +38,21 @@ def results_in_order(
         KlearError: a prompt that is no text, or a process that ended early.
     """
     message = pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL)
-    idle: queue.SimpleQueue[_Searcher] = queue.SimpleQueue()
-    searchers: list[_Searcher] = []
-    executor = ThreadPoolExecutor(num_workers, thread_name_prefix="klear-overlap")
+    idle: SimpleQueue[Callable] = SimpleQueue()
+    waiting: deque[Future] = deque()
 
     def ask(batch: list[str]) -> list[Removal | None]:
         searcher = idle.get()
         try:
-            return searcher.ask(batch)
+            return searcher(batch)
         finally:
             idle.put(searcher)
 
-    try:
+    with ExitStack() as stack:
+        executor = ThreadPoolExecutor(num_workers, thread_name_prefix="klear-overlap")
+        stack.callback(executor.shutdown, cancel_futures=True)
         for _ in range(num_workers):
-            searchers.append(_Searcher())
-        waiting: deque[Future] = deque(
-            executor.submit(searcher.start, message, idle) for searcher in searchers
-        )
+            idle.put(stack.enter_context(_searcher(message)))
         for batch in batches:
             for prompt in batch:
                 if not isinstance(prompt, str):
@@ -63,69 +62,56 @@ def results_in_order(
                 yield from waiting.popleft().result()
         while waiting:
             yield from waiting.popleft().result()
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
-        for searcher in searchers:
-            searcher.close()
-        executor.shutdown(wait=True)
 
 
-class _Searcher:
-    """One process that searches, with its pipes."""
+@contextlib.contextmanager
+def _searcher(index: bytes) -> Iterator[Callable[[list[str]], list[Removal | None]]]:
+    """A process that searches, as a function of a batch."""
+    search_path = [p for p in (os.environ.get("PYTHONPATH"), _PACKAGE_ROOT) if p]
+    process = subprocess.Popen(
+        [sys.executable, "-m", __spec__.name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(search_path),
+            "PYTHONSAFEPATH": "1",
+            "OPENBLAS_NUM_THREADS": "1",  # numpy's buffers for many cores would take memory
+        },
+        start_new_session=True,  # Ctrl-C is for the caller, which ends them
+    )
 
-    def __init__(self) -> None:
-        search_path = [p for p in (os.environ.get("PYTHONPATH"), _PACKAGE_ROOT) if p]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(search_path),
-                "PYTHONSAFEPATH": "1",
-                "OPENBLAS_NUM_THREADS": "1",  # numpy's buffers for many cores would take memory
-            },
-            start_new_session=True,  # Ctrl-C is for the caller, which ends them
-        )
+    unsent = [index]  # by the thread that asks first, so that all processes read theirs at once
 
-    def start(self, message: bytes, idle: queue.SimpleQueue) -> list:
+    def ask(batch: list[str]) -> list[Removal | None]:
         try:
-            self._send(message)
-        finally:
-            idle.put(self)
-        return []
-
-    def ask(self, batch: list[str]) -> list[Removal | None]:
-        self._send(pickle.dumps(batch, protocol=pickle.HIGHEST_PROTOCOL))
-        try:
-            found = pickle.load(self._process.stdout)
-        except (EOFError, pickle.UnpicklingError) as error:
-            raise self._ended() from error
+            while unsent:
+                process.stdin.write(unsent.pop())
+            _send(process.stdin, batch)
+            found = pickle.load(process.stdout)
+        except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
+            raise KlearError(
+                f"a process that searches for overlap ended with code {process.wait()}: if memory "
+                "was short, take fewer workers"
+            ) from error
         removals: list[Removal | None] = [None] * len(batch)
         for position, removal in found:
             removals[position] = removal
         return removals
 
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
+    try:
+        yield ask
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(BrokenPipeError):  # what was not sent is not wanted any more
                 pipe.close()
 
-    def _send(self, message: bytes) -> None:
-        try:
-            self._process.stdin.write(message)
-            self._process.stdin.flush()
-        except BrokenPipeError as error:
-            raise self._ended() from error
 
-    def _ended(self) -> KlearError:
-        code = self._process.wait()
-        return KlearError(
-            f"a process that searches for overlap ended with code {code}: if memory was short, "
-            "take fewer workers"
-        )
+def _send(pipe, value: object) -> None:
+    pickle.dump(value, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.flush()
 
 
 def main() -> None:
@@ -137,9 +123,7 @@ def main() -> None:
         except EOFError:
             return
         removals = index.removals(batch)
-        found = [(position, removal) for position, removal in enumerate(removals) if removal]
-        pickle.dump(found, replies, protocol=pickle.HIGHEST_PROTOCOL)
-        replies.flush()
+        _send(replies, [(place, removal) for place, removal in enumerate(removals) if removal])
 
 
 if __name__ == "__main__":

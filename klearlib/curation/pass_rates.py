@@ -1,17 +1,28 @@
-"""How often a model solves each problem: one line a problem, written, read and compared."""
+"""How often a model solves each problem, and which problems are left by it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from klearlib.curation.tables import read_problem_file
 from klearlib.errors import KlearError
+from klearlib.evaluate.benchmarks import write_problems
 from klearlib.records import NOT_JUDGED, Verdict
-from klearlib.run.files import write_text
+from klearlib.run.files import write_json, write_text
 
-RATES = "pass_rates.jsonl"
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+RATES, REJECTS = "pass_rates.jsonl", "rejects.jsonl"
+TOO_FEW_JUDGED = "too many responses could not be judged"
+EASY, HARD, UNKNOWN = "easy", "hard", "unknown"
+MAJORITY = {"threshold": 0.5, "keep_equal": False}
+"""The majority as a rule of `rejected_by_pass_rate`: more than half of the responses."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,23 @@ def pass_rate_of(problem_id: str, verdicts: Sequence[Verdict]) -> PassRate:
     )
 
 
+def pass_rates_of(ids: Iterable[str], labels: Iterable[bool | None]) -> dict[str, PassRate]:
+    """The pass rate of each problem from the labels of its responses, in order of first sight.
+
+    For responses that came with a data set, whose labels are its own. A response without a label
+    counts among those that could not be judged.
+
+    >>> pass_rates_of("aaaa", [True, True, False, None])["a"]
+    PassRate(id='a', num_responses=4, num_correct=2, num_not_judged=1, mean_tests_passed=None)
+    """
+    read, correct, not_judged = Counter(), Counter(), Counter()
+    for name, label in zip(ids, labels, strict=True):
+        read[name] += 1
+        correct[name] += label is True
+        not_judged[name] += label is None
+    return {name: PassRate(name, n, correct[name], not_judged[name]) for name, n in read.items()}
+
+
 def write_pass_rates(rates: Iterable[PassRate], path: Path) -> None:
     """One JSON line for each problem."""
     write_text(path, "".join(json.dumps(asdict(rate)) + "\n" for rate in rates))
@@ -84,3 +112,155 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
                 raise KlearError(f"{path.name} line {number}: problem {rate.id!r} comes twice")
             rates[rate.id] = rate
     return rates
+
+
+def difficulties(
+    ids: Sequence[str], rates: Mapping[str, PassRate], *, easy_from: float
+) -> list[str]:
+    """``easy`` or ``hard`` for each problem, by the reference model's pass rate (5.1.1).
+
+    A problem is easy where its pass rate is at least `easy_from` and hard where it is below even if
+    every response that could not be judged were right; between the two it is ``unknown``. The paper
+    has its problems annotated by a model and prints no threshold.
+
+    Args:
+        easy_from: in (0, 1].
+
+    Raises:
+        KlearError: an `easy_from` out of range, or a problem without a pass rate.
+
+    >>> counts = {"a": (3, 0), "b": (1, 0), "c": (1, 1)}
+    >>> rates = {name: PassRate(name, 4, *count) for name, count in counts.items()}
+    >>> difficulties(list(rates), rates, easy_from=0.5)
+    ['easy', 'hard', 'unknown']
+    """
+    if not 0 < easy_from <= 1:
+        raise KlearError(f"easy_from must be in (0, 1], got {easy_from}")
+    return [
+        EASY
+        if rate.pass_rate >= easy_from
+        else UNKNOWN
+        if rate.highest_pass_rate >= easy_from
+        else HARD
+        for rate in _rates_of(ids, rates)
+    ]
+
+
+def rejected_by_pass_rate(
+    ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
+) -> list[str]:
+    """For each problem why `kept_by_pass_rate` drops it, "" where it keeps it.
+
+    A problem that would be kept if the responses that could not be judged were right is dropped as
+    `TOO_FEW_JUDGED`: the judge's failures are not its fault.
+
+    >>> rates = {"a": PassRate("a", 4, 0, 0), "b": PassRate("b", 4, 2, 1)}
+    >>> rejected_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)
+    ['pass rate not above threshold', 'too many responses could not be judged']
+    """
+    if not 0 <= threshold <= 1:
+        raise KlearError(f"threshold must be in [0, 1], got {threshold}")
+
+    def keeps(rate: float) -> bool:
+        return rate > threshold or (keep_equal and rate == threshold)
+
+    below = f"pass rate {'below' if keep_equal else 'not above'} threshold"
+    return [
+        "" if keeps(rate.pass_rate) else TOO_FEW_JUDGED if keeps(rate.highest_pass_rate) else below
+        for rate in _rates_of(ids, rates)
+    ]
+
+
+def kept_by_pass_rate(
+    ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
+) -> list[bool]:
+    """For each problem, whether a teacher's pass rate is high enough to trust its tests (5.2.4).
+
+    The paper keeps pass@16 > 0.5 in its text and >= 0.5 in the caption of Fig. 4: `keep_equal`
+    False is the text. A problem whose tests are flawed fails right programs, so a good teacher's
+    low pass rate points to it, or to a problem that is too hard for the teacher.
+
+    Args:
+        threshold: in [0, 1].
+
+    Raises:
+        KlearError: a threshold out of range, or a problem without a pass rate.
+
+    >>> rates = {"a": PassRate("a", 16, 8, 0), "b": PassRate("b", 16, 9, 0)}
+    >>> kept_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)
+    [False, True]
+    """
+    reasons = rejected_by_pass_rate(ids, rates, threshold=threshold, keep_equal=keep_equal)
+    return [not reason for reason in reasons]
+
+
+def kept_by_majority(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[bool]:
+    """For each problem, whether more than half of its responses pass the rule-based validator.
+
+    The paper keeps a maths problem for RL where the majority of the n responses of DeepSeek-R1 pass
+    it (3.2.1): an answer that a strong teacher seldom reaches is likely to be wrong. The validator
+    is `klearlib.verify.answers.verify_answers`; a half is no majority.
+
+    Raises:
+        KlearError: a problem without a pass rate.
+    """
+    return kept_by_pass_rate(ids, rates, **MAJORITY)
+
+
+def _rates_of(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[PassRate]:
+    if missing := [name for name in ids if name not in rates]:  # it would drop out in silence
+        raise KlearError(
+            f"{len(missing)} problems have no pass rate, the first is {missing[0]!r}: "
+            "measure them with the same problem file"
+        )
+    return [rates[name] for name in ids]
+
+
+def keep_by_pass_rate(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    threshold: float,
+    keep_equal: bool,
+    problems: str = "train.jsonl",
+) -> None:
+    """Stage ``test_filter``: those problems of the file `problems` of ``inputs["world"]`` whose
+    pass rate in ``inputs["pass_rates"]`` is above `threshold`.
+
+    With 0.5 it is the filter for code of 5.2.4 and the majority filter for mathematics of 3.2.1.
+    Writes train.jsonl (kept, in the old order), rejects.jsonl (id, reason, pass rate) and card.json
+    (counts; kept and rejected add up to the problems read).
+
+    Args:
+        problems: a JSONL file or, by its suffix, a table (`tables.read_problem_file`).
+
+    Raises:
+        KlearError: no problem is left.
+    """
+    rates = read_pass_rates(inputs["pass_rates"] / RATES)
+    read = list(read_problem_file(inputs["world"] / problems))
+    ids = [problem.id for problem in read]
+    reasons = rejected_by_pass_rate(ids, rates, threshold=threshold, keep_equal=keep_equal)
+    chosen = [problem for problem, reason in zip(read, reasons, strict=True) if not reason]
+    if not chosen:
+        raise KlearError(
+            f"no problem has a pass rate above {threshold}: lower the threshold or train the "
+            "teacher longer"
+        )
+    rejects = [
+        {"id": name, "reason": reason, "pass_rate": rates[name].pass_rate}
+        for name, reason in zip(ids, reasons, strict=True)
+        if reason
+    ]
+    assert len(chosen) + len(rejects) == len(read)
+    write_problems(chosen, folder.path / "train.jsonl")
+    write_text(folder.path / REJECTS, "".join(json.dumps(row) + "\n" for row in rejects))
+    card = {
+        "num_read": len(read),
+        "num_kept": len(chosen),
+        "num_rejected": len(rejects),
+        "num_responses_not_judged": sum(rates[name].num_not_judged for name in ids),
+        "threshold": threshold,
+        "keep_equal": keep_equal,
+    }
+    write_json(folder.path / "card.json", card)

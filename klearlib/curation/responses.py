@@ -29,7 +29,7 @@ from klearlib.errors import KlearError, Stopped
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine
-from klearlib.records import Problem, Response
+from klearlib.records import Response
 from klearlib.run.files import sha256_file, write_json
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.answers import REASONS
@@ -107,9 +107,11 @@ def respond(
                     chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
                 )
                 samples = [
-                    labelled(_sample(problem, response, teacher), verdict)
-                    for problem, group, verdicts in zip(chosen, groups, judged, strict=True)
-                    for response, verdict in zip(group, verdicts, strict=True)
+                    labelled(
+                        Sample(p.id, p.prompt, whole_text(r), p.source, teacher), verdict
+                    )
+                    for p, group, verdicts in zip(chosen, groups, judged, strict=True)
+                    for r, verdict in zip(group, verdicts, strict=True)
                 ]
                 rates = [
                     pass_rate_of(p.id, verdicts) for p, verdicts in zip(chosen, judged, strict=True)
@@ -153,16 +155,6 @@ def whole_text(response: Response) -> str:
     """
     opened = _OPENED.search(response.prompt[-200:])
     return (opened[0] if opened else "") + response.text
-
-
-def _sample(problem: Problem, response: Response, teacher: str) -> Sample:
-    return Sample(
-        problem_id=problem.id,
-        prompt=problem.prompt,
-        response=whole_text(response),
-        source=problem.source,
-        teacher=teacher,
-    )
 
 
 def _join(parts: Path, path: Path) -> dict:

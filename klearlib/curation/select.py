@@ -3,38 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from klearlib.curation.coverage import k_center_greedy
-from klearlib.curation.difficulty import EASY, HARD
-from klearlib.curation.labels import judge_samples, needs_label
-from klearlib.curation.majority import pass_rates_of
-from klearlib.curation.pass_rates import RATES, read_pass_rates
-from klearlib.curation.select_pool import (
-    EXAMPLES,
-    REJECTED,
-    TEXTS,
-    Pool,
-    Taken,
-    Texts,
-    beyond,
-    by_difficulty,
-    by_label,
-    by_pass_rate,
-    by_source,
+from klearlib.curation.funnel import Funnel
+from klearlib.curation.labels import judge_samples, label_word, labelled
+from klearlib.curation.pass_rates import (
+    EASY,
+    HARD,
+    RATES,
+    difficulties,
+    pass_rates_of,
+    read_pass_rates,
+    rejected_by_pass_rate,
 )
-from klearlib.curation.tables import ProblemTable, chunks, read_problem_file
+from klearlib.curation.table_files import open_table
+from klearlib.curation.tables import (
+    REJECTS,
+    SAMPLES,
+    ProblemTable,
+    TableWriter,
+    chunks,
+    read_problem_file,
+    read_rows,
+    read_samples,
+    sample_row,
+)
 from klearlib.errors import KlearError, Stopped
-from klearlib.records import Problem
+from klearlib.records import Verdict
 from klearlib.run.files import sha256_file, write_json
 from klearlib.verify.answers import REASONS
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from klearlib.run.folder import RunFolder
+
+EXAMPLES, REJECTED = "examples.parquet", "rejects.parquet"
+STAGES = ("sources", "difficulty", "pass_rate", "correctness", "max_responses", "coverage")
+TEXTS = {"prompt": ["prompt"], "response": ["response"], "both": ["prompt", "response"]}
 
 _CHUNK = 256  # responses that are judged together, and between two looks at the clock
 _CHECKPOINT_EVERY = 16  # chunks
@@ -63,9 +74,9 @@ def select(
 
     - `sources`: only responses to problems of these sources;
     - `difficulty`: ``easy``, ``hard`` or ``overall``, by the pass rates of a reference model in
-      ``inputs["reference"]`` and `easy_from`, see `difficulty.difficulties`;
-    - `pass_rate`: only problems that `filters.rejected_by_pass_rate` keeps, ``{"threshold": ...,
-      "keep_equal": ...}`` (`majority.MAJORITY` for mathematics, the same for pass@16 of code), by
+      ``inputs["reference"]`` and `easy_from`, see `pass_rates.difficulties`;
+    - `pass_rate`: only problems that `pass_rates.rejected_by_pass_rate` keeps, ``{"threshold": ...,
+      "keep_equal": ...}`` (`pass_rates.MAJORITY` for mathematics, the same for pass@16 of code), by
       the pass rates in ``inputs["pass_rates"]`` or, without that input, by the labels of the
       responses themselves;
     - `correctness`: ``correct``, only responses with that label, or ``mixed``;
@@ -82,21 +93,33 @@ def select(
 
     Writes examples.parquet (in the old order), rejects.parquet (`row` counts the responses read,
     `id` is the problem's) and card.json: counts for each filter and source, which add up; labels of
-    the examples; licences, parameters and hashes. Texts are streamed: memory holds some bytes for
-    each response and, for `size`, the embeddings of those that are left.
+    the examples; licences, parameters and hashes. Texts are streamed: memory holds the other
+    columns and, for `size`, the embeddings of what is left.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
         KlearError: a bad parameter, a missing input, or fewer responses left than `size`.
     """
-    _check(difficulty, easy_from, pass_rate, correctness, max_responses, size, embedding)
-    _need(inputs, "reference" if difficulty != "overall" else None, "a difficulty")
-    table = inputs["responses"] / "responses.parquet"
-    pool = Pool(table)
-    pool.reject("sources", by_source(pool, sources))
+    parameters = {
+        "sources": sources,
+        "difficulty": difficulty,
+        "easy_from": easy_from,
+        "pass_rate": pass_rate,
+        "correctness": correctness,
+        "max_responses": max_responses,
+        "size": size,
+        "embedding": embedding,
+        "test_timeout_s": test_timeout_s,
+        "test_memory_mb": test_memory_mb,
+    }
+    _check(parameters)
+    pool = Pool(inputs["responses"] / "responses.parquet")
+    if sources is not None:
+        pool.keep_sources(sources)
     if difficulty != "overall":
-        rates = read_pass_rates(inputs["reference"] / RATES)
-        pool.reject("difficulty", by_difficulty(pool, rates, difficulty, easy_from))
+        rates = read_pass_rates(_needed(inputs, "reference", "a difficulty") / RATES)
+        found = pool.by_problem(lambda ids: difficulties(ids, rates, easy_from=easy_from))
+        pool.reject("difficulty", found != difficulty, f"not {difficulty}", found)
     if correctness == "correct" or (pass_rate is not None and "pass_rates" not in inputs):
         limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
         _judge(folder, pool, inputs, problems, limits)
@@ -104,48 +127,196 @@ def select(
         rates = (
             read_pass_rates(inputs["pass_rates"] / RATES)
             if "pass_rates" in inputs
-            else pass_rates_of(sample for _, sample in pool)
+            else pool.own_pass_rates()
         )
-        pool.reject("pass_rate", by_pass_rate(pool, rates, pass_rate))
+        reason = pool.by_problem(lambda ids: rejected_by_pass_rate(ids, rates, **pass_rate))
+        pool.reject("pass_rate", reason != "", reason)
     if correctness == "correct":
-        pool.reject("correctness", by_label(pool))
+        label = pool.labels
+        why = np.where(pool.reasons == "", "label of the source", pool.reasons)
+        pool.reject("correctness", label == "wrong", "wrong", why)
+        pool.reject("correctness", label != "correct", label, pool.reasons)
     if max_responses is not None:
-        pool.reject("max_responses", beyond(pool, max_responses))
+        later = pool.number_in_problem() >= max_responses
+        pool.reject("max_responses", later, "enough responses to the problem")
     if size is not None:
-        pool.reject("coverage", _not_chosen(pool, size, embedding, inputs))
+        pool.reject("coverage", _not_chosen(pool, size, embedding, inputs), "covered by others")
     counts = pool.write(folder.path)
     card = counts | {
         "licences": _licences(inputs, counts["sources"]),
-        "parameters": {
-            "sources": sources,
-            "difficulty": difficulty,
-            "easy_from": easy_from,
-            "pass_rate": pass_rate,
-            "correctness": correctness,
-            "max_responses": max_responses,
-            "size": size,
-            "embedding": embedding,
-            "test_timeout_s": test_timeout_s,
-            "test_memory_mb": test_memory_mb,
-        },
+        "parameters": parameters,
         "inputs": {name: sha256_file(file) for name, file in _files(inputs, problems).items()},
         "outputs": {name: sha256_file(folder.path / name) for name in (EXAMPLES, REJECTED)},
     }
     write_json(folder.path / "card.json", card)
 
 
-def _not_chosen(pool: Pool, size: int, embedding: dict, inputs: Mapping[str, Path]) -> Taken:
-    places = [place for place, rejected in enumerate(pool.rejected) if not rejected]
+class Pool:
+    """The responses of a table, N of them, without their texts: a column for all that filters
+    choose by, and one for what they say.
+
+    problem, source: the name's number in `problems`, `sources`, int [N].
+    labels: a word of `labels.label_word`; reasons: the verdict's, "" without one; str [N].
+    stage, fault, detail: which filter rejected a response and why, "" for what is left; str [N].
+    """
+
+    def __init__(self, table: Path):
+        self.table = table
+        with open_table(table) as file:
+            columns = file.read(columns=["problem_id", "source", "is_correct", "reason"])
+        self.problem, self.problems = _numbered(columns.column("problem_id").to_pylist())
+        self.source, self.sources = _numbered(columns.column("source").to_pylist())
+        reasons = columns.column("reason").to_pylist()
+        labels = map(label_word, columns.column("is_correct").to_pylist(), reasons)
+        self.labels, self.reasons = np.array(list(labels), object), np.array(reasons, object)
+        self.stage, self.fault, self.detail = (np.full(len(reasons), "", object) for _ in range(3))
+        self.verdicts = bytearray(len(reasons))  # of this stage: 1 + the place in REASONS, 0 none
+
+    @property
+    def left(self) -> np.ndarray:
+        """bool [N]: what no filter has rejected."""
+        return self.stage == ""
+
+    def reject(self, stage: str, rows: np.ndarray, fault, detail="") -> None:
+        """Take out those of `rows`, bool [N], that are left; fault and detail are a word, or one
+        for each response."""
+        rows = rows & self.left
+        self.stage[rows] = stage
+        for column, words in ((self.fault, fault), (self.detail, detail)):
+            column[rows] = words[rows] if isinstance(words, np.ndarray) else words
+
+    def keep_sources(self, names: Sequence[str]) -> None:
+        """Reject what is of no source in `names`, of each of which there must be a response."""
+        if missing := sorted(set(names) - set(self.sources)):
+            raise KlearError(
+                f"no response is to a problem of {', '.join(missing)}; sources that there are: "
+                f"{', '.join(sorted(self.sources)) or 'none'}"
+            )
+        wanted = np.array([name in names for name in self.sources], bool)
+        self.reject("sources", ~wanted[self.source], "another source")
+
+    def by_problem(self, choose: Callable[[list[str]], list[str]]) -> np.ndarray:
+        """What `choose` says of the problems of the responses that are left, for each response."""
+        numbers, place = np.unique(self.problem[self.left], return_inverse=True)
+        words = np.array(choose([self.problems[number] for number in numbers]), object)
+        found = np.full(len(self.problem), "", object)
+        found[self.left] = words[place]
+        return found
+
+    def own_pass_rates(self) -> dict:
+        """`pass_rates.pass_rates_of` the responses that are left."""
+        truth = {"correct": True, "wrong": False}
+        return pass_rates_of(
+            (self.problems[number] for number in self.problem[self.left]),
+            map(truth.get, self.labels[self.left]),
+        )
+
+    def number_in_problem(self) -> np.ndarray:
+        """How many responses to the same problem, of those that are left, stand before; int [N]."""
+        places = np.flatnonzero(self.left)
+        places = places[np.argsort(self.problem[places], kind="stable")]
+        problem = self.problem[places]
+        found = np.zeros(len(self.problem), np.int64)
+        found[places] = np.arange(len(places)) - np.searchsorted(problem, problem)
+        return found
+
+    def write(self, path: Path) -> dict:
+        """Write examples and rejects; the counts of the card."""
+        funnel, labels, teachers = Funnel(STAGES), Counter(), Counter()
+        with (
+            TableWriter(path / EXAMPLES, SAMPLES) as examples,
+            TableWriter(path / REJECTED, REJECTS) as rejects,
+        ):
+            for place, sample in enumerate(read_samples(self.table)):
+                if not (stage := self.stage[place]):
+                    funnel.keep(sample.source)
+                    labels[self.labels[place]] += 1
+                    teachers[sample.teacher] += 1
+                    if self.verdicts[place]:
+                        reason = self.reasons[place]
+                        sample = labelled(sample, Verdict(reason == "correct", reason))
+                    examples.add(sample_row(sample))
+                    continue
+                funnel.reject(sample.source, stage, self.fault[place])
+                row = {"source": sample.source, "row": place, "id": sample.problem_id}
+                rejects.add(row | {"reason": self.fault[place], "detail": self.detail[place]})
+        if not examples.num_rows:
+            raise KlearError("no response passes the filters: loosen them, or sample more of them")
+        counts = funnel.card(
+            num_read=len(self.stage), num_kept=examples.num_rows, num_rejected=rejects.num_rows
+        )
+        return counts | {"labels": dict(sorted(labels.items())), "teachers": dict(teachers)}
+
+
+def _numbered(names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """The number of each name in the order of first sight, int [N], and the names by number."""
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(name, len(numbers)) for name in names]
+    return np.array(found, np.int64), list(numbers)
+
+
+def _judge(
+    folder: RunFolder, pool: Pool, inputs: Mapping[str, Path], problems: str, limits: dict
+) -> None:
+    """Find a verdict for each response that is left and that nobody has judged."""
+    saved = folder.load_checkpoint()
+    state, done = saved if saved is not None else ({"verdicts": bytes(pool.verdicts)}, 0)
+    pool.verdicts[:] = state["verdicts"]
+    total = len(pool.verdicts)
+    waits = pool.left & (pool.labels == "no label")
+    waits[:done] = False
+    folder.progress(done, total)
+    if waits.any():
+        place = _needed(inputs, "problems", "responses without labels") / problems
+        known = (
+            {problem.id: problem for problem in read_problem_file(place)}
+            if place.suffix == ".jsonl"
+            else ProblemTable(place)
+        )
+    waiting = (pair for pair in enumerate(read_samples(pool.table)) if waits[pair[0]])
+    for number, chunk in enumerate(chunks(waiting, _CHUNK), start=1):
+        judged = judge_samples([sample for _, sample in chunk], known, **limits)
+        for (place, _), verdict in zip(chunk, judged, strict=True):
+            if verdict is not None:
+                pool.verdicts[place] = 1 + REASONS.index(verdict.reason)
+        done = chunk[-1][0] + 1
+        folder.progress(done, total)
+        if folder.stop_requested or number % _CHECKPOINT_EVERY == 0:
+            folder.save_checkpoint({"verdicts": bytes(pool.verdicts)}, done)
+            if folder.stop_requested:
+                raise Stopped(f"stopped after {done} of {total} responses; run again")
+    for place in np.flatnonzero(np.frombuffer(pool.verdicts, np.uint8)):
+        reason = REASONS[pool.verdicts[place] - 1]
+        pool.reasons[place], pool.labels[place] = reason, label_word(reason == "correct", reason)
+
+
+def _not_chosen(pool: Pool, size: int, embedding: dict, inputs: Mapping[str, Path]) -> np.ndarray:
+    """bool [N]: what K-center leaves out of the responses that are left."""
+    places = np.flatnonzero(pool.left)
     if len(places) < size:
         raise KlearError(
             f"size is {size}, but only {len(places)} responses pass the filters: lower it, loosen "
             "the filters, or sample more responses"
         )
     if len(places) == size:
-        return
-    rows = _embedded(Texts(pool, embedding["text"]), embedding, inputs)
-    chosen = {places[index] for index in k_center_greedy(rows, size)}
-    yield from ((place, "covered by others", "") for place in places if place not in chosen)
+        return ~pool.left
+    rest = pool.left
+    rows = _embedded(Texts(pool, TEXTS[embedding["text"]]), embedding, inputs)
+    rest[places[k_center_greedy(rows, size)]] = False
+    return rest
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of the responses that are left, read anew in each pass."""
+
+    pool: Pool
+    columns: list[str]
+
+    def __iter__(self) -> Iterator[str]:
+        rows = read_rows(self.pool.table, columns=self.columns)
+        left = self.pool.left
+        return ("\n".join(row.values()) for place, row in enumerate(rows) if left[place])
 
 
 def _embedded(texts: Texts, embedding: dict, inputs: Mapping[str, Path]) -> np.ndarray:
@@ -156,41 +327,8 @@ def _embedded(texts: Texts, embedding: dict, inputs: Mapping[str, Path]) -> np.n
         return hashed_tfidf(texts, **how)
     from klearlib.policy.load import load_policy
 
-    _need(inputs, "embedder", "hidden states")
-    model, tokenizer = load_policy(inputs["embedder"] / "model")
+    model, tokenizer = load_policy(_needed(inputs, "embedder", "hidden states") / "model")
     return hidden_states(model, tokenizer, list(texts), **how)
-
-
-def _judge(
-    folder: RunFolder, pool: Pool, inputs: Mapping[str, Path], problems: str, limits: dict
-) -> None:
-    """Find a verdict for each response that is left and has no label."""
-    saved = folder.load_checkpoint()
-    state, done = saved if saved is not None else ({"verdicts": bytes(pool.verdicts)}, 0)
-    pool.verdicts[:] = state["verdicts"]
-    waiting = ((place, sample) for place, sample in pool if needs_label(sample))
-    known: Mapping[str, Problem] | None = None
-    folder.progress(done, len(pool.verdicts))
-    for number, chunk in enumerate(chunks(waiting, _CHUNK), start=1):
-        if known is None:
-            _need(inputs, "problems", "responses without labels")
-            known = _problems_by_id(inputs["problems"] / problems)
-        judged = judge_samples([sample for _, sample in chunk], known, **limits)
-        for (place, _), sample in zip(chunk, judged, strict=True):
-            if sample.reason:
-                pool.verdicts[place] = 1 + REASONS.index(sample.reason)
-        done = chunk[-1][0] + 1
-        folder.progress(done, len(pool.verdicts))
-        if folder.stop_requested or number % _CHECKPOINT_EVERY == 0:
-            folder.save_checkpoint({"verdicts": bytes(pool.verdicts)}, done)
-            if folder.stop_requested:
-                raise Stopped(f"stopped after {done} of {len(pool.verdicts)} responses; run again")
-
-
-def _problems_by_id(path: Path) -> Mapping[str, Problem]:
-    if path.suffix == ".jsonl":
-        return {problem.id: problem for problem in read_problem_file(path)}
-    return ProblemTable(path)
 
 
 def _licences(inputs: Mapping[str, Path], sources: Iterable[str]) -> dict:
@@ -215,45 +353,39 @@ def _files(inputs: Mapping[str, Path], problems: str) -> dict[str, Path]:
     }
 
 
-def _need(inputs: Mapping[str, Path], name: str | None, what_for: str) -> None:
-    if name is not None and name not in inputs:
+def _needed(inputs: Mapping[str, Path], name: str, what_for: str) -> Path:
+    if name not in inputs:
         raise KlearError(f"{what_for} needs the input {name!r}; inputs: {', '.join(inputs)}")
+    return inputs[name]
 
 
-def _check(
-    difficulty: str,
-    easy_from: float | None,
-    pass_rate: dict | None,
-    correctness: str,
-    max_responses: int | None,
-    size: int | None,
-    embedding: dict | None,
-) -> None:
-    words = {"difficulty": (difficulty, (EASY, HARD, "overall"))}
-    words["correctness"] = (correctness, ("correct", "mixed"))
-    for name, (word, known) in words.items():
-        if word not in known:
-            raise KlearError(f"{name} must be one of {', '.join(known)}, got {word!r}")
-    if (difficulty == "overall") != (easy_from is None):
+def _check(given: dict) -> None:
+    embedding, pass_rate = given["embedding"], given["pass_rate"]
+    words = {"difficulty": (EASY, HARD, "overall"), "correctness": ("correct", "mixed")}
+    for name, known in words.items():
+        if given[name] not in known:
+            raise KlearError(f"{name} must be one of {', '.join(known)}, got {given[name]!r}")
+    if (given["difficulty"] == "overall") != (given["easy_from"] is None):
         raise KlearError(
-            f"easy_from belongs to difficulty easy and hard, got {easy_from} with {difficulty!r}"
+            "easy_from belongs to difficulty easy and hard, got "
+            f"{given['easy_from']} with {given['difficulty']!r}"
         )
     if pass_rate is not None and set(pass_rate) != {"threshold", "keep_equal"}:
         raise KlearError(f"pass_rate must have keep_equal, threshold, got {sorted(pass_rate)}")
-    if (size is None) != (embedding is None):
+    if (given["size"] is None) != (embedding is None):
         raise KlearError("give size and embedding together, or None for both")
-    for name, number in (("max_responses", max_responses), ("size", size)):
-        if number is not None and number < 1:
-            raise KlearError(f"{name} must be at least 1, or None for all, got {number}")
-    if embedding is not None:
-        kind = embedding.get("kind")
-        if kind not in _EMBEDDINGS:
-            raise KlearError(f"embedding's kind must be one of {', '.join(_EMBEDDINGS)}: {kind!r}")
-        expected = {"kind", "text"} | _EMBEDDINGS[kind]
-        if set(embedding) != expected:
+    for name in ("max_responses", "size"):
+        if given[name] is not None and given[name] < 1:
+            raise KlearError(f"{name} must be at least 1, or None for all, got {given[name]}")
+    if embedding is None:
+        return
+    for name, known in (("kind", _EMBEDDINGS), ("text", TEXTS)):
+        if embedding.get(name) not in known:
             raise KlearError(
-                f"embedding {kind} must have {', '.join(sorted(expected))}, got "
-                f"{', '.join(sorted(embedding))}"
+                f"embedding's {name} must be one of {', '.join(known)}, got {embedding.get(name)!r}"
             )
-        if embedding["text"] not in TEXTS:
-            raise KlearError(f"embedding's text must be one of {', '.join(TEXTS)}")
+    if set(embedding) != (expected := {"kind", "text"} | _EMBEDDINGS[embedding["kind"]]):
+        raise KlearError(
+            f"embedding {embedding['kind']} must have {', '.join(sorted(expected))}, got "
+            f"{', '.join(sorted(embedding))}"
+        )

@@ -1,8 +1,87 @@
-"""The words of ``klear evaluate``; nothing heavy is imported here."""
+"""The options of ``klear evaluate``, their ranges and the presets; nothing heavy is imported."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from klearlib.errors import ParameterError
+
+SETTINGS = "evaluation.json"
+"""The file that says which model's evaluation a folder holds, and how it was asked."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of the command: what argparse is told, and which values it may have.
+
+    kind: a type, or the words to choose from. allowed: None for every value; `words` says the same
+    to a user.
+    """
+
+    flag: str
+    kind: type | tuple[str, ...]
+    metavar: str | None
+    help: str
+    allowed: Callable[[float], bool] | None = None
+    words: str = ""
+    default: object = None
+
+    @property
+    def name(self) -> str:
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    def add_to(self, group) -> None:
+        how = {"choices" if isinstance(self.kind, tuple) else "type": self.kind}
+        how |= {"metavar": self.metavar, "help": self.help, "default": self.default}
+        group.add_argument(self.flag, **how)
+
+
+_FROM_1 = (lambda n: n >= 1, "at least 1")
+_TAGS = "whether a response without both think tags is wrong (default: required, as in RL)"
+_PRESETS = (
+    "paper (default): temperature 0.6, top_p 0.95; released: also top_k 20, repetition_penalty "
+    "1.05, YaRN 2.5"
+)
+_YARN_ORIGINAL = (
+    "positions that --yarn multiplies, where the model's config names more than it was trained on "
+    "(Qwen3-8B: 32768)"
+)
+_FINITE = float("inf")
+
+# fmt: off
+OF_ALL = (
+    Option("--n", int, "N", "responses to each problem (needed with --model)", *_FROM_1),
+    Option("--think-tags", ("required", "optional"), None, _TAGS, default="required"),
+    Option("--test-timeout-s", float, "S", "of a test",
+           lambda s: 0 < s < _FINITE, "above 0", default=6.0),
+    Option("--test-memory-mb", int, "MB", "of a test",
+           lambda mb: mb >= 16, "at least 16", default=1024),
+)
+OF_A_MODEL = (
+    Option("--preset", ("paper", "released"), None, _PRESETS),
+    Option("--max-new-tokens", int, "N", "of a response, at most", *_FROM_1),
+    Option("--temperature", float, "T", "0 is greedy",
+           lambda t: t == 0 or 0.01 <= t < _FINITE, "0 (greedy) or at least 0.01"),
+    Option("--top-p", float, "P", "1 keeps all tokens",
+           lambda p: 0 < p <= 1, "above 0 and at most 1"),
+    Option("--top-k", int, "K", "0 keeps all tokens", lambda k: k >= 0, "0 (none) or more"),
+    Option("--repetition-penalty", float, "R", "1 is none",
+           lambda r: 0.1 <= r <= 10, "from 0.1 to 10, 1 for none"),
+    Option("--yarn", float, "F", "factor of the positions; 1 adds none to those of the config",
+           lambda f: 1 <= f < _FINITE, "above 1, or 1 for none"),
+    Option("--yarn-original", int, "N", _YARN_ORIGINAL, *_FROM_1),
+    Option("--seed", int, "S", "of all draws (default: 0)", lambda s: s >= 0, "0 or more"),
+    Option("--batch-rows", int, "N", "responses decoded together (default: 64)", *_FROM_1),
+    Option("--engine", ("transformers", "vllm"), None, "who samples (default: transformers)"),
+    Option("--precision", ("fp32", "bf16"), None, "of the forward pass (default: fp32)"),
+    Option("--tensor-parallel", int, "N", "GPUs of one vLLM engine (default: 1)", *_FROM_1),
+    Option("--gpu-memory-share", float, "S", "of each GPU's memory for vLLM (default: 0.9)",
+           lambda share: 0 < share <= 0.95, "above 0 and at most 0.95"),
+)
+"""How a model is asked; none has a default here, so that what was given can be told."""
+# fmt: on
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,60 +99,82 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="PATH", help="the benchmark's file or folder (default: from the hub)"
     )
     parser.add_argument(
-        "--n", type=int, help="responses to each problem (needed with --model)", metavar="N"
-    )
-    parser.add_argument(
         "--out", metavar="DIR", help="folder of the results (default: evaluations/<benchmark>-...)"
     )
-    parser.add_argument(
-        "--think-tags",
-        choices=("required", "optional"),
-        default="required",
-        help="whether a response without both think tags is wrong (default: required, as in RL)",
-    )
-    parser.add_argument("--test-timeout-s", type=float, default=6.0, metavar="S", help="of a test")
-    parser.add_argument("--test-memory-mb", type=int, default=1024, metavar="MB", help="of a test")
     asked = parser.add_argument_group("how a model is asked, for --model alone")
-    asked.add_argument(
-        "--preset",
-        choices=("paper", "released"),
-        help="paper (default): temperature 0.6, top_p 0.95; released: also top_k 20, "
-        "repetition_penalty 1.05, YaRN 2.5",
-    )
-    asked.add_argument("--max-new-tokens", type=int, metavar="N", help="of a response, at most")
-    asked.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
-    asked.add_argument("--top-p", type=float, metavar="P", help="1 keeps all tokens")
-    asked.add_argument("--top-k", type=int, metavar="K", help="0 keeps all tokens")
-    asked.add_argument("--repetition-penalty", type=float, metavar="R", help="1 is none")
-    asked.add_argument(
-        "--yarn",
-        type=float,
-        metavar="F",
-        help="factor of the positions; 1 adds none to what the model's config has",
-    )
-    asked.add_argument(
-        "--yarn-original",
-        type=int,
-        metavar="N",
-        help="positions that --yarn multiplies, where the model's config names more than it was "
-        "trained on (Qwen3-8B: 32768)",
-    )
-    asked.add_argument("--seed", type=int, metavar="S", help="of all draws (default: 0)")
-    asked.add_argument(
-        "--batch-rows", type=int, metavar="N", help="responses decoded together (default: 64)"
-    )
-    asked.add_argument(
-        "--engine", choices=("transformers", "vllm"), help="who samples (default: transformers)"
-    )
-    asked.add_argument(
-        "--precision", choices=("fp32", "bf16"), help="of the forward pass (default: fp32)"
-    )
-    asked.add_argument(
-        "--tensor-parallel", type=int, metavar="N", help="GPUs of one vLLM engine (default: 1)"
-    )
-    asked.add_argument(
-        "--gpu-memory-share",
-        type=float,
-        metavar="S",
-        help="of each GPU's memory for vLLM (default: 0.9)",
-    )
+    for group, options in ((parser, OF_ALL), (asked, OF_A_MODEL)):
+        for option in options:
+            option.add_to(group)
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """See that the options are in range and fit each other.
+
+    Raises:
+        ParameterError: they do not.
+    """
+    given = {
+        option.flag: (option, value)
+        for option in (*OF_ALL, *OF_A_MODEL)
+        if (value := getattr(arguments, option.name)) is not None
+    }
+    for option in OF_A_MODEL:
+        if arguments.responses and option.flag in given:
+            raise ParameterError(
+                f"{option.flag} says how a model is asked: leave it out with --responses"
+            )
+    if arguments.model and arguments.n is None:
+        raise ParameterError("--model needs --n, the number of responses to each problem")
+    for flag, (option, value) in given.items():
+        if option.allowed is not None and not option.allowed(value):
+            raise ParameterError(f"{flag} must be {option.words}, got {value}")
+    for flag in ("--tensor-parallel", "--gpu-memory-share"):
+        if flag in given and arguments.engine != "vllm":
+            raise ParameterError(f"{flag} is for a vLLM engine: give --engine vllm too")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Values that options of the command replace one by one.
+
+    yarn_factor: None leaves the model's positions as they are. yarn_original: the positions that it
+    multiplies, None for those of the model's config. budget: tokens of a response where
+    the model has the positions for so many.
+    """
+
+    temperature: float
+    top_p: float
+    top_k: int
+    repetition_penalty: float
+    yarn_factor: float | None
+    budget: int
+    yarn_original: int | None = None
+
+
+PRESETS = {
+    "paper": Preset(0.6, 0.95, top_k=0, repetition_penalty=1.0, yarn_factor=None, budget=2**15),
+    # semantics.md D12: the released code adds a penalty, top-k and a static YaRN.
+    "released": Preset(0.6, 0.95, top_k=20, repetition_penalty=1.05, yarn_factor=2.5, budget=2**16),
+}
+
+
+def chosen_preset(arguments: argparse.Namespace) -> Preset:
+    """The preset with the values that are given in place of its own; a ``--yarn`` of 1 is none.
+
+    Raises:
+        ParameterError: positions to multiply without a factor, or n greedy responses.
+    """
+    preset = PRESETS[arguments.preset or "paper"]
+    given = {name: getattr(arguments, name, None) for name in vars(preset)}
+    given["yarn_factor"] = arguments.yarn
+    values = vars(preset) | {name: value for name, value in given.items() if value is not None}
+    if values["yarn_factor"] == 1:
+        values["yarn_factor"] = None
+    if values["yarn_original"] is not None and values["yarn_factor"] is None:
+        raise ParameterError("--yarn-original says what --yarn multiplies: give --yarn too")
+    if values["temperature"] == 0 and arguments.n > 1:
+        raise ParameterError(
+            "--temperature 0 gives the same response each time: give --n 1, or a temperature "
+            "above 0"
+        )
+    return Preset(**values)

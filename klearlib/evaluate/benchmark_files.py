@@ -70,7 +70,7 @@ def collect(
     benchmarks: dict[str, int],
     locations: dict[str, str],
 ) -> None:
-    """Stage ``benchmarks``: real benchmarks as files for `klearlib.evaluate.stage`, which reads
+    """Stage ``benchmarks``: real benchmarks as files for `klearlib.evaluate.harness`, which reads
     them as ``inputs["benchmarks"]``.
 
     Writes ``<name>.jsonl`` for each, under the names that are given, and what they are out of to

@@ -1,15 +1,93 @@
-"""Sample n responses to each problem of a benchmark, judge them, keep everything."""
+"""A model on benchmarks: n responses to each problem are sampled and judged, all of it is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from klearlib.errors import KlearError
-from klearlib.evaluate.judged import evaluation_record
+from klearlib.errors import DamagedEntry, KlearError, ParameterError, Stopped
+from klearlib.evaluate.benchmarks import read_problems
+from klearlib.evaluate.record_files import evaluation_record, load_record, save_record
+from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.policy.engines import Engine
+from klearlib.policy.engines import Engine, open_engine
 from klearlib.records import EvalRecord, Problem
+from klearlib.run.seeding import derive_seed
 from klearlib.verify.groups import judge_responses
+
+if TYPE_CHECKING:
+    from klearlib.run.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is asked of one benchmark: n = `num_responses` responses to each problem, drawn as
+    `settings` say."""
+
+    benchmark: str
+    problems: Sequence[Problem]
+    num_responses: int
+    settings: SamplingSettings
+
+
+def evaluate_all(
+    engine: Engine,
+    measurements: Sequence[Measurement],
+    *,
+    test_timeout_s: float,
+    test_memory_mb: int,
+) -> list[EvalRecord]:
+    """avg@n's raw material for each benchmark: n independent responses a problem, judged.
+
+    All responses are judged in one batch. Benchmarks with the same settings, seed included, and the
+    same n are sampled in one batch as well: its responses are other draws than those of each
+    benchmark alone, because a batch has one stream of random numbers. Benchmarks with seeds of
+    their own are sampled one after the other, and their records do not depend on the company.
+
+    Args:
+        engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
+        test_timeout_s, test_memory_mb: limits of one test of a program, all of whose tests are run.
+
+    Raises:
+        ValueError: no problems, n < 1, or a problem without an answer or tests.
+    """
+    together: dict[tuple, list[int]] = {}
+    for place, asked in enumerate(measurements):
+        if not asked.problems:
+            raise KlearError(f"benchmark {asked.benchmark!r} holds no problems")
+        together.setdefault((asked.settings, asked.num_responses), []).append(place)
+    groups: dict[int, list] = {}
+    for (settings, num_responses), places in together.items():
+        problems = [problem for place in places for problem in measurements[place].problems]
+        sampled = engine.sample_groups(problems, group_size=num_responses, settings=settings)
+        rest = iter(sampled)
+        for place in places:
+            groups[place] = [next(rest) for _ in measurements[place].problems]
+    verdicts = iter(
+        judge_responses(
+            [problem for asked in measurements for problem in asked.problems],
+            [group for place in range(len(measurements)) for group in groups[place]],
+            test_timeout_s=test_timeout_s,
+            test_memory_mb=test_memory_mb,
+        )
+    )
+    return [
+        evaluation_record(
+            asked.problems,
+            [next(verdicts) for _ in asked.problems],
+            benchmark=asked.benchmark,
+            truncated=[[r.truncated for r in group] for group in groups[place]],
+            num_tokens=[[len(r.token_ids) for r in group] for group in groups[place]],
+            sampling={
+                **asked.settings.record(),
+                **engine.setting,
+                "num_responses": asked.num_responses,
+            },
+        )
+        for place, asked in enumerate(measurements)
+    ]
 
 
 def evaluate(
@@ -22,28 +100,113 @@ def evaluate(
     test_timeout_s: float,
     test_memory_mb: int,
 ) -> EvalRecord:
-    """avg@n's raw material: n independent responses a problem, judged.
+    """`evaluate_all` of one benchmark."""
+    asked = Measurement(benchmark, problems, num_responses, settings)
+    limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
+    return evaluate_all(engine, [asked], **limits)[0]
+
+
+def evaluate_benchmarks(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    seed: int,
+    benchmarks: dict[str, int],
+    num_responses: int,
+    temperature: float,
+    top_p: float,
+    max_new_tokens: int,
+    test_timeout_s: float,
+    test_memory_mb: int,
+    compute: dict,
+    top_k: int = 0,
+    step: int = 0,
+    yarn_factor: float | None = None,
+    yarn_original: int | None = None,
+) -> None:
+    """Stage ``evaluate``: `num_responses` responses of ``inputs["model"]/model`` to each problem of
+    the benchmarks, judged.
+
+    Writes ``evaluations/<benchmark>-<step>.npz`` (`klearlib.evaluate.record_files`), under the
+    names and with the seeds of the RL runs' evaluations, so that the experiments read both; here
+    the sampling record names the YaRN factor as well. A benchmark whose file is there already is
+    not measured again, so a kill costs no more than the benchmark that it hit; the files are those
+    of an unbroken run.
 
     Args:
-        engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
-        num_responses: n. settings: a `klearlib.policy.drawing.SamplingSettings`; its record is
-            stored.
-        test_timeout_s, test_memory_mb: limits of one test of a program, all of whose tests are run.
+        seed: of all sampling; each benchmark has draws of its own.
+        benchmarks: name -> number of problems; ``<name>.jsonl`` in ``inputs["benchmarks"]`` where
+            that is given and in ``inputs["world"]`` otherwise must hold exactly that many.
+        temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
+        max_new_tokens: token budget of a response, end token included.
+        test_timeout_s, test_memory_mb: limits of one test of a program.
+        compute: the fields of `klearlib.policy.compute.Compute`.
+        step: of the training that made the model; only names the files and seeds.
+        yarn_factor: stretch the model's positions by YaRN, see `klearlib.policy.load.with_yarn`;
+            None for the model as it is. The paper: 2.5 for its 64K budget. It changes short
+            responses as well, so the sampling record stored with each score names it.
+        yarn_original: the positions that it multiplies, where the model's config names others.
 
     Raises:
-        ValueError: no problems, n < 1, or a problem without an answer or tests.
+        Stopped: a stop was asked for; the benchmarks that are done are kept.
+        MissingAsset: no such model or benchmark file.
+        KlearError: a benchmark of another size, or more positions than the model has.
+        ParameterError: no benchmarks, a negative step, or YaRN that the model cannot have.
     """
-    if not problems:
-        raise KlearError(f"benchmark {benchmark!r} holds no problems")
-    responses = engine.sample_groups(problems, group_size=num_responses, settings=settings)
-    verdicts = judge_responses(
-        problems, responses, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
-    )
-    return evaluation_record(
-        problems,
-        verdicts,
-        benchmark=benchmark,
-        truncated=[[r.truncated for r in group] for group in responses],
-        num_tokens=[[len(r.token_ids) for r in group] for group in responses],
-        sampling={**settings.record(), **engine.setting, "num_responses": num_responses},
-    )
+    if not benchmarks or step < 0:
+        raise ParameterError(
+            f"need benchmarks and step >= 0, got {benchmarks or 'none'} and {step}"
+        )
+    source = inputs["benchmarks"] if "benchmarks" in inputs else inputs["world"]
+    # All are read before the first is sampled: a wrong size shows at once.
+    problems = {
+        name: read_problems(source / f"{name}.jsonl", expected_size=size)
+        for name, size in benchmarks.items()
+    }
+    stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
+    folder.progress(0, len(benchmarks))
+    with open_engine(inputs["model"] / "model", compute=Compute(**compute), **stretched) as engine:
+        for number, name in enumerate(benchmarks, start=1):
+            settings = SamplingSettings(
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                max_tokens=max_new_tokens,
+                seed=derive_seed(seed, "evaluate", name, step),
+            )
+            path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
+            sampling = settings.record() | engine.setting | {"num_responses": num_responses}
+            sampling |= stretched
+            if not _is_measured(path, problems[name], sampling):
+                record = evaluate(
+                    engine,
+                    problems[name],
+                    benchmark=name,
+                    num_responses=num_responses,
+                    settings=settings,
+                    test_timeout_s=test_timeout_s,
+                    test_memory_mb=test_memory_mb,
+                )
+                save_record(replace(record, sampling=sampling), path)
+            folder.progress(number, len(benchmarks), name)
+            if folder.stop_requested and number < len(benchmarks):
+                raise Stopped(
+                    f"stopped after {number} of {len(benchmarks)} benchmarks; run again to go on"
+                )
+
+
+def _is_measured(path: Path, problems: Sequence[Problem], sampling: Mapping) -> bool:
+    """Whether `path` holds this measurement; one that cannot be read is made again.
+
+    Raises KlearError where it holds another one.
+    """
+    if not path.exists():
+        return False
+    try:
+        record = load_record(path)
+    except DamagedEntry:
+        return False
+    ids = tuple(problem.id for problem in problems)
+    if record.sampling != sampling or record.problem_ids != ids:
+        raise KlearError(f"{path} holds another evaluation: give each one a folder of its own")
+    return True

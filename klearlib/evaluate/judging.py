@@ -1,17 +1,22 @@
-"""Responses of a file or of a model, judged some problems at a time, as a record."""
+"""Responses of a file or of a model, judged some problems at a time; what is judged is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
-from klearlib.evaluate.judged import UNKNOWN_TOKENS, evaluation_record
-from klearlib.evaluate.response_rows import FileResponse
-from klearlib.records import EvalRecord, Problem, Response, Verdict
+from klearlib import __version__
+from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record
+from klearlib.evaluate.responses_file import FileResponse
+from klearlib.evaluate.score_summary import ProgressLines
+from klearlib.records import EvalRecord, Problem, Response, TestReport, Verdict
+from klearlib.run.files import write_text
 from klearlib.verify.groups import is_code, judge_responses
 
 RESPONSES_AT_ONCE = 256
-# The prompt of a template that closes thinking before it begins: no tag is missing after it.
-_NO_TAGS_NEEDED = "<think></think>"
 
 
 def judge_all(
@@ -20,38 +25,45 @@ def judge_all(
     *,
     benchmark: str,
     sampling: dict,
-    needs_think_tags: bool,
+    require_think: bool,
     test_timeout_s: float,
     test_memory_mb: int,
-    done: Callable[[int], None] = lambda _: None,
+    kept: Path,
 ) -> EvalRecord:
     """The record of n responses to each problem; what cannot be judged counts as wrong.
 
     Args:
         sampling: how the responses were drawn; how they were judged is added to it.
-        needs_think_tags: whether a response without both tags is ``bad_format``, as in RL. If not,
+        require_think: whether a response without both tags is ``bad_format``, as in RL. If not,
             what stands after the last closing tag is judged, or all of a response without one.
         test_timeout_s, test_memory_mb: limits of one test of a program, all of whose tests are run.
-        done: told the number of responses that are judged, now and then.
+        kept: folder of the verdicts, a file for each `RESPONSES_AT_ONCE`; those of a call that was
+            killed are found again.
     """
     n = len(responses[0])
     at_once = max(1, RESPONSES_AT_ONCE // n)
-    verdicts: list[tuple[Verdict, ...]] = []
+    limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
+    show = ProgressLines("judged", len(problems) * n)
+    verdicts: list[Sequence[Verdict]] = []
     for start in range(0, len(problems), at_once):
-        chosen = slice(start, start + at_once)
-        verdicts += judge_responses(
-            problems[chosen],
-            [
-                [_response(problem.id, response, needs_think_tags) for response in group]
-                for problem, group in zip(problems[chosen], responses[chosen], strict=True)
-            ],
-            test_timeout_s=test_timeout_s,
-            test_memory_mb=test_memory_mb,
-        )
-        done(len(verdicts) * n)
-    judged_by: dict = {"think_tags": "required" if needs_think_tags else "optional"}
+        asked = problems[start : start + at_once]
+        groups = responses[start : start + at_once]
+        path = kept / f"{_digest(asked, groups, require_think, limits)}.json"
+        found = _read_verdicts(path)
+        if found is None:
+            rows = [
+                [_response(problem.id, response) for response in group]
+                for problem, group in zip(asked, groups, strict=True)
+            ]
+            found = judge_responses(asked, rows, require_think=require_think, **limits)
+            _write_verdicts(found, path)
+        else:
+            show.kept += len(found) * n
+        verdicts += found
+        show(len(verdicts) * n)
+    judged_by: dict = {"think_tags": "required" if require_think else "optional"}
     if any(map(is_code, problems)):
-        judged_by |= {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
+        judged_by |= limits
     return evaluation_record(
         problems,
         verdicts,
@@ -70,13 +82,51 @@ def judge_all(
     )
 
 
-def _response(problem_id: str, response: FileResponse, needs_think_tags: bool) -> Response:
+def _response(problem_id: str, response: FileResponse) -> Response:
     return Response(
         problem_id=problem_id,
-        prompt=response.prompt if needs_think_tags else _NO_TAGS_NEEDED,
+        prompt=response.prompt,
         prompt_ids=(),
         token_ids=(),
         logp=(),
         text=response.text,
         truncated=bool(response.truncated),
     )
+
+
+def _digest(
+    problems: Sequence[Problem],
+    groups: Sequence[Sequence[FileResponse]],
+    require_think: bool,
+    limits: dict,
+) -> str:
+    """A name that no other responses, judged by another rule or another version, have."""
+    digest = hashlib.sha256(json.dumps([__version__, require_think, limits]).encode())
+    for problem, group in zip(problems, groups, strict=True):
+        texts = [[response.prompt, response.text] for response in group]
+        digest.update(json.dumps([asdict(problem), texts]).encode())
+    return digest.hexdigest()[:32]
+
+
+def _write_verdicts(verdicts: Sequence[Sequence[Verdict]], path: Path) -> None:
+    """What a record holds of verdicts: correct, reason, and the share of tests passed."""
+    rows = [
+        [(v.correct, v.reason, v.report and v.report.pass_rate) for v in group]
+        for group in verdicts
+    ]
+    write_text(path, json.dumps(rows), make_folder=True)
+
+
+def _read_verdicts(path: Path) -> list[list[Verdict]] | None:
+    """What `_write_verdicts` wrote; None where it is not there, or damaged: it is judged again."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            [
+                Verdict(correct, reason, report=None if share is None else TestReport((), share))
+                for correct, reason, share in group
+            ]
+            for group in rows
+        ]
+    except (OSError, ValueError, TypeError):
+        return None

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.evaluate.response_rows import (
-    FileResponse,
-    gold_of,
-    ids_of,
-    prompts_of,
-    responses_of,
-    rows_of,
-)
 from klearlib.records import Problem
 from klearlib.verify.answers import verify_answers
-from klearlib.verify.extract import unboxed
+from klearlib.verify.extract import MAX_ANSWER_CHARS, unboxed
+
+ID_KEYS = ("problem_id", "question_id", "unique_id", "problem_idx", "task_id")
+TEXT_KEYS = ("problem", "question", "question_content")
+RESPONSE_KEYS = (
+    "response",
+    "responses",
+    "output",
+    "outputs",
+    "output_list",
+    "generation",
+    "generations",
+    "completion",
+    "completions",
+)
+GOLD_KEYS = ("answer", "gold", "ground_truth", "expected_answer", "solution")
+"""What a row may call the id and the text of its problem, its responses and its gold answer. The
+text may also stand in ``prompt`` (a text or turns) and in the user's turns of ``messages``."""
+
+_WHOLE_BOX = re.compile(r"\\boxed\s*\{.*\}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FileResponse:
+    """One response of a file. `truncated` and `num_tokens` are None where the file lacks them;
+    `prompt` is the rendered prompt, "" where it is not known."""
+
+    text: str
+    truncated: bool | None = None
+    num_tokens: int | None = None
+    prompt: str = ""
 
 
 def read_responses(
@@ -26,14 +53,13 @@ def read_responses(
     """n responses to each problem, in the order of `problems`, from a file of JSON lines.
 
     A row holds one response, or a list of all those of its problem. Its problem is found by
-    ``problem_id``, with which a text of the row must agree; else by that text (`PROMPT_KEYS`, or
-    the user's turns of ``messages``), which must be that of the problem, or hold it between words
-    that are the same in all lines, such as an instruction; else, in a row without any text, by
-    another of `ID_KEYS`. Ids may lack the benchmark's name in front. A key is looked for in the
-    row, in ``meta`` and in ``meta.meta``, as the released evaluation nests them. The response is
-    that of `RESPONSE_KEYS`, or the last turn of ``messages``, which must be the assistant's. A gold
-    answer of the row (`GOLD_KEYS`) must be the benchmark's: another one shows another version of
-    it.
+    ``problem_id``; in a row without, by a text that is the problem's but for blanks; in a row
+    without any text, by another of `ID_KEYS`. Ids may lack the benchmark's name in front. With an
+    id, `TEXT_KEYS` must hold that problem's text, and a prompt must not ask another one. A key is
+    looked for in the row, in ``meta`` and in ``meta.meta``, as the released evaluation nests them.
+    The response is that of `RESPONSE_KEYS`, or the last turn of ``messages``, which must be the
+    assistant's. A gold answer of the row (`GOLD_KEYS`) must be the benchmark's: another one shows
+    another version of it.
 
     Args:
         path: ``.jsonl`` or ``.jsonl.gz``. num_responses: the n that there must be; None for any.
@@ -51,10 +77,11 @@ def read_responses(
     groups: list[list[FileResponse]] = [[] for _ in problems]
     whole: set[int] = set()  # problems whose row had a list
     golds: dict[tuple[int, str, str], int] = {}
-    for number, row in rows_of(path):
+    for number, row in _rows(path):
         where = f"{path.name} line {number}"
-        found = responses_of(row, where)  # first, as a row that failed may lack the rest as well
-        index = finder.find(row, where)
+        layers = _layers(row)
+        found = _responses(row, where)  # first, as a row that failed may lack the rest as well
+        index = finder.find(layers, where)
         if index in whole or (len(found) > 1 and groups[index]):
             raise KlearError(
                 f"{where}: the responses to {problems[index].id!r} are in an earlier line already: "
@@ -63,117 +90,211 @@ def read_responses(
         if len(found) > 1:
             whole.add(index)
         groups[index].extend(found)
-        if gold := gold_of(row):
+        if gold := _gold(layers):
             golds.setdefault((index, *gold), number)
     if not any(groups):
         raise KlearError(f"{path.name} holds no responses")
     _check_counts(path.name, problems, groups, num_responses)
     _check_golds(path.name, problems, golds)
-    _check_known(path.name, groups)
     return groups
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Mapping]]:
+    """The rows of a file with the numbers of their lines, from 1."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        try:
+            # Bytes are cut at line feeds alone: text also ends at U+2028, which JSON may hold.
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                where = f"{path.name} line {number}"
+                try:
+                    row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                except (ValueError, RecursionError) as error:
+                    raise KlearError(
+                        f"{where} is no JSON ({error}): write one JSON object a line"
+                    ) from error
+                if not isinstance(row, Mapping):
+                    raise KlearError(
+                        f"{where} is no row but a {type(row).__name__}: write one JSON object a "
+                        "line"
+                    )
+                yield number, row
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise KlearError(f"{path.name} cannot be unpacked: {error}") from error
+
+
+def _layers(row: Mapping) -> list[Mapping]:
+    """The row, its ``meta`` and the ``meta`` of that."""
+    layers = [row]
+    while len(layers) < 3 and isinstance(layers[-1].get("meta"), Mapping):
+        layers.append(layers[-1]["meta"])
+    return layers
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 class _ProblemFinder:
     """Finds the problem of a row by its id or its text."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self._problems = problems
-        self._by_id: dict[str, int] = {problem.id: i for i, problem in enumerate(problems)}
-        for i, problem in enumerate(problems):
-            # Ids of the benchmarks of `read_benchmark` begin with its name.
-            for prefix in _prefixes(problem.id):
-                self._by_id.setdefault(problem.id.removeprefix(prefix), i)
-        self._texts = [_words(problem.prompt) for problem in problems]
-        self._known: dict[tuple[str, ...], int] = {}
-        self._agree: set[tuple[str, tuple[str, ...], str]] = set()
-        self._frame: tuple[str, str] | None = None  # what stands around each problem's text
+        from klearlib.curation.source_benchmarks import SIZES
 
-    def find(self, row: Mapping, where: str) -> int:
-        ids = ids_of(row)
-        texts = tuple(map(_words, prompts_of(row)))
-        if "problem_id" in ids:
-            return self._by_given_id(ids["problem_id"], row, bool(texts), where)
+        self._texts = [_words(problem.prompt) for problem in problems]
+        self._by_id = {problem.id: index for index, problem in enumerate(problems)}
+        self._by_text: dict[str, list[int]] = defaultdict(list)
+        self._agree: set[tuple[int, str, bool]] = set()
+        for index, problem in enumerate(problems):
+            self._by_text[self._texts[index]].append(index)
+            # Ids of the benchmarks of `read_benchmark` begin with its name.
+            for name in (*SIZES, "livecodebench"):
+                self._by_id.setdefault(problem.id.removeprefix(f"{name}-"), index)
+
+    def find(self, layers: Sequence[Mapping], where: str) -> int:
+        ids: dict[str, str] = {}
+        for layer in layers:
+            for key in ID_KEYS:
+                if isinstance(layer.get(key), str | int) and not isinstance(layer[key], bool):
+                    ids.setdefault(key, str(layer[key]))
+        texts = _problem_texts(layers)
+        mend = "mend problem_id, or leave it out, then the text of the row tells its problem"
+        if (name := ids.get("problem_id")) is not None:
+            if name not in self._by_id:
+                fix = f": {mend}" if texts else ""
+                raise KlearError(f"{where}: the benchmark has no problem {name!r}{fix}")
+            index = self._by_id[name]
+            for text, is_prompt in texts:
+                if not self._agrees(index, text, is_prompt):
+                    what = "a prompt that asks" if is_prompt else "the text of"
+                    raise KlearError(
+                        f"{where} has problem_id {name!r} and {what} another problem, "
+                        f"{text[:60]!r}: {mend}"
+                    )
+            return index
+        for text, _ in texts:
+            if len(found := self._by_text.get(text, ())) == 1:
+                return found[0]
         if texts:
-            if texts not in self._known:
-                self._known[texts] = self._by_texts(texts, where)
-            return self._known[texts]
-        found = [self._by_id[value] for value in ids.values() if value in self._by_id]
-        if found:
-            return found[0]
+            raise KlearError(
+                f"{where} is of a problem that the benchmark does not have: {texts[0][0][:60]!r}; "
+                "where words stand around the problem's own, give each row its problem_id"
+            )
+        for name in ids.values():
+            if name in self._by_id:
+                return self._by_id[name]
         if ids:
             raise KlearError(f"{where}: the benchmark has no problem {next(iter(ids.values()))!r}")
         raise KlearError(
             f"{where} names no problem: give it a problem_id, or its text as problem or prompt"
         )
 
-    def _by_given_id(self, problem_id: str, row: Mapping, has_text: bool, where: str) -> int:
-        index = self._by_id.get(problem_id)
-        mend = "mend problem_id, or leave it out, then the text of the row tells its problem"
-        if index is None:
-            fix = f": {mend}" if has_text else ""
-            raise KlearError(f"{where}: the benchmark has no problem {problem_id!r}{fix}")
-        texts = tuple(map(_words, prompts_of(row, rendered=False)))
-        rendered = _words(row["prompt"]) if isinstance(row.get("prompt"), str) else ""
-        if (problem_id, texts, rendered) in self._agree:
-            return index
-        for text in texts:
-            if index not in self._of_text(text):
-                raise KlearError(
-                    f"{where} has problem_id {problem_id!r} and the text of another problem, "
-                    f"{text[:60]!r}: {mend}"
-                )
-        # A template may rewrite the text in it, which is then no problem's.
-        if rendered and index not in (self._of_text(rendered, whole=True) or [index]):
-            raise KlearError(
-                f"{where} has problem_id {problem_id!r} and a prompt that asks another problem, "
-                f"{rendered[:60]!r}: {mend}"
-            )
-        self._agree.add((problem_id, texts, rendered))
-        return index
+    def _agrees(self, index: int, text: str, is_prompt: bool) -> bool:
+        """Whether a row of problem `index` may hold a text: the problem's own, perhaps with words
+        around it; a prompt may lack it, as a template may rewrite it."""
+        if (index, text, is_prompt) in self._agree:  # the same for each of n responses
+            return True
+        # The longest: one problem may be the beginning of another.
+        held = max((known for known in self._by_text if known in text), key=len, default="")
+        fits = index in self._by_text[held] if held else is_prompt
+        if fits:
+            self._agree.add((index, text, is_prompt))
+        return fits
 
-    def _of_text(self, text: str, *, whole: bool = False) -> list[int]:
-        """The problems that a text can be of: all of it, or else held by it, or part of theirs.
 
-        whole: a part of a problem is none of it.
-        """
-        if same := [i for i, known in enumerate(self._texts) if known == text]:
-            return same
-        if held := [i for i, known in enumerate(self._texts) if known and known in text]:
-            # The longest: one problem may be the beginning of another.
-            longest = max(len(self._texts[i]) for i in held)
-            return [i for i in held if len(self._texts[i]) == longest]
-        return [] if whole else [i for i, known in enumerate(self._texts) if text in known]
+def _problem_texts(layers: Sequence[Mapping]) -> list[tuple[str, bool]]:
+    """Texts of a row that may be its problem's, and whether each is a prompt, to which a template
+    or an instruction may have added; the likeliest first."""
+    texts = []
+    for layer in layers:
+        for key in (*TEXT_KEYS, "prompt", "messages"):
+            value = layer.get(key)
+            if isinstance(value, list):
+                turns = [t for t in value if isinstance(t, Mapping) and t.get("role") == "user"]
+                value = "\n\n".join(str(_content(turn) or "") for turn in turns)
+            if isinstance(value, str) and value.strip():
+                texts.append((_words(value), key not in TEXT_KEYS))
+    return texts
 
-    def _by_texts(self, texts: tuple[str, ...], where: str) -> int:
-        for text in texts:
-            if self._texts.count(text) == 1:
-                return self._texts.index(text)
-        for text in texts:
-            held = [i for i, known in enumerate(self._texts) if known and known in text]
-            if not held:
+
+def _content(turn: Mapping) -> object:
+    """What a turn says; parts of it that are all texts are joined."""
+    content = turn.get("content")
+    if not isinstance(content, list) or not content:
+        return content
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    return "".join(parts) if all(isinstance(part, str) for part in parts) else content
+
+
+def _gold(layers: Sequence[Mapping]) -> tuple[str, str] | None:
+    """The key and the text of a row's gold answer; a written solution is none."""
+    for layer in layers:
+        for key in GOLD_KEYS:
+            value = layer.get(key)
+            if isinstance(value, list) and len(value) == 1:
+                value = value[0]
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                value = str(value)
+            if not isinstance(value, str) or not value.strip() or len(value) > MAX_ANSWER_CHARS:
                 continue
-            # The longest: one problem may be the beginning of another.
-            index = max(held, key=lambda i: len(self._texts[i]))
-            before, _, after = text.partition(self._texts[index])
-            if self._texts.count(self._texts[index]) == 1:
-                self._frame = self._frame or (before, after)
-                if self._frame == (before, after):
-                    return index
-        raise KlearError(
-            f"{where} is of a problem that the benchmark does not have: {texts[0][:60]!r}"
-        )
+            if key != "solution" or len(value.split()) == 1 or _WHOLE_BOX.fullmatch(value.strip()):
+                return key, value
+    return None
 
 
-def _prefixes(problem_id: str) -> Iterator[str]:
-    from klearlib.curation.source_benchmarks import SIZES
+def _responses(row: Mapping, where: str) -> list[FileResponse]:
+    """The responses of a row, one or more.
 
-    for name in (*SIZES, "livecodebench"):
-        if problem_id.startswith(f"{name}-"):
-            yield f"{name}-"
+    Raises KlearError, which begins with `where`, for a row without any and for one that is no text.
+    """
+    keys = [key for key in RESPONSE_KEYS if key in row]
+    if len(keys) > 1:
+        raise KlearError(f"{where} holds both {keys[0]} and {keys[1]}: leave one of them")
+    fault = f" (error: {str(row['error'])[:80]})" if row.get("error") else ""
+    none = KlearError(f"{where} holds no response{fault}: it has to be sampled again")
+    if keys:
+        value = row[keys[0]]
+    else:
+        turns = row.get("messages")
+        last = turns[-1] if isinstance(turns, list) and turns else None
+        if not isinstance(last, Mapping) or last.get("role") != "assistant":
+            raise none
+        value = _content(last)
+        if isinstance(value, list):
+            raise KlearError(f"{where}: the assistant's turn must be a text, got parts without one")
+    if fault and not value:
+        raise none
+    is_list = isinstance(value, list)
+    texts = value if is_list else [value]
+    if not texts:
+        raise KlearError(f"{where} holds an empty list of responses")
+    for text in texts:
+        if not isinstance(text, str):
+            raise KlearError(f"{where}: a response must be a text, got {type(text).__name__}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise KlearError(f"{where}: a response is no text ({error.reason})") from error
+    prompt = row.get("prompt") if isinstance(row.get("prompt"), str) else ""
+    truncated = _each(row, "truncated", bool, len(texts), is_list, where)
+    num_tokens = _each(row, "num_tokens", int, len(texts), is_list, where)
+    return [
+        FileResponse(*values, prompt) for values in zip(texts, truncated, num_tokens, strict=True)
+    ]
 
 
-def _words(text: str) -> str:
-    return " ".join(text.split())
+def _each(row: Mapping, key: str, kind: type, count: int, is_list: bool, where: str) -> list:
+    """The values of `key` for each of the row's responses, None where the row lacks it."""
+    value = row.get(key)
+    if value is None:
+        return [None] * count
+    values = value if is_list else [value]
+    fits = isinstance(values, list) and len(values) == count
+    if not fits or not all(type(v) is kind and v >= 0 for v in values):
+        words = f"{count} of {kind.__name__}" if is_list else f"one {kind.__name__}"
+        raise KlearError(f"{where}: {key} must be {words}, got {str(value)[:60]}")
+    return values
 
 
 def _check_counts(
@@ -182,15 +303,16 @@ def _check_counts(
     groups: Sequence[Sequence[FileResponse]],
     num_responses: int | None,
 ) -> None:
-    missing = [p.id for p, group in zip(problems, groups, strict=True) if not group]
-    if missing:
+    """See that all problems have the same number of responses, which all say the same of
+    themselves."""
+    by_count = defaultdict(list)
+    for problem, group in zip(problems, groups, strict=True):
+        by_count[len(group)].append(problem.id)
+    if missing := by_count.pop(0, None):
         raise KlearError(
             f"{name} has no response to {len(missing)} of {len(problems)} problems, the first is "
             f"{missing[0]!r}: a score over fewer problems is another benchmark"
         )
-    by_count = defaultdict(list)
-    for problem, group in zip(problems, groups, strict=True):
-        by_count[len(group)].append(problem.id)
     usual = num_responses or max(by_count, key=lambda count: (len(by_count[count]), count))
     if others := sorted(set(by_count) - {usual}):
         reason = "as --n says" if num_responses else "as for most of the problems"
@@ -200,16 +322,24 @@ def _check_counts(
             f"{name} has {others[0]} responses to {by_count[others[0]][0]!r} and must have "
             f"{usual}, {reason}"
         )
+    for key in ("truncated", "num_tokens"):
+        known = [getattr(response, key) is not None for group in groups for response in group]
+        if any(known) and not all(known):
+            raise KlearError(
+                f"{name} gives {key} for {sum(known)} of {len(known)} responses: give it for all "
+                "of them or for none"
+            )
 
 
 def _check_golds(
     name: str, problems: Sequence[Problem], golds: Mapping[tuple[int, str, str], int]
 ) -> None:
+    """See that the gold answers of the rows are the problems'."""
     found = [(problems[i], key, gold, line) for (i, key, gold), line in golds.items()]
     found = [row for row in found if row[0].answer is not None]
     verdicts = verify_answers(
         [f"\\boxed{{{unboxed(gold)}}}" for _, _, gold, _ in found],
-        [_gold(problem) for problem, _, _, _ in found],
+        [p.answer if isinstance(p.answer, str) else list(p.answer) for p, _, _, _ in found],
         require_think=False,
     )
     for (problem, key, gold, line), verdict in zip(found, verdicts, strict=True):
@@ -218,18 +348,4 @@ def _check_golds(
                 f"{name} line {line} has the gold answer {gold[:60]!r} in {key}, the benchmark has "
                 f"{problem.answer!r} for {problem.id!r}: the file is of another version of it, or "
                 "that key needs another name"
-            )
-
-
-def _gold(problem: Problem) -> str | list[str]:
-    return problem.answer if isinstance(problem.answer, str) else list(problem.answer)
-
-
-def _check_known(name: str, groups: Sequence[Sequence[FileResponse]]) -> None:
-    for key in ("truncated", "num_tokens"):
-        known = [getattr(r, key) is not None for group in groups for r in group]
-        if any(known) and not all(known):
-            raise KlearError(
-                f"{name} gives {key} for {sum(known)} of {len(known)} responses: give it for all "
-                "of them or for none"
             )

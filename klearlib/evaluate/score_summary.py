@@ -1,10 +1,14 @@
-"""What one evaluation says: avg@n with both intervals, pass@k, and all that was not judged."""
+"""What one evaluation says: how far it is, then avg@n with both intervals, pass@k, and all that
+was not judged."""
 
 from __future__ import annotations
 
+import sys
+import time
+
 import numpy as np
 
-from klearlib.evaluate.judged import UNKNOWN_TOKENS
+from klearlib.evaluate.record_files import UNKNOWN_TOKENS
 from klearlib.evaluate.scores import (
     avg_at_n,
     pass_at_k,
@@ -13,6 +17,7 @@ from klearlib.evaluate.scores import (
 )
 from klearlib.records import NOT_JUDGED, EvalRecord
 
+LINE_EVERY_S = 5.0
 _REASONS = ("correct", "wrong", "no_answer", "bad_format", *NOT_JUDGED)
 _HINT_SHARE = 0.5  # of responses without think tags, or repeated, above which a hint is given
 
@@ -103,3 +108,38 @@ def _ks(n: int) -> list[int]:
 
 def _span(ends: list[float]) -> str:
     return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
+
+
+class ProgressLines:
+    """Says ``<verb> 640 of 1920 responses, about 2 min left``, at most each `LINE_EVERY_S` seconds.
+
+    kept: how many were done before this process; they say nothing about its speed.
+    """
+
+    def __init__(self, verb: str, total: int, *, kept: int = 0) -> None:
+        self.kept = kept
+        self._verb, self._total = verb, total
+        self._began = self._lined = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        """`done` of the total, those kept included, are done."""
+        now = time.monotonic()
+        if now - self._lined < LINE_EVERY_S or done >= self._total:
+            return
+        self._lined = now
+        line = f"{self._verb} {done} of {self._total} responses"
+        if done > self.kept:
+            left_s = (now - self._began) * (self._total - done) / (done - self.kept)
+            line += f", about {_length(left_s)} left"
+        print(line, file=sys.stderr, flush=True)
+
+
+def _length(seconds: float) -> str:
+    """
+    >>> _length(59), _length(600), _length(7300)
+    ('59 s', '10 min', '2 h 2 min')
+    """
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

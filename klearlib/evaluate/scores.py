@@ -6,11 +6,14 @@ Three questions have three different intervals, and none stands in for another:
   compare with the paper's number on the same benchmark.)
 - `problem_interval`: had the benchmark held other problems of the same kind?
 - `paired_difference`: does one training recipe beat another, on other seeds *and* other problems?
+
+`best_shares` says how sure it is which of several arms is the best.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -188,8 +191,9 @@ def paired_difference(a: np.ndarray, b: np.ndarray, level: float = 0.95) -> Pair
     carry over to other problems.
 
     a, b: float [S, P], score of each problem (such as its share of correct responses) under each
-    training seed, row s of both from seed s. Where all differences are equal and not 0 the interval
-    has no width; `klearlib.report.claims` takes that for a lack of data, not for certainty.
+    training seed, row s of both from seed s. The interval is cut as in `cut_to_shares`. Where all
+    differences are equal and not 0 it has no width; `klearlib.report.decide` takes that for a lack
+    of data, not for certainty.
 
     Raises ValueError for shapes that differ, are not [seeds, problems], are empty, or hold NaN.
 
@@ -230,8 +234,25 @@ def paired_difference(a: np.ndarray, b: np.ndarray, level: float = 0.95) -> Pair
     df = min(num_seeds, num_problems) - 1
     half = float(t.isf((1 - level) / 2, df)) * error
     p_value = float(2 * t.sf(abs(mean) / error, df)) if error > 0 else float(mean == 0)
+    low, high = cut_to_shares(mean - half, mean + half, a, b)
     sizes = (num_seeds, num_problems)
-    return PairedDifference(mean, error, mean - half, mean + half, p_value, level, *sizes, *parts)
+    return PairedDifference(mean, error, low, high, p_value, level, *sizes, *parts)
+
+
+def cut_to_shares(low: float, high: float, a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """An interval of the mean of a - b, cut at -1 and 1 where all scores are in [0, 1].
+
+    Two shares are never farther apart, but with few seeds or problems the t interval does not know
+    it. The cut takes no possible value away and moves neither 0 nor a margin out of the interval.
+
+    >>> cut_to_shares(-1.05, 0.2, np.zeros(3), np.ones(3))
+    (-1.0, 0.2)
+    >>> cut_to_shares(-3.0, 2.0, np.full(3, 5.0), np.zeros(3))
+    (-3.0, 2.0)
+    """
+    if min(np.min(a), np.min(b)) < 0 or max(np.max(a), np.max(b)) > 1:
+        return low, high
+    return max(-1.0, low), min(1.0, high)
 
 
 def _standard_error(
@@ -277,3 +298,44 @@ def seeds_needed(
         middle = (low + high) // 2
         low, high = (low, middle) if excludes_zero(middle) else (middle, high)
     return high
+
+
+def best_shares(
+    scores: Mapping[str, np.ndarray], *, num_resamples: int = 10_000, seed: int = 0
+) -> dict[str, float]:
+    """The share of resamples in which each arm has the highest mean score; the shares sum to 1.
+
+    Each resample draws as many seeds and as many problems as there are, both with replacement and
+    the same for all arms, so that the arms stay paired. Arms that tie share a resample equally.
+
+    Args:
+        scores: arm -> float [S, P], the same seeds and problems in the same order. With one seed
+            only the problems are drawn anew.
+        seed: of the draws.
+
+    Raises:
+        ValueError: no arm, or shapes that are empty or differ.
+
+    >>> best_shares({"a": np.array([[0.5, 0.7]]), "b": np.array([[0.4, 0.1]])})
+    {'a': 1.0, 'b': 0.0}
+    """
+    arrays = [np.asarray(values, dtype=float) for values in scores.values()]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) != 1 or arrays[0].ndim != 2 or not arrays[0].size:
+        raise ValueError(
+            "scores: expected one array [seeds, problems] for each arm, all of one shape, "
+            f"got {sorted(shapes)}"
+        )
+    num_seeds, num_problems = arrays[0].shape
+    draws = np.random.default_rng(seed)
+    # How often each seed and each problem is drawn is all that a mean depends on.
+    seeds = draws.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), num_resamples)
+    problems = draws.multinomial(
+        num_problems, np.full(num_problems, 1 / num_problems), num_resamples
+    )
+    means = np.stack(
+        [((seeds @ array) * problems).sum(axis=1) / array.size for array in arrays], axis=1
+    )
+    best = means >= means.max(axis=1, keepdims=True) - _ROUNDING
+    shares = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
+    return dict(zip(scores, shares.tolist(), strict=True))

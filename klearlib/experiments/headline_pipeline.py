@@ -207,7 +207,7 @@ class Pipeline(Experiment):
         answers = data.responses(teacher, num_responses=phase.teacher_responses)
         return Stage(
             "majority_filter",
-            "klearlib.curation.filters:keep_by_pass_rate",
+            "klearlib.curation.pass_rates:keep_by_pass_rate",
             {"threshold": phase.threshold, "keep_equal": False, "problems": file},
             {"world": pool, "pass_rates": answers},
             label="maths problems kept by the majority of a teacher's responses",

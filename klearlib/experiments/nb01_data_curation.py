@@ -177,7 +177,7 @@ class DataCuration(DataExperiment):
 
     def _graded(self, easy_from: float) -> list[str]:
         """Easy, hard or unknown, for each problem that the reference has answered."""
-        from klearlib.curation.difficulty import difficulties
+        from klearlib.curation.pass_rates import difficulties
 
         rates = self.pass_rates["reference"]
         return difficulties(list(rates), rates, easy_from=easy_from)
@@ -288,7 +288,7 @@ class DataCuration(DataExperiment):
         columns="set, problems, responses, paper",
     )
     def sets(self) -> Rows:
-        from klearlib.curation.majority import kept_by_majority
+        from klearlib.curation.pass_rates import kept_by_majority
 
         for domain, card in self.cards.items():
             ranked = self.data.ranked_sources(domain)

@@ -117,7 +117,7 @@ class DataCorrectness(StudentExperiment):
     )
     def labels(self) -> Rows:
         """Problems, responses and correct ones; empty before the responses are judged."""
-        from klearlib.curation.difficulty import difficulties
+        from klearlib.curation.pass_rates import difficulties
 
         rates = {name: self.rates(stage) for name, stage in self.judged.items()}
         if not all(rates.values()):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.evaluate.bootstrap import best_shares
+from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.experiment import Experiment, Rows, figure, table

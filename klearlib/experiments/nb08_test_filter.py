@@ -136,7 +136,7 @@ class TestFilter(CodeRL):
 
     def _kept_at(self, threshold: float, keep_equal: bool) -> dict[str, bool]:
         """Whether the filter keeps each problem."""
-        from klearlib.curation.filters import kept_by_pass_rate
+        from klearlib.curation.pass_rates import kept_by_pass_rate
 
         rates, _ = self.rates_and_truth
         kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)

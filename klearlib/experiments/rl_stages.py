@@ -72,7 +72,7 @@ def filtered_code_start(profile: str, *, options: FilterOptions, limits: RLOptio
         return start
     pool = Stage(
         "test_filter",
-        "klearlib.curation.filters:keep_by_pass_rate",
+        "klearlib.curation.pass_rates:keep_by_pass_rate",
         {"threshold": options.threshold, "keep_equal": options.keep_equal},
         {
             "world": start.world,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.evaluate.scores import paired_difference
+from klearlib.evaluate.scores import cut_to_shares, paired_difference
 from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.results import Results
 from klearlib.report.bars import ScorePanel
@@ -50,7 +50,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
         mean, num_problems, over = float(delta.mean()), len(delta), "problems"
         error = delta.std(ddof=1) / np.sqrt(num_problems) if num_problems > 1 else 0.0
         half = float(t.isf((1 - _LEVEL) / 2, max(1, num_problems - 1)) * error)
-        low, high = mean - half, mean + half
+        low, high = cut_to_shares(mean - half, mean + half, a, b)
     if not _ROUNDING < high - low < np.inf:
         return Difference(mean, float("nan"), float("nan"), "none")
     return Difference(mean, low, high, over)

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
-from klearlib.curation.select_pool import EXAMPLES
+from klearlib.curation.select import EXAMPLES
 from klearlib.curation.tables import Sample, write_samples
 from klearlib.errors import ParameterError
 from klearlib.evaluate.benchmarks import read_problems, write_problems

@@ -268,4 +268,5 @@ def load_claims() -> tuple[Claim, ...]:
     """The claims of ``claims.yaml``; raises as `parse_claims` does."""
     import yaml
 
-    return parse_claims(yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8")))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C it takes a tenth of the time
+    return parse_claims(yaml.load(CLAIMS_FILE.read_text(encoding="utf-8"), Loader=loader))

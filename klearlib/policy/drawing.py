@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+# Tokens that top-p looks at before it sorts them all: what it keeps is nearly always among them.
+_LIKELY = 64
+
 
 @dataclass(frozen=True)
 class SamplingSettings:
@@ -90,9 +93,11 @@ def cut(probability: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
         kth = probability.topk(k, dim=-1).values[:, -1:]
         probability = torch.where(probability < kth, 0.0, probability)
     if settings.top_p < 1:
-        ordered, index = probability.sort(dim=-1, descending=True)
+        least = settings.top_p * probability.sum(-1, keepdim=True)
+        ordered, index = probability.topk(min(_LIKELY, probability.shape[-1]))
+        if (ordered.sum(-1, keepdim=True) < least).any():
+            ordered, index = probability.sort(dim=-1, descending=True)
         # A token stays while the mass before it is below top_p of what top-k left.
-        before = ordered.cumsum(dim=-1) - ordered
-        ordered = torch.where(before < settings.top_p * ordered.sum(-1, keepdim=True), ordered, 0.0)
+        ordered = torch.where(ordered.cumsum(dim=-1) - ordered < least, ordered, 0.0)
         probability = torch.zeros_like(probability).scatter(-1, index, ordered)
     return probability

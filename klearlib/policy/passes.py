@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from klearlib.errors import KlearError
 from klearlib.policy.compute import Compute
-from klearlib.policy.fused_norm import fused_norms
+from klearlib.policy.decoder import can_decode
+from klearlib.policy.layout import Tokens, cut_rows
 from klearlib.policy.memory import choose_micro_batch_tokens
-from klearlib.policy.probes import reads_lines, require_plain_head
-from klearlib.policy.token_line import in_one_line
+from klearlib.policy.reader import Reader, has_plain_head, reading, require_separate, wants_one_row
 
-T = TypeVar("T")
+T, S = TypeVar("T"), TypeVar("S", bound=Tokens)
 
 # What torch's CPU allocator, CUDA and its libraries say; torch's allocator of a GPU has an
 # exception of its own.
@@ -35,50 +34,48 @@ class Passes:
     once, the parts stay smaller.
 
     micro_batch_tokens: padded tokens of one forward and backward pass, None for no limit.
-    precision, pack_tokens: see `klearlib.policy.compute.Compute`. one_row: packed rows of a pass
-    are joined into one, for varlen kernels. one_line: sequences go through the model as
-    `klearlib.policy.token_line`. recompute: activations are computed again in the backward pass.
-    parts_count: the objective depends on how a batch is cut, so that no part may become smaller.
-    num_halvings: how often the memory ran out so far.
+    precision, pack_tokens: see `klearlib.policy.compute.Compute`. pad_id: of transformers' padded
+    rows. one_row: packed rows of a pass are joined into one, for varlen kernels. recompute:
+    activations are computed again in the backward pass. plain_head: see
+    `klearlib.policy.reader.has_plain_head`. parts_count: the objective depends on how a batch is
+    cut, so that no part may become smaller. num_halvings: how often the memory ran out so far.
     """
 
     micro_batch_tokens: int | None
     precision: str
+    pad_id: int
     pack_tokens: int | None = None
     one_row: bool = False
-    one_line: bool = False
     recompute: bool = False
+    plain_head: bool = False
     parts_count: bool = False
     num_halvings: int = 0
 
-    @contextmanager
-    def computing(self, model) -> Iterator[None]:
-        """Around forward and backward passes of training, which differ from those of sampling."""
-        layers = [x for x in model.modules() if isinstance(x, GradientCheckpointingLayer)]
-        resting = [layer for layer in layers if self.recompute and not layer.training]
-        hooks = []
-        for layer in resting:
-            # transformers asks the layer whether it trains before it computes it. While it is
-            # computed it does not: it may have a dropout of its own.
-            layer.training = True
-            hooks.append(layer.register_forward_pre_hook(_rest))
-            hooks.append(layer.register_forward_hook(_train, always_call=True))
-        try:
-            with fused_norms(model), in_one_line(model) if self.one_line else nullcontext():
-                yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-            for layer in resting:
-                layer.training = False
+    def reading(self, model) -> AbstractContextManager[Reader]:
+        """`model` at its weights of now, for forward and backward passes of training."""
+        names = ("precision", "recompute", "plain_head", "pad_id")
+        return reading(model, **{name: getattr(self, name) for name in names})
 
-    def fitting(self, attempt: Callable[[], T], *, row_tokens: Sequence[int]) -> T:
+    def cut(self, sequences: Sequence[S]) -> list[list[list[S]]]:
+        """The micro-batches of `sequences`, each of rows of one sequence or, packed, of several.
+
+        See `klearlib.policy.layout.cut_rows`: a row longer than the budget makes a micro-batch of
+        its own, nothing is dropped.
+        """
+        cut = cut_rows(
+            [len(each.ids) for each in sequences],
+            pack_tokens=self.pack_tokens,
+            micro_batch_tokens=self.micro_batch_tokens,
+            one_row=self.one_row,
+        )
+        return [[[sequences[index] for index in row] for row in part] for part in cut]
+
+    def fitting(self, attempt: Callable[[], T], *, sequences: Sequence[Tokens]) -> T:
         """What `attempt` returns, after as many halvings of `micro_batch_tokens` as it takes.
 
         Args:
-            attempt: computes one whole batch from the start, cut by `micro_batch_tokens`; what an
+            attempt: computes one whole batch of `sequences` from the start, by `cut`; what an
                 attempt that failed has left behind is thrown away by the next.
-            row_tokens: of the rows that it may put together.
 
         Raises:
             KlearError: a row does not fit alone, or the parts may not become smaller.
@@ -94,7 +91,9 @@ class Passes:
             # free.
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            self._halve(sorted(row_tokens), said)
+            lengths = [len(each.ids) for each in sequences]
+            rows = cut_rows(lengths, pack_tokens=self.pack_tokens, micro_batch_tokens=None)[0]
+            self._halve(sorted(sum(lengths[index] for index in row) for row in rows), said)
 
     def _halve(self, rows: Sequence[int], said: str) -> None:
         """`rows` by rising length: no part holds two where the two shortest do not fit."""
@@ -114,42 +113,30 @@ class Passes:
         self.num_halvings += 1
 
 
-def plan_passes(model, compute: Compute, *, parts_count: bool = False) -> Passes:
+def plan_passes(model, compute: Compute, *, pad_id: int, parts_count: bool = False) -> Passes:
     """The passes of a run over `model`, planned before the state of a checkpoint takes memory.
 
     `micro_batch_tokens` 0 takes as many as the memory holds, see
-    `klearlib.policy.memory.choose_micro_batch_tokens`. parts_count: see `Passes`.
+    `klearlib.policy.memory.choose_micro_batch_tokens`. pad_id, parts_count: see `Passes`.
 
     Raises:
-        KlearError: `klearlib.policy.logprobs` does not compute this model's log-probabilities.
+        KlearError: the model is not causal, or sees other sequences of a packed row.
     """
-    # The varlen kernels have no float32.
-    require_plain_head(model, precision="bf16" if wants_one_row(model) else "fp32")
-    if compute.gradient_checkpointing:
+    if compute.gradient_checkpointing and not can_decode(model):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if compute.pack_tokens is not None:
+        require_separate(model, precision=compute.precision)
     return Passes(
         micro_batch_tokens=compute.micro_batch_tokens
         or choose_micro_batch_tokens(model, compute=compute),
         precision=compute.precision,
+        pad_id=pad_id,
         pack_tokens=compute.pack_tokens,
         one_row=wants_one_row(model),
-        one_line=compute.pack_tokens is None and reads_lines(model),
         recompute=compute.gradient_checkpointing,
+        plain_head=has_plain_head(model, precision=compute.precision),
         parts_count=parts_count,
     )
-
-
-def wants_one_row(model) -> bool:
-    """Whether the model's attention is a varlen kernel, which takes packed examples in one row."""
-    return "flash" in (model.config._attn_implementation or "")
-
-
-def _rest(layer, _inputs) -> None:
-    layer.training = False
-
-
-def _train(layer, _inputs, _outputs) -> None:
-    layer.training = True
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

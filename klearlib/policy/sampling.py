@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
+from transformers import DynamicCache
 
 from klearlib.errors import KlearError
-from klearlib.policy.cached_attention import decoding_attention
+from klearlib.policy.decoder import Decoder, Decoding, can_decode
 from klearlib.policy.drawing import SamplingSettings, draw
-from klearlib.policy.fused_norm import fused_norms
-from klearlib.policy.kv_cache import decoding_cache
 from klearlib.policy.load import autocast
 from klearlib.policy.prompts import chat_prompts, end_ids
 from klearlib.records import Problem, Response
@@ -56,7 +56,9 @@ def sample_groups(
             "need problems, group_size >= 1 and batch_rows >= 1, got "
             f"{len(problems)}, {group_size}, {batch_rows}"
         )
+    decoder = Decoder(model, precision=precision) if can_decode(model) else None
     generator = torch.Generator(device=model.device).manual_seed(settings.seed)
+    ends = torch.tensor(end_ids(model, tokenizer), device=model.device)
     prompts = chat_prompts(model, tokenizer, problems, max_tokens=settings.max_tokens)
     # Prompts of similar length share a batch, so that little of it is padding.
     order = sorted(range(len(problems)), key=lambda index: (len(prompts[index][1]), index))
@@ -65,9 +67,15 @@ def sample_groups(
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
         ids = [prompts[i][1] for i in chosen]
-        # Around the whole loop, so that autocast casts the weights once.
-        with autocast(model.device, precision), decoding_attention(model), fused_norms(model):
-            rows = _decode(ids, group_size, model, tokenizer, settings, generator)
+        ids, mask = _left_padded(ids, tokenizer.pad_token_id, model.device)
+        if decoder is not None:
+            loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
+            rows = _decode(loop, ids, mask, group_size, ends, settings, generator)
+        else:
+            # Around the whole loop, so that autocast casts the weights once.
+            with autocast(model.device, precision):
+                loop = TransformersDecoding(model, ids, mask)
+                rows = _decode(loop, ids, mask, group_size, ends, settings, generator)
         for position, index in enumerate(chosen):
             for token_ids, logp, truncated in rows[
                 position * group_size : (position + 1) * group_size
@@ -86,37 +94,56 @@ def sample_groups(
     return groups
 
 
-def _decode(prompts, group_size, model, tokenizer, settings, generator):
-    """Left-padded prefill of the P prompts, then one token at a time for the P * G rows."""
-    device = model.device
-    ends = torch.tensor(end_ids(model, tokenizer), device=device)
-    ids, attention = _left_padded(prompts, tokenizer.pad_token_id, device)
-    cache = decoding_cache(model.config, max_length=ids.shape[1] + settings.max_tokens)
-    positions = (attention.cumsum(1) - 1).clamp(min=0)
-    # Where nothing is padded, attention without a mask is faster.
-    padded = min(map(len, prompts)) < ids.shape[1]
-    logits = model(
-        input_ids=ids,
-        attention_mask=attention if padded else None,
-        position_ids=positions,
-        past_key_values=cache,
-        logits_to_keep=1,
-    ).logits[:, -1]
-    rows = len(prompts) * group_size
+class TransformersDecoding:
+    """`klearlib.policy.decoder.Decoding` by a model's own forward pass and cache."""
+
+    def __init__(self, model, ids: torch.Tensor, mask: torch.Tensor):
+        self._model, self._mask, self._cache = model, mask, DynamicCache(config=model.config)
+        self._positions = (mask.cumsum(1) - 1).clamp(min=0)
+        self._read(ids)
+        self._positions = self._positions[:, -1:]
+
+    def repeat(self, times: int) -> None:
+        self._cache.batch_repeat_interleave(times)
+        self._rows(lambda held: held.repeat_interleave(times, dim=0))
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self._cache.batch_select_indices(rows)
+        self._rows(lambda held: held[rows])
+
+    def step(self, token: torch.Tensor) -> None:
+        self._mask = F.pad(self._mask, (0, 1), value=1)
+        self._positions = self._positions + 1
+        self._read(token[:, None])
+
+    def _read(self, ids: torch.Tensor) -> None:
+        self.logits = self._model(
+            input_ids=ids,
+            attention_mask=self._mask,
+            position_ids=self._positions,
+            past_key_values=self._cache,
+            logits_to_keep=1,
+        ).logits[:, -1]
+
+    def _rows(self, change) -> None:
+        self.logits, self._mask = change(self.logits), change(self._mask)
+        self._positions = change(self._positions)
+
+
+def _decode(loop, ids, mask, group_size, ends, settings, generator):
+    """One token at a time for G responses to each of the prompts that `loop` has read."""
     seen = None
     if settings.repetition_penalty != 1:
-        held = _held_tokens(ids, attention, logits.shape[-1])
+        held = _held_tokens(ids, mask, loop.logits.shape[-1])
         seen = held.repeat_interleave(group_size, dim=0)
-    logits = logits.repeat_interleave(group_size, dim=0)
-    attention = attention.repeat_interleave(group_size, dim=0)
-    position = positions[:, -1:].repeat_interleave(group_size, dim=0)
-    cache.batch_repeat_interleave(group_size)
+    loop.repeat(group_size)
+    rows, device = len(loop.logits), ids.device
     active = torch.arange(rows, device=device)
     going = torch.ones(rows, dtype=torch.bool, device=device)
     tokens = torch.full((rows, settings.max_tokens), -1, dtype=torch.long, device=device)
     logps = torch.zeros((rows, settings.max_tokens), device=device)
     for step in range(settings.max_tokens):
-        token, logp = draw(logits.float(), settings, generator, seen)
+        token, logp = draw(loop.logits.float(), settings, generator, seen)
         # A row that ended draws on until it leaves; what it draws is not kept.
         tokens[active, step], logps[active, step] = torch.where(going, token, -1), logp
         going &= ~torch.isin(token, ends)
@@ -127,19 +154,10 @@ def _decode(prompts, group_size, model, tokenizer, settings, generator):
             seen.scatter_(1, token[:, None], True)
         if num_going <= _LEAVING * len(going):
             keep = going.nonzero().squeeze(1)
-            active, going, token, position = active[keep], going[keep], token[keep], position[keep]
-            attention = attention[keep]
+            active, going, token = active[keep], going[keep], token[keep]
             seen = seen if seen is None else seen[keep]
-            cache.batch_select_indices(keep)
-        position = position + 1
-        if padded:
-            attention = torch.cat([attention, attention.new_ones(len(attention), 1)], dim=1)
-        logits = model(
-            input_ids=token[:, None],
-            attention_mask=attention if padded else None,
-            position_ids=position,
-            past_key_values=cache,
-        ).logits[:, -1]
+            loop.keep(keep)
+        loop.step(token)
     kept = tokens >= 0
     if not logps[kept].isfinite().all():
         raise KlearError(

@@ -8,13 +8,51 @@ curves.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
+from klearlib.records import TokenBatch
 from klearlib.rl.coefficients import Rule, coefficient
+from klearlib.sft.objective import shares
 
 _DTYPES = (torch.float32, torch.float64)
+
+
+def token_losses(
+    logp: torch.Tensor, batch: TokenBatch, *, rule: Rule, log_ratio_clamp: float | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The policy loss and the LM loss of K tokens, scalars to minimise.
+
+    Args:
+        logp: [K], with a graph.
+        log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token
+            beyond it has no gradient.
+    """
+    log_ratio = logp.detach() - batch.logp_old
+    weights = token_weights(
+        log_ratio, batch.advantage, batch.correction, rule=rule, log_ratio_clamp=log_ratio_clamp
+    )
+    surrogate = weights * torch.exp(logp - logp.detach())
+    return -(batch.weight * surrogate).sum(), -(batch.lm_weight * logp).sum()
+
+
+def token_weights(
+    log_ratio: torch.Tensor,
+    advantage: torch.Tensor,
+    correction: torch.Tensor,
+    *,
+    rule: Rule,
+    log_ratio_clamp: float | None = None,
+) -> torch.Tensor:
+    """F * A of each token [K], times its correction: minus its gradient before the mean is taken.
+
+    log_ratio: logp - logp_old. Log-ratios of any size stay finite and keep the rule's F (the ratio
+    itself is capped, see `coefficient`).
+    """
+    if log_ratio_clamp is None:
+        return coefficient(log_ratio.exp(), advantage, rule) * advantage * correction
+    within = log_ratio.abs() <= log_ratio_clamp
+    ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
+    return coefficient(ratio, advantage, rule) * advantage * within * correction
 
 
 def policy_loss(
@@ -37,20 +75,16 @@ def policy_loss(
         loss_mask: [N, T] bool, or a number, 1 on response tokens. Masked positions may hold
             anything.
         rule: a value of `klearlib.rl.coefficients`.
-        normalizer: ``"token"``: the mean over all tokens (Eq. 7). ``"sequence"``: the mean over
-            sequences of each one's mean over its tokens (Eq. 3).
-        denominator: the number of tokens (or sequences) of the optimiser mini-batch, when this call
-            gets a micro-batch of it; default: those of this call. The gradient of a mini-batch then
-            does not depend on how it was split. The released code takes each micro-batch's own.
-        log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token
-            beyond it has no gradient.
+        normalizer, denominator: see `klearlib.sft.objective.shares`. With the denominator of the
+            optimiser mini-batch the gradient does not depend on how it was split. The released code
+            takes each micro-batch's own.
+        log_ratio_clamp: see `token_losses`.
         correction: [N, T], a constant factor of each token's F * A; None, as in the paper, for 1.
             See `klearlib.rl.mismatch.corrected`. The ratio, and with it the clipping, stays that of
             the trainer's old policy, and the denominator still counts every token.
 
     Returns:
-        A scalar to minimise; 0 with a graph where the mask is empty. Log-ratios of any size stay
-        finite and keep the rule's F (the ratio itself is capped, see `coefficient`).
+        A scalar to minimise; 0 with a graph where the mask is empty.
 
     Raises:
         ValueError: shapes that do not fit, integer log-probabilities, an unknown normaliser, a
@@ -59,13 +93,6 @@ def policy_loss(
     mask = _checked_mask(logp, loss_mask)
     if not isinstance(rule, Rule):
         raise ValueError(f"rule must be a value of klearlib.rl.coefficients, got {rule!r}")
-    if logp_old.shape != logp.shape or logp_old.dtype not in _DTYPES:
-        raise ValueError(
-            f"logp_old must be float32 or float64 {tuple(logp.shape)} as logp, "
-            f"got {logp_old.dtype} {tuple(logp_old.shape)}"
-        )
-    if not advantages.is_floating_point():
-        raise ValueError(f"advantages must be floating point, got {advantages.dtype}")
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     if advantages.ndim != 2 or advantages.shape not in (logp.shape, (logp.shape[0], 1)):
@@ -73,57 +100,26 @@ def policy_loss(
             f"advantages must be [N] or [N, T] for logp {tuple(logp.shape)}, "
             f"got {tuple(advantages.shape)}"
         )
-    if correction is not None:
-        if correction.shape != logp.shape or not correction.is_floating_point():
+    correction = torch.ones_like(logp) if correction is None else correction
+    for name, value in (("logp_old", logp_old), ("correction", correction)):
+        if value.shape != logp.shape or value.dtype not in _DTYPES:
             raise ValueError(
-                f"correction must be floating point {tuple(logp.shape)} as logp, "
-                f"got {correction.dtype} {tuple(correction.shape)}"
+                f"{name} must be float32 or float64 {tuple(logp.shape)} as logp, "
+                f"got {value.dtype} {tuple(value.shape)}"
             )
-        correction = correction.detach()
-    log_ratio = torch.where(mask, logp.detach() - logp_old, 0.0)
-    weight = token_weights(
-        log_ratio,
-        advantages,
-        rule=rule,
-        log_ratio_clamp=log_ratio_clamp,
-        correction=correction,
+    if not advantages.is_floating_point():
+        raise ValueError(f"advantages must be floating point, got {advantages.dtype}")
+    weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)
+    kept = logp[mask]
+    batch = TokenBatch(
+        logp_old=logp_old[mask],
+        advantage=advantages.expand_as(logp)[mask],
+        place=torch.zeros_like(kept, dtype=torch.long),
+        weight=weight.to(logp.dtype),
+        lm_weight=torch.zeros_like(kept),
+        correction=correction.detach()[mask],
     )
-    # Masked positions are replaced before the product: a NaN there would survive a multiplication
-    # by 0.
-    kept = torch.where(mask, logp, 0.0)
-    per_token = torch.where(mask, weight * torch.exp(kept - kept.detach()), 0.0)
-    if normalizer == "token":
-        total, count = per_token.sum(), mask.sum()
-    elif normalizer == "sequence":
-        lengths = mask.sum(dim=1).clamp(min=1)
-        total, count = (per_token.sum(dim=1) / lengths).sum(), logp.shape[0]
-    else:
-        raise ValueError(f"normalizer must be 'token' or 'sequence', got {normalizer!r}")
-    return -total / _checked_denominator(denominator, count)
-
-
-def token_weights(
-    log_ratio: torch.Tensor,
-    advantages: torch.Tensor,
-    *,
-    rule: Rule,
-    log_ratio_clamp: float | None = None,
-    correction: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """F * A of each token, times its correction: minus its gradient in `policy_loss`, before the
-    denominator.
-
-    Args:
-        log_ratio: logp - logp_old; advantages and correction: broadcast with it; log_ratio_clamp:
-            as in `policy_loss`.
-    """
-    if log_ratio_clamp is None:
-        weights = coefficient(log_ratio.exp(), advantages, rule) * advantages
-    else:
-        within = log_ratio.abs() <= log_ratio_clamp
-        ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
-        weights = coefficient(ratio, advantages, rule) * advantages * within
-    return weights if correction is None else weights * correction
+    return token_losses(kept, batch, rule=rule, log_ratio_clamp=log_ratio_clamp)[0]
 
 
 def positive_lm_loss(
@@ -160,8 +156,8 @@ def positive_lm_loss(
             f"got {is_correct.dtype} {tuple(is_correct.shape)}"
         )
     chosen = mask & is_correct[:, None]
-    total = torch.where(chosen, logp, 0.0).sum()
-    return -total / _checked_denominator(denominator, chosen.sum())
+    weight = shares(chosen.sum(1), normalizer="token", denominator=denominator)
+    return -(weight.to(logp.dtype) * logp[chosen]).sum()
 
 
 def _checked_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
@@ -176,13 +172,3 @@ def _checked_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
             f"got {tuple(loss_mask.shape)}"
         )
     return loss_mask != 0
-
-
-def _checked_denominator(
-    denominator: float | None, count: torch.Tensor | int
-) -> torch.Tensor | float:
-    if denominator is None:
-        return count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)
-    if not 0 < denominator < math.inf:
-        raise ValueError(f"denominator must be positive and finite, got {denominator}")
-    return denominator

@@ -29,8 +29,7 @@ from klearlib.rl.schedule import (
     rollout_sampling,
 )
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
-from klearlib.rl.step import train_on
-from klearlib.sft.packing import require_separate
+from klearlib.rl.update import train_on
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
@@ -76,9 +75,9 @@ def train_rl(
     path = inputs["sft"] / "model"
     model, tokenizer = load_policy(path, attention=compute.attention)
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
-    passes = plan_passes(model, compute, parts_count=parts_count(settings))
-    if compute.pack_tokens is not None:
-        require_separate(model, precision=compute.precision)
+    passes = plan_passes(
+        model, compute, pad_id=tokenizer.pad_token_id, parts_count=parts_count(settings)
+    )
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=settings.learning_rate,
@@ -165,7 +164,6 @@ def _step(
         rule=rule,
         settings=settings,
         passes=passes,
-        pad_id=engine.tokenizer.pad_token_id,
         step=step,
     )
     training = clock.lap()

@@ -1,4 +1,4 @@
-"""One optimiser update on a mini-batch, accumulated over micro-batches, and what it saw."""
+"""The optimiser updates of one RL step: mini-batches, losses, gradients, and what they show."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from dataclasses import dataclass, field
 
 import torch
 
-from klearlib.policy.forward import response_logprobs
 from klearlib.policy.passes import Passes
+from klearlib.policy.reader import in_chunks
 from klearlib.records import TokenBatch
-from klearlib.rl.batches import (
-    lay_out,
-    micro_batches,
-    num_loss_tokens,
-    num_positive_tokens,
-)
 from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
-from klearlib.rl.mismatch import Mismatch
-from klearlib.rl.objective import policy_loss, positive_lm_loss, token_weights
-from klearlib.rl.rollouts import Row
-from klearlib.sft.packing import row_loads
+from klearlib.rl.mismatch import Mismatch, corrected, observe
+from klearlib.rl.objective import token_losses, token_weights
+from klearlib.rl.rollouts import RolloutBatch, Row, mini_batches
+from klearlib.rl.settings import RLSettings
+from klearlib.sft.objective import shares
 
 
 @dataclass
@@ -44,20 +39,103 @@ class UpdateSums:
     skipped_updates: int = 0
     memory_halvings: int = 0
 
+    def add(self, seen: Seen, *, rule: Rule, log_ratio_clamp: float | None, sampled: bool) -> None:
+        """Count K tokens. sampled: `logp_old` is the sampler's and the weights are still those that
+        sampled, so that logp - logp_old is the mismatch between sampler and trainer."""
+        batch = seen.batch
+        log_ratio = seen.logp - batch.logp_old
+        ratio = log_ratio.exp()
+        # |F A| is the size of a token's gradient with respect to its own log-probability.
+        gradient = token_weights(
+            log_ratio, batch.advantage, batch.correction, rule=rule, log_ratio_clamp=log_ratio_clamp
+        )
+        gradient = gradient.abs().double()
+        corners = corner_masks(ratio, batch.advantage, rule)
+        totals = [
+            seen.policy_loss,
+            seen.lm_loss,
+            seen.entropy.double().sum(),
+            gradient.sum(),
+            ratio.min(),
+            ratio.max(),
+            *(inside.sum() for inside in corners.values()),
+            *(gradient[inside].sum() for inside in corners.values()),
+        ]
+        # One transfer from the device for all of them.
+        policy, lm, entropy, total, low, high, *of_corners = torch.stack(
+            [each.double() for each in totals]
+        ).tolist()
+        self.policy_loss += policy
+        self.lm_loss += lm
+        self.entropy += entropy
+        self.gradient += total
+        self.ratio_min, self.ratio_max = min(self.ratio_min, low), max(self.ratio_max, high)
+        self.num_tokens += len(log_ratio)
+        for index, corner in enumerate(corners):
+            self.corner_tokens[corner] += int(of_corners[index])
+            self.corner_gradient[corner] += of_corners[len(corners) + index]
+        if sampled:
+            self.mismatch.add(log_ratio, batch.place)
+
 
 @dataclass(frozen=True)
 class Seen:
-    """What one micro-batch gave: its share of the two losses; logp and entropy [N, T]; and of its
-    `TokenBatch` what these are read with."""
+    """What K tokens gave: their share of the two losses, logp and entropy [K]."""
 
+    batch: TokenBatch
     policy_loss: torch.Tensor
     lm_loss: torch.Tensor
     logp: torch.Tensor
     entropy: torch.Tensor
-    loss_mask: torch.Tensor
-    logp_old: torch.Tensor
-    advantages: torch.Tensor
-    correction: torch.Tensor | None
+
+
+def train_on(
+    batch: RolloutBatch,
+    model,
+    optimizer: torch.optim.Optimizer,
+    *,
+    rule: Rule,
+    settings: RLSettings,
+    passes: Passes,
+    step: int,
+) -> UpdateSums:
+    """All optimiser updates on the rollouts of `step`, which counts from 1, and what they saw.
+
+    With ``logp_old`` trainer the old log-probabilities of the whole batch are computed before the
+    first update, while the weights are those that sampled.
+    """
+    sums, num_halvings = UpdateSums(Mismatch(settings.max_new_tokens)), passes.num_halvings
+    sampled = parts = mini_batches(
+        batch, mini_batch_problems=settings.mini_batch_problems, positives=settings.positives
+    )
+    if settings.logp_old == "trainer":
+        temperature = settings.temperature
+        parts = [
+            trainer_logprobs(model, rows, temperature=temperature, passes=passes)
+            for rows in sampled
+        ]
+        for rows, before in zip(parts, sampled, strict=True):
+            observe(sums.mismatch, rows, before)
+        if (cap := settings.sampler_correction) is not None:
+            parts = [
+                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
+                for rows, before in zip(parts, sampled, strict=True)
+            ]
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(settings, step)
+    for index, rows in enumerate(parts):
+        first = index == 0 and settings.logp_old == "sampler"
+        update(
+            model, optimizer, rows, sums, rule=rule, settings=settings, passes=passes, sampled=first
+        )
+    sums.memory_halvings = passes.num_halvings - num_halvings
+    return sums
+
+
+def learning_rate(settings: RLSettings, step: int) -> float:
+    """Of all updates on the rollouts of `step`, which counts from 1: linear warm-up, then
+    constant."""
+    return settings.learning_rate * min(1.0, step / (settings.warmup_steps + 1))
 
 
 def update(
@@ -67,99 +145,44 @@ def update(
     sums: UpdateSums,
     *,
     rule: Rule,
-    alpha: float,
-    normalizer: str,
-    loss_denominator: str,
-    lm_normalizer: str,
-    log_ratio_clamp: float | None,
-    temperature: float,
-    max_grad_norm: float,
+    settings: RLSettings,
     passes: Passes,
-    pad_id: int,
-    first_of_step: bool,
+    sampled: bool,
 ) -> None:
     """Minimise policy loss + alpha x LM loss (Eq. 14) by one step; adds to `sums`.
 
-    The denominators are those of the whole mini-batch, so the gradient does not depend on how it is
-    cut into micro-batches; ``"micro_batch"`` takes each one's own mean and averages the means, as
-    the released code does. A gradient that is not finite skips the step, and the skip is counted.
+    A gradient that is not finite skips the step, and the skip is counted.
 
     Args:
-        passes: how it is cut and computed. Where the memory runs out, the gradient so far is thrown
-            away and made again in smaller parts.
-        first_of_step: the weights are still those that sampled and `logp_old` is the sampler's, so
-            logp - logp_old is the mismatch between sampler and trainer.
+        rows: a mini-batch. passes: how it is cut and computed. Where the memory runs out, the
+            gradient so far is thrown away and made again in smaller parts.
+        sampled: see `UpdateSums.add`.
 
     Raises:
         KlearError: out of memory with a single row, or with parts that may not become smaller.
     """
-    num_tokens, positives = num_loss_tokens(rows), num_positive_tokens(rows)
+    num_words = model.get_output_embeddings().weight.shape[0]
 
     def add_gradients() -> list[Seen]:
         optimizer.zero_grad(set_to_none=True)
-        parts = micro_batches(rows, passes=passes)
-        # None: each micro-batch's own count, and the mean of the means.
-        of_parts = loss_denominator == "micro_batch", lm_normalizer == "micro_batch"
-        share, lm_share = (1 / len(parts) if own else 1.0 for own in of_parts)
-        count = float(num_tokens if normalizer == "token" else len(rows))
-        denominator, lm_denominator = (
-            None if own else whole
-            for own, whole in zip(of_parts, (count, float(max(positives, 1))), strict=True)
-        )
-
-        def losses(logp: torch.Tensor, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
-            policy = policy_loss(
-                logp,
-                batch.logp_old,
-                batch.advantages,
-                batch.loss_mask,
-                rule=rule,
-                normalizer=normalizer,
-                denominator=denominator,
-                log_ratio_clamp=log_ratio_clamp,
-                correction=batch.correction,
-            )
-            lm = positive_lm_loss(
-                logp, batch.loss_mask, batch.is_correct, denominator=lm_denominator
-            )
-            return share * policy, lm_share * lm
-
         seen = []
-        for part in parts:
-            tokens, batch = lay_out(part, passes=passes, pad_id=pad_id, device=model.device)
-            logp, entropy = response_logprobs(
-                model,
-                tokens,
-                batch.loss_mask,
-                passes=passes,
-                temperature=temperature,
-                loss=lambda logp, batch=batch: _total(losses(logp, batch), alpha),
-            )
-            policy, lm = losses(logp, batch)
-            _total((policy, lm), alpha).backward()
-            seen.append(
-                Seen(
-                    policy.detach(),
-                    lm.detach(),
-                    logp.detach(),
-                    entropy,
-                    batch.loss_mask,
-                    batch.logp_old,
-                    batch.advantages,
-                    batch.correction,
-                )
-            )
+        with passes.reading(model) as reader:
+            for part, batch in micro_batches(rows, settings, passes, device=model.device):
+                for chunk, logp, entropy in in_chunks(
+                    reader, part, num_words=num_words, temperature=settings.temperature
+                ):
+                    policy, lm = token_losses(
+                        logp, batch[chunk], rule=rule, log_ratio_clamp=settings.log_ratio_clamp
+                    )
+                    (policy + settings.alpha * lm).backward()
+                    losses = policy.detach(), lm.detach()
+                    seen.append(Seen(batch[chunk], *losses, logp.detach(), entropy))
         return seen
 
-    num_halvings = passes.num_halvings
-    loads = row_loads([len(row.ids) for row in rows], pack_tokens=passes.pack_tokens)
-    with passes.computing(model):
-        seen = passes.fitting(add_gradients, row_tokens=loads)
-    sums.memory_halvings += passes.num_halvings - num_halvings
-    for part in seen:
-        observe(sums, part, rule=rule, log_ratio_clamp=log_ratio_clamp, first_of_step=first_of_step)
-    sums.num_positive_tokens += positives
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+    for seen in passes.fitting(add_gradients, sequences=rows):
+        sums.add(seen, rule=rule, log_ratio_clamp=settings.log_ratio_clamp, sampled=sampled)
+    sums.num_positive_tokens += num_positive_tokens(rows)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
     if torch.isfinite(norm):
         sums.grad_norms.append(norm.item())
         optimizer.step()
@@ -167,87 +190,70 @@ def update(
         sums.skipped_updates += 1
 
 
+def micro_batches(
+    rows: Sequence[Row], settings: RLSettings, passes: Passes, *, device
+) -> list[tuple[list[list[Row]], TokenBatch]]:
+    """The micro-batches of a mini-batch: rows as the model reads them, and their response tokens.
+
+    A token's share in either mean is that in the whole mini-batch, so that the gradient does not
+    depend on the cut. ``"micro_batch"`` takes the mean of each micro-batch and the mean of these
+    means, as the released code does.
+    """
+    made = []
+    parts = passes.cut(rows)
+    for part in parts:
+        flat = [row for line in part for row in line]
+        lengths = torch.tensor([len(row.logp_old) for row in flat])
+        of_policy = flat if settings.loss_denominator == "micro_batch" else rows
+        of_lm = flat if settings.lm_normalizer == "micro_batch" else rows
+        count = num_tokens(of_policy) if settings.normalizer == "token" else len(of_policy)
+        weight = shares(lengths, normalizer=settings.normalizer, denominator=count)
+        lm_weight = torch.tensor([float(row.is_correct) for row in flat]).repeat_interleave(lengths)
+        lm_weight /= max(1, num_positive_tokens(of_lm))
+        batch = TokenBatch(
+            logp_old=torch.tensor([value for row in flat for value in row.logp_old]),
+            advantage=torch.tensor([row.advantage for row in flat]).repeat_interleave(lengths),
+            place=torch.cat([torch.arange(length) for length in lengths]),
+            weight=(weight / (len(parts) if of_policy is flat else 1)).float(),
+            lm_weight=lm_weight / (len(parts) if of_lm is flat else 1),
+            correction=torch.tensor(
+                [x for row in flat for x in row.correction or (1.0,) * len(row.logp_old)]
+            ),
+        )
+        tensors = (getattr(batch, each.name).to(device) for each in dataclasses.fields(batch))
+        made.append((part, TokenBatch(*tensors)))
+    return made
+
+
 @torch.no_grad()
 def trainer_logprobs(
-    model, rows: Sequence[Row], *, temperature: float, passes: Passes, pad_id: int
+    model, rows: Sequence[Row], *, temperature: float, passes: Passes
 ) -> list[Row]:
     """The same rows with `logp_old` computed by the trainer's forward pass (semantics.md D14)."""
+    num_words = model.get_output_embeddings().weight.shape[0]
 
     def compute() -> dict[int, Row]:
         renewed = {}
-        for part in micro_batches(rows, passes=passes):
-            tokens, batch = lay_out(part, passes=passes, pad_id=pad_id, device=model.device)
-            logp, _ = response_logprobs(
-                model,
-                tokens,
-                batch.loss_mask,
-                passes=passes,
-                temperature=temperature,
-                with_entropy=False,
-            )
-            flat = [row for line in part for row in line]
-            for row, values, mask in zip(flat, logp, batch.loss_mask, strict=True):
-                found = tuple(values[mask].tolist())
-                renewed[id(row)] = dataclasses.replace(row, logp_old=found)
+        with passes.reading(model) as reader:
+            for part in passes.cut(rows):
+                chunks = in_chunks(
+                    reader, part, num_words=num_words, temperature=temperature, with_entropy=False
+                )
+                values = iter(torch.cat([logp for _, logp, _ in chunks]).tolist())
+                for row in (row for line in part for row in line):
+                    found = tuple(next(values) for _ in row.logp_old)
+                    renewed[id(row)] = dataclasses.replace(row, logp_old=found)
         return renewed
 
-    loads = row_loads([len(row.ids) for row in rows], pack_tokens=passes.pack_tokens)
-    with passes.computing(model):
-        renewed = passes.fitting(compute, row_tokens=loads)
+    renewed = passes.fitting(compute, sequences=rows)
     return [renewed[id(row)] for row in rows]
 
 
-def observe(
-    sums: UpdateSums,
-    seen: Seen,
-    *,
-    rule: Rule,
-    log_ratio_clamp: float | None,
-    first_of_step: bool,
-) -> None:
-    """Add what a micro-batch shows to `sums`; `first_of_step` is that of `update`."""
-    mask = seen.loss_mask
-    log_ratio = (seen.logp - seen.logp_old)[mask]
-    advantages = seen.advantages[:, None].expand_as(mask)[mask]
-    ratio = log_ratio.exp()
-    # |F A| is the size of a token's gradient with respect to its own log-probability.
-    weights = token_weights(
-        log_ratio,
-        advantages,
-        rule=rule,
-        log_ratio_clamp=log_ratio_clamp,
-        correction=None if seen.correction is None else seen.correction[mask],
-    )
-    pull = weights.abs().double()
-    corners = corner_masks(ratio, advantages, rule)
-    totals = [
-        seen.policy_loss,
-        seen.lm_loss,
-        seen.entropy[mask].double().sum(),
-        pull.sum(),
-        ratio.min(),
-        ratio.max(),
-        *(inside.sum() for inside in corners.values()),
-        *(pull[inside].sum() for inside in corners.values()),
-    ]
-    # One transfer from the device for all of them.
-    policy, lm, entropy, gradient, low, high, *of_corners = torch.stack(
-        [total.double() for total in totals]
-    ).tolist()
-    sums.policy_loss += policy
-    sums.lm_loss += lm
-    sums.entropy += entropy
-    sums.gradient += gradient
-    sums.ratio_min, sums.ratio_max = min(sums.ratio_min, low), max(sums.ratio_max, high)
-    sums.num_tokens += len(log_ratio)
-    for index, corner in enumerate(corners):
-        sums.corner_tokens[corner] += int(of_corners[index])
-        sums.corner_gradient[corner] += of_corners[len(corners) + index]
-    if first_of_step:
-        # A row of the batch is one rollout: the count of its mask so far is the place in it.
-        sums.mismatch.add(log_ratio, (mask.cumsum(1) - 1)[mask])
+def num_tokens(rows: Sequence[Row]) -> int:
+    """Response tokens of these rollouts."""
+    return sum(len(row.logp_old) for row in rows)
 
 
-def _total(losses: tuple[torch.Tensor, torch.Tensor], alpha: float) -> torch.Tensor:
-    policy, lm = losses
-    return policy + alpha * lm
+def num_positive_tokens(rows: Sequence[Row]) -> int:
+    """Response tokens of the correct ones among them."""
+    return num_tokens([row for row in rows if row.is_correct])

@@ -1,28 +1,38 @@
 """What code a result depends on, as a hash that comments and docstrings do not change.
 
 Nothing is imported: modules are found as files and read as syntax trees, so that asking whether
-hours of training are still valid takes milliseconds and no torch.
+hours of training are still valid takes milliseconds and no torch. What a file's bytes gave is kept
+beside Python's own compiled files.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import gc
 import hashlib
 import importlib.util
+import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from klearlib.errors import KlearError, ParameterError
+from klearlib.run.files import write_json
 
 DATA_SUFFIXES = {".csv", ".json", ".jsonl", ".md", ".toml", ".txt", ".yaml", ".yml"}
 _TARGET = re.compile(r"'([A-Za-z_][\w.]*):[A-Za-z_]\w*'")  # 'klearlib.rl.train:train_rl'
 _TYPES_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+# (file, its package) -> ((mtime in ns, bytes), digest, names that it may import)
+_seen: dict[tuple[Path, str], tuple[tuple[int, int], str, list[str]]] = {}
+_changed: list[str] = []  # what this process found and no file keeps yet
 
-# (file, its package) -> (mtime in ns, bytes, digest, names that it may import)
-_scanned: dict[tuple[Path, str], tuple[int, int, str, frozenset[str]]] = {}
+_LIBRARY = Path(__file__).resolve().parents[1]
+# Texts of syntax trees differ between versions of Python, so this file does too.
+_SCANNED_FILE = _LIBRARY / "__pycache__" / f"fingerprints.{sys.implementation.cache_tag}.json"
 
 
 def code_fingerprint(module: str) -> str:
@@ -74,6 +84,7 @@ def library_fingerprint(modules: Iterable[str]) -> str:
         if is_package:
             for data in _data_files(file.parent):
                 found[f"{module}/{data.relative_to(file.parent)}"] = _scan(data, "")[0]
+    _keep_scanned()
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
 
 
@@ -116,22 +127,55 @@ def _data_files(folder: Path) -> Iterator[Path]:
             yield from _data_files(entry)
 
 
-def _scan(file: Path, package: str) -> tuple[str, frozenset[str]]:
+def _scan(file: Path, package: str) -> tuple[str, list[str]]:
     """A file's digest and the modules that it may import; kept until the file changes."""
     status = file.stat()
-    known = _scanned.get((file, package))
-    if known is not None and known[:2] == (status.st_mtime_ns, status.st_size):
-        return known[2:]
-    content, names = file.read_bytes(), frozenset()
-    if file.suffix == ".py":
+    stamp = (status.st_mtime_ns, status.st_size)
+    if (file, package) not in _seen or _seen[file, package][0] != stamp:
+        _seen[file, package] = (stamp, *_read(file, package))
+    return _seen[file, package][1:]
+
+
+def _read(file: Path, package: str) -> tuple[str, list[str]]:
+    content = file.read_bytes()
+    own = hashlib.sha256(content).hexdigest()
+    if file.suffix != ".py":
+        return own, []
+    scanned, name = _scanned(), f"{package} {file}"
+    if name not in scanned or scanned[name][0] != own:
         text, names = _essence(file, content, package)
-        content = text.encode()
-    digest = hashlib.sha256(content).hexdigest()
-    _scanned[(file, package)] = (status.st_mtime_ns, status.st_size, digest, names)
-    return digest, names
+        scanned[name] = [own, hashlib.sha256(text.encode()).hexdigest(), sorted(names)]
+        _changed.append(name)
+    return tuple(scanned[name][1:])
 
 
-def _essence(file: Path, content: bytes, package: str) -> tuple[str, frozenset[str]]:
+@functools.cache
+def _scanned() -> dict[str, list]:
+    """By package and file: the bytes' sha256, the digest, the names; from earlier processes too."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(_SCANNED_FILE.read_text(encoding="utf-8"))
+        if kept["by"] == _scanner():
+            return kept["files"]
+    return {}
+
+
+def _keep_scanned() -> None:
+    if not _changed:
+        return
+    _changed.clear()
+    ours = {name: found for name, found in _scanned().items() if str(_LIBRARY) in name}
+    with contextlib.suppress(OSError):  # the library may be another user's
+        _SCANNED_FILE.parent.mkdir(exist_ok=True)
+        write_json(_SCANNED_FILE, {"by": _scanner(), "files": ours}, durable=False)
+
+
+@functools.cache
+def _scanner() -> str:
+    """sha256 of this file: what it kept before a change of it does not count."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+
+
+def _essence(file: Path, content: bytes, package: str) -> tuple[str, set[str]]:
     """A module's code without what cannot change a result, and the modules that it may import."""
     collects = gc.isenabled()
     gc.disable()  # a syntax tree is many objects and no cycle
@@ -144,7 +188,7 @@ def _essence(file: Path, content: bytes, package: str) -> tuple[str, frozenset[s
     finally:
         if collects:
             gc.enable()
-    return text, frozenset([*imported, *_TARGET.findall(text)])
+    return text, {*imported, *_TARGET.findall(text)}
 
 
 def _imports(node: ast.AST, package: str) -> Iterator[str]:

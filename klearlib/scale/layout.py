@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from klearlib.rl.batches import num_positive_tokens
 from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.rollouts import Row
+from klearlib.rl.update import num_positive_tokens
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import math
 
+import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from klearlib.errors import KlearError
+from klearlib.records import TokenBatch
 from klearlib.rl.coefficients import CORNERS
 from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import positive_lm_loss
-from klearlib.rl.update import Seen, UpdateSums, observe
+from klearlib.rl.update import Seen, UpdateSums
 from klearlib.scale.policy_losses import rule_of
 
 ROW_FIELDS = ("is_correct", "num_rollouts", "num_positive_tokens", "first_of_step")
@@ -68,21 +70,27 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
     )
     sums = UpdateSums(Mismatch(max_tokens=max_tokens))
     if mask.any():  # else all rows fill up the mini-batch
-        observe(
-            sums,
-            Seen(
-                policy_loss=policy.detach() / dp_size,
-                lm_loss=lm.detach() / dp_size,
-                logp=log_prob.detach(),
-                entropy=entropy.detach(),
-                loss_mask=mask,
-                logp_old=rows["old_log_probs"],
-                advantages=rows["advantages"][:, 0],
-                correction=correction,
-            ),
+        none = torch.zeros(int(mask.sum()))
+        batch = TokenBatch(
+            logp_old=rows["old_log_probs"][mask],
+            advantage=rows["advantages"].expand_as(mask)[mask],
+            place=(mask.cumsum(1) - 1)[mask],  # a row is one rollout
+            weight=none,  # verl took the mean
+            lm_weight=none,
+            correction=torch.ones_like(log_prob)[mask] if correction is None else correction[mask],
+        )
+        seen = Seen(
+            batch,
+            policy_loss=policy.detach() / dp_size,
+            lm_loss=lm.detach() / dp_size,
+            logp=log_prob.detach()[mask],
+            entropy=entropy.detach()[mask],
+        )
+        sums.add(
+            seen,
             rule=rule_of(config),
             log_ratio_clamp=losses.log_ratio_clamp,
-            first_of_step=bool(rows["first_of_step"][0]),
+            sampled=bool(rows["first_of_step"][0]),
         )
     return policy + losses.alpha * lm, _metrics(sums, dp_size)
 

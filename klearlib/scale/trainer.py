@@ -27,14 +27,12 @@ from verl.utils.config import omega_conf_to_dataclass
 from klearlib.errors import KlearError
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.prompts import end_ids
-from klearlib.rl.batches import num_positive_tokens
 from klearlib.rl.metrics import step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, require_finite
 from klearlib.rl.rollouts import Row, form_batch, mini_batches
 from klearlib.rl.schedule import evaluation_is_due, evaluations
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.step import learning_rate
-from klearlib.rl.update import UpdateSums
+from klearlib.rl.update import UpdateSums, learning_rate, num_positive_tokens
 from klearlib.scale.driver import EVALUATION, SAVED, STEP, STOPPED
 from klearlib.scale.layout import lay_out, row_fields, update_words, with_trainer_logprobs
 from klearlib.scale.loss import add_sums, klear_loss

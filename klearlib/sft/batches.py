@@ -1,4 +1,4 @@
-"""Token examples, the order in which they are drawn, and how a batch is cut into parts."""
+"""Token examples, and the order in which they are drawn."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-
-import torch
 
 from klearlib.errors import KlearError
 from klearlib.policy.load import chat_prompt, control_ids
@@ -119,36 +117,3 @@ def keep_whole_turns(
             "before their end: mend these texts"
         )
     return kept, sum(broken)
-
-
-def pad_rows(rows: Sequence[Sequence[int]], *, pad_id: int) -> torch.Tensor:
-    """Right-padded long tensor [N, longest row]."""
-    width = max(map(len, rows))
-    padded = torch.full((len(rows), width), pad_id, dtype=torch.long)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = torch.tensor(row)
-    return padded
-
-
-def token_mask(num_prompt: Sequence[int], lengths: Sequence[int], width: int) -> torch.Tensor:
-    """bool [N, width - 1]: position t predicts token t + 1, True where that is a response token."""
-    position = torch.arange(1, width)
-    start, stop = torch.tensor(num_prompt)[:, None], torch.tensor(lengths)[:, None]
-    return (position >= start) & (position < stop)
-
-
-def cut_by_tokens(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Rows by rising length, cut so that rows x longest row of a part stays within `max_tokens`.
-
-    A row longer than the budget makes a part of its own: nothing is dropped.
-
-    >>> cut_by_tokens([5, 2, 9, 3], max_tokens=8)
-    [[1, 3], [0], [2]]
-    """
-    parts: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: lengths[index]):
-        if parts and (len(parts[-1]) + 1) * lengths[index] <= max_tokens:
-            parts[-1].append(index)
-        else:
-            parts.append([index])
-    return parts

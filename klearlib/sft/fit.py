@@ -16,7 +16,6 @@ from klearlib.policy.passes import plan_passes
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import Example, example_order, keep_fitting, keep_whole_turns
 from klearlib.sft.gradients import batch_gradient
-from klearlib.sft.packing import require_separate
 from klearlib.sft.schedule import cosine_learning_rate, planned_steps, planned_warmup
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def fit(
             (the paper: 8e-5 to 4e-5).
         warmup_steps: fewer than the steps; None for a twentieth of them.
         adam_beta1, adam_beta2: decay of AdamW's mean and mean square of the gradient.
-        compute: precision, and how a batch is cut and packed: see `klearlib.sft.packing.cut_rows`.
+        compute: precision, and how a batch is cut: see `klearlib.policy.layout.cut_rows`.
             Where the memory runs out, the batch is computed again in micro-batches of half the
             size, and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl
             counts it.
@@ -96,9 +95,7 @@ def fit(
         len(examples), batch_size=batch_size, num_steps=num_steps, num_epochs=num_epochs
     )
     warmup_steps = planned_warmup(num_steps, warmup_steps)
-    passes = plan_passes(model, compute)
-    if compute.pack_tokens is not None:
-        require_separate(model, precision=compute.precision)
+    passes = plan_passes(model, compute, pad_id=tokenizer.pad_token_id)
     model.train()
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -127,7 +124,6 @@ def fit(
             model,
             batch,
             normalizer=normalizer,
-            pad_id=tokenizer.pad_token_id,
             passes=passes,
             # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
             seed=derive_seed(seed, "dropout", step),

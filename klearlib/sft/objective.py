@@ -1,54 +1,34 @@
-"""The SFT loss (Eq. 8) with log pi."""
+"""The mean that a loss over tokens takes."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 
 
-def sft_loss(
-    logp: torch.Tensor,
-    loss_mask: torch.Tensor,
-    *,
-    normalizer: str,
-    denominator: float | None = None,
-    response_tokens: torch.Tensor | None = None,
+def shares(
+    lengths: torch.Tensor, *, normalizer: str, denominator: float | None = None
 ) -> torch.Tensor:
-    """Minus the log-likelihood of the response tokens.
+    """The share of each token in the mean over N sequences [N] of these lengths: float64
+    [sum of lengths].
 
-    Args:
-        logp: [N, T]; loss_mask: [N, T] bool, True on response tokens.
-        normalizer: ``"sequence"``: the mean over examples of each one's sum divided by its length
-            (Eq. 8 as printed, with log pi for pi); ``"token"``: the mean over all tokens.
-        denominator: examples or tokens of the whole batch, where this is a part of it.
-        response_tokens: [N, T], positive, where a row holds several examples: the number of
-            response tokens of the example that the token belongs to. Default: a row is an example.
+    normalizer: ``"token"``: the mean over all tokens (Eq. 7). ``"sequence"``: the mean over
+        sequences of each one's mean over its tokens (Eqs. 3, 8).
+    denominator: tokens (or sequences) of the whole batch, of which these sequences are a part;
+        default: those given.
 
     Raises:
-        ValueError: an unknown normaliser, shapes that do not fit, a denominator that is not
-            positive, or none for the examples of packed rows.
+        ValueError: an unknown normaliser, or a denominator that is not positive.
 
-    >>> logp, mask = torch.tensor([[-1.0, -3.0, -4.0]]), torch.tensor([[True, True, True]])
-    >>> two_examples = torch.tensor([[2.0, 2.0, 1.0]])
-    >>> sft_loss(logp, mask, normalizer="sequence", denominator=2, response_tokens=two_examples)
-    tensor(3.)
+    >>> shares(torch.tensor([1, 2]), normalizer="sequence")
+    tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64)
     """
-    if logp.shape != loss_mask.shape:
-        raise ValueError(
-            f"loss_mask must be {tuple(logp.shape)} as logp, got {tuple(loss_mask.shape)}"
-        )
-    if denominator is not None and not denominator > 0:
-        raise ValueError(f"denominator must be positive, got {denominator}")
-    kept = torch.where(loss_mask, logp, 0.0)
-    if normalizer == "token":
-        return -kept.sum() / (denominator or loss_mask.sum().clamp(min=1))
-    if normalizer != "sequence":
+    if normalizer not in ("token", "sequence"):
         raise ValueError(f"normalizer must be 'token' or 'sequence', got {normalizer!r}")
-    if response_tokens is not None:
-        if denominator is None or response_tokens.shape != logp.shape:
-            raise ValueError(
-                "packed rows need the number of examples as denominator and response_tokens of "
-                f"{tuple(logp.shape)}, got {denominator} and {tuple(response_tokens.shape)}"
-            )
-        return -(kept / response_tokens).sum() / denominator
-    per_example = kept.sum(dim=1) / loss_mask.sum(dim=1).clamp(min=1)
-    return -per_example.sum() / (denominator or len(logp))
+    if denominator is None:
+        denominator = max(1, int(lengths.sum()) if normalizer == "token" else len(lengths))
+    if not 0 < denominator < math.inf:
+        raise ValueError(f"denominator must be positive and finite, got {denominator}")
+    each = lengths.double() if normalizer == "sequence" else torch.ones(len(lengths)).double()
+    return (1 / (each.to(lengths.device) * denominator)).repeat_interleave(lengths)

@@ -334,7 +334,7 @@ RULES: dict[str, tuple[Callable[[Stage, Setup], Cost], str]] = {
     "klearlib.sft.train:train_sft": (_supervised, "base"),
     "klearlib.rl.train:train_rl": (_rl, "sft"),
     "klearlib.scale.stage:train_rl": (_rl, "sft"),
-    "klearlib.evaluate.stage:evaluate_benchmarks": (_evaluate, "model"),
+    "klearlib.evaluate.harness:evaluate_benchmarks": (_evaluate, "model"),
     "klearlib.curation.responses:respond": (_respond, "model"),
 }
 """Target of a stage with a model -> (rule of its cost, the input that the model comes from)."""

@@ -46,6 +46,8 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
     Raises:
         NotebookError: a cell raised (exit code 1; 2 for a ParameterError) or the kernel died (138).
     """
+    # jsonschema would make a parser of addresses from it, in two seconds that no notebook needs.
+    sys.modules.setdefault("rfc3987_syntax", None)
     from nbclient.exceptions import DeadKernelError
     from papermill import PapermillExecutionError
     from papermill import execute_notebook as papermill

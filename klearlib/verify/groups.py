@@ -33,6 +33,7 @@ def judge_responses(
     test_memory_mb: int,
     max_tests: int | None = None,
     tests_seed: int = 0,
+    require_think: bool = True,
 ) -> list[tuple[Verdict, ...]]:
     """The verdict on every response to each problem.
 
@@ -41,6 +42,8 @@ def judge_responses(
             them.
         max_tests: at most so many tests of each code problem, chosen once per problem by
             `tests_seed` and shared by its group (semantics.md D10). None: all of them.
+        require_think: whether a response without both think tags is ``bad_format``; if not, what
+            stands after the last closing tag is judged, or all of it.
     """
     verdicts: dict[tuple[int, int], Verdict] = {}
     for code in (False, True):
@@ -60,6 +63,7 @@ def judge_responses(
                 texts,
                 asked,
                 prompts=prompts,
+                require_think=require_think,
                 timeout_s=test_timeout_s,
                 memory_mb=test_memory_mb,
                 max_tests=max_tests,
@@ -68,7 +72,8 @@ def judge_responses(
                 remember=True,
             )
         else:
-            judged = verify_answers(texts, [_gold(problem) for problem in asked], prompts=prompts)
+            golds = [_gold(problem) for problem in asked]
+            judged = verify_answers(texts, golds, prompts=prompts, require_think=require_think)
         verdicts |= zip(places, judged, strict=True)
     return [
         tuple(verdicts[row, column] for column in range(len(group)))

@@ -9,7 +9,6 @@ import pytest
 
 from klearlib.curation import coverage
 from klearlib.curation.coverage import k_center_greedy
-from klearlib.curation.coverage_points import one_of_each
 from klearlib.curation.embeddings import hashed_tfidf
 from klearlib.errors import KlearError, MissingAsset
 
@@ -79,38 +78,6 @@ def test_it_is_the_plain_algorithm_at_the_sizes_that_it_runs_with(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    ("kind", "offset"),
-    [
-        (np.int64, 2**53),
-        (np.int64, 2**60),
-        (np.int64, -(2**63)),
-        (np.int64, 2**63 - 100),
-        (np.uint64, 2**63),
-        (np.uint64, 2**64 - 100),
-        (np.longdouble, 2**53),
-    ],
-)
-def test_a_common_offset_takes_no_bits_from_whole_numbers(kind, offset, device):
-    points = np.random.default_rng(13).integers(0, 100, (60, 1))
-    points = np.hstack([points, points[::-1] % 7])
-    moved = points.astype(kind) + kind(offset)
-    assert k_center_greedy(moved, 60, device=device).tolist() == plain_greedy(points, 60)
-    # One column alone far away, where float64 has steps of 2.
-    moved = (2 * points).astype(np.float64) + np.array([2.0**53, 0])
-    assert k_center_greedy(moved, 60, device=device).tolist() == plain_greedy(2 * points, 60)
-
-
-def test_the_whole_range_of_integers_neither_wraps_nor_warns():
-    points = np.array([[0], [1], [3], [7], [2], [5]])
-    assert k_center_greedy(points + 2**53, 6).tolist() == plain_greedy(points, 6)
-    ends = np.array([[0], [-(2**63)], [2**63 - 1], [2**62]])
-    assert k_center_greedy(ends, 4, first=1).tolist() == [1, 2, 0, 3]
-    ends = np.array([[2**63], [0], [2**64 - 1]], np.uint64)
-    assert k_center_greedy(ends, 3, first=1).tolist() == [1, 2, 0]
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_an_outlier_does_not_drown_the_distances_that_are_left(kind, device):
     points = np.array([[0, 0], [0, 0.1], [0.5, 0], [2e4, 0], [2e4, 0.1], [2e4, 0.25]], kind)
@@ -139,8 +106,10 @@ def test_float32_tells_near_points_apart(few_candidates, width, device):
 def test_the_bound_on_rounding_holds_and_is_not_wide(dim):
     rng = np.random.default_rng(15)
     points = np.float32(rng.standard_normal((300, dim)) + 50 * rng.integers(0, 2, (300, 1)))
-    products = coverage._NumpyProducts(one_of_each(points, 0).widened(np.float32))
-    exact = one_of_each(points, 0).widened(np.float64)[:, :-1]
+    middle = points.mean(axis=0, dtype=np.float64)
+    reach = float(np.abs(points - middle).max())
+    products = coverage._NumpyProducts(coverage._widened(points, middle, reach, np.float32))
+    exact = coverage._widened(points, middle, reach, np.float64)[:, :-1]
     exact = ((exact[:, None] - exact) ** 2).sum(axis=2)
     by_row = [products.squares - 2 * products.largest(np.array([row])) for row in range(300)]
     allowed = coverage._least_told_apart(products) / 2**10
@@ -162,7 +131,7 @@ def test_tfidf_rows_and_small_whole_numbers_stay_in_float32(monkeypatch):
     words = np.array([f"w{i}" for i in range(3000)])
     rows = hashed_tfidf([" ".join(rng.choice(words, 60)) for _ in range(300)], dim=384, seed=0)
     k_center_greedy(rows, 300)
-    k_center_greedy(rng.integers(-9, 10, (300, 384)) + 2**60, 300)
+    k_center_greedy(rng.integers(-9, 10, (300, 384)) + 2**40, 300)
     assert used == [np.float32, np.float32]
     near = rows[:2].repeat(9, axis=0)
     near += np.float32(1e-3) * rng.standard_normal(near.shape, dtype=np.float32)
@@ -240,16 +209,6 @@ def test_every_pick_is_the_farthest_to_within_rounding(few_candidates, kind, tol
     assert_always_the_farthest(points, chosen, tolerance=tolerance)
 
 
-@pytest.mark.skipif(
-    np.finfo(np.longdouble).max == np.finfo(np.float64).max, reason="long doubles are doubles"
-)
-def test_long_doubles_beyond_float64_are_refused():
-    largest = np.finfo(np.longdouble).max
-    for points in ([["1e4000"], ["0"]], [[largest], [-largest]]):
-        with pytest.raises(KlearError, match=r"exceed float64: scale them down"):
-            k_center_greedy(np.array(points, np.longdouble), 1)
-
-
 def test_far_from_the_origin_small_distances_survive():
     points = np.random.default_rng(6).standard_normal((300, 8)) + 1e7
     assert_always_the_farthest(points, k_center_greedy(points, 150), tolerance=1e-7)
@@ -257,17 +216,12 @@ def test_far_from_the_origin_small_distances_survive():
     assert_always_the_farthest(points, k_center_greedy(points, 150), tolerance=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("kind", "powers"), [(np.float32, (-100, 100)), (np.float64, (-900, 1000))]
-)
+@pytest.mark.parametrize(("kind", "powers"), [(np.float32, (-100, 100)), (np.float64, (-400, 400))])
 def test_a_scale_beyond_the_range_of_squares_changes_nothing(kind, powers):
     points = np.random.default_rng(7).standard_normal((200, 8)).astype(kind)
     expected = k_center_greedy(points, 100).tolist()
     for power in powers:
         assert k_center_greedy(np.ldexp(points, power), 100).tolist() == expected
-    largest = np.array([[0, 0], [1, 0], [0, -1]]) * np.finfo(kind).max
-    assert k_center_greedy(largest.astype(kind), 3).tolist() == [0, 1, 2]
-    assert k_center_greedy(np.full((3, 1), np.finfo(kind).max), 3).tolist() == [0, 1, 2]
 
 
 def test_fewer_points_are_the_beginning_of_more():
@@ -324,6 +278,7 @@ def test_torchs_settings_neither_round_products_nor_change():
     [
         ([[1.0, 2.0], [float("nan"), 0.0]], "1 rows of embeddings hold NaN or inf.* row 1"),
         ([[1.0, float("inf")], [0.0, -float("inf")]], "2 rows .* the first is row 0"),
+        ([[1e200], [0]], "must not exceed 1e.150: scale them down"),
         (np.zeros((0, 4)), r"N, D >= 1, got shape \(0, 4\)"),
         (np.zeros((4, 0)), r"N, D >= 1, got shape \(4, 0\)"),
         ([], r"got shape \(0,\)"),

@@ -114,14 +114,8 @@ def test_texts_are_streamed_twice_and_must_stay():
     ("texts", "numbers", "message"),
     [
         ([], {}, "at least one text"),
-        (["a", None], {}, "text 1 is no string but NoneType"),
-        (None, {}, "give a list of strings, got NoneType"),
-        (3, {}, "give a list of strings, got int"),
-        (b"bytes", {}, "give a list of strings, got bytes"),
         (["a"], {"dim": 0}, "dim must be >= 1, got 0"),
         (["a"], {"dim": 2.5}, "dim must be a whole number, got 2.5"),
-        (["a"], {"num_buckets": 0}, "num_buckets must be >= 1"),
-        (["a"], {"num_buckets": None}, "num_buckets must be a whole number, got None"),
         (["a"], {"seed": -1}, "seed must be >= 0"),
         (["a"], {"seed": "a"}, "seed must be a whole number, got 'a'"),
     ],
@@ -168,16 +162,13 @@ def test_hidden_states_refuse_what_has_no_mean(tiny_policy, tiny_tokenizer, new_
 
     with pytest.raises(ValueError, match="text 1 has no tokens"):
         rows(["a", ""])
-    for texts in ([], "one text", None, 3, iter(["a"])):
+    for texts in ([], "one text"):
         with pytest.raises(KlearError, match="at least one text in a list"):
             rows(texts)
-    with pytest.raises(KlearError, match="text 1 is no string but NoneType"):
-        rows(["a", None])
-    for name in ("max_tokens", "batch_tokens"):
-        with pytest.raises(KlearError, match=f"{name} must be >= 1, got 0"):
-            rows(["a"], **{name: 0})
-        with pytest.raises(KlearError, match=f"{name} must be a whole number, got 2.5"):
-            rows(["a"], **{name: 2.5})
+    with pytest.raises(KlearError, match="max_tokens must be >= 1, got 0"):
+        rows(["a"], max_tokens=0)
+    with pytest.raises(KlearError, match=r"max_tokens must be a whole number, got 2\.5"):
+        rows(["a"], max_tokens=2.5)
     with pytest.raises(ValueError, match=r"300 tokens, the model 256 positions: lower max_tokens"):
         rows(["9" * 300], max_tokens=1000)
     with pytest.raises(ValueError, match=r"call model\.eval"):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from klearlib.curation import select as module
-from klearlib.curation.majority import MAJORITY
-from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
+from klearlib.curation.labels import judge_samples
+from klearlib.curation.pass_rates import MAJORITY, RATES, PassRate, write_pass_rates
 from klearlib.curation.select import select
 from klearlib.curation.tables import (
     Sample,
@@ -133,6 +133,31 @@ def test_correct_keeps_the_labels_of_the_source_and_judges_the_others(inputs, tm
 
 
 @pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (r"\boxed{6}", "correct"),  # by hand
+        (r"so</think>\boxed{6}", "correct"),  # the template opened the thought
+        (r"<think>so</think>\boxed{6}", "correct"),
+        (r"</think><think>so</think>\boxed{6}", "correct"),
+        (r"\boxed{6}</think>\boxed{7}", "wrong"),
+        (r"<think>\boxed{6}", "bad_format"),
+        (r"</think><think>\boxed{6}", "bad_format"),  # what stands before ends no thought
+        (r"so</think>wait<think>\boxed{6}", "bad_format"),
+    ],
+)
+def test_a_response_is_judged_as_it_stands(response, reason):
+    problems = {"b": PROBLEMS[1], "c": SQUARE}
+    limits = {"test_timeout_s": 2.0, "test_memory_mb": 256}
+    (verdict,) = judge_samples([Sample("b", "?", response)], problems, **limits)
+    assert verdict.reason == reason
+    programs = {r"\boxed{6}": "print(int(input()) ** 2)", r"\boxed{7}": "print(7)"}
+    for box, line in programs.items():
+        response = response.replace(box, f"\n```python\n{line}\n```\n")
+    (verdict,) = judge_samples([Sample("c", "?", response)], problems, **limits)
+    assert verdict.reason == reason
+
+
+@pytest.mark.parametrize(
     "difficulty, kept, unknown",
     [("easy", ["a", "c"], 4), ("hard", ["d"], 4)],
 )
@@ -236,7 +261,10 @@ def test_a_stop_or_a_kill_while_judging_goes_on_and_ends_with_the_same_bytes(
         ({"size": 0, "embedding": TFIDF}, "size must be at least 1, or None for all, got 0"),
         ({"max_responses": 0}, "max_responses must be at least 1"),
         ({"size": 1, "embedding": {"kind": "bert"}}, "kind must be one of"),
-        ({"size": 1, "embedding": {"kind": "hashed_tfidf"}}, "must have dim, kind, seed, text"),
+        (
+            {"size": 1, "embedding": {"kind": "hashed_tfidf", "text": "both"}},
+            "must have dim, kind, seed, text",
+        ),
         ({"size": 1, "embedding": TFIDF | {"text": "all"}}, "text must be one of prompt"),
         ({"pass_rate": {"threshold": 0.5}}, "pass_rate must have keep_equal, threshold"),
     ],

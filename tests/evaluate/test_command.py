@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from klearlib import cli
-from klearlib.evaluate import command, judging, model_scores
+from klearlib.evaluate import command, judging, model_responses
+from klearlib.evaluate.arguments import chosen_preset
 from klearlib.evaluate.benchmarks import read_problems, write_problems
-from klearlib.evaluate.judged import UNKNOWN_TOKENS
-from klearlib.evaluate.presets import PRESETS, choose
-from klearlib.evaluate.record_files import load_record
+from klearlib.evaluate.record_files import UNKNOWN_TOKENS, load_record
 from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
 from klearlib.policy import engines
 from klearlib.policy.load import load_policy
@@ -108,6 +107,89 @@ def test_problems_judged_apart_give_the_same_scores(judged, tmp_path, monkeypatc
     monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", at_once)
     assert cli.main(judged) == 0
     assert files(tmp_path / "out") == whole
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 2, 3])
+def test_judging_that_was_killed_goes_on_and_ends_with_the_same_files(
+    judged, tmp_path, monkeypatch, num_before
+):
+    """A chunk is a problem. At 3 all are judged, and the kill comes before the scores."""
+    assert cli.main(judged) == 0
+    whole = files(tmp_path / "out")
+    real, asked = judging.judge_responses, []
+
+    def judge(problems, groups, **how):
+        if len(asked) == num_before:
+            raise Killed
+        asked.extend(problem.id for problem in problems)
+        return real(problems, groups, **how)
+
+    monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", 1)
+    broken = [*judged, "--out", "broken"]
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(judging, "judge_responses", judge)
+        if num_before == 3:
+            patch.setattr(command, "save_record", judge)
+        cli.main(broken)
+    assert len(asked) == num_before
+    if num_before == 2:  # half a file, as of a full disk, is no verdict
+        kept = sorted((tmp_path / "broken" / "judged").iterdir())
+        kept[0].write_text(kept[0].read_text()[:9])
+    asked.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(judging, "judge_responses", lambda p, g, **how: judge(p, g, **how))
+        num_before, before = None, num_before
+        assert cli.main(broken) == 0
+    assert len(asked) == 3 - before + (before == 2)
+    assert files(tmp_path / "broken") == whole
+
+
+@pytest.mark.parametrize("change", ["response", "prompt", "think tags", "gold", "limits"])
+def test_what_was_judged_of_others_is_not_taken(judged, tmp_path, monkeypatch, change):
+    monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", 1)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(command, "save_record", lambda *_: (_ for _ in ()).throw(Killed))
+        cli.main(judged)
+    rows, problems, more = rows_of(tmp_path / "r.jsonl"), list(PROBLEMS), []
+    if change == "response":
+        rows[0]["response"] = rows[0]["response"].replace("1", "9")
+    if change == "prompt":
+        rows[0]["prompt"] = "<think>"
+    if change == "gold":
+        problems[0] = Problem("p-0", problems[0].prompt, "2")
+    more += ["--think-tags", "optional"] if change == "think tags" else []
+    more += ["--test-timeout-s", "5"] if change == "limits" else []
+    write_rows(tmp_path / "r.jsonl", rows)
+    write_problems(problems, tmp_path / "own.jsonl")
+    assert cli.main([*judged, *more]) == 0
+    resumed = files(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    assert cli.main([*judged, *more]) == 0
+    assert files(tmp_path / "out") == resumed
+
+
+@pytest.mark.parametrize("tags", ["required", "optional"])
+def test_a_response_is_judged_as_it_stands(judged, tmp_path, monkeypatch, tags):
+    """No tag is put before it that neither it nor its prompt has written."""
+    texts = ["</think>\\boxed{1}", "\\boxed{1}", "<think>\\boxed{9}</think>x</think>\\boxed{1}"]
+    write_problems(PROBLEMS[:1], tmp_path / "own.jsonl")
+    write_rows(tmp_path / "r.jsonl", [{"problem_id": "p-0", "response": text} for text in texts])
+    real, seen = judging.judge_responses, []
+
+    def judge(problems, groups, **how):
+        seen.extend((r.prompt, r.text, how["require_think"]) for group in groups for r in group)
+        return real(problems, groups, **how)
+
+    monkeypatch.setattr(judging, "judge_responses", judge)
+    assert cli.main([*judged, "--think-tags", tags]) == 0
+    assert seen == [("", text, tags == "required") for text in texts]
+    reasons = load_record(tmp_path / "out" / "record.npz").reason.tolist()
+    alone = "bad_format" if tags == "required" else "correct"
+    assert reasons == [[alone, alone, "correct"]]
 
 
 def test_what_a_file_does_not_say_is_not_known(judged, tmp_path, capsys):
@@ -263,15 +345,19 @@ def test_a_file_with_a_problem_missing_writes_no_score(judged, capsys, tmp_path)
 
 def test_presets_are_the_papers_and_the_released_codes():
     """semantics.md D12."""
-    paper, released = choose("paper"), choose("released")
+
+    def chosen(*more):
+        call = ["evaluate", "--model", "m", "--benchmark", "aime24", "--n", "2", *more]
+        return chosen_preset(cli._parser().parse_args(call))
+
+    paper, released = chosen(), chosen("--preset", "released")
     assert (paper.temperature, paper.top_p, paper.top_k) == (0.6, 0.95, 0)
     assert (paper.repetition_penalty, paper.yarn_factor) == (1.0, None)
     assert (released.temperature, released.top_p, released.top_k) == (0.6, 0.95, 20)
     assert (released.repetition_penalty, released.yarn_factor) == (1.05, 2.5)
     assert (paper.budget, released.budget) == (2**15, 2**16)
-    assert choose("released", top_k=0, yarn_factor=1, temperature=None).top_k == 0
-    assert choose("released", yarn_factor=1).yarn_factor is None
-    assert PRESETS["released"].yarn_factor == 2.5
+    changed = chosen("--preset", "released", "--top-k", "0", "--yarn", "1")
+    assert (changed.top_k, changed.top_p, changed.yarn_factor) == (0, 0.95, None)
 
 
 @pytest.fixture(scope="module")
@@ -330,10 +416,6 @@ def test_a_model_is_scored_and_its_responses_score_the_same(whole, tiny_stages, 
     first, second = (load_record(path / "record.npz") for path in (whole, tmp_path / "again"))
     assert np.array_equal(first.num_tokens, second.num_tokens)
     assert np.array_equal(first.truncated, second.truncated)
-
-
-class Killed(BaseException):
-    pass
 
 
 @pytest.mark.parametrize("num_before", [0, 1, 2, 3])
@@ -398,7 +480,7 @@ def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, m
         loaded, _ = load_policy(path, device="cpu")
         yield engines.TransformersEngine(loaded, tokenizer, compute)
 
-    monkeypatch.setattr(model_scores, "open_engine", fake)
+    monkeypatch.setattr(model_responses, "open_engine", fake)
     more = ["--engine", "vllm", "--tensor-parallel", "2", "--gpu-memory-share", "0.7"]
     assert cli.main([*asked, *more, "--yarn", "2.5", "--out", "vllm"]) == 0
     compute = given["compute"]

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
-from klearlib.evaluate import stage
+from klearlib.evaluate import harness
 from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.harness import evaluate
+from klearlib.evaluate.harness import evaluate, evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record, save_record
-from klearlib.evaluate.stage import evaluate_benchmarks
 from klearlib.experiments.results import Results, evaluations
 from klearlib.experiments.rl_stages import RULE_OPTIONS
 from klearlib.experiments.score_tables import learning_table
@@ -167,7 +166,7 @@ class Killed(BaseException):
 def test_killed_and_resumed_measures_only_what_is_missing(
     measured, inputs, tmp_path, monkeypatch, num_before, moment
 ):
-    original, measured_names = stage.evaluate, []
+    original, measured_names = harness.evaluate, []
 
     def killing(*args, **kwargs):
         if len(measured_names) - (moment == "save_record") == num_before:
@@ -178,13 +177,13 @@ def test_killed_and_resumed_measures_only_what_is_missing(
         measured_names.append(kwargs["benchmark"])
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(stage, "evaluate", counting)
-    saving = getattr(stage, moment)
-    monkeypatch.setattr(stage, moment, killing)
+    monkeypatch.setattr(harness, "evaluate", counting)
+    saving = getattr(harness, moment)
+    monkeypatch.setattr(harness, moment, killing)
     with pytest.raises(Killed):
         evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     monkeypatch.undo()
-    monkeypatch.setattr(stage, "evaluate", counting)
+    monkeypatch.setattr(harness, "evaluate", counting)
     measured_names.clear()
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW)
     assert measured_names == list(HOW["benchmarks"])[num_before:]
@@ -211,8 +210,9 @@ def test_damaged_file_is_measured_again(measured, inputs, tmp_path):
 def test_file_of_another_measurement_is_refused(inputs, tmp_path):
     how = HOW | {"benchmarks": {"validation": 6}}
     evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    with pytest.raises(KlearError, match="holds another evaluation"):
-        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"temperature": 1.0})
+    for change in ({"temperature": 1.0}, {"yarn_factor": 2.5}):
+        with pytest.raises(KlearError, match="holds another evaluation"):
+            evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | change)
 
 
 def test_yarn_reaches_a_longer_budget_and_changes_short_responses(inputs, tmp_path):
@@ -233,29 +233,6 @@ def test_yarn_reaches_a_longer_budget_and_changes_short_responses(inputs, tmp_pa
         longer.sampling["max_tokens"] == over and longer.sampling["seed"] == plain.sampling["seed"]
     )
     assert not np.array_equal(plain.num_tokens, yarn.num_tokens)
-
-
-def test_scores_with_and_without_yarn_do_not_share_a_folder(inputs, tmp_path):
-    how = HOW | {"benchmarks": {"validation": 6}}
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    with pytest.raises(KlearError, match="holds another evaluation"):
-        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"yarn_factor": 2.5})
-
-
-def test_a_record_from_before_yarn_is_one_without(inputs, tmp_path, monkeypatch):
-    how = HOW | {"benchmarks": {"validation": 6}}
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    path = tmp_path / "evaluations" / FILES[2]
-    record = load_record(path)
-    older = {k: v for k, v in record.sampling.items() if k not in stage._NOT_NAMED}
-    save_record(dataclasses.replace(record, sampling=older), path)
-    before = path.read_bytes()
-    monkeypatch.setattr(stage, "evaluate", None)
-    evaluate_benchmarks(RunFolder(tmp_path), inputs, **how)
-    assert path.read_bytes() == before
-    assert list(evaluations(tmp_path, "validation")) == [0]
-    with pytest.raises(KlearError, match="holds another evaluation"):
-        evaluate_benchmarks(RunFolder(tmp_path), inputs, **how | {"yarn_factor": 2.5})
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from klearlib.errors import DamagedEntry, KlearError
+from klearlib.evaluate import harness
 from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.harness import evaluate
+from klearlib.evaluate.harness import Measurement, evaluate, evaluate_all
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
@@ -108,6 +109,60 @@ def test_rows_are_problems_and_columns_responses():
         ["correct", "correct", "wrong"],
         ["wrong", "correct", "correct"],
     ]
+
+
+def measurements(*seeds):
+    problems = [Problem(name, f"What is {name}?", "4") for name in "abcde"]
+    parts = {"one": problems[:2], "two": problems[2:3], "three": problems[3:]}
+    return [
+        Measurement(name, part, 3, dataclasses.replace(SETTINGS, max_tokens=8, seed=seed))
+        for (name, part), seed in zip(parts.items(), seeds, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "calls"),
+    [((1, 2, 3), ["ab", "c", "de"]), ((1, 2, 1), ["abde", "c"]), ((1, 1, 1), ["abcde"])],
+)
+def test_what_is_drawn_alike_is_one_batch(tiny_policy, tiny_tokenizer, seeds, calls):
+    engine = TransformersEngine(tiny_policy, tiny_tokenizer, local_compute())
+    asked = []
+
+    def counted(problems, **how):
+        asked.append("".join(problem.id for problem in problems))
+        return engine.sample_groups(problems, **how)
+
+    canned = Canned(counted)
+    canned.setting = engine.setting
+    together = evaluate_all(canned, measurements(*seeds), **LIMITS)
+    assert asked == calls
+    assert [r.benchmark for r in together] == ["one", "two", "three"]
+    assert [r.problem_ids for r in together] == [("a", "b"), ("c",), ("d", "e")]
+    for measurement, record in zip(measurements(*seeds), together, strict=True):
+        alone = evaluate(
+            engine,
+            measurement.problems,
+            benchmark=measurement.benchmark,
+            num_responses=3,
+            settings=measurement.settings,
+            **LIMITS,
+        )
+        assert record.sampling == alone.sampling and record.correct.shape == alone.correct.shape
+        if seeds.count(measurement.settings.seed) == 1:  # the company changes nothing
+            assert_equal_records(record, alone)
+
+
+def test_all_benchmarks_are_judged_in_one_batch(tiny_policy, tiny_tokenizer, monkeypatch):
+    real, batches = harness.judge_responses, []
+
+    def judge(problems, responses, **how):
+        batches.append(len(problems))
+        return real(problems, responses, **how)
+
+    monkeypatch.setattr(harness, "judge_responses", judge)
+    engine = TransformersEngine(tiny_policy, tiny_tokenizer, local_compute())
+    assert len(evaluate_all(engine, measurements(1, 2, 3), **LIMITS)) == 3
+    assert batches == [5]
 
 
 def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():

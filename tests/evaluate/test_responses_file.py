@@ -6,8 +6,7 @@ import json
 import pytest
 
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.evaluate.response_rows import FileResponse
-from klearlib.evaluate.responses_file import read_responses
+from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.records import Problem, TestCase
 
 PROBLEMS = [
@@ -49,8 +48,12 @@ FORMATS = {
     ),
     "released": each(released),
     "text": each(lambda i, p, text: {"problem": p.prompt, "output": text, "gold": p.answer}),
-    "text with an instruction": each(
-        lambda i, p, text: {"prompt": TASK.format(p.prompt), "completion": text}
+    "an id and an instruction": each(
+        lambda i, p, text: {
+            "problem_id": p.id,
+            "prompt": TASK.format(p.prompt),
+            "completion": text,
+        }
     ),
     "turns as a prompt": each(
         lambda i, p, text: {"prompt": turns(p.prompt, "")[:1], "generation": text}
@@ -118,7 +121,6 @@ def test_gold_answers_are_compared_as_answers(tmp_path):
 
 
 OURS = FORMATS["ours"]
-FRAMED = FORMATS["text with an instruction"]
 A_LIST = FORMATS["a list for each problem"]
 
 
@@ -131,10 +133,10 @@ A_LIST = FORMATS["a list for each problem"]
         (OURS + OURS[:1], r"has 3 responses to 'aime_2024-I-1' and must have 2"),
         ([*OURS, {"problem_id": "aime_2024-I-4", "response": "x"}], "line 7: the benchmark has no"),
         ([{"problem": "How many pens?", "response": "x"}], "line 1 is of a problem that the"),
-        # The text of the first problem stands in it, but between other words than before.
+        # Words around the text of a problem may make another of it.
         (
-            [*FRAMED, {"prompt": "How many pens are there? In all?", "completion": "x"}],
-            "line 7 is of a problem that the benchmark does not have",
+            [*OURS, {"prompt": "How many pens are there? In all?", "completion": "x"}],
+            "line 7 is of a problem that the benchmark does not have.*give each row its problem_id",
         ),
         ([{"response": "x"}], "line 1 names no problem"),
         ([{"unique_id": "I-9", "response": "x"}], "has no problem 'I-9'"),
@@ -153,7 +155,7 @@ A_LIST = FORMATS["a list for each problem"]
         ),
         (
             [OURS[0] | {"messages": turns(PROBLEMS[2].prompt, "x")}],
-            "line 1 has problem_id 'aime_2024-I-1' and the text of another problem",
+            "line 1 has problem_id 'aime_2024-I-1' and a prompt that asks another problem",
         ),
         (
             [OURS[0] | {"prompt": f"<user>{PROBLEMS[2].prompt}</user>"}],
@@ -193,10 +195,10 @@ def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
 
 
 def test_an_id_and_a_text_that_agree(tmp_path):
-    """A template may rewrite the text in a rendered prompt; a part of the text is its problem's."""
+    """A template may rewrite the text in a rendered prompt, and words may stand around it."""
     texts = [
         {"problem": PROBLEMS[0].prompt, "prompt": "rewritten"},
-        {"question": "And inks?", "prompt": f"<user>{PROBLEMS[1].prompt}</user>"},
+        {"question": f"{PROBLEMS[1].prompt} Explain.", "prompt": f"<u>{PROBLEMS[1].prompt}</u>"},
         {"messages": turns(TASK.format(PROBLEMS[2].prompt), "x")},
     ]
     rows = [OURS[i] | text for i, text in enumerate(texts)]

@@ -220,6 +220,17 @@ def test_one_seed_or_one_problem_has_no_interval(shape):
     assert out.seeds_needed is None
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_no_interval_of_shares_reaches_beyond_100_points(sign):
+    a, b = np.array([[1.0, 0.0], [0.6, 0.5]]), np.zeros((2, 2))
+    out = paired_difference(a, b) if sign > 0 else paired_difference(b, a)
+    # The t interval of two seeds is 12.7 standard errors wide.
+    assert 12 * out.standard_error > 1
+    assert (out.low, out.high) == (-1.0, 1.0)
+    wide = paired_difference(10 * a, b)
+    assert wide.high > 10 and wide.low < -1  # what is no share has no such bound
+
+
 def test_equal_arms_and_rounding_are_no_difference():
     a = np.full((3, 4), 0.1 + 0.2)
     out = paired_difference(a, np.full((3, 4), 0.3))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from fake_runs import HOW, again, by_holm, finish, verdicts
 
-from klearlib.evaluate.bootstrap import best_shares
+from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
 

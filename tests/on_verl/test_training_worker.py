@@ -17,7 +17,7 @@ from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.passes import plan_passes
 from klearlib.rl.coefficients import CORNERS, rule_from
 from klearlib.rl.rollouts import form_batch
-from klearlib.rl.step import train_on
+from klearlib.rl.update import train_on
 
 CLOSE = 1e-5
 NUM_RANKS = (1, 2)
@@ -66,7 +66,9 @@ def _here(case: Case, work, steps):
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    passes = plan_passes(model, local_compute(micro_batch_tokens=200))
+    passes = plan_passes(
+        model, local_compute(micro_batch_tokens=200), pad_id=tokenizer.pad_token_id
+    )
     sums = [
         train_on(
             form_batch(groups, settings),
@@ -75,7 +77,6 @@ def _here(case: Case, work, steps):
             rule=rule_from(case.spec),
             settings=settings,
             passes=passes,
-            pad_id=tokenizer.pad_token_id,
             step=step,
         )
         for step, groups in enumerate(case.groups(steps), start=1)

@@ -6,10 +6,11 @@ from transformers import OPTConfig, OPTForCausalLM
 
 from klearlib.errors import KlearError
 from klearlib.policy.compute import local_compute
-from klearlib.policy.forward import response_logprobs
 from klearlib.policy.passes import Passes, plan_passes
+from klearlib.policy.reader import in_chunks
 from klearlib.sft.batches import Example
-from klearlib.sft.packing import packed_batch
+
+SEQUENCES = [Example(tuple(range(length)), 1) for length in (10, 20)]
 
 
 @pytest.fixture
@@ -31,24 +32,23 @@ def dropping():
 
 def gradient(model, passes: Passes) -> tuple[torch.Tensor, int]:
     """Of the log-probabilities of one row, twice, and how often the first layer was computed."""
-    batch = packed_batch([[Example(tuple(range(3, 15)), num_prompt=3)]], pad_id=0)
+    part = [[Example(tuple(range(3, 15)), num_prompt=3)]]
     calls = []
     first = model.model.decoder.layers[0].self_attn
     counter = first.register_forward_pre_hook(lambda *_: calls.append(1))
     model.zero_grad()
-    with passes.computing(model):
+    with passes.reading(model) as reader:
         for _ in range(2):
-            logp, _ = response_logprobs(model, batch, batch.loss_mask, passes=passes)
-            logp.sum().backward()
+            for _, logp, _ in in_chunks(reader, part, num_words=97):
+                logp.sum().backward()
     counter.remove()
     gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     return torch.cat(gradients), len(calls)
 
 
 def passes_of(model, *, checkpointing: bool) -> Passes:
-    passes = plan_passes(model, local_compute(gradient_checkpointing=checkpointing))
-    passes.one_line = False
-    return passes
+    compute = local_compute(gradient_checkpointing=checkpointing)
+    return plan_passes(model, compute, pad_id=0)
 
 
 def test_checkpointing_switches_no_dropout_on(dropping):
@@ -81,23 +81,23 @@ def test_checkpointing_keeps_the_dropout_of_training(dropping):
     ],
 )
 def test_out_of_memory_outside_of_torchs_allocator_halves_too(said):
-    passes, failing = Passes(100, "fp32"), [RuntimeError(said)]
+    passes, failing = Passes(100, "fp32", 0), [RuntimeError(said)]
 
     def attempt() -> int:
         if failing:
             raise failing.pop()
         return passes.micro_batch_tokens
 
-    assert passes.fitting(attempt, row_tokens=[10, 20]) == 50
+    assert passes.fitting(attempt, sequences=SEQUENCES) == 50
 
 
 def test_parts_that_count_are_not_halved():
-    passes = Passes(100, "fp32", parts_count=True)
+    passes = Passes(100, "fp32", 0, parts_count=True)
 
     def attempt() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     with pytest.raises(KlearError, match=r"CUDA out of memory.*mini_batch, or lower") as caught:
-        passes.fitting(attempt, row_tokens=[10, 20])
+        passes.fitting(attempt, sequences=SEQUENCES)
     assert "\n" not in str(caught.value)
     assert (passes.micro_batch_tokens, passes.num_halvings) == (100, 0)

@@ -5,10 +5,8 @@ import dataclasses
 import pytest
 import torch
 from printed_equations import SPECS
-from rollout_fakes import row
 from update_oracle import NUM_PROMPT, gradient, make_rows, oracle
 
-from klearlib.rl.batches import token_batch
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.objective import policy_loss, token_weights
 
@@ -52,9 +50,9 @@ def test_pushes_are_reported_with_the_factor():
     log_ratio, advantages = (LOGP - LOGP_OLD)[MASK], ADVANTAGES[:, None].expand(SHAPE)[MASK]
     rule = rule_from(SPECS["gppo"])
     for clamp in (None, 0.5):
-        plain = token_weights(log_ratio, advantages, rule=rule, log_ratio_clamp=clamp)
-        found = token_weights(
-            log_ratio, advantages, rule=rule, log_ratio_clamp=clamp, correction=FACTOR[MASK]
+        plain, found = (
+            token_weights(log_ratio, advantages, factor, rule=rule, log_ratio_clamp=clamp)
+            for factor in (torch.ones_like(log_ratio), FACTOR[MASK])
         )
         assert torch.equal(found, plain * FACTOR[MASK])
 
@@ -63,20 +61,8 @@ def test_pushes_are_reported_with_the_factor():
     "factor", [torch.ones(4, 6), torch.ones(4), torch.ones(SHAPE, dtype=torch.long)]
 )
 def test_a_factor_of_another_shape_or_type_is_refused(factor):
-    with pytest.raises(ValueError, match="correction must be floating point"):
+    with pytest.raises(ValueError, match="correction must be float32 or float64"):
         gradient_of(rule=rule_from(SPECS["gppo"]), correction=factor)
-
-
-def test_a_batch_puts_factors_on_their_tokens():
-    rows = [
-        row([1, 2, 3, 4, 5], 3, correction=(0.5, 0.75)),
-        row([1, 2, 3], 1),
-        row([1, 2, 3], 2, correction=(0.25,)),
-    ]
-    batch = token_batch(rows, pad_id=0, device="cpu")
-    found = [batch.correction[i][batch.loss_mask[i]].tolist() for i in range(3)]
-    assert found == [[0.5, 0.75], [1.0, 1.0], [0.25]]
-    assert token_batch(rows[1:2], pad_id=0, device="cpu").correction is None
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +82,7 @@ def test_one_factor_for_all_scales_the_policy_loss_and_not_the_lm_loss(policy, m
     policy_part = oracle(policy, rows, "gppo", alpha=0.0, **how)
     lm_part = oracle(policy, rows, "gppo", alpha=0.3, **how) - policy_part
     expected = 1.5 * policy_part + lm_part
-    assert float((found - expected).norm() / expected.norm()) < 1e-6
+    assert float((found - expected).norm() / expected.norm()) < 3e-6
     _, plain = gradient(policy, rows, alpha=0.3)
     assert sums.gradient == pytest.approx(1.5 * plain.gradient)
     assert sums.corner_tokens == plain.corner_tokens

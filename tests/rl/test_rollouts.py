@@ -9,8 +9,8 @@ from rollout_fakes import group, row, settings
 from klearlib.policy.passes import Passes
 from klearlib.records import Problem, Response, TestCase
 from klearlib.rl.advantages import mixed_accuracy_groups
-from klearlib.rl.batches import micro_batches, num_loss_tokens, num_positive_tokens, token_batch
 from klearlib.rl.rollouts import form_batch, mini_batches
+from klearlib.rl.update import micro_batches, num_positive_tokens, num_tokens
 from klearlib.verify.groups import judge_groups
 
 GROUPS = [
@@ -119,32 +119,35 @@ def test_positives_by_verdict_or_by_reward():
     assert [r.is_correct for r in by_reward] == [False, True, False, True]
 
 
-def test_token_batch_aligns_targets_masks_and_old_log_probabilities():
+def test_response_tokens_keep_their_numbers_and_weigh_their_share():
     rows = [
         row([5, 6, 7, 8], 2, logp_old=(-0.7, -0.8), advantage=1.5, is_correct=True),
         row([1, 2, 3, 4, 9, 10], 3, logp_old=(-0.4, -0.9, -1.0), advantage=-2.0, is_correct=False),
-        row([11, 12], 1, logp_old=(-0.12,), advantage=0.0, is_correct=True),
+        row([11, 12], 1, logp_old=(-0.12,), correction=(0.5,), advantage=0.0, is_correct=True),
     ]
-    batch = token_batch(rows, pad_id=99, device="cpu")
-    assert batch.input_ids.tolist() == [
-        [5, 6, 7, 8, 99, 99],
-        [1, 2, 3, 4, 9, 10],
-        [11, 12, 99, 99, 99, 99],
-    ]
-    targets = batch.input_ids[:, 1:]
-    for index, mine in enumerate(rows):
-        chosen = batch.loss_mask[index]
-        assert targets[index][chosen].tolist() == list(mine.ids[mine.num_prompt :])
-        assert batch.logp_old[index][chosen].tolist() == pytest.approx(mine.logp_old)
-        assert (batch.logp_old[index][~chosen] == 0).all()
-    assert batch.advantages.tolist() == [1.5, -2.0, 0.0]
-    assert batch.is_correct.dtype == torch.bool and batch.is_correct.tolist() == [True, False, True]
+    passes = Passes(100, "fp32", 0)
+    ((part, batch),) = micro_batches(rows, settings(), passes, device="cpu")
+    assert [line[0].num_prompt for line in part] == [1, 2, 3]  # by rising length
+    expected = {
+        "logp_old": [-0.12, -0.7, -0.8, -0.4, -0.9, -1.0],
+        "advantage": [0.0, 1.5, 1.5, -2.0, -2.0, -2.0],
+        "place": [0, 0, 1, 0, 1, 2],
+        "weight": [1 / 6] * 6,
+        "lm_weight": [1 / 3, 1 / 3, 1 / 3, 0, 0, 0],
+        "correction": [0.5, 1, 1, 1, 1, 1],
+    }
+    for name, values in expected.items():
+        assert getattr(batch, name).tolist() == pytest.approx(values), name
+        assert getattr(batch[1:3], name).tolist() == pytest.approx(values[1:3]), name
+    by_rollout = settings(normalizer="sequence")
+    ((_, batch),) = micro_batches(rows, by_rollout, passes, device="cpu")
+    assert batch.weight.tolist() == pytest.approx([1 / 3, *[1 / 6] * 2, *[1 / 9] * 3])
 
 
 @pytest.mark.parametrize("max_tokens", [1, 6, 8, 13, 20, 1000])
 def test_micro_batches_keep_every_row_within_the_budget(max_tokens):
     rows = [row(range(length), 1) for length in (3, 9, 2, 6, 6, 4, 2, 5)]
-    cut = micro_batches(rows, passes=Passes(max_tokens, "fp32"))
+    cut = Passes(max_tokens, "fp32", 0).cut(rows)
     parts = [[r for line in part for r in line] for part in cut]
     assert all(len(line) == 1 for part in cut for line in part)
     assert sorted(map(id, (r for part in parts for r in part))) == sorted(map(id, rows))
@@ -157,7 +160,7 @@ def test_micro_batches_keep_every_row_within_the_budget(max_tokens):
 
 def test_token_counts():
     rows = [row(range(9), 2, is_correct=True), row(range(5), 1, is_correct=False), row([1, 2], 1)]
-    assert num_loss_tokens(rows) == 7 + 4 + 1
+    assert num_tokens(rows) == 7 + 4 + 1
     assert num_positive_tokens(rows) == 7 + 1
 
 

@@ -6,9 +6,9 @@ from printed_equations import SPECS
 from tiny_runs import lines, run, weights
 
 from klearlib.errors import KlearError
+from klearlib.policy import reader
 from klearlib.rl import train
 from klearlib.rl.metrics import METRICS
-from klearlib.sft import packing
 
 SEVERAL_UPDATES = {"num_steps": 2, "mini_batch_problems": 2}
 
@@ -20,8 +20,9 @@ def test_every_rule_trains_on_the_same_first_rollouts(plain, finished, rule):
     for key in METRICS:
         if key.startswith("rollout/"):
             assert found[0][key] == lines(plain)[0][key]
+    # On the second rollouts more tokens leave the clip range.
     shares = {
-        corner: found[0][f"train/gradient_share_{corner}"]
+        corner: found[1][f"train/gradient_share_{corner}"]
         for corner in ("low_negative", "high_positive", "low_positive", "high_negative")
     }
     assert sum(shares.values()) <= 1
@@ -127,6 +128,6 @@ def test_packed_rollouts_train_alike_where_none_sees_another(inputs, tmp_path, m
     for key in ("train/policy_loss", "train/grad_norm", "train/entropy"):
         assert found[key] == pytest.approx(apart[key], rel=1e-4, abs=1e-6)
 
-    monkeypatch.setattr(packing, "_sees_neighbour", lambda model: True)
+    monkeypatch.setattr(reader, "_sees_neighbour", lambda model: True)
     with pytest.raises(KlearError, match="sees other examples of a packed row"):
-        run(tmp_path / "leaks", inputs, compute=packed, **how)
+        run(tmp_path / "leaks", inputs, compute=packed | {"attention": "eager"}, **how)

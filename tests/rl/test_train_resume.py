@@ -99,6 +99,6 @@ def test_parts_that_the_objective_counts_are_kept(inputs, tmp_path, monkeypatch,
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(update_module, "response_logprobs", full)
+    monkeypatch.setattr(update_module, "in_chunks", full)
     with pytest.raises(KlearError, match=r"CUDA out of memory.*to mini_batch"):
         run(tmp_path, inputs, **how)

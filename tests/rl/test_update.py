@@ -5,8 +5,17 @@ import math
 import pytest
 import torch
 from printed_equations import SPECS
-from rollout_fakes import row
-from update_oracle import HOW, NUM_PROMPT, PASSES, exact_logprobs, gradient, make_rows, oracle
+from rollout_fakes import row, settings
+from update_oracle import (
+    NUM_PROMPT,
+    PASSES,
+    RULE,
+    SETTINGS,
+    exact_logprobs,
+    gradient,
+    make_rows,
+    oracle,
+)
 
 from klearlib.policy.passes import Passes
 from klearlib.rl.coefficients import rule_from
@@ -22,6 +31,12 @@ def policy(new_policy):
 @pytest.fixture(scope="module")
 def rows(policy):
     return make_rows(policy)
+
+
+def how(**changes) -> dict:
+    passes = Passes(**PASSES)
+    chosen = settings(**SETTINGS | changes)
+    return {"rule": RULE, "settings": chosen, "passes": passes, "sampled": True}
 
 
 def assert_same(found: torch.Tensor, expected: torch.Tensor, relative: float = 1e-6) -> None:
@@ -165,7 +180,7 @@ def test_sums_are_those_of_the_tokens(policy, rows):
 
 
 def test_mismatch_is_measured_only_at_the_weights_that_sampled(policy, rows):
-    _, sums = gradient(policy, rows, first_of_step=False)
+    _, sums = gradient(policy, rows, sampled=False)
     assert sums.mismatch == Mismatch(max_tokens=16)
 
 
@@ -175,7 +190,7 @@ def test_step_follows_minus_the_clipped_gradient(new_policy, rows):
     before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
     sums, limit = UpdateSums(Mismatch(max_tokens=16)), float(expected.norm()) / 4
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-    update(policy, optimizer, rows, sums, **HOW | {"max_grad_norm": limit}, passes=Passes(**PASSES))
+    update(policy, optimizer, rows, sums, **how(max_grad_norm=limit))
     after = torch.cat([p.detach().flatten() for p in policy.parameters()])
     assert_same(after - before, -0.1 * expected / 4, 1e-5)
     # The norm is logged as it was before clipping.
@@ -198,12 +213,12 @@ def test_gradient_that_is_not_finite_skips_the_step_and_is_counted(new_policy, r
     broken = row(rows[0].ids, NUM_PROMPT, advantage=bad)
     sums = UpdateSums(Mismatch(max_tokens=16))
     optimizer = torch.optim.AdamW(policy.parameters(), lr=0.1)
-    update(policy, optimizer, [*rows[1:], broken], sums, **HOW, passes=Passes(**PASSES))
+    update(policy, optimizer, [*rows[1:], broken], sums, **how())
     assert sums.skipped_updates == 1 and sums.grad_norms == []
     for old, new in zip(before, policy.parameters(), strict=True):
         assert torch.equal(old, new)
     # What was not finite is gone at the next update.
-    update(policy, optimizer, rows, sums, **HOW, passes=Passes(**PASSES))
+    update(policy, optimizer, rows, sums, **how())
     assert sums.skipped_updates == 1 and len(sums.grad_norms) == 1
     assert all(torch.isfinite(p).all() for p in policy.parameters())
 
@@ -214,8 +229,7 @@ def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
             policy,
             rows,
             temperature=1.0,
-            passes=Passes(tokens, "fp32"),
-            pad_id=0,
+            passes=Passes(tokens, "fp32", 0),
         )
         for old, new in zip(rows, renewed, strict=True):
             assert (new.ids, new.num_prompt) == (old.ids, old.num_prompt)

@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rollout_fakes import row
-from transformers import Gemma2Config, Gemma2ForCausalLM, MistralConfig, MistralForCausalLM
-from update_oracle import HOW, exact_logprobs, gradient, make_rows, oracle
+from rollout_fakes import row, settings
+from update_oracle import RULE, SETTINGS, exact_logprobs, gradient, make_rows, oracle
 
 from klearlib.errors import KlearError
 from klearlib.policy.compute import local_compute
+from klearlib.policy.decoder import Decoder
+from klearlib.policy.layout import token_line
 from klearlib.policy.passes import Passes, plan_passes
-from klearlib.policy.probes import reads_lines
-from klearlib.policy.token_line import TokenLine, in_one_line, line_states, token_line
 from klearlib.rl import update as update_module
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.update import UpdateSums, trainer_logprobs, update
@@ -24,6 +23,14 @@ LOSS = {"alpha": 0.3, "normalizer": "sequence"}
 @pytest.fixture(scope="module")
 def policy(new_policy):
     return new_policy(3, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def by_rows(new_policy):
+    """The same model, that goes through transformers."""
+    model = new_policy(3, dtype=torch.float64)
+    model.set_attn_implementation("eager")
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +62,22 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-LAYOUTS = [
-    {"one_line": True},
-    {"pack_tokens": 14},
-    {"pack_tokens": 30},
-    {"pack_tokens": 30, "one_row": True},
-]
+LAYOUTS = [{}, {"pack_tokens": 14}, {"pack_tokens": 30}, {"pack_tokens": 30, "one_row": True}]
 
 
 @pytest.mark.parametrize("budget", [1, 26, 40, 10_000])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_has_the_gradient_and_the_sums_of_padded_rows(policy, groups, layout, budget):
-    expected, sums = gradient(policy, groups, **LOSS)
-    found, others = gradient(policy, groups, micro_batch_tokens=budget, **layout, **LOSS)
-    assert apart(found, expected) < 1e-6
+def test_every_layout_has_the_gradient_and_the_sums_of_padded_rows(
+    policy, by_rows, groups, layout, budget
+):
+    expected, sums = gradient(by_rows, groups, **LOSS)
+    for model in (policy, by_rows):
+        found, others = gradient(model, groups, micro_batch_tokens=budget, **layout, **LOSS)
+        assert apart(found, expected) < 1e-6
+        assert_same_sums(others, sums)
+
+
+def assert_same_sums(others: UpdateSums, sums: UpdateSums) -> None:
     for name in ("policy_loss", "lm_loss", "entropy", "gradient", "ratio_min", "ratio_max"):
         assert getattr(others, name) == pytest.approx(getattr(sums, name), rel=1e-5), name
     assert others.corner_tokens == sums.corner_tokens
@@ -76,90 +85,79 @@ def test_every_layout_has_the_gradient_and_the_sums_of_padded_rows(policy, group
     assert others.mismatch.quarter_abs == pytest.approx(sums.mismatch.quarter_abs, rel=1e-4)
 
 
-def test_line_has_the_gradient_of_the_printed_objective(policy):
+def test_a_shared_prompt_has_the_gradient_of_the_printed_objective(policy):
     rows = [mine for seed in range(2) for mine in make_rows(policy, seed=seed)]
     shared = [replace(mine, ids=(5, 6, 7, *mine.ids[3:])) for mine in rows]
     expected = oracle(policy, shared, "gppo", alpha=0.3, normalizer="sequence")
-    assert apart(gradient(policy, shared, one_line=True, **LOSS)[0], expected) < 2e-6
+    assert apart(gradient(policy, shared, **LOSS)[0], expected) < 2e-6
 
 
-def test_corrections_and_old_logprobs_keep_to_their_tokens(policy, groups):
+def test_corrections_and_old_logprobs_keep_to_their_tokens(policy, by_rows, groups):
     factors = [
         replace(mine, correction=tuple(0.1 + (i + t) % 5 for t in range(len(mine.logp_old))))
         for i, mine in enumerate(groups)
     ]
     expected, _ = gradient(policy, factors, **LOSS)
     assert apart(gradient(policy, groups, **LOSS)[0], expected) > 0.1
-    for layout in LAYOUTS:
-        assert apart(gradient(policy, factors, **layout, **LOSS)[0], expected) < 1e-6
-        passes = Passes(30, "fp32", **layout)
-        renewed = trainer_logprobs(policy, factors, temperature=1.0, passes=passes, pad_id=0)
+    for model, layout in ((m, x) for m in (policy, by_rows) for x in LAYOUTS):
+        assert apart(gradient(model, factors, **layout, **LOSS)[0], expected) < 1e-6
+        passes = Passes(30, "fp32", 0, **layout)
+        renewed = trainer_logprobs(model, factors, temperature=1.0, passes=passes)
         for old, new in zip(factors, renewed, strict=True):
             assert replace(new, logp_old=old.logp_old) == old
             exact = exact_logprobs(policy, torch.tensor(old.ids))[old.num_prompt - 1 :]
-            assert new.logp_old == pytest.approx(exact.tolist(), abs=2e-6)
+            assert new.logp_old == pytest.approx(exact.tolist(), rel=1e-6, abs=2e-6)
 
 
 def test_line_holds_no_padding_and_a_prompt_once(policy, groups):
     line = token_line(groups, device="cpu")
     prompts = {mine.ids[: mine.num_prompt] for mine in groups}
     responses = [len(mine.ids) - mine.num_prompt for mine in groups]
-    assert line.input_ids.shape == (1, sum(map(len, prompts)) + sum(responses) - len(groups))
+    assert len(line.ids) == sum(map(len, prompts)) + sum(responses) - len(groups)
     assert line.rows.shape == (len(groups), max(len(mine.ids) for mine in groups) - 1)
-    assert line.rows.flatten()[line.places].tolist() == list(range(line.input_ids.shape[1]))
+    assert line.rows.flatten()[line.places].tolist() == list(range(len(line.ids)))
     for number, mine in enumerate(groups):
         there = line.rows[number, : len(mine.ids) - 1]
-        assert line.input_ids[0, there].tolist() == list(mine.ids[:-1])
-        assert line.position_ids[0, there].tolist() == list(range(len(mine.ids) - 1))
+        assert line.ids[there].tolist() == list(mine.ids[:-1])
+        assert line.positions[there].tolist() == list(range(len(mine.ids) - 1))
     # No rollout sees another: another response changes no state outside of it.
     changed = [replace(groups[0], ids=groups[0].ids[:3] + (1,) * 6), *groups[1:]]
-    with in_one_line(policy), torch.no_grad():
-        states = [line_states(policy, token_line(x, device="cpu")) for x in (groups, changed)]
+    with torch.no_grad():
+        decoder = Decoder(policy)
+        states = [decoder.line_states(token_line(x, device="cpu")) for x in (groups, changed)]
     assert (states[0] - states[1])[1:6].abs().max() > 0.1
     assert torch.equal(states[0][6:], states[1][6:])
-    assert policy.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("layout", [{}, *LAYOUTS])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_gradient_checkpointing_changes_nothing_and_is_off_while_sampling(
     new_policy, groups, layout
 ):
     policy = new_policy(3)
+    policy.set_attn_implementation("eager")
     expected, _ = gradient(policy, groups, **layout, **LOSS)
-    calls = []
+    passes = plan_passes(policy, local_compute(gradient_checkpointing=True), pad_id=0)
+    passes, calls = replace(passes, **layout), []
     policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
-    passes = plan_passes(policy, local_compute(gradient_checkpointing=True))
-    calls.clear()
-    passes = replace(passes, **{"one_line": False} | layout)
     found, _ = gradient(policy, groups, passes=passes, **LOSS)
     assert len(calls) == 2, "the layer is computed a second time"
     assert torch.equal(found, expected)
     assert not any(module.training for module in policy.modules())
 
 
-def test_models_that_read_lines_are_told_from_those_that_do_not(new_policy):
-    small = {
-        "vocab_size": 40,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "intermediate_size": 32,
-    }
-    policy = new_policy(3)
-    assert reads_lines(policy) and reads_lines(policy.train())
-    assert policy.training
-    assert not reads_lines(MistralForCausalLM(MistralConfig(**small))), "it has a sliding window"
-    assert reads_lines(MistralForCausalLM(MistralConfig(**small, sliding_window=None)))
-    assert not reads_lines(Gemma2ForCausalLM(Gemma2Config(**small, attn_implementation="sdpa")))
-    policy.set_attn_implementation("eager")
-    assert not reads_lines(policy)
+def test_the_decoder_computes_a_layer_again_and_changes_nothing(policy, groups, monkeypatch):
+    expected, _ = gradient(policy, groups, **LOSS)
+    calls, compute = [], Decoder._compute
+    monkeypatch.setattr(Decoder, "_compute", lambda *args: calls.append(1) or compute(*args))
+    found, _ = gradient(policy, groups, recompute=True, **LOSS)
+    assert len(calls) == 2 * len(policy.model.layers) and torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("layout", [{"one_line": True}, {"pack_tokens": 30}])
-def test_bf16_agrees_within_its_precision(new_policy, groups, layout):
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("layout", [{}, {"pack_tokens": 30}])
+def test_bf16_agrees_within_its_precision(new_policy, groups, layout, attention):
     policy = new_policy(3)
+    policy.set_attn_implementation(attention)
     expected, sums = gradient(policy, groups, **layout, **LOSS)
     found, low = gradient(policy, groups, precision="bf16", **layout, **LOSS)
     assert 0 < apart(found, expected) < 0.1
@@ -168,20 +166,19 @@ def test_bf16_agrees_within_its_precision(new_policy, groups, layout):
 
 
 def bounded(max_tokens: int, error: BaseException):
-    """`response_logprobs` on a machine whose memory holds no more than that many padded tokens."""
-    whole = update_module.response_logprobs
+    """`in_chunks` on a machine whose memory holds no more than that many padded tokens."""
+    whole = update_module.in_chunks
 
-    def forward(model, tokens, loss_mask, **how):
-        logp, entropy = whole(model, tokens, loss_mask, **how)
-        in_line = isinstance(tokens, TokenLine)
-        held = tokens.rows.numel() + len(tokens.rows) if in_line else tokens.input_ids.numel()
+    def in_chunks(reader, part, **how):
+        held = len(part) * max(sum(len(each.ids) for each in row) for row in part)
         if held > max_tokens:
-            if logp.requires_grad:
-                logp.sum().backward()  # what a pass that fails in its middle leaves behind
+            states = reader.states(part)
+            if states.requires_grad:
+                states.sum().backward()  # what a pass that fails in its middle leaves behind
             raise error
-        return logp, entropy
+        yield from whole(reader, part, **how)
 
-    return forward
+    return in_chunks
 
 
 ERRORS = [
@@ -192,42 +189,46 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["cuda", "cpu", "python"])
-@pytest.mark.parametrize("layout", [{}, {"one_line": True}, {"pack_tokens": 14}])
+@pytest.mark.parametrize("layout", [{}, {"pack_tokens": 14}])
 def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch, layout, error):
     expected, sums = gradient(policy, groups, micro_batch_tokens=28, **layout, **LOSS)
-    monkeypatch.setattr(update_module, "response_logprobs", bounded(40, error))
-    passes = Passes(112, "fp32", **layout)
+    monkeypatch.setattr(update_module, "in_chunks", bounded(40, error))
+    passes = Passes(112, "fp32", 0, **layout)
     found, others = gradient(policy, groups, passes=passes, **LOSS)
     assert torch.equal(found, expected)
-    assert others == replace(sums, memory_halvings=2)
+    assert others == sums
     assert (passes.micro_batch_tokens, passes.num_halvings) == (28, 2)
     # The rest of the run stays with it.
-    again, others = gradient(policy, groups, passes=passes, **LOSS)
-    assert torch.equal(again, expected) and others.memory_halvings == 0
-    passes = Passes(112, "fp32", **layout)
-    trainer_logprobs(policy, groups, temperature=1.0, passes=passes, pad_id=0)
+    again, _ = gradient(policy, groups, passes=passes, **LOSS)
+    assert torch.equal(again, expected) and passes.num_halvings == 2
+    passes = Passes(112, "fp32", 0, **layout)
+    trainer_logprobs(policy, groups, temperature=1.0, passes=passes)
     assert passes.num_halvings == 2
 
 
 def test_rollout_that_fits_no_memory_is_one_line(policy, groups, monkeypatch):
-    monkeypatch.setattr(update_module, "response_logprobs", bounded(10, ERRORS[0]))
+    monkeypatch.setattr(update_module, "in_chunks", bounded(10, ERRORS[0]))
     before = [p.detach().clone() for p in policy.parameters()]
     sums = UpdateSums(Mismatch(max_tokens=16))
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     with pytest.raises(KlearError, match=r"12 tokens .*CUDA out of memory.*gradient_checkpointing"):
-        update(policy, optimizer, groups, sums, **HOW, passes=Passes(100, "fp32"))
+        how = {"rule": RULE, "settings": settings(**SETTINGS), "sampled": True}
+        update(policy, optimizer, groups, sums, passes=Passes(100, "fp32", 0), **how)
     assert all(map(torch.equal, before, policy.parameters()))
     assert sums == UpdateSums(Mismatch(max_tokens=16))
 
 
 def test_other_errors_are_not_taken_for_a_full_memory(policy, groups, monkeypatch):
     error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    monkeypatch.setattr(update_module, "response_logprobs", bounded(10, error))
+    monkeypatch.setattr(update_module, "in_chunks", bounded(10, error))
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         gradient(policy, groups)
 
 
 def test_budget_is_chosen_where_none_is_given(policy):
-    assert plan_passes(policy, local_compute(micro_batch_tokens=512)).micro_batch_tokens == 512
-    chosen = plan_passes(policy, local_compute(micro_batch_tokens=0)).micro_batch_tokens
+    given, chosen = (
+        plan_passes(policy, local_compute(micro_batch_tokens=tokens), pad_id=0).micro_batch_tokens
+        for tokens in (512, 0)
+    )
+    assert given == 512
     assert chosen >= 256 and math.log2(chosen).is_integer()

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import torch
 from printed_equations import SPECS, printed_objective
-from rollout_fakes import row
+from rollout_fakes import row, settings
 
 from klearlib.policy.passes import Passes
 from klearlib.rl.coefficients import rule_from
@@ -40,31 +40,24 @@ def exact_logprobs(policy, ids: torch.Tensor) -> torch.Tensor:
     return torch.log_softmax(logits, -1).gather(1, ids[1:, None])[:, 0]
 
 
-PASSES = {"micro_batch_tokens": 10_000, "precision": "fp32"}
-HOW = {
-    "rule": rule_from(SPECS["gppo"]),
-    "alpha": 0.0,
-    "normalizer": "token",
-    "loss_denominator": "mini_batch",
-    "lm_normalizer": "mini_batch",
-    "log_ratio_clamp": None,
-    "temperature": 1.0,
-    "max_grad_norm": 1e9,
-    "pad_id": 0,
-    "first_of_step": True,
-}
+PASSES = {"micro_batch_tokens": 10_000, "precision": "fp32", "pad_id": 0, "plain_head": True}
+RULE = rule_from(SPECS["gppo"])
+SETTINGS = {"max_new_tokens": 16, "max_grad_norm": 1e9}
 
 
 def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
     """The gradient of one update that moves nothing, as one vector.
 
-    changes: arguments of `update`, and fields of `Passes`.
+    changes: `rule`, `sampled` and `passes` of `update`, fields of `Passes`, and settings.
     """
+    rule, sampled = changes.pop("rule", RULE), changes.pop("sampled", True)
     names = [field.name for field in fields(Passes)]
     layout = PASSES | {name: changes.pop(name) for name in names if name in changes}
-    changes.setdefault("passes", Passes(**layout))
+    passes = changes.pop("passes", None) or Passes(**layout)
+    how = {"rule": rule, "passes": passes, "settings": settings(**SETTINGS | changes)}
     sums = UpdateSums(Mismatch(max_tokens=16))
-    update(policy, torch.optim.SGD(policy.parameters(), lr=0.0), rows, sums, **HOW | changes)
+    still = torch.optim.SGD(policy.parameters(), lr=0.0)
+    update(policy, still, rows, sums, sampled=sampled, **how)
     return torch.cat([p.grad.flatten().double() for p in policy.parameters()]), sums
 
 

@@ -5,6 +5,7 @@ import json
 import torch
 
 from klearlib.policy.compute import local_compute
+from klearlib.policy.reader import in_chunks
 from klearlib.run.folder import RunFolder
 from klearlib.sft.batches import Example
 from klearlib.sft.fit import fit
@@ -54,15 +55,13 @@ def assert_same_bytes(found, expected):
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
 
 
-def too_large_for(forward, max_tokens: int):
-    """`forward` on a machine whose memory holds passes of `max_tokens` padded tokens."""
+def too_large_for(max_tokens: int):
+    """`in_chunks` on a machine whose memory holds passes of `max_tokens` padded tokens."""
 
-    def bounded(model, tokens, loss_mask, **how):
-        rows = tokens.rows.numel() + len(tokens.rows) if hasattr(tokens, "rows") else None
-        if (rows or tokens.input_ids.numel()) > max_tokens:
-            logp, _ = forward(model, tokens, loss_mask, **how)
-            logp.sum().backward()  # what a pass that fails in its middle leaves behind
+    def bounded(reader, part, **how):
+        if len(part) * max(sum(len(each.ids) for each in row) for row in part) > max_tokens:
+            reader.states(part).sum().backward()  # what a pass that fails in its middle leaves
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
-        return forward(model, tokens, loss_mask, **how)
+        yield from in_chunks(reader, part, **how)
 
     return bounded

@@ -7,17 +7,13 @@ from functools import partial
 from itertools import islice
 
 import pytest
-import torch
 
 from klearlib.errors import KlearError
 from klearlib.sft.batches import (
     Example,
     chat_example,
-    cut_by_tokens,
     example_order,
     keep_whole_turns,
-    pad_rows,
-    token_mask,
 )
 
 
@@ -28,25 +24,6 @@ def test_example_is_the_turn_with_its_end(tiny_tokenizer):
     assert tiny_tokenizer.decode(example.ids[: example.num_prompt]) == head
     assert tiny_tokenizer.decode(example.ids[example.num_prompt :]) == response + "<|im_end|>"
     assert example.ids[-1] == tiny_tokenizer.eos_token_id
-
-
-def test_mask_is_true_where_a_response_token_is_predicted():
-    rows = [[5, 6, 7, 8, 9], [1, 2, 3], [4, 4, 4, 4, 4, 4, 4]]
-    num_prompt = [2, 1, 6]
-    ids = pad_rows(rows, pad_id=0)
-    assert ids.tolist() == [[5, 6, 7, 8, 9, 0, 0], [1, 2, 3, 0, 0, 0, 0], [4] * 7]
-    mask = token_mask(num_prompt, [len(row) for row in rows], ids.shape[1])
-    assert mask.shape == (3, 6)
-    for index, row in enumerate(rows):
-        targets = ids[index, 1:][mask[index]].tolist()
-        assert targets == row[num_prompt[index] :]
-    # Position t predicts token t + 1: the prompt's last position predicts the first response token.
-    assert mask[0].tolist() == [False, True, True, True, False, False]
-
-
-def test_padding_that_is_also_a_word_of_the_response_keeps_its_loss():
-    ids = pad_rows([[7, 0, 0], [7, 8, 8, 8]], pad_id=0)
-    assert token_mask([1, 1], [3, 4], ids.shape[1])[0].tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("num_examples", [1, 2, 7, 30])
@@ -90,8 +67,6 @@ def test_ids_are_the_same_in_any_container():
     first, *others = (Example(kind(ids), 2) for kind in (tuple, list, partial(array, "i")))
     assert all(other == first for other in others) and list(first.ids) == ids
     assert first != Example([*ids[:-1], 8], 2)
-    rows = pad_rows([first.ids, first.ids[:2]], pad_id=9)
-    assert torch.equal(rows, pad_rows([ids, ids[:2]], pad_id=9)) and rows.dtype == torch.long
 
 
 def test_prompt_cannot_end_its_turn_and_the_think_tags_stay(tiny_tokenizer):
@@ -115,15 +90,3 @@ def test_response_that_speaks_of_the_end_token_is_refused_or_left_out(tiny_token
         keep_whole_turns(examples, tiny_tokenizer, drop_with_control=False)
     kept, num_dropped = keep_whole_turns(examples, tiny_tokenizer, drop_with_control=True)
     assert (kept, num_dropped) == ([examples[0], examples[2]], 2)
-
-
-@pytest.mark.parametrize("max_tokens", [1, 7, 20, 33, 1000])
-def test_parts_hold_each_row_once_within_the_budget(max_tokens):
-    lengths = [4, 9, 1, 9, 30, 2, 2, 7, 16, 5]
-    parts = cut_by_tokens(lengths, max_tokens=max_tokens)
-    order = [index for part in parts for index in part]
-    assert sorted(order) == list(range(10))
-    assert [lengths[index] for index in order] == sorted(lengths)
-    for part in parts:
-        assert len(part) == 1 or len(part) * max(lengths[index] for index in part) <= max_tokens
-    assert len(parts) == {1: 10, 7: 8, 20: 5, 33: 4, 1000: 1}[max_tokens]

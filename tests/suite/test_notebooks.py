@@ -1,4 +1,4 @@
-"""The runner of notebooks on toy stages and tiny notebooks: exit codes, cache, signals, nothing
+"""The runner of notebooks on toy stages and tiny notebooks: exit codes, cache, nothing
 half-written."""
 
 from __future__ import annotations
@@ -6,54 +6,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import toy_suite
-from toy_suite import environment, files, make, put, ran
+from toy_suite import TOY, environment, files, put, ran
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
-from klearlib.experiments import catalogue
-from klearlib.run import preload
 from klearlib.suite import notebooks, plan
 
-TIMEOUT_S = 60
-
-GATHER = """with open("ran.txt", "a") as file: file.write("00\\n")"""
-TOY = """import json, os, sys
-from pathlib import Path
-from ipykernel.connect import get_connection_info
-out = Path("results") / profile / "05_toy"
-out.mkdir(parents=True, exist_ok=True)
-with open("ran.txt", "a") as file: file.write("05\\n")
-sums = [path.read_text() for path in sorted(Path("results/runs").glob("*/*/sum.txt"))]
-here = {"python": sys.executable, "cwd": os.getcwd(), "steps": num_steps, "workers": workers}
-here |= {"transport": json.loads(get_connection_info())["transport"], "stages": len(sums)}
-(out / "here.json").write_text(json.dumps(here))
-print("hello")"""
 SECTION = """(out / "section.json").write_text('{"status": "complete"}')"""
 KILLED = "import os\nos.kill(os.getpid(), 9)"
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A project with notebooks 00 and 05, in this process, with a report that counts its builds."""
-    make(tmp_path, {"00_gather": GATHER, "05_toy": TOY})
-    (tmp_path / "params" / "smoke" / "05_toy.yaml").write_text("num_steps: 3\n")
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    monkeypatch.syspath_prepend(toy_suite.HERE)
-    for name in ("names", "experiment_of"):
-        monkeypatch.setattr(catalogue, name, getattr(catalogue, name))
-    toy_suite.install()
-    monkeypatch.setattr(preload, "PRELOADED", ())  # toy stages need no torch
-    return tmp_path
 
 
 @pytest.fixture
@@ -84,6 +50,7 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
     monkeypatch.setenv("JUPYTER_PATH", str(project / "jupyter"))
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
 
+    put(project, "05_toy", TOY, SECTION)
     assert notebooks.run("smoke", workers=2) == 0
     assert ran(project) == ["05", "00"]  # the overview gathers, so it is the last
     here = json.loads((project / "results/smoke/05_toy/here.json").read_text())
@@ -112,6 +79,7 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
         "smoke/05_toy/cache.json",
         "smoke/05_toy/here.json",
         "smoke/05_toy/run.log",
+        "smoke/05_toy/section.json",
     }
 
     # The number of workers cannot change a result.
@@ -126,6 +94,9 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
         "smoke/05_toy/here.json was changed": lambda: Path("05_toy/here.json").write_text("{}"),
         "smoke/05_toy.ipynb is missing": lambda: Path("05_toy.ipynb").unlink(),
         "cache.json is damaged": lambda: Path("05_toy/cache.json").write_text("{"),
+        "smoke/05_toy/section.json was changed": lambda: Path("05_toy/section.json").write_text(
+            '{"status": "complete", "changed": 1}'
+        ),
         "cells changed": lambda: put(project, "05_toy", TOY, "1"),
         "parameters changed": lambda: (project / "params/smoke/05_toy.yaml").write_text(
             "num_steps: 5"
@@ -142,7 +113,8 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
             change()
         found = why()
         assert found["05_toy"] == expected.removeprefix("smoke/")
-        assert found["00_gather"] in ("gathers results that change", found["05_toy"])
+        changed = "gathered results changed" if "section" in expected else ""
+        assert found["00_gather"] in ("gathers results that change", changed, found["05_toy"])
     assert why(force=True)["05_toy"] == "forced"
 
 
@@ -358,110 +330,3 @@ def test_missing_assets_stop_the_run(project, reports, monkeypatch):
     with pytest.raises(MissingAsset, match="hf download a/b"):
         notebooks.run("smoke")
     assert ran(project) == []
-
-
-@contextlib.contextmanager
-def started(project: Path, kind: str):
-    """A runner in a process of its own; yields it and the pid of the stage that it has started."""
-    (project / "params/smoke/05_toy.yaml").write_text(f"kind: {kind}\n")
-    code = "import toy_suite; toy_suite.main()"
-    runner = subprocess.Popen(
-        [sys.executable, "-c", code, "run", "--only", "05"],
-        env=environment(project),
-        cwd=project,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    pid = None
-    try:
-        wait_for(lambda: (project / "pids.txt").exists() or runner.poll() is not None)
-        pid = int((project / "pids.txt").read_text())
-        yield runner, pid
-    finally:
-        runner.kill()
-        runner.wait()
-        runner.stdout.close()
-        if pid and alive(pid):  # of a failed test
-            os.kill(pid, signal.SIGKILL)
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_stop_lets_stages_save_and_leaves_no_process(project, number, code):
-    with started(project, "wait") as (runner, pid):
-        runner.send_signal(number)
-        printed, _ = runner.communicate(timeout=TIMEOUT_S)
-    assert runner.returncode == code
-    assert "go on with: klear run --profile smoke --only 05\n" in printed
-    assert (project / "saved.txt").exists()
-    assert not alive(pid)
-    assert {name for name in files(project) if name.startswith("smoke/05")} == {
-        "smoke/05_toy/run.log"
-    }
-
-
-def test_a_second_signal_ends_a_stage_that_does_not_stop(project):
-    with started(project, "stay") as (runner, pid):
-        runner.send_signal(signal.SIGTERM)
-        wait_for(lambda: (project / "saved.txt").exists())
-        runner.send_signal(signal.SIGTERM)
-        runner.communicate(timeout=TIMEOUT_S)
-    assert runner.returncode == 143
-    wait_for(lambda: not alive(pid))
-
-
-def test_a_killed_runner_takes_its_stages_along(project):
-    with started(project, "stay") as (runner, pid):
-        runner.kill()
-        wait_for(lambda: not alive(pid))
-    assert not [name for name in files(project) if name.endswith(".ipynb")]
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments_it_ends_with_the_same_bytes(project, reports):
-    assert notebooks.run("smoke", ["05"]) == 0
-    stages = project / "results/runs"
-
-    def ends() -> dict[str, bytes]:
-        names = ("sum.txt", "metrics.jsonl")
-        found = [path for path in sorted(stages.rglob("*")) if path.name in names]
-        return {str(path.relative_to(stages)): path.read_bytes() for path in found}
-
-    whole, source = ends(), random.Random(0)
-    assert len(whole) == 4
-    shutil.rmtree(project / "results")
-    code = "import toy_suite; toy_suite.main()"
-    command = [sys.executable, "-c", code, "run", "--only", "05"]
-    for _ in range(20):
-        runner = subprocess.Popen(
-            command, env=environment(project), cwd=project, stdout=subprocess.DEVNULL
-        )
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            runner.wait(source.uniform(0.3, 4.0))
-        runner.kill()
-        runner.wait()
-    assert notebooks.run("smoke", ["05"]) == 0
-    assert ends() == whole
-
-
-def test_the_overview_runs_again_when_what_it_gathers_has_changed(project, reports):
-    put(project, "05_toy", TOY, SECTION)
-    assert notebooks.run("smoke") == 0
-    assert set(why().values()) == {""}
-    section = project / "results/smoke/05_toy/section.json"
-    section.write_text('{"status": "complete", "changed": 1}')
-    assert why(only=["00"])["00_gather"] == "gathered results changed"

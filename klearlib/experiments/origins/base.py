@@ -340,7 +340,7 @@ class Origin(ABC):
         options = self.options
         return Stage(
             "evaluate",
-            "klearlib.evaluate.stage:evaluate_benchmarks",
+            "klearlib.evaluate.harness:evaluate_benchmarks",
             {
                 "seed": seed,
                 "benchmarks": self.benchmarks[domain],

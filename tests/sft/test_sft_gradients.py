@@ -1,4 +1,4 @@
-"""A packed row gives what its examples give alone, however a batch is packed and cut."""
+"""The gradient of a batch is that of Eq. 8, however it is packed, cut and read."""
 
 import random
 
@@ -7,19 +7,11 @@ import torch
 from transformers import AttentionInterface, BloomConfig, BloomForCausalLM, masking_utils
 
 from klearlib.errors import KlearError
-from klearlib.policy.logprobs import token_logprobs
-from klearlib.policy.passes import Passes, wants_one_row
-from klearlib.sft import packing
+from klearlib.policy import reader
+from klearlib.policy.passes import Passes
+from klearlib.policy.reader import reading, require_separate, wants_one_row
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import add_gradients
-from klearlib.sft.packing import (
-    cut_rows,
-    pack,
-    packed_batch,
-    padded_batch,
-    require_separate,
-    row_loads,
-)
+from klearlib.sft.gradients import batch_gradient
 
 PAD = 0
 _DRAWS = random.Random(2)
@@ -39,9 +31,10 @@ LAYOUTS = [
 
 def gradient(policy, *, normalizer: str, layout: dict, examples=EXAMPLES):
     """Loss and gradient of a batch, and its sums."""
-    policy.zero_grad()
-    passes = Passes(**{"precision": "fp32", "one_row": wants_one_row(policy)} | layout)
-    sums = add_gradients(policy, examples, normalizer=normalizer, pad_id=PAD, passes=passes)
+    how = {"precision": "fp32", "one_row": wants_one_row(policy), "pad_id": PAD, "plain_head": True}
+    sums = batch_gradient(
+        policy, examples, normalizer=normalizer, passes=Passes(**how | layout), seed=0
+    )
     return sums.loss, torch.cat([p.grad.flatten() for p in policy.parameters()]), sums
 
 
@@ -73,12 +66,7 @@ def test_every_layout_has_the_loss_and_the_gradient_of_the_equation(
     policy = new_policy(3)
     policy.set_attn_implementation(attention)
     num_parts = set()
-    in_line = [
-        layout | {"one_line": True}
-        for layout in LAYOUTS
-        if layout["pack_tokens"] is None and attention == "sdpa"
-    ]
-    for layout in LAYOUTS + in_line:
+    for layout in LAYOUTS:
         loss, found, sums = gradient(policy, normalizer=normalizer, layout=layout)
         assert loss == pytest.approx(expected_loss, rel=1e-5), layout
         assert apart(found.double(), expected) < 1e-5, layout
@@ -98,6 +86,7 @@ def test_the_normalisers_differ(new_policy):
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_rows_that_see_their_neighbours_would_be_noticed(new_policy, monkeypatch, attention):
+    monkeypatch.setattr(reader, "can_decode", lambda model: False)
     policy = new_policy(3)
     policy.set_attn_implementation(attention)
     layout = {"pack_tokens": 64, "micro_batch_tokens": None}
@@ -119,12 +108,13 @@ def test_a_small_leak_is_noticed_in_training_of_any_precision(monkeypatch, preci
     with pytest.raises(KlearError, match="sees other examples"):
         require_separate(model, precision=precision)
     assert model.training
-    monkeypatch.setattr(packing, "_LEAK", 1e-2)
+    monkeypatch.setattr(reader, "_LEAK", 1e-2)
     require_separate(model, precision=precision)
 
 
 def test_rounding_of_bf16_is_no_leak(new_policy, monkeypatch):
     """As of experts, whose sums of a group of tokens depend on which others are in it."""
+    monkeypatch.setattr(reader, "can_decode", lambda model: False)
     policy = new_policy(3)
     draws = torch.Generator().manual_seed(0)
 
@@ -136,7 +126,7 @@ def test_rounding_of_bf16_is_no_leak(new_policy, monkeypatch):
     policy.model.norm.register_forward_hook(round_off)
     require_separate(policy, precision="fp32")
     require_separate(policy, precision="bf16")
-    monkeypatch.setattr(packing, "_LEAK_BF16", 1e-4)
+    monkeypatch.setattr(reader, "_LEAK_BF16", 1e-4)
     with pytest.raises(KlearError, match="sees other examples"):
         require_separate(policy, precision="bf16")
     require_separate(new_policy(3, dtype=torch.bfloat16), precision="fp32")
@@ -148,19 +138,14 @@ def test_values_of_an_example_do_not_depend_on_its_neighbours(new_policy, attent
     policy.set_attn_implementation(attention)
     first, second, third = EXAMPLES[1], EXAMPLES[4], EXAMPLES[9]
     other = Example(tuple((7 * t + 3) % 280 for t in first.ids), first.num_prompt)
-    values = []
-    for neighbour in (first, other):
-        batch = packed_batch([[neighbour, second, third]], pad_id=PAD)
-        logp, _ = token_logprobs(
-            policy, batch.input_ids, chunk_size=99, position_ids=batch.position_ids
-        )
-        values.append(logp[0, len(first.ids) :])
+    with reading(policy, precision="fp32", pad_id=PAD) as reader:
+        values = [
+            reader.states([[neighbour, second, third]])[len(first.ids) - first.num_prompt :]
+            for neighbour in (first, other)
+        ]
+        alone = reader.states([[second]])
     assert torch.equal(*values)
-    start = len(first.ids)
-    alone, _ = token_logprobs(policy, torch.tensor(second.ids)[None], chunk_size=99)
-    torch.testing.assert_close(
-        logp[0, start : start + len(second.ids) - 1], alone[0], rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(values[0][: len(alone)], alone, rtol=1e-5, atol=1e-5)
 
 
 def varlen_attention(module, query, key, value, attention_mask, scaling, **kwargs):
@@ -197,6 +182,7 @@ def test_varlen_attention_gets_one_row_and_position_ids(new_policy, normalizer, 
 @pytest.mark.parametrize("layout", [WHOLE, {"pack_tokens": 64, "micro_batch_tokens": 90}])
 def test_gradient_checkpointing_changes_nothing(new_policy, layout):
     policy = new_policy(3).train()
+    policy.set_attn_implementation("eager")
     loss, expected, _ = gradient(policy, normalizer="sequence", layout=layout)
     policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     calls = []
@@ -214,78 +200,5 @@ def test_bf16_agrees_within_its_precision(new_policy):
     low_loss, low, _ = gradient(policy, normalizer="sequence", layout=layout)
     assert loss != low_loss == pytest.approx(loss, rel=2e-2)
     assert apart(low, expected) < 0.1 and low.dtype == torch.float32
-    policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    layout["recompute"] = True
     assert torch.equal(gradient(policy, normalizer="sequence", layout=layout)[1], low)
-
-
-def test_packed_batch_by_hand():
-    rows = [
-        [Example((11, 12, 13, 14), 1), Example((21, 22, 23), 2)],
-        [Example((31, 32), 1)],
-    ]
-    batch = packed_batch(rows, pad_id=9)
-    assert batch.input_ids.tolist() == [[11, 12, 13, 14, 21, 22, 23], [31, 32, 9, 9, 9, 9, 9]]
-    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2], [0, 1, 0, 0, 0, 0, 0]]
-    yes, no = True, False
-    assert batch.loss_mask.tolist() == [
-        [yes, yes, yes, no, no, yes],  # 13, 14 and 12; never 21 from 14
-        [yes, no, no, no, no, no],
-    ]
-    assert batch.response_tokens[batch.loss_mask].tolist() == [3, 3, 3, 1, 1]
-    assert (batch.response_tokens > 0).all() and batch.num_held == 9
-
-
-def test_rows_of_one_example_are_a_padded_batch():
-    batch = packed_batch([[EXAMPLES[0]], [EXAMPLES[3]]], pad_id=PAD)
-    padded = padded_batch([EXAMPLES[0], EXAMPLES[3]], pad_id=PAD)
-    assert batch.position_ids is None is batch.response_tokens
-    assert torch.equal(batch.input_ids, padded.input_ids)
-    assert torch.equal(batch.loss_mask, padded.loss_mask)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_packing_keeps_every_example_once_in_few_rows(seed):
-    draws = random.Random(seed)
-    lengths = [min(100, 1 + int(draws.expovariate(1 / 25))) for _ in range(draws.randint(1, 200))]
-    rows = pack(lengths, row_tokens=100)
-    assert sorted(index for row in rows for index in row) == list(range(len(lengths)))
-    loads = [sum(lengths[index] for index in row) for row in rows]
-    assert max(loads) <= 100
-    fewest = -(-sum(lengths) // 100)
-    assert len(rows) <= 11 / 9 * fewest + 6 / 9
-    assert pack(lengths, row_tokens=100) == rows
-
-
-def test_packing_takes_the_longest_first_and_equal_ones_in_order():
-    assert pack([2, 5, 5, 3, 8], row_tokens=10) == [[4, 0], [1, 2], [3]]
-    assert pack([], row_tokens=10) == []
-
-
-def test_example_longer_than_a_row_is_refused():
-    with pytest.raises(KlearError, match="has 11 tokens, a packed row 10: raise pack_tokens"):
-        pack([3, 11], row_tokens=10)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_micro_batches_hold_every_example_once_within_the_budget(layout):
-    lengths = [len(example.ids) for example in EXAMPLES]
-    batches = [
-        packed_batch([[EXAMPLES[index] for index in row] for row in part], pad_id=281)
-        for part in cut_rows(lengths, **layout)
-    ]
-    loads = sorted(
-        sum(lengths[index] for index in row)
-        for row in cut_rows(lengths, pack_tokens=layout["pack_tokens"], micro_batch_tokens=None)[0]
-    )
-    assert sorted(row_loads(lengths, pack_tokens=layout["pack_tokens"])) == loads
-    found = sorted(
-        token for batch in batches for token in batch.input_ids.flatten().tolist() if token != 281
-    )
-    assert found == sorted(token for example in EXAMPLES for token in example.ids)
-    budget = layout["micro_batch_tokens"]
-    if budget is None:
-        assert len(batches) == 1
-    else:
-        assert all(b.input_ids.numel() <= budget or len(b.input_ids) == 1 for b in batches)
-    if layout["pack_tokens"] is not None:
-        assert all(b.input_ids.shape[1] <= layout["pack_tokens"] for b in batches)

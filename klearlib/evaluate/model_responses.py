@@ -7,14 +7,13 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
-from klearlib.evaluate.presets import SETTINGS, Preset
-from klearlib.evaluate.progress_lines import ProgressLines
-from klearlib.evaluate.response_rows import FileResponse
-from klearlib.evaluate.responses_file import read_responses
+from klearlib.evaluate.arguments import SETTINGS, Preset
+from klearlib.evaluate.responses_file import FileResponse, read_responses
+from klearlib.evaluate.score_summary import ProgressLines
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
@@ -56,12 +55,8 @@ def sample_responses(
         MissingAsset: no such model. KlearError: no chat template, too few positions, or a folder
             that holds another evaluation.
     """
-    model, tokenizer = _load(model_path, preset, compute)
-    if tokenizer.chat_template is None:
-        raise KlearError(
-            f"{model_path} has no chat template, and problems are asked as a user's turn: add one "
-            "to its tokenizer"
-        )
+    stretched = {"yarn_factor": preset.yarn_factor, "yarn_original": preset.yarn_original}
+    model, tokenizer = _load(model_path, compute, stretched)
     settings = SamplingSettings(
         temperature=preset.temperature,
         top_p=preset.top_p,
@@ -70,26 +65,26 @@ def sample_responses(
         max_tokens=_budget(model, tokenizer, problems, preset.budget, max_new_tokens),
         seed=seed,
     )
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    is_plain = preset.yarn_factor or rope.get("rope_type", "default") == "default"
     sampling = {
         "model": str(model_path),
         **settings.record(),
         "engine": compute.engine,
         "precision": compute.precision,
         "batch_rows": compute.batch_rows,
-        "yarn_factor": preset.yarn_factor,
-        "yarn_original": preset.yarn_original,
-        "rope_scaling": None if preset.yarn_factor else _rope_scaling(model),
+        **stretched,
+        # How the model's own config scales its rotary positions.
+        "rope_scaling": None if is_plain else {k: v for k, v in rope.items() if k != "rope_theta"},
     }
-    _claim(
-        folder,
-        {
-            "benchmark": benchmark,
-            "problems": _digest_of(problems),
-            "weights": _weights(model_path, model),
-            "num_responses": num_responses,
-            **sampling,
-        },
-    )
+    rows = "".join(json.dumps(asdict(problem), sort_keys=True) for problem in problems)
+    claim = {
+        "benchmark": benchmark,
+        "problems": hashlib.sha256(rows.encode()).hexdigest(),
+        "weights": _weights(model_path, model),
+        "num_responses": num_responses,
+    }
+    _claim(folder, claim | sampling)
     path = folder / RESPONSES
     if path.exists():
         print(f"all responses are in {path} already", file=sys.stderr)
@@ -100,106 +95,109 @@ def sample_responses(
             # vLLM holds the weights itself.
             model=None if compute.engine == "vllm" else model,
             tokenizer=tokenizer,
-            yarn_factor=preset.yarn_factor,
-            yarn_original=preset.yarn_original,
+            **stretched,
         ) as engine:
-            rows = compute.batch_rows
-            _sample_blocks(engine, problems, benchmark, num_responses, settings, rows, folder)
+            blocks = _blocks(len(problems), num_responses, compute.batch_rows)
+            _sample_blocks(engine, problems, benchmark, settings, blocks, folder)
     # Not file by file: a kill leaves half-written ones among them.
     shutil.rmtree(folder / BLOCKS, ignore_errors=True)
     return read_responses(path, problems, num_responses=num_responses), sampling
 
 
-def _load(model_path: str, preset: Preset, compute: Compute):
+def _load(model_path: str, compute: Compute, stretched: dict):
     try:
-        return load_policy(
+        model, tokenizer = load_policy(
             model_path,
             device="cpu" if compute.engine == "vllm" else None,
-            yarn_factor=preset.yarn_factor,
-            yarn_original=preset.yarn_original,
             attention=compute.attention,
+            **stretched,
         )
     except DamagedEntry as error:  # its advice is for results of the suite, not for a user's model
         reason = str(error).partition("; delete")[0]
         raise KlearError(f"{reason}: fetch it again, or mend what --model names") from error
+    if tokenizer.chat_template is None:
+        raise KlearError(
+            f"{model_path} has no chat template, and problems are asked as a user's turn: add one "
+            "to its tokenizer"
+        )
+    return model, tokenizer
 
 
-def _rope_scaling(model) -> dict | None:
-    """How the model's own config scales its rotary positions; None where it does not."""
-    rope = getattr(model.config, "rope_parameters", None) or {}
-    if rope.get("rope_type", "default") == "default":
-        return None
-    return {key: value for key, value in rope.items() if key != "rope_theta"}
+@dataclass(frozen=True)
+class _Block:
+    """Responses [start, stop) to each of the problems [first, last)."""
+
+    first: int
+    last: int
+    start: int
+    stop: int
+
+    @property
+    def num_responses(self) -> int:
+        return (self.last - self.first) * (self.stop - self.start)
+
+    @property
+    def name(self) -> str:
+        return f"{self.first:05d}-{self.start:05d}.jsonl"
+
+
+def _blocks(num_problems: int, n: int, batch_rows: int) -> list[_Block]:
+    """
+    >>> [(b.first, b.last, b.start, b.stop) for b in (*_blocks(3, 2, 4), *_blocks(1, 5, 4))]
+    [(0, 2, 0, 2), (2, 3, 0, 2), (0, 1, 0, 4), (0, 1, 4, 5)]
+    """
+    together = max(1, batch_rows // n)
+    return [
+        _Block(first, min(first + together, num_problems), start, min(start + batch_rows, n))
+        for first in range(0, num_problems, together)
+        for start in range(0, n, batch_rows)
+    ]
 
 
 def _sample_blocks(
     engine: Engine,
     problems: Sequence[Problem],
     benchmark: str,
-    num_responses: int,
     settings: SamplingSettings,
-    batch_rows: int,
+    blocks: Sequence[_Block],
     folder: Path,
 ) -> None:
     """Sample the blocks that are missing, then join all of them."""
-    blocks = [
-        (*block, folder / BLOCKS / f"{block[0]:05d}-{block[2]:05d}.jsonl")
-        for block in _blocks(len(problems), num_responses, batch_rows)
-    ]
-    missing = [block for block in blocks if not block[-1].exists()]
-    kept = _num_responses(blocks) - _num_responses(missing)
-    total = len(problems) * num_responses
+    place = folder / BLOCKS
+    missing = [block for block in blocks if not (place / block.name).exists()]
+    total = sum(block.num_responses for block in blocks)
+    done = total - sum(block.num_responses for block in missing)
     print(
-        f"{kept} of {total} responses are there, {len(missing)} blocks to sample, each kept in "
-        f"{folder / BLOCKS} when it ends",
+        f"{done} of {total} responses are there, {len(missing)} blocks to sample, each kept in "
+        f"{place} when it ends",
         file=sys.stderr,
     )
-    show = ProgressLines("sampled", total, kept=kept)
-    for number, (first, last, start, stop, path) in enumerate(missing, start=1):
+    show = ProgressLines("sampled", total, kept=done)
+    for block in missing:
+        seed = derive_seed(settings.seed, "evaluate", benchmark, block.first, block.start)
         groups = engine.sample_groups(
-            problems[first:last],
-            group_size=stop - start,
-            settings=replace(
-                settings, seed=derive_seed(settings.seed, "evaluate", benchmark, first, start)
-            ),
+            problems[block.first : block.last],
+            group_size=block.stop - block.start,
+            settings=replace(settings, seed=seed),
         )
-        write_text(path, "".join(map(_lines, groups)), make_folder=True)
-        show(kept + _num_responses(missing[:number]))
+        lines = "".join(_line(response) for group in groups for response in group)
+        write_text(place / block.name, lines, make_folder=True)
+        done += block.num_responses
+        show(done)
     # In the order of the problems: where n is split, all parts of one problem follow each other.
-    paths = [block[-1] for block in blocks]
-    write_text(folder / RESPONSES, "".join(path.read_text(encoding="utf-8") for path in paths))
+    texts = [(place / block.name).read_text(encoding="utf-8") for block in blocks]
+    write_text(folder / RESPONSES, "".join(texts))
 
 
-def _num_responses(blocks: Sequence[tuple[int, int, int, int, Path]]) -> int:
-    return sum((last - first) * (stop - start) for first, last, start, stop, _ in blocks)
-
-
-def _blocks(num_problems: int, n: int, batch_rows: int) -> list[tuple[int, int, int, int]]:
-    """Problems [first, last) and responses [start, stop) of each block.
-
-    >>> _blocks(3, 2, 4), _blocks(1, 5, 4)
-    ([(0, 2, 0, 2), (2, 3, 0, 2)], [(0, 1, 0, 4), (0, 1, 4, 5)])
-    """
-    together = max(1, batch_rows // n)
-    return [
-        (first, min(first + together, num_problems), start, min(start + batch_rows, n))
-        for first in range(0, num_problems, together)
-        for start in range(0, n, batch_rows)
-    ]
-
-
-def _lines(group: Sequence[Response]) -> str:
-    rows = (
-        {
-            "problem_id": response.problem_id,
-            "response": response.text,
-            "truncated": response.truncated,
-            "num_tokens": len(response.token_ids),
-            "prompt": response.prompt,
-        }
-        for response in group
-    )
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+def _line(response: Response) -> str:
+    row = {
+        "problem_id": response.problem_id,
+        "response": response.text,
+        "truncated": response.truncated,
+        "num_tokens": len(response.token_ids),
+        "prompt": response.prompt,
+    }
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: int | None) -> int:
@@ -221,28 +219,21 @@ def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: i
 def _claim(folder: Path, wanted: dict) -> None:
     """Make the folder this evaluation's, or see that it is."""
     path = folder / SETTINGS
-    if path.exists():
-        try:
-            held = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise KlearError(f"{path} is damaged ({error}): delete {folder}") from error
-        if not isinstance(held, dict):
-            raise KlearError(f"{path} is damaged (no JSON object): delete {folder}")
-        if others := sorted(k for k in {*held, *wanted} if held.get(k) != wanted.get(k)):
-            raise KlearError(
-                f"{folder} holds another evaluation ({', '.join(others)} differ): give --out "
-                "another folder, or delete it"
-            )
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, wanted)
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, wanted)
-
-
-def _digest_of(problems: Sequence[Problem]) -> str:
-    digest = hashlib.sha256()
-    for problem in problems:
-        digest.update(json.dumps(asdict(problem), sort_keys=True).encode())
-    return digest.hexdigest()
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(held, dict):
+            raise ValueError("no JSON object")
+    except ValueError as error:
+        raise KlearError(f"{path} is damaged ({error}): delete {folder}") from error
+    if others := sorted(k for k in {*held, *wanted} if held.get(k) != wanted.get(k)):
+        raise KlearError(
+            f"{folder} holds another evaluation ({', '.join(others)} differ): give --out another "
+            "folder, or delete it"
+        )
 
 
 def _weights(model_path: str, model) -> str:

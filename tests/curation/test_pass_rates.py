@@ -1,11 +1,22 @@
-"""The test filter's rule on numbers by hand, and the stage that applies it."""
+"""Which problems are left by how often a model solves them: the rules on numbers by hand, and the
+stage that applies one."""
 
 import json
 
 import pytest
 
-from klearlib.curation.filters import keep_by_pass_rate, kept_by_pass_rate
-from klearlib.curation.pass_rates import PassRate, read_pass_rates, write_pass_rates
+from klearlib.curation.pass_rates import (
+    MAJORITY,
+    PassRate,
+    difficulties,
+    keep_by_pass_rate,
+    kept_by_majority,
+    kept_by_pass_rate,
+    pass_rates_of,
+    read_pass_rates,
+    rejected_by_pass_rate,
+    write_pass_rates,
+)
 from klearlib.curation.tables import write_problem_table
 from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.records import Problem, TestCase
@@ -34,9 +45,12 @@ def test_a_threshold_that_is_no_share_is_refused(threshold):
         kept(threshold=threshold, keep_equal=False)
 
 
-def test_a_problem_without_a_pass_rate_is_no_silent_drop():
-    with pytest.raises(ValueError, match="1 problems have no pass rate, the first is 'new'"):
+def test_a_problem_without_a_pass_rate_is_no_silent_drop_and_no_hard_one():
+    missing = "1 problems have no pass rate, the first is 'new'"
+    with pytest.raises(ValueError, match=missing):
         kept_by_pass_rate(["half", "new"], RATES, threshold=0.5, keep_equal=False)
+    with pytest.raises(ValueError, match=missing):
+        difficulties(["half", "new"], RATES, easy_from=0.5)
 
 
 @pytest.fixture
@@ -97,3 +111,49 @@ def test_pass_rates_round_trip_and_name_a_bad_line(tmp_path):
     path.write_text('{"id": "a"}\n')
     with pytest.raises(ValueError, match=r"pass_rates\.jsonl line 1 is no pass rate"):
         read_pass_rates(path)
+
+
+ANSWERED = {"never": (0, 0), "once": (1, 0), "half": (2, 0), "perhaps": (1, 1), "always": (4, 0)}
+REFERENCE = {name: PassRate(name, 4, *count) for name, count in ANSWERED.items()}
+
+
+@pytest.mark.parametrize(
+    "easy_from, expected",
+    [
+        (0.25, ["hard", "easy", "easy", "easy", "easy"]),
+        (0.5, ["hard", "hard", "easy", "unknown", "easy"]),
+        (1.0, ["hard", "hard", "hard", "hard", "easy"]),
+    ],
+)
+def test_the_threshold_itself_is_easy_and_a_judges_failure_is_neither(easy_from, expected):
+    assert difficulties(list(ANSWERED), REFERENCE, easy_from=easy_from) == expected
+
+
+@pytest.mark.parametrize("easy_from", [0.0, 1.1, float("nan")])
+def test_a_threshold_that_parts_nothing_is_refused(easy_from):
+    with pytest.raises(ValueError, match="easy_from must be in"):
+        difficulties(["half"], REFERENCE, easy_from=easy_from)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 15, 16])
+def test_a_majority_is_more_than_half(n):
+    rates = {str(count): PassRate(str(count), n, count, 0) for count in range(n + 1)}
+    kept = kept_by_majority(list(rates), rates)
+    assert kept == [2 * count > n for count in range(n + 1)]
+
+
+def test_what_could_not_be_judged_is_counted_apart_from_what_is_wrong():
+    labels = {"a": [True, True, None], "b": [True, None, None], "c": [True, False, False, None]}
+    pairs = [(name, label) for name, words in labels.items() for label in words]
+    mixed = sorted(pairs, key=lambda pair: labels[pair[0]].index(pair[1]))
+    rates = pass_rates_of(*zip(*mixed, strict=True))
+    assert [(r.num_responses, r.num_correct, r.num_not_judged) for r in rates.values()] == [
+        (3, 2, 1),
+        (3, 1, 2),
+        (4, 1, 1),
+    ]
+    assert rejected_by_pass_rate(list(rates), rates, **MAJORITY) == [
+        "",
+        "too many responses could not be judged",
+        "pass rate not above threshold",
+    ]
