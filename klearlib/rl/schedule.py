@@ -11,7 +11,7 @@ from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.record_files import save_record
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.rl.settings import RLSettings
+from klearlib.rl.settings import EVALUATION_TEMPERATURE, EVALUATION_TOP_P, RLSettings
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import example_order
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from klearlib.policy.engines import Engine
     from klearlib.records import EvalRecord
     from klearlib.run.folder import RunFolder
-
-# The paper's evaluation (section 4): temperature 0.6, top_p 0.95.
-EVALUATION_TEMPERATURE, EVALUATION_TOP_P = 0.6, 0.95
 
 
 def problem_order(num_problems: int, *, seed: int) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +53,10 @@ def train_rl(
     Writes ``model/``, metrics.jsonl (keys of `klearlib.rl.metrics.METRICS`), timings.jsonl and
     ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps at temperature
     0.6 and top_p 0.95, the validation set at temperature 1 before the first and after the last
-    step; a program counts as correct there if it passes all tests of its problem.
+    step; a program counts as correct there if it passes all tests of its problem. The evaluations
+    before the first step are equal for all runs of a seed that start from one model: they are
+    copied from ``inputs["start_validation"]`` and, where there are benchmarks, ``inputs["start"]``,
+    stages of `klearlib.evaluate.harness.evaluate_benchmarks` of step 0, where these are given.
 
     Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser,
     step and the budget of a micro-batch, so a run that was killed anywhere and resumed equals the
@@ -92,7 +96,12 @@ def train_rl(
         optimizer.load_state_dict(state["optimizer"])
         passes.micro_batch_tokens = state["micro_batch_tokens"]
     with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
-        if not done:
+        if not done and "start_validation" in inputs:
+            for name in {"start", "start_validation"} & inputs.keys():
+                shutil.copytree(
+                    inputs[name] / "evaluations", folder.path / "evaluations", dirs_exist_ok=True
+                )
+        elif not done:
             _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
         order = itertools.islice(
             problem_order(len(problems), seed=seed), done * settings.num_problems, None
