@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from klearlib.errors import ParameterError, Stopped
+from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.load import save_policy
-from klearlib.policy.passes import plan_passes
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import Example, example_order, keep_fitting, keep_whole_turns
 from klearlib.sft.gradients import batch_gradient
@@ -95,7 +95,7 @@ def fit(
         len(examples), batch_size=batch_size, num_steps=num_steps, num_epochs=num_epochs
     )
     warmup_steps = planned_warmup(num_steps, warmup_steps)
-    passes = plan_passes(model, compute, pad_id=tokenizer.pad_token_id)
+    plan = plan_batches(model, compute, pad_id=tokenizer.pad_token_id)
     model.train()
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -109,7 +109,7 @@ def fit(
         state, first = saved
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        passes.micro_batch_tokens = state["micro_batch_tokens"]
+        plan.micro_batch_tokens = state["micro_batch_tokens"]
     order = itertools.islice(example_order(len(examples), seed=seed), first * batch_size, num_draws)
     folder.progress(first, num_steps)
     for step in range(first, num_steps):
@@ -119,12 +119,12 @@ def fit(
                 step, num_steps, learning_rate, final_learning_rate, warmup_steps
             )
         batch = [examples[index] for index in itertools.islice(order, batch_size)]
-        num_halvings = passes.num_halvings
+        num_halvings = plan.num_halvings
         sums = batch_gradient(
             model,
             batch,
             normalizer=normalizer,
-            passes=passes,
+            plan=plan,
             # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
             seed=derive_seed(seed, "dropout", step),
         )
@@ -152,7 +152,7 @@ def fit(
                 "step": step + 1,
                 "seconds/training": seconds,
                 "tokens_per_second/training": sums.num_tokens / seconds,
-                "training/memory_halvings": passes.num_halvings - num_halvings,
+                "training/memory_halvings": plan.num_halvings - num_halvings,
             }
         )
         folder.progress(step + 1, num_steps)
@@ -161,7 +161,7 @@ def fit(
             state = {
                 "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(),
-                "micro_batch_tokens": passes.micro_batch_tokens,
+                "micro_batch_tokens": plan.micro_batch_tokens,
             }
             folder.save_checkpoint(state, step + 1)
             if folder.stop_requested:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from klearlib.policy.passes import Passes
+from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.reader import in_chunks
 from klearlib.sft.batches import Example
 from klearlib.sft.objective import shares
@@ -25,7 +25,7 @@ class BatchSums:
 
 
 def batch_gradient(
-    model, examples: Sequence[Example], *, normalizer: str, passes: Passes, seed: int
+    model, examples: Sequence[Example], *, normalizer: str, plan: BatchPlan, seed: int
 ) -> BatchSums:
     """Make the `grad` of the weights that of a batch's loss, in parts that fit into the memory.
 
@@ -44,8 +44,8 @@ def batch_gradient(
     def attempt() -> BatchSums:
         torch.manual_seed(seed)
         model.zero_grad(set_to_none=True)
-        total, num_positions, parts = 0.0, 0, passes.cut(examples)
-        with passes.reading(model) as reader:
+        total, num_positions, parts = 0.0, 0, plan.cut(examples)
+        with plan.reading(model) as reader:
             for part in parts:
                 flat = [example for row in part for example in row]
                 weight = shares(
@@ -68,4 +68,4 @@ def batch_gradient(
             num_held=sum(len(each.ids) for each in examples),
         )
 
-    return passes.fitting(attempt, sequences=examples)
+    return plan.fitting(attempt, sequences=examples)
