@@ -238,18 +238,16 @@ def update(
     Raises:
         KlearError: out of memory with a single row, or with parts that may not become smaller.
     """
-    num_words = model.get_output_embeddings().weight.shape[0]
+    temperature, log_ratio_clamp = settings.temperature, settings.log_ratio_clamp
 
     def add_gradients() -> list[MicroBatchStats]:
         optimizer.zero_grad(set_to_none=True)
         stats = []
         with plan.reading(model) as reader:
             for part, batch in micro_batches(rows, settings, plan, device=model.device):
-                for chunk, logp, entropy in in_chunks(
-                    reader, part, num_words=num_words, temperature=settings.temperature
-                ):
+                for chunk, logp, entropy in in_chunks(reader, part, temperature=temperature):
                     policy, lm = token_losses(
-                        logp, batch[chunk], rule=rule, log_ratio_clamp=settings.log_ratio_clamp
+                        logp, batch[chunk], rule=rule, log_ratio_clamp=log_ratio_clamp
                     )
                     (policy + settings.alpha * lm).backward()
                     losses = policy.detach(), lm.detach()
@@ -257,9 +255,7 @@ def update(
         return stats
 
     for each in plan.fitting(add_gradients, sequences=rows):
-        sums.add(
-            each, rule=rule, log_ratio_clamp=settings.log_ratio_clamp, count_mismatch=count_mismatch
-        )
+        sums.add(each, rule=rule, log_ratio_clamp=log_ratio_clamp, count_mismatch=count_mismatch)
     sums.num_positive_tokens += num_positive_tokens(rows)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
     if torch.isfinite(norm):
@@ -274,15 +270,12 @@ def trainer_logprobs(
     model, rows: Sequence[Row], *, temperature: float, plan: BatchPlan
 ) -> list[Row]:
     """The same rows with `logp_old` computed by the trainer's forward pass (semantics.md D14)."""
-    num_words = model.get_output_embeddings().weight.shape[0]
 
     def compute() -> dict[int, Row]:
         renewed = {}
         with plan.reading(model) as reader:
             for part in plan.cut(rows):
-                chunks = in_chunks(
-                    reader, part, num_words=num_words, temperature=temperature, with_entropy=False
-                )
+                chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
                 values = iter(torch.cat([logp for _, logp, _ in chunks]).tolist())
                 for row in (row for line in part for row in line):
                     found = tuple(next(values) for _ in row.logp_old)

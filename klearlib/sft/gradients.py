@@ -39,7 +39,6 @@ def batch_gradient(
         ValueError: an unknown normaliser.
     """
     num_tokens = sum(len(each.ids) - each.num_prompt for each in examples)
-    num_words = model.get_output_embeddings().weight.shape[0]
 
     def attempt() -> BatchSums:
         torch.manual_seed(seed)
@@ -53,9 +52,7 @@ def batch_gradient(
                     normalizer=normalizer,
                     denominator=num_tokens if normalizer == "token" else len(examples),
                 ).to(model.device, torch.float32)
-                for chunk, logp, _ in in_chunks(
-                    reader, part, num_words=num_words, with_entropy=False
-                ):
+                for chunk, logp, _ in in_chunks(reader, part, with_entropy=False):
                     loss = -(weight[chunk] * logp).sum()
                     loss.backward()
                     total += loss.detach().double()

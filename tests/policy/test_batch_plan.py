@@ -39,7 +39,7 @@ def gradient(model, plan: BatchPlan) -> tuple[torch.Tensor, int]:
     model.zero_grad()
     with plan.reading(model) as reader:
         for _ in range(2):
-            for _, logp, _ in in_chunks(reader, part, num_words=97):
+            for _, logp, _ in in_chunks(reader, part):
                 logp.sum().backward()
     counter.remove()
     gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]

@@ -72,7 +72,7 @@ def peak_of_a_pass(shape: ModelShape, compute) -> int:
         LiveBytes([*model.parameters(), *(w.grad for w in model.parameters())]) as live,
         plan.reading(model) as reader,
     ):
-        for _, logp, _ in in_chunks(reader, part, num_words=shape.vocab_size):
+        for _, logp, _ in in_chunks(reader, part):
             (-logp.sum()).backward()
     return live.peak
 

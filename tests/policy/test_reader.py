@@ -57,7 +57,7 @@ def test_models_whose_logits_are_no_linear_head_train_by_their_own_logits(kind):
     model.eval()
     ids = (5, 9, 2, 7, 7, 3)
     with plan.reading(model) as reader:
-        for _, found, _ in in_chunks(reader, [[Example(ids, 2)]], num_words=97, temperature=0.7):
+        for _, found, _ in in_chunks(reader, [[Example(ids, 2)]], temperature=0.7):
             found.sum().backward()
     logits = model(input_ids=torch.tensor([ids])).logits[0] / 0.7
     expected = torch.log_softmax(logits, -1)[range(1, 5), ids[2:]]
