@@ -51,7 +51,7 @@ from klearlib.rl.rollouts import Row
 from klearlib.rl.settings import RLSettings
 from klearlib.rl.train import update
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import batch_gradient
+from klearlib.sft.train import batch_gradient
 
 # Dense bf16 of the SXM cards, operations a second (NVIDIA's data sheets).
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12}

@@ -35,7 +35,7 @@ from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.load import default_device
 from klearlib.report.tables import write_table
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import BatchSums, batch_gradient
+from klearlib.sft.train import BatchSums, batch_gradient
 
 PAD = 0
 DECODER = "decoder"

@@ -9,7 +9,7 @@ from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.memory import choose_micro_batch_tokens, free_memory
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import batch_gradient
+from klearlib.sft.train import batch_gradient
 
 pytestmark = pytest.mark.gpu
 

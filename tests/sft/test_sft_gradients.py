@@ -11,7 +11,7 @@ from klearlib.policy import reader
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.reader import reading, require_separate, wants_one_row
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import batch_gradient
+from klearlib.sft.train import batch_gradient
 
 PAD = 0
 _DRAWS = random.Random(2)
