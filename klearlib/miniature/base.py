@@ -13,7 +13,7 @@ from klearlib.miniature.tokenizer import train_tokenizer
 from klearlib.policy.compute import Compute
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import Example
-from klearlib.sft.fit import fit
+from klearlib.sft.train import fit
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder

@@ -38,6 +38,12 @@ def rollout_sampling(settings: RLSettings, *, seed: int, step: int) -> SamplingS
     )
 
 
+def learning_rate(settings: RLSettings, step: int) -> float:
+    """Of all updates on the rollouts of `step`, which counts from 1: linear warm-up, then
+    constant."""
+    return settings.learning_rate * min(1.0, step / (settings.warmup_steps + 1))
+
+
 def judging(settings: RLSettings, *, seed: int) -> dict:
     """The keywords of `klearlib.verify.groups.judge_groups` for the rollouts of a run."""
     names = ("format_scores", "format_penalty", "code_reward", "code_scores")

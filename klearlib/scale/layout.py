@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from klearlib.rl.rollouts import Row
-from klearlib.rl.update import num_positive_tokens
+from klearlib.rl.rollouts import Row, num_positive_tokens
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def objective(spec: dict, settings: RLSettings) -> dict:
 
 
 def optimiser(settings: RLSettings) -> dict:
-    """AdamW with the learning rate of `klearlib.rl.update.learning_rate`."""
+    """AdamW with the learning rate of `klearlib.rl.schedule.learning_rate`."""
     optim = "actor_rollout_ref.actor.optim"
     return {
         f"{optim}.optimizer_impl": "torch.optim",

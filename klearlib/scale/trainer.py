@@ -20,12 +20,11 @@ from verl.utils.config import omega_conf_to_dataclass
 
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.prompts import end_ids
-from klearlib.rl.metrics import step_metrics, step_timings
+from klearlib.rl.metrics import UpdateSums, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
-from klearlib.rl.rollouts import Row, form_batch, mini_batches
-from klearlib.rl.schedule import evaluation_is_due, evaluations
+from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
+from klearlib.rl.schedule import evaluation_is_due, evaluations, learning_rate
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import UpdateSums, learning_rate, num_positive_tokens
 from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
 from klearlib.scale.loss import add_sums, klear_loss
 from klearlib.scale.replay import WatchfulBuffer

@@ -1,12 +1,12 @@
-"""Passes of training: gradient checkpointing changes nothing, and some parts may not shrink."""
+"""BatchPlan of training: gradient checkpointing changes nothing, and some parts may not shrink."""
 
 import pytest
 import torch
 from transformers import OPTConfig, OPTForCausalLM
 
 from klearlib.errors import KlearError
+from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import local_compute
-from klearlib.policy.passes import Passes, plan_passes
 from klearlib.policy.reader import in_chunks
 from klearlib.sft.batches import Example
 
@@ -30,34 +30,34 @@ def dropping():
     return OPTForCausalLM(config)
 
 
-def gradient(model, passes: Passes) -> tuple[torch.Tensor, int]:
+def gradient(model, plan: BatchPlan) -> tuple[torch.Tensor, int]:
     """Of the log-probabilities of one row, twice, and how often the first layer was computed."""
     part = [[Example(tuple(range(3, 15)), num_prompt=3)]]
     calls = []
     first = model.model.decoder.layers[0].self_attn
     counter = first.register_forward_pre_hook(lambda *_: calls.append(1))
     model.zero_grad()
-    with passes.reading(model) as reader:
+    with plan.reading(model) as reader:
         for _ in range(2):
-            for _, logp, _ in in_chunks(reader, part, num_words=97):
+            for _, logp, _ in in_chunks(reader, part):
                 logp.sum().backward()
     counter.remove()
     gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     return torch.cat(gradients), len(calls)
 
 
-def passes_of(model, *, checkpointing: bool) -> Passes:
+def passes_of(model, *, checkpointing: bool) -> BatchPlan:
     compute = local_compute(gradient_checkpointing=checkpointing)
-    return plan_passes(model, compute, pad_id=0)
+    return plan_batches(model, compute, pad_id=0)
 
 
 def test_checkpointing_switches_no_dropout_on(dropping):
     dropping.eval()
     expected, num_calls = gradient(dropping, passes_of(dropping, checkpointing=False))
     assert num_calls == 2
-    passes = passes_of(dropping, checkpointing=True)
+    plan = passes_of(dropping, checkpointing=True)
     for _ in range(2):
-        found, num_calls = gradient(dropping, passes)
+        found, num_calls = gradient(dropping, plan)
         assert torch.equal(found, expected) and num_calls == 4
     assert not any(module.training for module in dropping.modules())
 
@@ -65,12 +65,12 @@ def test_checkpointing_switches_no_dropout_on(dropping):
 def test_checkpointing_keeps_the_dropout_of_training(dropping):
     found = []
     for checkpointing in (False, True):
-        passes = passes_of(dropping.train(), checkpointing=checkpointing)
+        plan = passes_of(dropping.train(), checkpointing=checkpointing)
         torch.manual_seed(3)
-        found.append(gradient(dropping, passes)[0])
+        found.append(gradient(dropping, plan)[0])
         assert all(module.training for module in dropping.modules())
     assert torch.equal(*found)
-    assert not torch.equal(found[0], gradient(dropping.eval(), passes)[0])
+    assert not torch.equal(found[0], gradient(dropping.eval(), plan)[0])
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,23 @@ def test_checkpointing_keeps_the_dropout_of_training(dropping):
     ],
 )
 def test_out_of_memory_outside_of_torchs_allocator_halves_too(said):
-    passes, failing = Passes(100, "fp32", 0), [RuntimeError(said)]
+    plan, failing = BatchPlan(100, "fp32", 0), [RuntimeError(said)]
 
     def attempt() -> int:
         if failing:
             raise failing.pop()
-        return passes.micro_batch_tokens
+        return plan.micro_batch_tokens
 
-    assert passes.fitting(attempt, sequences=SEQUENCES) == 50
+    assert plan.fitting(attempt, sequences=SEQUENCES) == 50
 
 
 def test_parts_that_count_are_not_halved():
-    passes = Passes(100, "fp32", 0, parts_count=True)
+    plan = BatchPlan(100, "fp32", 0, parts_count=True)
 
     def attempt() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     with pytest.raises(KlearError, match=r"CUDA out of memory.*mini_batch, or lower") as caught:
-        passes.fitting(attempt, sequences=SEQUENCES)
+        plan.fitting(attempt, sequences=SEQUENCES)
     assert "\n" not in str(caught.value)
-    assert (passes.micro_batch_tokens, passes.num_halvings) == (100, 0)
+    assert (plan.micro_batch_tokens, plan.num_halvings) == (100, 0)

@@ -21,8 +21,7 @@ from klearlib.policy.load import load_policy
 from klearlib.policy.reader import in_chunks
 from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
-from klearlib.sft import fit as fit_module
-from klearlib.sft import gradients
+from klearlib.sft import train
 from klearlib.sft.batches import example_order
 from klearlib.sft.schedule import cosine_learning_rate, planned_steps, planned_warmup
 
@@ -176,7 +175,7 @@ def test_killed_at_any_operation_and_resumed_equals_the_unbroken_run(
     for name in KILLED_IN:
         monkeypatch.setattr(RunFolder, name, counted(getattr(RunFolder, name)))
     monkeypatch.setattr(torch.optim.AdamW, "step", counted(torch.optim.AdamW.step))
-    monkeypatch.setattr(fit_module, "save_policy", counted(fit_module.save_policy))
+    monkeypatch.setattr(train, "save_policy", counted(train.save_policy))
     for num_before in range(100):
         left[0] = num_before
         broken = tmp_path / str(num_before)
@@ -198,13 +197,13 @@ def test_epochs_show_each_example_that_often(
     new_policy, tiny_tokenizer, tmp_path, monkeypatch, batch_size, num_steps
 ):
     seen = []
-    original = fit_module.batch_gradient
+    original = train.batch_gradient
 
     def spy(model, batch, **how):
         seen.append([EXAMPLES.index(example) for example in batch])
         return original(model, batch, **how)
 
-    monkeypatch.setattr(fit_module, "batch_gradient", spy)
+    monkeypatch.setattr(train, "batch_gradient", spy)
     how = EPOCHS | {"warmup_steps": min(1, num_steps - 1)}
     run(tmp_path, new_policy(6), tiny_tokenizer, batch_size=batch_size, **how)
     assert len(seen) == num_steps
@@ -279,7 +278,7 @@ def test_nobody_computes_the_entropy(new_policy, tiny_tokenizer, tmp_path, monke
             found.append(made[2])
             yield made
 
-    monkeypatch.setattr(gradients, "in_chunks", spy)
+    monkeypatch.setattr(train, "in_chunks", spy)
     run(tmp_path, new_policy(6), tiny_tokenizer)
     assert found == [None] * 6
 
@@ -302,7 +301,7 @@ def test_run_out_of_memory_goes_on_in_halves(
     layout = {"pack_tokens": pack_tokens, "precision": "fp32"}
     small, large = tmp_path / "small", tmp_path / "large"
     run(small, new_policy(6), tiny_tokenizer, micro_batch_tokens=20, **layout)
-    monkeypatch.setattr(gradients, "in_chunks", too_large_for(20))
+    monkeypatch.setattr(train, "in_chunks", too_large_for(20))
     run(large, new_policy(6), tiny_tokenizer, micro_batch_tokens=80, **layout)
     assert_same_bytes(large, small)
     assert [line["training/memory_halvings"] for line in lines(large, "timings.jsonl")] == [
@@ -317,7 +316,7 @@ def test_resumed_run_keeps_the_budget_that_was_halved(
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     how = {"micro_batch_tokens": 80}
     with monkeypatch.context() as small:
-        small.setattr(gradients, "in_chunks", too_large_for(20))
+        small.setattr(train, "in_chunks", too_large_for(20))
         run(whole, new_policy(6), tiny_tokenizer, **how)
         with pytest.raises(Stopped):
             run(broken, new_policy(6), tiny_tokenizer, stop_at=2, **how)
@@ -326,7 +325,7 @@ def test_resumed_run_keeps_the_budget_that_was_halved(
 
 
 def test_example_that_fits_no_memory_is_a_line(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(gradients, "in_chunks", too_large_for(3))
+    monkeypatch.setattr(train, "in_chunks", too_large_for(3))
     with pytest.raises(KlearError, match=r"a row of 8 tokens at most alone .* gradient_checkpoint"):
         run(tmp_path, new_policy(6), tiny_tokenizer, micro_batch_tokens=80)
     assert not lines(tmp_path)

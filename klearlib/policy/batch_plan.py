@@ -1,4 +1,4 @@
-"""How a run cuts its forward and backward passes, and what it does where the memory runs out."""
+"""How a run cuts its forward and backward plan, and what it does where the memory runs out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OUT_OF_MEMORY = (
 
 
 @dataclass
-class Passes:
+class BatchPlan:
     """The parts in which a run computes. It lives as long as the run: where the memory ran out
     once, the parts stay smaller.
 
@@ -113,11 +113,11 @@ class Passes:
         self.num_halvings += 1
 
 
-def plan_passes(model, compute: Compute, *, pad_id: int, parts_count: bool = False) -> Passes:
-    """The passes of a run over `model`, planned before the state of a checkpoint takes memory.
+def plan_batches(model, compute: Compute, *, pad_id: int, parts_count: bool = False) -> BatchPlan:
+    """The plan of a run over `model`, made before the state of a checkpoint takes memory.
 
     `micro_batch_tokens` 0 takes as many as the memory holds, see
-    `klearlib.policy.memory.choose_micro_batch_tokens`. pad_id, parts_count: see `Passes`.
+    `klearlib.policy.memory.choose_micro_batch_tokens`. pad_id, parts_count: see `BatchPlan`.
 
     Raises:
         KlearError: the model is not causal, or sees other sequences of a packed row.
@@ -126,7 +126,7 @@ def plan_passes(model, compute: Compute, *, pad_id: int, parts_count: bool = Fal
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if compute.pack_tokens is not None:
         require_separate(model, precision=compute.precision)
-    return Passes(
+    return BatchPlan(
         micro_batch_tokens=compute.micro_batch_tokens
         or choose_micro_batch_tokens(model, compute=compute),
         precision=compute.precision,
