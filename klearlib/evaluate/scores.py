@@ -148,8 +148,8 @@ def problem_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, f
 class PairedDifference:
     """The mean of a - b over seeds and problems with its uncertainty; see `paired_difference`.
 
-    With one seed or one problem `low` and `high` are infinite and `p_value` is 1: with one of a kind
-    its variance cannot be seen, and nothing is claimed.
+    With one seed or one problem `low` and `high` are infinite and `p_value` is 1: the variance of
+    one of a kind cannot be seen, and nothing is claimed.
     `var_seed`, `var_problem`, `var_residual` are variance components (never below 0).
     """
 
