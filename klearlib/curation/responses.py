@@ -107,9 +107,7 @@ def respond(
                     chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
                 )
                 samples = [
-                    labelled(
-                        Sample(p.id, p.prompt, whole_text(r), p.source, teacher), verdict
-                    )
+                    labelled(Sample(p.id, p.prompt, whole_text(r), p.source, teacher), verdict)
                     for p, group, verdicts in zip(chosen, groups, judged, strict=True)
                     for r, verdict in zip(group, verdicts, strict=True)
                 ]

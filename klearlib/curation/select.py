@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from klearlib.curation.pass_rates import (
     read_pass_rates,
     rejected_by_pass_rate,
 )
-from klearlib.curation.table_files import open_table
 from klearlib.curation.tables import (
     REJECTS,
     SAMPLES,
@@ -162,13 +162,17 @@ class Pool:
 
     def __init__(self, table: Path):
         self.table = table
-        with open_table(table) as file:
-            columns = file.read(columns=["problem_id", "source", "is_correct", "reason"])
-        self.problem, self.problems = _numbered(columns.column("problem_id").to_pylist())
-        self.source, self.sources = _numbered(columns.column("source").to_pylist())
-        reasons = columns.column("reason").to_pylist()
-        labels = map(label_word, columns.column("is_correct").to_pylist(), reasons)
-        self.labels, self.reasons = np.array(list(labels), object), np.array(reasons, object)
+        problems: dict[str, int] = {}  # numbers, in the order of first sight
+        sources: dict[str, int] = {}
+        problem, source, labels, reasons = [], [], [], []
+        for row in read_rows(table, columns=["problem_id", "source", "is_correct", "reason"]):
+            problem.append(problems.setdefault(row["problem_id"], len(problems)))
+            source.append(sources.setdefault(row["source"], len(sources)))
+            reasons.append(sys.intern(row["reason"]))
+            labels.append(label_word(row["is_correct"], row["reason"]))
+        self.problems, self.sources = list(problems), list(sources)
+        self.problem, self.source = np.array(problem, np.int64), np.array(source, np.int64)
+        self.labels, self.reasons = np.array(labels, object), np.array(reasons, object)
         self.stage, self.fault, self.detail = (np.full(len(reasons), "", object) for _ in range(3))
         self.verdicts = bytearray(len(reasons))  # of this stage: 1 + the place in REASONS, 0 none
 
@@ -246,13 +250,6 @@ class Pool:
             num_read=len(self.stage), num_kept=examples.num_rows, num_rejected=rejects.num_rows
         )
         return counts | {"labels": dict(sorted(labels.items())), "teachers": dict(teachers)}
-
-
-def _numbered(names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """The number of each name in the order of first sight, int [N], and the names by number."""
-    numbers: dict[str, int] = {}
-    found = [numbers.setdefault(name, len(numbers)) for name in names]
-    return np.array(found, np.int64), list(numbers)
 
 
 def _judge(
