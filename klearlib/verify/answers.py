@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,12 +19,11 @@ from klearlib.verify.extract import (
     unboxed,
 )
 from klearlib.verify.plain import read_number, same_number
-from klearlib.verify.pool import close_pool, shared_pool
+from klearlib.verify.pool import close_pool, num_workers, shared_pool
 
 __all__ = ["REASONS", "close_pool", "count_reasons", "verify_answer", "verify_answers"]
 
 REASONS = ("correct", "wrong", "no_answer", "bad_format", "timeout", "judge_error")
-MAX_DEFAULT_WORKERS = 8
 
 # math-verify finds answers only where there is a digit, a dollar or a LaTeX bracket or command.
 _CAN_HOLD_ANSWER = re.compile(r"[\d$\\\[]")
@@ -92,7 +90,7 @@ def verify_answers(
             opening tag of its response.
         require_think: False judges text without tags, as other benchmarks' formats need it.
         workers: how many judge processes this Python process may grow to; None for one per usable
-            core, at most `MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
+            core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
         timeout_s: wall-clock seconds for one answer, from the moment a process takes it.
 
     Returns:
@@ -108,7 +106,7 @@ def verify_answers(
     """
     prompts = [""] * len(responses) if prompts is None else prompts
     _check(responses, golds, prompts, workers=workers, timeout_s=timeout_s)
-    most = workers or min(_num_usable_cores(), MAX_DEFAULT_WORKERS)
+    most = num_workers(workers)
     readings: list[Reading] = []
     outcomes: list[tuple[str, str | None] | _Case] = []
     judging: dict[_Case, Future] = {}  # the rollouts of a group often share a case
@@ -227,7 +225,3 @@ def _verdict(reading: Reading, reason: str, extracted: str | None) -> Verdict:
         has_think_open=reading.has_think_open,
         has_think_close=reading.has_think_close,
     )
-
-
-def _num_usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
