@@ -12,6 +12,7 @@ from klearlib.records import Verdict
 from klearlib.verify.extract import (
     MAX_ANSWER_CHARS,
     Reading,
+    check_texts,
     last_boxed,
     read_response,
     same_text,
@@ -105,7 +106,7 @@ def verify_answers(
     ['correct', 'bad_format']
     """
     prompts = [""] * len(responses) if prompts is None else prompts
-    _check(responses, golds, prompts, workers=workers, timeout_s=timeout_s)
+    _check(responses, golds, prompts, timeout_s)
     most = num_workers(workers)
     readings: list[Reading] = []
     outcomes: list[tuple[str, str | None] | _Case] = []
@@ -147,25 +148,15 @@ def _check(
     responses: Sequence[str],
     golds: Sequence[str | Sequence[str]],
     prompts: Sequence[str],
-    *,
-    workers: int | None,
     timeout_s: float,
 ) -> None:
-    for name, values in (("responses", responses), ("golds", golds), ("prompts", prompts)):
-        if isinstance(values, str):
-            raise ValueError(f"{name} must be a sequence of texts, got one string")
-        if len(values) != len(responses):
-            raise ValueError(
-                f"{name} must be as many as responses, {len(responses)}, got {len(values)}"
-            )
+    check_texts(len(responses), responses=responses, golds=golds, prompts=prompts)
     for i, gold in enumerate(golds):
         texts = (gold,) if isinstance(gold, str) else tuple(gold or ())
         if not texts or not all(isinstance(t, str) and trim(unboxed(t)) for t in texts):
             raise ValueError(
                 f"golds[{i}] must be a non-empty string or a list of such, got {gold!r}"
             )
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1, or None for one per core, got {workers}")
     if not 0 < timeout_s < float("inf"):
         raise ValueError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
 

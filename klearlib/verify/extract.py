@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from klearlib.errors import KlearError
 
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
@@ -69,6 +71,18 @@ def read_response(response: str, prompt: str = "") -> Reading:
     has_close = bool(close) or bool(prefill and prefill["closed"])
     has_open = prefill is not None or THINK_OPEN in (thought if close else response)
     return Reading(text=text, has_think_open=has_open, has_think_close=has_close)
+
+
+def check_texts(num_responses: int, **columns: Sequence) -> None:
+    """KlearError where one of `columns` is a text instead of a sequence, or has another length than
+    the responses."""
+    for name, values in columns.items():
+        if isinstance(values, str):
+            raise KlearError(f"{name} must be a sequence of texts, got one string")
+        if len(values) != num_responses:
+            raise KlearError(
+                f"{name} must be as many as responses, {num_responses}, got {len(values)}"
+            )
 
 
 def last_boxed(text: str) -> str | None:

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from klearlib.errors import MissingAsset
+from klearlib.errors import KlearError, MissingAsset
 from klearlib.verify import answer_judge
 
 MAX_DEFAULT_WORKERS = 8
@@ -248,7 +248,10 @@ _inherited: list[Pool] = []
 
 
 def num_workers(asked: int | None) -> int:
-    """How many judges a call may grow to: those asked for, else one per usable core."""
+    """How many judges a call may grow to: those asked for, else one per usable core, up to
+    `MAX_DEFAULT_WORKERS`. KlearError for a number below 1."""
+    if asked is not None and asked < 1:
+        raise KlearError(f"workers must be at least 1, or None for one per core, got {asked}")
     if asked is not None:
         return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

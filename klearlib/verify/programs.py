@@ -141,10 +141,7 @@ def run_many(
     >>> [report.pass_rate for report in run_many([job, job])]
     [1.0, 1.0]
     """
-    if workers is not None and workers < 1:
-        raise KlearError(f"workers must be at least 1, or None for one per core, got {workers}")
-    most = num_workers(workers)
-    batch = _Batch(most, on_progress, _remembered if remember else {})
+    batch = _Batch(num_workers(workers), on_progress, _remembered if remember else {})
     try:
         for job in jobs:
             batch.add(job if isinstance(job, ProgramJob) else _job_of(job))

@@ -380,6 +380,25 @@ def test_symbolic_answers():
     assert [p for p, r in zip(different, reasons(different), strict=True) if r != "wrong"] == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_right"),
+    [
+        *((text, True) for text in (
+            "\\text{033}", "\\textbf{ 33 }", "\\mathrm{033}", "\\mbox{33.}", "$\\text{33.0}$",
+            "\\text{+33}", "\\text{66/2}", "\\text{3300\\%}",
+        )),
+        *((text, False) for text in (
+            "\\text{not 33}", "\\text{33 or 34}", "\\text{33?}", "\\text{33!}", "\\text{-33}",
+            "\\text{33,34}", "\\text{33}\\text{4}", "\\text{3.3}", "\\text{330}", "\\text{no, 33}",
+        )),
+    ],
+)  # fmt: skip
+def test_a_number_alone_in_text_is_that_number(answer, is_right):
+    assert reasons([(answer, "33")]) == ["correct" if is_right else "wrong"]
+    if is_right:
+        assert verify_answer("<think></think>\\boxed{33}", answer).correct  # as a gold too
+
+
 def test_any_of_several_golds_matches():
     golds = ["\\sqrt{2}", "7", "2^{3}"]
     answers = ["7", "8", "\\frac{2}{\\sqrt{2}}", "9", "\\sqrt{3}"]

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from processes import descendants, is_running, wait_until
+from processes import descendants, is_running, one_tier_is_slow, wait_until
 
 import klearlib
 from klearlib.errors import KlearError, MissingAsset
@@ -231,6 +231,7 @@ def test_programs_have_no_rights_to_lose(tier):
     assert told(source) == str([[0] * 6, 1])
 
 
+@one_tier_is_slow
 def test_time_that_others_take_is_not_the_program_s(tier):
     """Four programs that work for 0.4 s each fit into 0.7 s, also side by side on one core."""
     core = min(os.sched_getaffinity(0))
@@ -270,12 +271,9 @@ def test_a_worker_killed_mid_batch_costs_no_report(tier):
 
 
 PROCESSES = ["keeper", "fork server", "program", "child"]
-BOTH_BUT_ONE_SLOW = pytest.mark.parametrize(
-    "tier", ["namespaces", pytest.param("landlock", marks=pytest.mark.slow)], indirect=True
-)
 
 
-@BOTH_BUT_ONE_SLOW
+@one_tier_is_slow
 @pytest.mark.parametrize("who", PROCESSES)
 def test_a_fork_server_killed_mid_batch_costs_no_report(tier, who):
     family = []
@@ -316,6 +314,7 @@ def worker_pids() -> list[int]:
     return pool.shared_pool(1, program_judge.__name__).worker_pids()
 
 
+@one_tier_is_slow
 def test_close_pool_leaves_no_process_and_no_folder(tier):
     before = folders()
     run_many(half_right(4), workers=2)
