@@ -11,7 +11,7 @@ from device_time import line, new_model, new_optimizer, timed
 
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.nb05_clipping import Clipping
-from klearlib.miniature.tokenizer import train_tokenizer
+from klearlib.miniature.base import train_tokenizer
 from klearlib.params import load, load_profile
 from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import Compute

@@ -10,10 +10,9 @@ from dataclasses import asdict
 from klearlib.errors import KlearError
 from klearlib.records import Response, TestReport, Verdict
 from klearlib.scale.problems import problem_of
-from klearlib.verify import judge, program_judge
-from klearlib.verify.answers import MAX_DEFAULT_WORKERS
+from klearlib.verify import answer_judge, program_judge
 from klearlib.verify.groups import is_code, judge_groups
-from klearlib.verify.pool import shared_pool
+from klearlib.verify.pool import MAX_DEFAULT_WORKERS, shared_pool
 
 PROMPT_TEXT = "prompt_text"
 """The key of ``extra_info`` under which `klearlib.scale.agent_loop` hands on the rendered prompt,
@@ -47,7 +46,7 @@ def compute_score(
             "set actor_rollout_ref.rollout.agent.default_agent_loop=klear"
         )
     problem = problem_of(ground_truth, problem_id=extra_info["problem_id"])
-    _have_judges(program_judge.__name__ if is_code(problem) else judge.__name__)
+    _have_judges(program_judge.__name__ if is_code(problem) else answer_judge.__name__)
     response = Response(
         problem_id=problem.id,
         prompt=extra_info[PROMPT_TEXT],

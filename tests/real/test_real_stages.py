@@ -17,7 +17,7 @@ from klearlib.experiments.origins.real import RealOrigin
 from klearlib.params import load
 from klearlib.policy.load import load_policy
 from klearlib.real import model as model_stage
-from klearlib.real.missing import missing_assets
+from klearlib.real.assets import missing_assets
 from klearlib.real.world import NOT_DRAWN, NOTHING_TO_JUDGE_BY, OTHER_DOMAIN, build
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import is_done
@@ -210,5 +210,5 @@ def test_missing_assets_need_no_torch(project):
     import subprocess
     import sys
 
-    code = "import sys; import klearlib.real.missing; sys.exit('torch' in sys.modules)"
+    code = "import sys; import klearlib.real.assets; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from klearlib.errors import ParameterError
-from klearlib.miniature import code_families, code_problems, problems
+from klearlib.miniature import code_problems, problems
 from klearlib.miniature.problems import Slips
 
 NOTATIONS = ("plain", "spaced", "swapped", "worded")
@@ -27,8 +26,6 @@ class Writer:
     the last line. Only slips make answers wrong; the other dials make a response harder to learn
     from.
 
-    Raises ParameterError for a share outside [0, 1) and an unknown notation.
-
     >>> Writer(Slips(0, 0.0, 0.0, 0.0), gaps=0.0, repeats=0.0, notation="plain").notation
     'plain'
     """
@@ -37,17 +34,6 @@ class Writer:
     gaps: float
     repeats: float
     notation: str
-
-    def __post_init__(self) -> None:
-        for name in ("gaps", "repeats"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ParameterError(
-                    f"a writer's {name} must be in [0, 1), got {getattr(self, name)}"
-                )
-        if self.notation not in NOTATIONS:
-            raise ParameterError(
-                f"notation must be one of {', '.join(NOTATIONS)}, got {self.notation!r}"
-            )
 
 
 def maths_response(
@@ -65,7 +51,7 @@ def maths_response(
     return problems.response_text(written, answer), answer
 
 
-def code_response(draft: code_families.Draft, writer: Writer, *, random: Random) -> str:
+def code_response(draft: code_problems.Draft, writer: Writer, *, random: Random) -> str:
     """The writer's response to a code problem, think tags and a closed Python block included.
 
     Gaps and repeats are those of the thinking. As often as a line of thinking is repeated, two
@@ -101,7 +87,7 @@ def _maths_line(line: str, notation: str) -> str:
     }[notation]
 
 
-def _code_line(branch: code_families.Branch, notation: str) -> str:
+def _code_line(branch: code_problems.Branch, notation: str) -> str:
     if notation in ("swapped", "worded"):
         return f"{branch.recipe} if {branch.condition}"
     return f"{branch.condition}: {branch.recipe}"

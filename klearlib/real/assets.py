@@ -1,16 +1,25 @@
-"""Which models and data sets of a profile are not on this machine, and how to get them."""
+"""Where the models and data sets of a profile are, which are not on this machine, and how to get
+them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from klearlib.curation.sources import source_named
-from klearlib.hub import WEIGHTS, cached_snapshot, fetch_command, has_weights, hub_folder
+from klearlib.hub import (
+    WEIGHTS,
+    cached_snapshot,
+    fetch_command,
+    has_weights,
+    hub_folder,
+    is_path,
+)
+from klearlib.params import root
 from klearlib.params.real import RealParams, shape_of_model
 from klearlib.policy.shape import ModelShape
-from klearlib.real.paths import located, model_path
 
 SIZES_GB = {
     "open-r1/OpenR1-Math-220k": 4.2,
@@ -45,6 +54,20 @@ class Missing:
         size = f" ({self.size_gb:g} GB)" if self.size_gb is not None else ""
         how = self.command or "mend its path in real.yaml"
         return f"{self.kind} {self.name}{size} is not at {self.looked}: {how}"
+
+
+def located(path: str) -> Path:
+    """A path of real.yaml; one that is not absolute starts at the project's folder."""
+    return root() / Path(path).expanduser()
+
+
+def model_path(model: str) -> Path | None:
+    """The folder that a model of real.yaml names, whether it is there or not; None for a hub id.
+
+    ``models/tiny`` looks like a hub id: it is a path where the project has a folder ``models``.
+    """
+    place = located(model)
+    return place if is_path(model) or place.parent.is_dir() else None
 
 
 def missing_assets(real: RealParams) -> list[Missing]:

@@ -1,24 +1,23 @@
-"""The process in which math-verify judges: ``python -m klearlib.verify.judge PARENT_PID``.
+"""The process in which math-verify judges, see `judge_loop`.
 
-It reads one JSON job a line from standard input and writes one JSON reply a line; `pool` starts it,
-owns its clock and kills it at the deadline, so a job may hang or crash here. A job is
-``{"id": int, "answer": str, "is_boxed": bool, "golds": [str, ...]}``, a reply
-``{"id": int, "reason": str, "extracted": str | None}``.
+A job is ``{"answer": str, "is_boxed": bool, "golds": [str, ...]}``, a reply
+``{"reason": str, "extracted": str | None}``.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
+import gc
 import logging
 import os
-import signal
+import resource
 import sys
 from functools import lru_cache
 
+from klearlib.errors import MissingAsset
+from klearlib.verify.judge_loop import serve
+
 MAX_MEMORY_BYTES = 2 << 30
 MAX_RELATIVE_ERROR = 1e-9
-_PR_SET_PDEATHSIG = 1
 
 
 def judge(answer: str, golds: list[str], *, is_boxed: bool) -> dict:
@@ -109,24 +108,8 @@ def _same_magnitude(gold: object, prediction: object) -> bool:
     return sympy.simplify(gold - prediction) == 0
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except AttributeError:
-        return  # no Linux: the end of standard input ends an idle worker
-    if os.getppid() != parent_pid:  # it died before the signal was asked for
-        os._exit(1)
-
-
-def _limit_memory() -> None:
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def _uses_much_memory() -> bool:
+    """Whether sympy's caches, which only grow, have taken half of what this process may have."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             pages = int(statm.read().split()[0])
@@ -135,38 +118,30 @@ def _uses_much_memory() -> bool:
     return pages * os.sysconf("SC_PAGE_SIZE") > MAX_MEMORY_BYTES // 2
 
 
-def main(parent_pid: int) -> int:
-    """Serve jobs until standard input ends; never returns while a job hangs."""
-    die_with_parent(parent_pid)
-    # Replies get a descriptor of their own: parsers print to standard output.
-    replies = os.dup(1)
-    os.dup2(2, 1)
+def _judge_job(job: dict) -> dict:
+    try:
+        return judge(job["answer"], job["golds"], is_boxed=job["is_boxed"])
+    except MemoryError:
+        raise
+    except Exception:  # the boundary: a failed judgement is never a "wrong"
+        return {"reason": "judge_error", "extracted": None}
 
-    def reply(record: dict) -> None:
-        os.write(replies, json.dumps(record).encode() + b"\n")
 
+def _prepare() -> None:
     logging.disable(logging.CRITICAL)
     try:
         _parse_gold("1")
     except ImportError as error:
         fix = 'pip install "math-verify[antlr4_13_2]==0.9.0"'
-        reply({"fatal": f"answers need math-verify ({error}): {fix}"})
-        return 1
-    _limit_memory()
-    reply({"ready": True})
-    for line in sys.stdin.buffer:
-        job = json.loads(line)
-        try:
-            outcome = judge(job["answer"], job["golds"], is_boxed=job["is_boxed"])
-        except MemoryError:
-            return 1  # the pool judges again in a fresh process
-        except Exception:  # the boundary: a failed judgement is never a "wrong"
-            outcome = {"reason": "judge_error", "extracted": None}
-        reply({"id": job["id"], **outcome})
-        if _uses_much_memory():
-            return 0  # sympy's caches only grow; the pool starts a fresh process
-    return 0
+        raise MissingAsset(f"answers need math-verify ({error}): {fix}") from None
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # A parser makes many objects that are soon gone; to look through all of sympy for garbage after
+    # every few hundred of them takes a tenth of the time.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1000)
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    parent = int(sys.argv[1])
+    sys.exit(serve(parent, _judge_job, prepare=_prepare, is_worn_out=_uses_much_memory))
