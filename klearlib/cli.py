@@ -116,7 +116,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _workers(text: str) -> int | str:
-    from klearlib.scale.address import check_workers
+    from klearlib.scale.ray_cluster import check_workers
 
     try:
         return check_workers(int(text) if text.isdecimal() else text)

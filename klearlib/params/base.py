@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from klearlib.params.fields import Record, parameter
-from klearlib.scale.address import check_workers
+from klearlib.scale.ray_cluster import check_workers
 
 WORKERS = {
     "check": check_workers,

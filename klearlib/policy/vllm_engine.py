@@ -1,53 +1,80 @@
-"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32."""
+"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32.
+
+vLLM runs in a process of its own, ``python -m klearlib.policy.vllm_engine DESCRIPTOR PARENT``: its
+client blocks for ever when its core is killed, so an engine that was killed or hangs is left behind
+and another one started; and its threads stay out of a process that forks.
+
+The socket DESCRIPTOR carries pickled tuples. The first holds multiprocessing's key, without which
+no shared tensor could be opened, and the arguments of `vllm.LLM`; each of the others the name of a
+function of `_ANSWERS` and its arguments. Each is answered by ``("done", result)`` or ``("failed",
+line)``, after any number of ``("alive", None)``. The process ends at ``("close",)``, and with the
+socket or PARENT; the processes that vLLM starts for more than one GPU end with it.
+"""
 
 from __future__ import annotations
 
-import math
+import contextlib
+import importlib
+import importlib.util
+import multiprocessing
+import os
+import pickle
+import re
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
+import time
+import weakref
+from array import array
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import torch
 import torch.multiprocessing  # teaches ForkingPickler to share tensors
-
-from klearlib.errors import KlearError, MissingAsset
-from klearlib.policy.compute import Compute
-from klearlib.policy.drawing import SamplingSettings
-from klearlib.policy.prompts import chat_prompts, end_ids
-from klearlib.policy.vllm_process import EngineFailed, EngineLost, EngineProcess
-from klearlib.policy.vllm_start import (
-    INSTALL,
-    check_machine,
-    description,
-    engine_arguments,
-    engine_environment,
-    start_error,
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PretrainedConfig,
 )
-from klearlib.records import Problem, Response
-from klearlib.run.seeding import derive_seed
 
+from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.policy.compute import INSTALL_VLLM, Compute
+from klearlib.policy.load import with_yarn
+from klearlib.policy.requests import (
+    RequestEngine,
+    draws_from_policy,
+    request_words,
+    require_temperature,
+)
+from klearlib.run.worker import die_with
+
+MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's process is __main__
 MAX_RESTARTS = 2
-# vLLM raises any positive temperature below this one to it.
-LOWEST_TEMPERATURE = 0.01
+# An engine that has said nothing for so long hangs: it says that it is alive every few seconds
+# while it samples, and neither its start nor new weights take half an hour.
+SILENT_S, ALIVE_S, CLOSE_S = 1800.0, 5.0, 20.0
+LINE_CHARS = 300  # of an error; some of vLLM's name every model that it knows
+_CAUSE = re.compile(r"\b([A-Z]\w*(?:Error|Exception): .+)")
 
 
-class VLLMEngine:
-    """`klearlib.policy.engines.Engine` by vLLM in a process of its own, whose weights are those of
-    the trainer's model.
+class VLLMEngine(RequestEngine):
+    """The engine by vLLM in a process of its own, whose weights are those of the trainer's model.
 
-    Each response is a request with a seed of its own, derived from the call's seed, the problem's
-    place and the response's number; its group's prompt is computed once, by the prefix cache, which
-    is emptied at the start of each call. So the same seed, settings and weights give the same
-    responses on the same machine, whatever was sampled before. `Response.logp` is log pi at the
-    temperature where nothing cuts or penalises; vLLM knows only the distribution that it draws
-    from, so with top_p below 1, top_k or a repetition penalty it is NaN for every token, at
-    temperature 0 with a penalty alone.
+    A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
+    call. So the same seed, settings and weights give the same responses on the same machine,
+    whatever was sampled before.
 
-    An engine that dies while it samples, or says nothing for `vllm_process.SILENT_S`, is started
-    again with the weights of now, and all responses of the call are drawn anew, the same ones:
-    `num_restarts` counts it. Weights are handed over in memory, a GPU's by handles on the trainer's
-    own tensors: nothing is copied but into vLLM's layout and precision.
+    An engine that dies while it samples, or says nothing for `SILENT_S`, is started again with the
+    weights of now, and all responses of the call are drawn anew, the same ones: `num_restarts`
+    counts it, and at most `MAX_RESTARTS` are tried for a call. Weights are handed over in memory, a
+    GPU's by handles on the trainer's own tensors: nothing is copied but into vLLM's layout and
+    precision.
 
     Args:
         path: the model; only its config is read where a trainer's `model` is given.
@@ -76,59 +103,37 @@ class VLLMEngine:
         described = model
         if model is None:
             described, tokenizer = description(path, yarn_factor, yarn_original)
-        self.tokenizer = tokenizer
-        self.setting = {"engine": compute.engine, "precision": compute.precision}
-        self.num_restarts = 0
+        setting = {"engine": compute.engine, "precision": compute.precision}
+        super().__init__(described, tokenizer, setting)
         self._model, self._num_workers = model, compute.tensor_parallel
-        self._described = described
-        self._ends = end_ids(described, tokenizer)
         self._arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
         self._environment = engine_environment(device)
-        self._can_sleep = device == "cuda"
-        self._asleep = False
+        self._can_sleep, self._asleep = device == "cuda", False
         self._process: EngineProcess | None = None
         self._start()
 
-    def sample_groups(
-        self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
-    ) -> list[list[Response]]:
-        """G responses to each problem; see `klearlib.policy.sampling.sample_groups`.
-
-        Raises:
-            ValueError: no problems, group_size < 1.
-            KlearError: more positions than the model has, a temperature that vLLM does not know, or
-                an engine that died or failed `MAX_RESTARTS` + 1 times.
-        """
-        if not problems or group_size < 1:
-            raise ValueError(
-                f"need problems and group_size >= 1, got {len(problems)}, {group_size}"
-            )
-        if 0 < settings.temperature < LOWEST_TEMPERATURE:
-            raise KlearError(
-                f"vLLM samples at temperature 0 or at {LOWEST_TEMPERATURE} and above, got "
-                f"{settings.temperature}"
-            )
+    def _draw(self, problems, prompts, seeds, settings):
+        require_temperature(settings)
+        request = request_words(settings, self._ends) | {
+            "detokenize": False,
+            "logprobs": 0 if draws_from_policy(settings) else None,
+            "flat_logprobs": True,
+        }
         assert not self._asleep, "wake() comes before sampling"
-        prompts = chat_prompts(
-            self._described, self.tokenizer, problems, max_tokens=settings.max_tokens
-        )
-        seeds = [
-            [derive_seed(settings.seed, index, number) for number in range(group_size)]
-            for index in range(len(problems))
-        ]
-        request = ([ids for _, ids in prompts], seeds, self._request_settings(settings))
-        drawn = self._surviving(lambda: self._ask("sample", *request))
-        if len(drawn) != len(problems) * group_size:
+        drawn = self._surviving(lambda: self._ask("sample", prompts, seeds, request))
+        each = [problem for problem, group in zip(problems, seeds, strict=True) for _ in group]
+        if len(drawn) != len(each):
             raise KlearError(
-                f"vLLM gave {len(drawn)} responses to {len(problems)} groups of {group_size}"
+                f"vLLM gave {len(drawn)} responses to {len(problems)} groups of {len(seeds[0])}"
             )
-        responses = iter(drawn)
-        return [
-            [_response(problem, prompt, next(responses), self.tokenizer) for _ in range(group_size)]
-            for problem, prompt in zip(problems, prompts, strict=True)
-        ]
+        for problem, (_, _, reason) in zip(each, drawn, strict=True):
+            if reason not in ("stop", "length"):
+                raise KlearError(
+                    f"vLLM left a response to problem {problem.id!r} unfinished: {reason}"
+                )
+        return [(token_ids, logp) for token_ids, logp, _ in drawn]
 
     def wake(self) -> None:
         """Be ready to sample, with the weights that the trainer's model has now."""
@@ -155,16 +160,15 @@ class VLLMEngine:
             if self._model is not None and self._model.device.type != device:
                 raise MissingAsset(
                     f"the installed vLLM computes on {device}, the model is on "
-                    f"{self._model.device.type}: {INSTALL}"
+                    f"{self._model.device.type}: {INSTALL_VLLM}"
                 )
             self._hand_over()
             # A kernel that this model lacks shows in a step alone.
             self._ask("sample", [[0]], [[0]], {"max_tokens": 1, "detokenize": False})
-        except (EngineFailed, EngineLost) as error:
+        except BaseException as error:
             self.close()
-            raise start_error(str(error)) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, EngineFailed | EngineLost):
+                raise start_error(str(error)) from error
             raise
         self._asleep = False
 
@@ -178,14 +182,13 @@ class VLLMEngine:
             try:
                 return work()
             except (EngineFailed, EngineLost) as error:
+                self.close()
                 if not left:
-                    self.close()
                     raise KlearError(
                         f"vLLM failed {MAX_RESTARTS + 1} times, the last time: {error}; "
                         "run again, or give engine: transformers"
                     ) from error
                 print(f"vLLM is started again: {error}", file=sys.stderr, flush=True)
-                self.close()
                 self._start()
                 self.num_restarts += 1
 
@@ -194,7 +197,7 @@ class VLLMEngine:
             torch.cuda.empty_cache()
             self._ask("wake", ["weights"])
         self._hand_over()
-        if self._asleep:
+        if self._asleep:  # room for keys and values after the weights are in their place
             self._ask("wake", ["kv_cache"])
             self._asleep = False
 
@@ -207,34 +210,333 @@ class VLLMEngine:
         payloads = [bytes(ForkingPickler.dumps(weights)) for _ in range(self._num_workers)]
         self._ask("load", payloads)
 
-    def _request_settings(self, settings: SamplingSettings) -> dict:
-        cut = settings.temperature > 0 and (settings.top_p < 1 or settings.top_k > 0)
-        is_policy = settings.repetition_penalty == 1 and not cut
-        return {
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-            "top_k": settings.top_k or -1,
-            "repetition_penalty": settings.repetition_penalty,
-            "max_tokens": settings.max_tokens,
-            "stop_token_ids": self._ends,
-            "ignore_eos": True,  # the end tokens are those above
-            "detokenize": False,
-            "logprobs": 0 if is_policy else None,
-            "flat_logprobs": True,
+
+def check_machine(tensor_parallel: int, device: str) -> None:
+    """Raises MissingAsset without vLLM, ParameterError for more GPUs than this process sees."""
+    if importlib.util.find_spec("vllm") is None:
+        raise MissingAsset(
+            f"engine 'vllm' is not installed: {INSTALL_VLLM}; or give 'transformers'"
+        )
+    num_gpus = torch.cuda.device_count()
+    if device == "cuda" and tensor_parallel > num_gpus:
+        raise ParameterError(
+            f"tensor_parallel is {tensor_parallel}, and this process sees {num_gpus} GPUs: "
+            "lower it, or name more in CUDA_VISIBLE_DEVICES"
+        )
+
+
+def description(path: str | Path, yarn_factor: float | None, yarn_original: int | None):
+    """(a model without weights, which holds the configs, and the tokenizer) of `path`.
+
+    Raises MissingAsset where there is no such model, ParameterError for YaRN it cannot have.
+    """
+    try:
+        config = AutoConfig.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise MissingAsset(
+            f"model {str(path)!r} was not found here ({type(error).__name__}: {first_line}); "
+            "give a local folder, or download it first with `hf download`"
+        ) from error
+    if yarn_factor is not None:
+        config = with_yarn(config, yarn_factor, original=yarn_original)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    with contextlib.suppress(OSError):  # a model without that file has the ends of its config
+        model.generation_config = GenerationConfig.from_pretrained(path)
+    return model, tokenizer
+
+
+def engine_arguments(
+    path: str | Path,
+    config: PretrainedConfig,
+    compute: Compute,
+    device: str,
+    *,
+    handed_over: bool,
+) -> dict:
+    """The arguments of `vllm.LLM` for the model in `path` with the positions of `config`.
+
+    handed_over: all weights come from the trainer, so that none is read; one that did not come
+    would be random.
+    """
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    arguments = {
+        "model": str(path),
+        "load_format": "dummy" if handed_over else "auto",
+        "dtype": {"fp32": "float32", "bf16": "bfloat16"}[compute.precision],
+        "max_model_len": positions,
+        "max_num_seqs": compute.batch_rows,
+        "tensor_parallel_size": compute.tensor_parallel,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",
+        "worker_extension_cls": f"{MODULE}.{Receiver.__name__}",
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # no sampling settings but those of a call
+        "use_tqdm_on_load": False,
+    }
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") != "default":
+        # The model's folder may know nothing of it.
+        arguments["hf_overrides"] = {
+            "rope_parameters": rope,
+            "max_position_embeddings": config.max_position_embeddings,
         }
+    if device == "cuda":
+        gpu = {"gpu_memory_utilization": compute.gpu_memory_share, "enable_sleep_mode": True}
+        return arguments | gpu
+    # On a CPU vLLM fails where a request with a seed is cut into several steps.
+    whole = max(positions or 0, compute.batch_rows, 4096)
+    prefill = {"enable_chunked_prefill": False, "max_num_batched_tokens": whole}
+    return arguments | {"enforce_eager": True} | prefill
 
 
-def _response(problem: Problem, prompt: tuple[str, list[int]], drawn: tuple, tokenizer) -> Response:
-    text, prompt_ids = prompt
-    token_ids, logp, reason = drawn
-    if reason not in ("stop", "length"):
-        raise KlearError(f"vLLM left a response to problem {problem.id!r} unfinished: {reason}")
-    return Response(
-        problem_id=problem.id,
-        prompt=text,
-        prompt_ids=tuple(prompt_ids),
-        token_ids=tuple(token_ids),
-        logp=(math.nan,) * len(token_ids) if logp is None else tuple(logp),
-        text=tokenizer.decode(list(token_ids), skip_special_tokens=True),
-        truncated=reason == "length",
-    )
+def engine_environment(device: str) -> dict[str, str]:
+    """Environment variables of the engine's process: quiet, and nothing sent anywhere.
+
+    On a CPU as many threads as here, and 1 GiB for keys and values unless VLLM_CPU_KVCACHE_SPACE
+    says otherwise.
+    """
+    environment = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # its process is one of its own already
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+    }
+    if device == "cuda":
+        return environment
+    return environment | {
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # stages beside each other would share one core
+        "TORCHDYNAMO_DISABLE": "1",  # compiling for a CPU takes longer than it saves
+        "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
+    }
+
+
+_START_ERRORS = (
+    # words of vLLM's line -> the error and its advice
+    (
+        ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type"),
+        MissingAsset,
+        f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}",
+    ),
+    (("max_num_seqs",), ParameterError, "lower batch_rows"),
+    (
+        ("KV cache", "memory"),
+        KlearError,
+        "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the "
+        "model's positions, or take a larger GPU",
+    ),
+)
+
+
+def start_error(line: str) -> KlearError:
+    """The error for the one line with which an engine failed to start."""
+    for words, kind, advice in _START_ERRORS:
+        if any(word in line for word in words):
+            return kind(f"vLLM cannot start ({line}): {advice}")
+    return KlearError(f"vLLM cannot run this model or setting ({line}): give engine: transformers")
+
+
+class EngineLost(Exception):
+    """The process of an engine ended, or hung and was ended."""
+
+
+class EngineFailed(Exception):
+    """What an engine was asked for raised an error there: its one line."""
+
+
+class EngineProcess:
+    """The trainer's end of one process with one vLLM engine.
+
+    What it and its own processes print goes to a file of no name, which is read when they fail. It
+    ends with the thread that started it.
+
+    Args:
+        arguments: of `vllm.LLM`.
+        environment: its environment variables, beside those of this process.
+
+    Raises:
+        EngineFailed: the engine cannot be started.
+        EngineLost: it ended before it was ready.
+    """
+
+    def __init__(self, arguments: dict, environment: dict[str, str]):
+        ours, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
+                pass_fds=[theirs.fileno()],
+            )
+        self._connection = Connection(ours.detach())
+        self.pid = self._process.pid
+        # May be called twice, and is when this object goes.
+        self.close = weakref.finalize(self, _end, self._process, self._connection, self._log)
+        try:
+            key = bytes(multiprocessing.current_process().authkey)
+            self.device: str = self.ask(key, arguments)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, *message):
+        """The answer to `message`, the name of a function there and its arguments; raises
+        EngineFailed or EngineLost."""
+        try:
+            self._connection.send(message)
+            kind = "alive"
+            while kind == "alive":
+                if not self._connection.poll(SILENT_S):
+                    self._process.kill()
+                    raise EngineLost(f"it said nothing for {SILENT_S:g} s")
+                kind, content = self._connection.recv()
+        except (EOFError, OSError) as error:
+            code = self._process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            last_words = f" ({printed[-1]})" if (printed := self._printed_errors()) else ""
+            raise EngineLost(f"it ended with {how}{last_words}") from error
+        if kind == "failed":
+            if "root cause" in content or "background process" in content:
+                # vLLM's front says of an error in another of its processes only that there was one.
+                causes = (each for each in self._printed_errors() if "root cause" not in each)
+                content = next(causes, content)
+            raise EngineFailed(content)
+        return content
+
+    def _printed_errors(self) -> list[str]:
+        # By its own offset: the processes write at that of the descriptor.
+        size = os.fstat(self._log.fileno()).st_size
+        start = max(0, size - 100_000)
+        text = os.pread(self._log.fileno(), size - start, start).decode(errors="replace")
+        return _CAUSE.findall(text)
+
+
+def _end(process: subprocess.Popen, connection: Connection, log) -> None:
+    """An idle process ends in order; one that does not end is killed."""
+    with contextlib.suppress(OSError):
+        connection.send(("close",))  # a forked child may hold the socket open
+    connection.close()
+    try:
+        process.wait(CLOSE_S if process.poll() is None else 0)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+    log.close()
+
+
+class Receiver:
+    """What each worker of vLLM can do besides its own: take over the trainer's weights."""
+
+    def klear_prepare(self) -> None:
+        """Ask the system for the tiles that bf16 kernels of some CPUs use: vLLM does so only where
+        it binds threads to cores, and without them the first step dies of SIGILL."""
+        if self.device.type == "cpu":
+            torch.cpu._init_amx()
+
+    def klear_load(self, payloads: Sequence[bytes]) -> None:
+        """Load the pickled list of (name, tensor) that is this worker's; the tensors' memory is the
+        trainer's.
+
+        By the steps of vLLM's own weight transfer, which bring the weights into the form that the
+        kernels want and leave compiled graphs as they are.
+
+        Raises RuntimeError where a weight of the model got no value.
+        """
+        reload = importlib.import_module("vllm.model_executor.model_loader.reload")
+        model = self.model_runner.get_model()
+        missing = {name for name, _ in model.named_parameters()}
+        reload.initialize_layerwise_reload(model)
+        missing -= model.load_weights(pickle.loads(payloads[self.rank]))
+        reload.finalize_layerwise_reload(model, self.model_config)
+        if missing:
+            raise RuntimeError(f"the trainer's model has no weights for {sorted(missing)}")
+        if self.model_config.hf_text_config.tie_word_embeddings:
+            # The reload sees the embedding alone, and a CPU's head keeps a packed copy of it.
+            model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The engine's process: serve until the other end of the socket closes; the exit code."""
+    descriptor, parent = map(int, argv)
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
+    with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
+        multiprocessing.current_process().authkey, arguments = connection.recv()
+        llm = _answer(connection, lambda: _start(arguments))
+        while llm is not None:
+            name, *given = connection.recv()
+            if name == "close":
+                break
+            _answer(connection, lambda: _ANSWERS[name](llm, connection, *given))  # noqa: B023
+    return 0
+
+
+def _answer(connection: Connection, work: Callable):
+    """Send what `work` returns, a pair of (kept here, told there), and return its first."""
+    try:
+        kept, told = work()
+    except Exception as error:  # whatever it is, the trainer's process must learn of it
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        line = f"{type(error).__name__}: {' '.join(lines)}"
+        connection.send(("failed", line if len(line) <= LINE_CHARS else line[:LINE_CHARS] + "..."))
+        return None
+    connection.send(("done", told))
+    return kept
+
+
+def _start(arguments: dict):
+    llm = importlib.import_module("vllm").LLM(**arguments)
+    llm.collective_rpc("klear_prepare")
+    platform = importlib.import_module("vllm.platforms").current_platform
+    return llm, platform.device_type
+
+
+def _sample(llm, connection: Connection, prompts, seeds, settings: dict):
+    """(token ids, log-probabilities or None, finish reason) of each response, group after group.
+
+    Args:
+        prompts: token ids of the P prompts. seeds: [P, G]. settings: of `vllm.SamplingParams`.
+    """
+    # Of older weights, perhaps; and what a cache holds moves the last bits of a response.
+    if not llm.reset_prefix_cache():
+        raise RuntimeError("vLLM did not empty its prefix cache")
+    new_params = importlib.import_module("vllm").SamplingParams
+    requests = [
+        ({"prompt_token_ids": ids}, new_params(**settings, seed=seed))
+        for ids, group in zip(prompts, seeds, strict=True)
+        for seed in group
+    ]
+    llm.enqueue([prompt for prompt, _ in requests], [each for _, each in requests], use_tqdm=False)
+    finished, told = {}, time.monotonic()
+    while llm.llm_engine.has_unfinished_requests():
+        for output in llm.llm_engine.step():
+            (finished[int(output.request_id)],) = output.outputs
+        if time.monotonic() - told > ALIVE_S:
+            connection.send(("alive", None))
+            told = time.monotonic()
+    return None, [_completion(finished[number]) for number in sorted(finished)]
+
+
+def _completion(output) -> tuple:
+    logp = None if output.logprobs is None else array("d", output.logprobs.logprobs)
+    return array("q", output.token_ids), logp, output.finish_reason
+
+
+_ANSWERS = {
+    "load": lambda llm, _, payloads: (None, llm.collective_rpc("klear_load", args=(payloads,))),
+    "sample": _sample,
+    "sleep": lambda llm, _, level: (None, llm.sleep(level=level)),
+    "wake": lambda llm, _, tags: (None, llm.wake_up(tags)),
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -45,7 +45,7 @@ from klearlib.run.progress import Progress, Row
 from klearlib.run.provenance import num_cores
 from klearlib.run.stage import Stage
 from klearlib.run.task import Task
-from klearlib.scale.address import check_workers
+from klearlib.scale.ray_cluster import check_workers
 
 TASKS_BESIDE = 2
 """Tasks at a time where the places are GPUs, or those of a cluster."""
@@ -88,7 +88,7 @@ def run_stages(
     stages: in the order in which they should start; equal ones run once. runs_dir: where the
     results are kept. workers: stages at a time, 0 for one per GPU, or per core without GPUs. With
     GPUs each worker sees one of them, in turn. "ray" or "ray://host:port": on the Ray cluster there
-    (`scale.address`), one stage per GPU, or per core without; all its nodes have to see `runs_dir`,
+    (`ray_cluster`), one stage per GPU, or per core without; all its nodes have to see `runs_dir`,
     and the stage of a node that is lost goes on elsewhere. tasks: where the places are cores, each
     takes one like a stage; elsewhere `TASKS_BESIDE` run beside the stages. One that needs nothing
     more goes before stages that wait. on_done: called with each stage that was not done before, and

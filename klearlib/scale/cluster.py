@@ -99,11 +99,6 @@ class Cluster:
         return self.nodes * self.gpus_per_node
 
     @property
-    def data_parallel(self) -> int:
-        """Groups of GPUs that train on different sequences."""
-        return self.num_gpus // self.sequence_parallel
-
-    @property
     def is_on_cpu(self) -> bool:
         """Whether the overrides put the training on CPU cores, as tests do (`trainer.device=cpu`);
         `gpus_per_node` then counts processes.
@@ -194,7 +189,7 @@ _COUNTS = (
 def small_cluster(**changes) -> Cluster:
     """One GPU, or process, for a small model; for scripts and trials.
 
-    >>> small_cluster(gpus_per_node=2, tensor_parallel=2).data_parallel
+    >>> small_cluster(gpus_per_node=2, tensor_parallel=2).num_gpus
     2
     """
     values = {

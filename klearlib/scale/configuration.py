@@ -1,5 +1,5 @@
-"""verl's configuration of a run: the rule, the settings and the cluster as hydra overrides of its
-``ppo_trainer``, composed and checked before any process is started."""
+"""verl's configuration of a run: ``recipe.yaml`` with the rule, the settings and the cluster in it,
+as hydra overrides of verl's ``ppo_trainer``, composed and checked before any process is started."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from omegaconf import DictConfig, OmegaConf
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from klearlib.errors import KlearError, ParameterError
+from klearlib.rl.coefficients import rule_from
+from klearlib.rl.schedule import judging
 from klearlib.rl.settings import RLSettings
-from klearlib.scale import recipe
-from klearlib.scale.cluster import Cluster
+from klearlib.scale.cluster import PACKED, Cluster
+from klearlib.scale.policy_losses import NORMALIZERS
 
+RECIPE = Path(__file__).with_name("recipe.yaml")
 _MOST_CHARS = 400  # of an error: hydra lists all that it knows
 
 
@@ -43,8 +46,6 @@ def overrides(
     """The hydra overrides of a run of `klearlib.scale.trainer.KlearTrainer`, the cluster's own
     last.
 
-    What the trainer and its loss need beyond verl's schema is under ``klear``.
-
     Args:
         rule: see `klearlib.rl.coefficients.rule_from`.
         model: the folder of the policy. problems: the file of which `parquet` was made.
@@ -54,71 +55,58 @@ def overrides(
         receiver: the name of the Ray actor that takes the trainer's messages.
 
     Raises:
-        ParameterError: rollouts that are longer than the model's positions.
+        ParameterError: rollouts that are longer than the model's positions, or an override of what
+            the settings decide.
     """
-    recipe.require_possible(settings, cluster, model)
-    what = {
-        **recipe.data(settings, cluster, parquet),
-        **recipe.objective(rule, settings),
-        **recipe.optimiser(settings),
-        **recipe.rewards(settings, cluster, seed=seed),
-        **recipe.trainer(settings, cluster, checkpoints, resumed),
+    held = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    positions = held.get("text_config", held).get("max_position_embeddings")
+    cluster.require_positions(positions, max_new_tokens=settings.max_new_tokens)
+    chosen, words = rule_from(rule), {ours: theirs for theirs, ours in NORMALIZERS.items()}
+    factors = {name: rule.get(name, 1.0) for name in ("beta_low", "beta_high")}
+    clips = {name: getattr(chosen, name) for name in ("eps_low", "eps_high", "dual_clip")}
+    folders = {"model": model, "world": world, "problems": problems, "parquet": parquet}
+    folders |= {"checkpoints": checkpoints, "resumed": resumed}
+    run = {
+        **{name: path and str(path.absolute()) for name, path in folders.items()},
+        "rule": rule,
+        "seed": seed,
+        "updated_steps": updated_steps,
+        "receiver": receiver,
+        "judging": judging(settings, seed=seed),
+        "loss_agg_mode": words[settings.normalizer],
+        "first_full_step": settings.warmup_steps + 1,
+        "endless_epochs": settings.num_steps + 1,
+        "resume_mode": "disable" if resumed is None else "resume_path",
+        "packed": cluster.attention == PACKED,
+        "positions": cluster.positions(max_new_tokens=settings.max_new_tokens),
+        "dtype": {"fp32": "float32", "bf16": "bfloat16"}[cluster.precision],
     }
-    _require_untouched(cluster.overrides, [*what, *_WHAT])
-    values = {
-        **what,
-        **recipe.training(settings, cluster, model),
-        **recipe.rollouts(settings, cluster),
-        "+klear.rule": rule,
-        "+klear.settings": asdict(settings),
-        "+klear.seed": seed,
-        "+klear.precision": cluster.precision,
-        "+klear.world": str(world.absolute()),
-        "+klear.problems": str(problems.absolute()),
-        "+klear.updated_steps": updated_steps,
-        "+klear.receiver": receiver,
-    }
+    given = {"settings": asdict(settings), "rule": {"name": rule["name"], **factors, **clips}}
+    recipe = OmegaConf.create(
+        given | {"cluster": asdict(cluster), "run": run, "recipe": OmegaConf.load(RECIPE)}
+    )
+    recipe = OmegaConf.to_container(recipe, resolve=True)["recipe"]
+    decided = _flat(recipe["decided"])
+    _require_untouched(cluster.overrides, [*decided, *recipe["whole"]])
+    values = {**decided, **_flat(recipe["open"])}
     return [*(f"{key}={_text(value)}" for key, value in values.items()), *cluster.overrides]
 
 
-# Of the other parts of the recipe, and whole branches, what the settings or the trainer decide.
-_WHAT = (
-    "klear",
-    "algorithm",
-    "critic",
-    "data",
-    "actor_rollout_ref.actor.optim",
-    "actor_rollout_ref.actor.policy_loss",
-    "actor_rollout_ref.actor.fsdp_config.model_dtype",
-    "actor_rollout_ref.model.path",
-    *(
-        f"actor_rollout_ref.rollout.{name}"
-        for name in (
-            "n",
-            "temperature",
-            "top_p",
-            "top_k",
-            "do_sample",
-            "calculate_log_probs",
-            "logprobs_mode",
-            "prompt_length",
-            "response_length",
-            "agent.default_agent_loop",
-        )
-    ),
-)
-
-
-_OPEN = ("trainer.logger", "trainer.project_name", "trainer.experiment_name")
+def _flat(sections: dict[str, dict]) -> dict[str, object]:
+    """The keys with their sections before them, and "+" before these."""
+    return {
+        ("+" if key.startswith("+") else "") + f"{section}.{key.removeprefix('+')}": value
+        for section, keys in sections.items()
+        for key, value in keys.items()
+    }
 
 
 def _require_untouched(overrides: list[str], ours: list[str]) -> None:
     """Raises ParameterError where a user's override would set what the notebook's settings give,
     and the metrics would not say so."""
-    ours = [key for key in (key.lstrip("+~") for key in ours) if key not in _OPEN]
     for line in overrides:
         key = line.lstrip("+~").partition("=")[0]
-        for own in ours:
+        for own in (each.removeprefix("+") for each in ours):
             if f"{key}.".startswith(f"{own}.") or f"{own}.".startswith(f"{key}."):
                 raise ParameterError(
                     f"overrides in compute.yaml's verl sets {key}, which the run decides: remove it"
@@ -156,7 +144,7 @@ def _text(value: object) -> str:
     """A JSON value in hydra's grammar."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_key(key)}:{_text(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return "[" + ",".join(map(_text, value)) + "]"
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()

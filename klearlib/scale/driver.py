@@ -1,4 +1,9 @@
-"""Ray and verl's trainer as the driver of a run starts, hears and ends them."""
+"""Ray and verl's trainer as the driver of a run starts, hears and ends them.
+
+The trainer tells the driver what it has done by a mailbox, and the driver alone writes the run
+folder, so that a checkpoint and the lines that belong to it are committed together, as on one
+machine.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +15,51 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.run.files import one_line_failures
 from klearlib.scale import ray_cluster
-from klearlib.scale.address import RAY, runs_here
 from klearlib.scale.cluster import Cluster
+from klearlib.scale.ray_cluster import RAY, runs_here
 
 MAILBOX, TURN = "klear-mailbox", ".verl"
-PLUGINS = "klearlib.scale.plugins"
+PLUGIN = "klearlib.scale.trainer"
 MODULES, COPIES = "VERL_USE_EXTERNAL_MODULES", "HF_DATASETS_CACHE"
 POLL_S, DYING_S, CLOSING_S = 0.5, 20.0, 30.0
 CPUS_PER_GPU = 3
 """Logical CPUs that verl books with each GPU."""
+
+
+EVALUATION, STEP, SAVED, STOPPED = "evaluation", "step", "saved", "stopped"
+"""Kinds of messages. ``evaluation``: step, name, EvalRecord. ``step``: the lines of metrics.jsonl
+and timings.jsonl. ``saved``: number of steps whose checkpoint is complete. ``stopped``: number of
+steps after which the trainer ended, as it was asked to."""
+
+
+class Mailbox:
+    """The Ray actor between the two, in the order in which things were told."""
+
+    def __init__(self) -> None:
+        self._messages: list[tuple[str, Any]] = []
+        self._stop = False
+
+    def put(self, kind: str, content: Any) -> None:
+        self._messages.append((kind, content))
+
+    def take(self) -> Sequence[tuple[str, Any]]:
+        """All that was told since the last call."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def stop(self) -> None:
+        """Have the trainer save its state after the step that it is at, and end."""
+        self._stop = True
+
+    def stop_requested(self) -> bool:
+        return self._stop
 
 
 def prepare(cluster: Cluster, work: Path) -> None:
@@ -49,8 +84,6 @@ def prepare(cluster: Cluster, work: Path) -> None:
                 f"{module} does not load ({type(error).__name__}: {_line(error)}): mend it, or "
                 "modules in compute.yaml's verl"
             ) from None
-    # Loaded by now; but what a result is named by follows import statements alone.
-    import klearlib.scale.plugins  # noqa: F401
 
 
 def _variables(cluster: Cluster) -> dict[str, str]:
@@ -58,7 +91,7 @@ def _variables(cluster: Cluster) -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)),
         COPIES: os.environ[COPIES],
-        MODULES: ",".join([*cluster.modules, PLUGINS]),  # a platform comes first
+        MODULES: ",".join([*cluster.modules, PLUGIN]),  # a platform comes first
         **cluster.environment,
     }
 
@@ -160,7 +193,7 @@ def run_trainer(
     """Run verl's trainer to its end.
 
     Args:
-        take: gets every message of the trainer (`klearlib.scale.stream`), in order, in this
+        take: gets every message of the trainer, in order, in this
             process; what it raises ends the run.
 
     Raises:
@@ -168,8 +201,6 @@ def run_trainer(
     """
     import ray
     from verl.trainer.main_ppo import TaskRunnerV1
-
-    from klearlib.scale.stream import STEP, Mailbox
 
     mailbox = ray.remote(num_cpus=0)(Mailbox).options(name=MAILBOX).remote()
     runner = TaskRunnerV1.remote()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.rollouts import Row, num_positive_tokens
 
 
@@ -26,11 +27,6 @@ class Layout:
     parts: tuple[int, ...]
     mini_batch_rows: int
 
-    @property
-    def num_filling(self) -> int:
-        """Rows without a rollout."""
-        return sum(row is None for row in self.rows)
-
 
 def lay_out(mini_batches: Sequence[Sequence[Row]], *, num_ranks: int) -> Layout:
     """The layout of mini-batches of any sizes for `num_ranks` data-parallel ranks.
@@ -40,7 +36,7 @@ def lay_out(mini_batches: Sequence[Sequence[Row]], *, num_ranks: int) -> Layout:
 
     >>> row = Row(ids=(1, 2), num_prompt=1, logp_old=(0.0,), advantage=1.0, is_correct=True)
     >>> layout = lay_out([[row, row, row], [row]], num_ranks=2)
-    >>> layout.mini_batch_rows, layout.num_filling, layout.parts
+    >>> layout.mini_batch_rows, layout.rows.count(None), layout.parts
     (4, 4, (0, 0, 1, 1, 0, 0, 1, 1))
     """
     share = -(-max(map(len, mini_batches)) // num_ranks)  # rows of a mini-batch on one rank
@@ -54,6 +50,35 @@ def lay_out(mini_batches: Sequence[Sequence[Row]], *, num_ranks: int) -> Layout:
                 dealt[rank].append((part, row))
     flat = [each for run in dealt for each in run]
     return Layout(tuple(row for _, row in flat), tuple(part for part, _ in flat), share * num_ranks)
+
+
+def with_trainer_logprobs(
+    layout: Layout,
+    parts: Sequence[Sequence[Row]],
+    logprobs: Sequence[Sequence[float]],
+    *,
+    cap: float | None,
+    mismatch: Mismatch,
+) -> list[list[Row]]:
+    """The mini-batches `parts` of `layout` with `logp_old` by the trainer (semantics.md D14), and
+    with the sampler's correction where there is a `cap` (D15).
+
+    logprobs: of each row of the layout. mismatch: counts that between sampler and trainer.
+    """
+    found = {
+        row.place: tuple(logp)
+        for row, logp in zip(layout.rows, logprobs, strict=True)
+        if row is not None
+    }
+    renewed = [[replace(row, logp_old=found[row.place]) for row in rows] for rows in parts]
+    for rows, before in zip(renewed, parts, strict=True):
+        observe(mismatch, rows, before)
+    if cap is None:
+        return renewed
+    return [
+        corrected(rows, before, cap=cap, mismatch=mismatch)
+        for rows, before in zip(renewed, parts, strict=True)
+    ]
 
 
 def row_fields(

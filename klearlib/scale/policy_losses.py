@@ -4,7 +4,7 @@
 name ``klear_clip_higher``, ``klear_gppo``, ``klear_cispo``. ``actor.clip_ratio_low`` and
 ``clip_ratio_high`` are eps_low and eps_high; what verl has no field for is in
 `KlearPolicyLossConfig`. A module that imports this one has to be named in
-``VERL_USE_EXTERNAL_MODULES``, see `klearlib.scale.plugins`.
+``VERL_USE_EXTERNAL_MODULES``, as `klearlib.scale.trainer` is.
 """
 
 from __future__ import annotations

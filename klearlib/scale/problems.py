@@ -1,5 +1,9 @@
-"""The problems of a run as verl reads them: one row of a parquet file for each group of rollouts,
-in the order in which the run draws them."""
+"""The problems of a run as verl reads them, and verl's reward function.
+
+One row of a parquet file stands for each group of rollouts, in the order in which the run draws
+them; a response to it is judged and paid as `klearlib.verify.groups.judge_groups` does it for a
+whole step.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from klearlib.records import Problem, TestCase
+from klearlib.errors import KlearError
+from klearlib.records import Problem, Response, TestCase, TestReport, Verdict
 from klearlib.rl.schedule import judging, problem_order
 from klearlib.rl.settings import RLSettings
 from klearlib.run.files import one_line_failures
+from klearlib.verify import answer_judge, program_judge
 from klearlib.verify.code_answers import chosen_tests
-from klearlib.verify.groups import is_code
+from klearlib.verify.groups import is_code, judge_groups
+from klearlib.verify.pool import MAX_DEFAULT_WORKERS, shared_pool
 
-SOURCE = "klear"
-"""What verl calls the source of all rows."""
-AGENT = "klear"
-"""The name under which `klearlib.scale.agent_loop` is registered with verl."""
+KLEAR = "klear"
+"""What verl calls the source of all rows, and our agent loop."""
+PROMPT_TEXT = "prompt_text"
+"""The key of ``extra_info`` under which that loop hands on the rendered prompt, which may hold the
+opening think tag."""
 
 _SCHEMA = pa.schema(
     [
@@ -57,20 +65,31 @@ def write_parquet(
     """
     order = problem_order(len(problems), seed=seed)
     chosen = judging(settings, seed=seed)
+    tests = {name: chosen[name] for name in ("max_tests", "tests_seed")}
+
+    def truths(number: int) -> str:
+        return ground_truth(problems[number], **tests)
+
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with one_line_failures(path):
         with pq.ParquetWriter(beside, _SCHEMA, compression="zstd") as writer:
             for step in range(settings.num_steps):
                 first = step * settings.num_problems
+                drawn = enumerate(itertools.islice(order, settings.num_problems), first)
                 rows = [
-                    _row(
-                        problems[number],
-                        index=first + place,
-                        number=number,
-                        max_tests=chosen["max_tests"],
-                        tests_seed=chosen["tests_seed"],
-                    )
-                    for place, number in enumerate(itertools.islice(order, settings.num_problems))
+                    {
+                        "prompt": [{"role": "user", "content": problems[number].prompt}],
+                        "data_source": KLEAR,
+                        "ability": "code" if is_code(problems[number]) else "math",
+                        "reward_model": {"style": "rule", "ground_truth": truths(number)},
+                        "extra_info": {
+                            "index": index,
+                            "problem": number,
+                            "problem_id": problems[number].id,
+                        },
+                        "agent_name": KLEAR,
+                    }
+                    for index, number in drawn
                 ]
                 writer.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA))
         os.replace(beside, path)
@@ -102,15 +121,65 @@ def problem_of(text: str, *, problem_id: str) -> Problem:
     return replace(problem, answer=answer if isinstance(answer, str) else tuple(answer))
 
 
-def _row(
-    problem: Problem, *, index: int, number: int, max_tests: int | None, tests_seed: int
-) -> dict:
-    truth = ground_truth(problem, max_tests=max_tests, tests_seed=tests_seed)
-    return {
-        "prompt": [{"role": "user", "content": problem.prompt}],
-        "data_source": SOURCE,
-        "ability": "code" if is_code(problem) else "math",
-        "reward_model": {"style": "rule", "ground_truth": truth},
-        "extra_info": {"index": index, "problem": number, "problem_id": problem.id},
-        "agent_name": AGENT,
-    }
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: dict, **judging
+) -> dict[str, float | str]:
+    """The reward and the verdict on one response, the same as `judge_groups` gives it in a group.
+
+    verl calls it from several threads of each of its reward workers at once; they share the judges
+    of their process, which end with it.
+
+    Args:
+        solution_str: the response's text.
+        ground_truth: of `ground_truth`. All tests in it are run.
+        extra_info: ``problem_id`` of the row, and `PROMPT_TEXT`.
+        judging: the keywords of `judge_groups`, see `klearlib.rl.schedule.judging`.
+
+    Returns:
+        ``score``, the reward, and ``verdict``, a text that `verdict_of` reads.
+
+    Raises:
+        KlearError: the prompt's text is missing. What hinders the judge itself is raised too, and
+            never paid as a wrong answer.
+    """
+    if PROMPT_TEXT not in extra_info:
+        raise KlearError(
+            f"extra_info lacks {PROMPT_TEXT!r}, which klear's agent loop adds: "
+            "set actor_rollout_ref.rollout.agent.default_agent_loop=klear"
+        )
+    problem = problem_of(ground_truth, problem_id=extra_info["problem_id"])
+    _have_judges(program_judge.__name__ if is_code(problem) else answer_judge.__name__)
+    response = Response(
+        problem_id=problem.id,
+        prompt=extra_info[PROMPT_TEXT],
+        prompt_ids=(),
+        token_ids=(),
+        logp=(),
+        text=solution_str,
+        truncated=False,
+    )
+    (group,) = judge_groups([problem], [[response]], **judging)
+    return {"score": float(group.rewards[0]), "verdict": json.dumps(asdict(group.verdicts[0]))}
+
+
+def verdict_of(text: str) -> Verdict:
+    """The verdict of a ``verdict`` of `compute_score`.
+
+    >>> verdict = Verdict(correct=True, reason="correct", extracted="4")
+    >>> verdict_of(json.dumps(asdict(verdict))) == verdict
+    True
+    """
+    held = json.loads(text)
+    if held["report"] is not None:
+        held["report"] = TestReport(
+            outcomes=tuple(held["report"]["outcomes"]),
+            pass_rate=held["report"]["pass_rate"],
+            messages=tuple(held["report"]["messages"]),
+        )
+    return Verdict(**held)
+
+
+def _have_judges(module: str) -> None:
+    # A call of one response would be content with one judge, and all threads would wait for it.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    shared_pool(min(cores or 1, MAX_DEFAULT_WORKERS), module)

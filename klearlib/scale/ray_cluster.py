@@ -1,10 +1,11 @@
-"""The connection to a Ray cluster: made, watched, ended."""
+"""The Ray cluster that stages may run on: where it is; the connection made, watched, ended."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -12,21 +13,73 @@ import time
 import warnings
 from collections.abc import Iterator
 
-from klearlib.errors import KlearError
+from klearlib.errors import KlearError, ParameterError
 from klearlib.run.devices import gpus
 from klearlib.run.provenance import num_cores
-from klearlib.scale.address import CLIENT, LOCAL, address_of, in_words
 from klearlib.scale.require import require_ray
 
+RAY, CLIENT, LOCAL = "ray", "ray://", "local"
+ADDRESS = "RAY_ADDRESS"
+"""The standard variable that names a Ray cluster: "host:port" of its head, or "ray://host:port"."""
+_CLIENT_ADDRESS = re.compile(rf"{CLIENT}[^\s/]+:\d{{1,5}}")
 ANSWER_S = 10.0
 """Seconds that a cluster has to take a connection."""
 LOOK_S, GONE_S = 5.0, 20.0
 """Seconds between two looks at its head, and after which it counts as gone."""
-MAX_WHY = 300
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's variable that keeps a Ray of one machine off the network, read when ray is imported."""
 STATISTICS = "RAY_USAGE_STATS_ENABLED"
 """Ray's variable that lets it report its use to its makers."""
+
+
+def check_workers(workers: object) -> int | str:
+    """`workers` if it is a whole number from 0, "ray" or "ray://host:port".
+
+    A number counts stages at once on this machine, 0 for one per GPU, or per core without. "ray" is
+    the cluster that `RAY_ADDRESS` names, or a Ray of this machine for the time of the run where
+    there is no such variable.
+
+    Raises ParameterError for anything else.
+
+    >>> check_workers(4), check_workers("ray"), check_workers("ray://head:10001")
+    (4, 'ray', 'ray://head:10001')
+    """
+    if type(workers) is int and workers >= 0:
+        return workers
+    if isinstance(workers, str) and (workers == RAY or _CLIENT_ADDRESS.fullmatch(workers)):
+        return workers
+    raise ParameterError(
+        f"workers is {workers!r}: give a whole number, 0 for one per core or GPU, or ray, or "
+        "ray://host:port for a Ray cluster"
+    )
+
+
+def address_of(workers: str) -> str:
+    """What `workers` that are on Ray connect to: the address of a cluster, or "local".
+
+    >>> address_of("ray://head:10001")
+    'ray://head:10001'
+    """
+    return workers if workers != RAY else os.environ.get(ADDRESS) or LOCAL
+
+
+def runs_here(workers: int | str) -> bool:
+    """Whether the stages run on this machine, by Ray or without it.
+
+    >>> runs_here(0), runs_here("ray://head:10001")
+    (True, False)
+    """
+    return isinstance(workers, int) or address_of(workers) == LOCAL
+
+
+def in_words(workers: str) -> str:
+    """The cluster of `workers` for people.
+
+    >>> in_words("ray://head:10001")
+    'the Ray cluster at ray://head:10001'
+    """
+    address = address_of(workers)
+    return "a Ray of this machine" if address == LOCAL else f"the Ray cluster at {address}"
 
 
 class _Connection:
@@ -167,12 +220,10 @@ def _open(ray, workers: str, address: str, given: dict) -> None:
             socket.create_connection(_host_and_port(address), ANSWER_S).close()
         _connection.open(address, given)
     except Exception as error:  # for a start that takes too long Ray raises just that
-        why = " ".join(str(error).split())[:MAX_WHY]
-        if address == LOCAL:
-            raise KlearError(f"{where} does not start ({why}): mend that, or join one") from None
-        raise KlearError(
-            f"{where} does not answer ({why}): start it, or correct the address"
-        ) from None
+        ends = "does not start ({}): mend that, or join one"
+        if address != LOCAL:
+            ends = "does not answer ({}): start it, or correct the address"
+        raise KlearError(f"{where} {ends.format(short(error))}") from None
 
 
 @contextlib.contextmanager
@@ -193,10 +244,15 @@ def asking(where: str) -> Iterator:
 
 def gone(where: str, why: object) -> KlearError:
     """The error for a cluster that was there when the stages began."""
-    why = " ".join(str(why).split())[:MAX_WHY]
     return KlearError(
-        f"{where} is gone ({why}): start it and run again, which goes on from the last checkpoints"
+        f"{where} is gone ({short(why)}): start it and run again, which goes on from the last "
+        "checkpoints"
     )
+
+
+def short(why: object) -> str:
+    """A reason as a part of one line."""
+    return " ".join(str(why).split())[:300]
 
 
 class Watch:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 SEEN_S = 20.0
@@ -26,19 +27,8 @@ POLL_S = 0.05
 _PARENT = "KLEAR_PARENT_PID"
 _WORKER = "klearlib.run.worker"
 # Of the node, and by Ray, where all else is as the caller has it.
-_NODES_OWN = (
-    "CUDA_VISIBLE_DEVICES",
-    "HOME",
-    "HOSTNAME",
-    "LD_LIBRARY_PATH",
-    "LOGNAME",
-    "PATH",
-    "TEMP",
-    "TMP",
-    "TMPDIR",
-    "USER",
-    "XDG_RUNTIME_DIR",
-)
+_NODES_OWN = {"CUDA_VISIBLE_DEVICES", "HOME", "HOSTNAME", "LD_LIBRARY_PATH", "LOGNAME", "PATH"}
+_NODES_OWN |= {"TEMP", "TMP", "TMPDIR", "USER", "XDG_RUNTIME_DIR"}
 
 
 class StageProcess:
@@ -67,7 +57,7 @@ class StageProcess:
         driver itself, which asks this very cluster for its GPUs.
         """
         node = platform.node()
-        if not await _is_seen(Path(spec_file)):
+        if not await asyncio.to_thread(seen, Path(spec_file).is_file):
             return {"refused": f"{node} does not see {spec_file}", "node": node}
         variables = {**of_node(environment), _PARENT: str(os.getpid())}
         if spans:
@@ -114,20 +104,20 @@ class StageProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _is_seen(file: Path) -> bool:
+def seen(look: Callable[[], bool]) -> bool:
+    """Whether `look()` finds within `SEEN_S` what another machine has written."""
     end = time.monotonic() + SEEN_S
-    while not file.is_file():
+    while not look():
         if time.monotonic() > end:
             return False
-        await asyncio.sleep(POLL_S)
+        time.sleep(POLL_S)
     return True
 
 
 def of_node(environment: dict[str, str]) -> dict[str, str]:
     """The caller's variables with those that a node has of its own in their place."""
     shared = {name: value for name, value in environment.items() if name not in _NODES_OWN}
-    own = {name: os.environ[name] for name in _NODES_OWN if name in os.environ}
-    return shared | own
+    return shared | {name: os.environ[name] for name in _NODES_OWN & os.environ.keys()}
 
 
 def probe(
@@ -142,11 +132,8 @@ def probe(
     """
     told = {"node": platform.node()}
     asked = Path(folder) / "caller"
-    end = time.monotonic() + SEEN_S
-    while not holds(asked, token):
-        if time.monotonic() > end:
-            return told | {"unseen": True}
-        time.sleep(POLL_S)
+    if not seen(lambda: holds(asked, token)):
+        return told | {"unseen": True}
     with open(asked, "ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,10 +17,10 @@ from klearlib.rl.coefficients import rule_from
 from klearlib.rl.schedule import keep_evaluation, problem_order
 from klearlib.rl.settings import RLSettings
 from klearlib.run.entry import damaged, read_metrics
+from klearlib.scale import driver
 from klearlib.scale.cluster import Cluster, require_own_parts
 from klearlib.scale.problems import write_parquet
 from klearlib.scale.require import require_verl
-from klearlib.scale.stream import EVALUATION, SAVED, STEP, STOPPED
 
 if TYPE_CHECKING:
     from klearlib.records import Problem
@@ -90,9 +90,9 @@ def _train(
     cluster: Cluster,
 ) -> None:
     """The steps after `done`, whose results go into `folder`."""
-    from klearlib.scale.driver import MAILBOX, alone, connected, prepare, require_gpus, run_trainer
-
-    prepare(cluster, work)
+    driver.prepare(cluster, work)
+    # Loaded by now; but what a result is named by follows import statements alone.
+    import klearlib.scale.trainer  # noqa: F401
     from klearlib.scale.configuration import compose, overrides, saved_text
 
     resumed = _checkpoint(work, done, folder, num_gpus=cluster.num_gpus) if done else None
@@ -115,7 +115,7 @@ def _train(
         checkpoints=work / CHECKPOINTS,
         resumed=resumed,
         updated_steps=sum(line["train/num_tokens"] > 0 for line in read_metrics(folder.path)),
-        receiver=MAILBOX,
+        receiver=driver.MAILBOX,
     )
     config = compose(given)
     (folder.path / CONFIGURATION).write_text(saved_text(config), encoding="utf-8")
@@ -123,18 +123,18 @@ def _train(
     print("\n".join(given), flush=True)
 
     def take(kind: str, content) -> None:
-        if kind == EVALUATION:
+        if kind == driver.EVALUATION:
             step, name, record = content
             keep_evaluation(folder, name, record, step=step)
-        elif kind == STEP:
+        elif kind == driver.STEP:
             line, timings = content
             folder.append_metrics(line)
             folder.append_timings(timings)
             folder.progress(line["step"], settings.num_steps)
-        elif kind == SAVED:
+        elif kind == driver.SAVED:
             folder.save_checkpoint({"folder": f"global_step_{content}"}, content)
             _keep_only(work / CHECKPOINTS, content)
-        elif kind == STOPPED:
+        elif kind == driver.STOPPED:
             raise Stopped(
                 f"stopped after step {content} of {settings.num_steps}; run again to go on"
             )
@@ -144,9 +144,12 @@ def _train(
 
     folder.progress(done, settings.num_steps)
     runs_dir = folder.path.parent.parent
-    with alone(runs_dir, stop_requested=stop_requested), connected(config, cluster):
-        require_gpus(cluster)
-        run_trainer(config, take=take, stop_requested=stop_requested)
+    with (
+        driver.alone(runs_dir, stop_requested=stop_requested),
+        driver.connected(config, cluster),
+    ):
+        driver.require_gpus(cluster)
+        driver.run_trainer(config, take=take, stop_requested=stop_requested)
 
 
 def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> Path:

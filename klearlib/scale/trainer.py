@@ -1,10 +1,15 @@
 """verl's synchronous trainer with the step of `klearlib.rl.train`: the same batch, filter,
-mini-batches, objective, metrics and evaluations. verl samples, shards, updates and saves."""
+mini-batches, objective, metrics and evaluations. verl samples, shards, updates and saves.
+
+verl's processes find this module by ``VERL_USE_EXTERNAL_MODULES``, which they import before they do
+anything; what does not load ends a process with its error. It brings with it all that verl finds by
+name: the trainer, `klearlib.scale.sampling`'s agent loop, `klearlib.scale.policy_losses`.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,23 +19,60 @@ import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
 
+from klearlib.errors import KlearError
 from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.prompts import end_ids
 from klearlib.rl.metrics import UpdateSums, step_metrics, step_timings
-from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
+from klearlib.rl.mismatch import Mismatch, require_finite
 from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
 from klearlib.rl.schedule import evaluation_is_due, evaluations, learning_rate
 from klearlib.rl.settings import RLSettings
-from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
+from klearlib.scale.driver import EVALUATION, SAVED, STEP, STOPPED
+from klearlib.scale.layout import lay_out, row_fields, update_words, with_trainer_logprobs
 from klearlib.scale.loss import add_sums, klear_loss
-from klearlib.scale.replay import WatchfulBuffer
-from klearlib.scale.server_engine import ServerEngine
-from klearlib.scale.stream import EVALUATION, SAVED, STEP, STOPPED
+from klearlib.scale.sampling import ServerEngine
 from klearlib.scale.trajectories import TOKEN_FIELDS, Trajectories, groups_of, stored_rows
+
+
+class WatchfulBuffer(ReplayBuffer):
+    """The synchronous buffer, which waits until every group of the step has ended.
+
+    Groups are neither filtered nor refilled here. verl waits for ever for a group whose worker has
+    died, and for all others where one has failed; this one raises an error at once.
+
+    watched: the Ray actors that draw the rollouts, asked for when the first wait begins.
+    """
+
+    def __init__(self, watched: Callable[[], Sequence]):
+        super().__init__(
+            trainer_mode="sync",
+            trainer_config=None,
+            max_off_policy_threshold=None,
+            max_off_policy_strategy="drop",
+            sampler_kwargs=None,
+            poll_interval=0.1,
+        )
+        self._watched = watched
+        self._asked: list = []
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
+        if not self._asked:
+            self._asked = [actor.__ray_ready__.remote() for actor in self._watched()]
+        if failed := self.failure_keys[partition_id]:
+            raise KlearError(
+                f"{len(failed)} groups of rollouts could not be drawn or judged, and the log above "
+                "says why; running again goes on from the last checkpoint"
+            )
+        answered, self._asked = ray.wait(
+            self._asked, num_returns=len(self._asked), timeout=0, fetch_local=False
+        )
+        ray.get(answered)  # raises where the actor is dead
+        return super()._wait_for_next_poll(partition_id, last_debug_time)
 
 
 @register_trainer("klear")
@@ -116,7 +158,15 @@ class KlearTrainer(PPOTrainerSync):
         ordered, filling = stored_rows(batch, layout, found, end_token=self.tokenizer.eos_token_id)
         from_sampler = settings.logp_old == "sampler"
         if not from_sampler:
-            parts = self._with_trainer_logprobs(ordered, layout, parts, sums)
+            ordered.extra_info["temperature"] = settings.temperature
+            self._compute_old_log_prob(ordered, metrics={})
+            name = "old_log_probs"
+            data = tq.kv_batch_get(
+                keys=ordered.keys, partition_id=ordered.partition_id, select_fields=[name]
+            )
+            logprobs = [logp.tolist() for logp in data[name].unbind()]
+            cap, mismatch = settings.sampler_correction, sums.mismatch
+            parts = with_trainer_logprobs(layout, parts, logprobs, cap=cap, mismatch=mismatch)
             layout = lay_out(parts, num_ranks=self._num_ranks())  # in the same order
         fields = row_fields(layout, parts, count_mismatch=from_sampler)
         tq.kv_batch_put(
@@ -135,35 +185,6 @@ class KlearTrainer(PPOTrainerSync):
             keys=[*batch.keys, *filling.keys],
             tags=[*batch.tags, *filling.tags],
         )
-
-    def _with_trainer_logprobs(
-        self, ordered: KVBatchMeta, layout: Layout, parts: list[list[Row]], sums: UpdateSums
-    ) -> list[list[Row]]:
-        """The mini-batches with `logp_old` by the trainer (semantics.md D14), and with the
-        sampler's correction where it is asked for (D15)."""
-        ordered.extra_info["temperature"] = self._settings.temperature
-        self._compute_old_log_prob(ordered, metrics={})
-        data = tq.kv_batch_get(
-            keys=ordered.keys,
-            partition_id=ordered.partition_id,
-            select_fields=["old_log_probs"],
-        )
-        found = {
-            row.place: tuple(logp.tolist())
-            for row, logp in zip(layout.rows, data["old_log_probs"].unbind(), strict=True)
-            if row is not None
-        }
-        renewed = [
-            [dataclasses.replace(row, logp_old=found[row.place]) for row in rows] for rows in parts
-        ]
-        for rows, before in zip(renewed, parts, strict=True):
-            observe(sums.mismatch, rows, before)
-        if (cap := self._settings.sampler_correction) is not None:
-            renewed = [
-                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
-                for rows, before in zip(renewed, parts, strict=True)
-            ]
-        return renewed
 
     def _num_ranks(self) -> int:
         """Data-parallel ranks of the actor."""

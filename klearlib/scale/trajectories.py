@@ -14,7 +14,7 @@ from klearlib.policy.load import chat_prompt
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.layout import Layout
-from klearlib.scale.rewards import verdict_of
+from klearlib.scale.problems import verdict_of
 
 TOKEN_FIELDS = (
     "input_ids",

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from klearlib.errors import ParameterError
 from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
-from klearlib.policy.compute import Compute
+from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.run.stage import Stage
-from klearlib.scale.address import ADDRESS
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
+from klearlib.scale.ray_cluster import ADDRESS
 from klearlib.scale.require import INSTALL_VERL
 from klearlib.suite.estimate import BESIDE_VLLM, SAMPLING, TRAINING, VLLM, Cost, model_of_stage
-from klearlib.suite.machine import INSTALL_VLLM, Machine
+from klearlib.suite.machine import Machine
 
 CPU_FLOPS = 2e10
 """Assumed: FLOP/s of one core in training a small model, a quarter of its matrix products'."""

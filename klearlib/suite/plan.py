@@ -19,8 +19,8 @@ from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
 from klearlib.run.progress import rough
 from klearlib.run.stage import Stage, is_done
-from klearlib.scale.address import in_words, runs_here
 from klearlib.scale.cluster import cluster_of_stage
+from klearlib.scale.ray_cluster import in_words, runs_here
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite import estimate
 from klearlib.suite.cache import (

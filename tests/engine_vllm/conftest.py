@@ -83,5 +83,23 @@ def policy(new_policy):
 
 @pytest.fixture(scope="session")
 def engine(opened, policy):
-    """One engine for the tests that leave it as it was."""
+    """One engine for all tests, which leave it as it was or kill it."""
     return opened(policy)
+
+
+@pytest.fixture
+def changed(engine, policy):
+    """A function that moves every weight of the trainer's model; they are put back."""
+    import torch
+
+    before = {name: p.detach().clone() for name, p in policy.named_parameters()}
+
+    def change(seed: int) -> None:
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+
+    yield change
+    policy.load_state_dict(before, strict=False)
+    engine.wake()

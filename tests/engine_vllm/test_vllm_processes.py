@@ -15,43 +15,31 @@ from drawing import GREEDY, PROBLEMS, flat, how
 from killing import alive, wait_until
 
 from klearlib.errors import KlearError
-from klearlib.policy import vllm_process
-from klearlib.policy.compute import local_compute
+from klearlib.policy import vllm_engine
 from klearlib.policy.load import save_policy
 from klearlib.policy.sampling import sample_groups
-from klearlib.policy.vllm_engine import VLLMEngine
-from klearlib.policy.vllm_process import EngineLost
+from klearlib.policy.vllm_engine import EngineProcess
 from klearlib.run import pool
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 
-# Seconds of sampling for the tiny model.
+# Seconds of sampling for the tiny model, where responses end seldom.
 MANY = how(max_tokens=300, seed=4)
 
 
 @pytest.fixture
-def folder(new_policy, tiny_tokenizer, tmp_path):
-    """A saved policy whose responses end seldom."""
-    policy = new_policy(0)
-    policy.generation_config.eos_token_id = tiny_tokenizer.eos_token_id
+def folder(policy, tiny_tokenizer, tmp_path):
     save_policy(policy, tiny_tokenizer, tmp_path / "model")
     return tmp_path / "model"
 
 
-@pytest.fixture(scope="module")
-def many(opened, new_policy, tiny_tokenizer):
-    """An engine whose responses end seldom, for the tests that kill it."""
-    policy = new_policy(0)
-    policy.generation_config.eos_token_id = tiny_tokenizer.eos_token_id
-    return opened(policy)
-
-
-def test_killed_in_the_middle_the_same_groups_are_whole(many):
+def test_killed_in_the_middle_the_same_groups_are_whole(engine, tiny_tokenizer, monkeypatch):
+    monkeypatch.setattr(engine, "_ends", {tiny_tokenizer.eos_token_id})
     begun = time.monotonic()
-    expected = many.sample_groups(PROBLEMS, group_size=40, settings=MANY)
+    expected = engine.sample_groups(PROBLEMS, group_size=40, settings=MANY)
     took = time.monotonic() - begun
-    first, before = many._process.pid, many.num_restarts
+    first, before = engine._process.pid, engine.num_restarts
     killed = []
 
     def kill():
@@ -61,36 +49,33 @@ def test_killed_in_the_middle_the_same_groups_are_whole(many):
     timer = threading.Timer(took / 2, kill)
     timer.start()
     begun = time.monotonic()
-    found = many.sample_groups(PROBLEMS, group_size=40, settings=MANY)
+    found = engine.sample_groups(PROBLEMS, group_size=40, settings=MANY)
     timer.join()
     assert 0 < killed[0] - begun < time.monotonic() - begun - took / 2, "it was sampling"
     assert found == expected
-    assert many.num_restarts == before + 1 and many._process.pid != first
+    assert engine.num_restarts == before + 1 and engine._process.pid != first
     assert not alive(first)
 
 
-def test_killed_between_steps_it_samples_from_the_weights_of_now(many, tiny_tokenizer):
-    import torch
+def test_one_that_hangs_is_replaced_and_has_the_weights_of_now(
+    engine, policy, changed, tiny_tokenizer, monkeypatch, capfd
+):
+    start, first, before = EngineProcess.__init__, engine._process, engine.num_restarts
 
-    policy = many._model
-    with torch.no_grad():
-        policy.model.norm.weight.neg_()
-    os.kill(many._process.pid, signal.SIGKILL)
-    before = many.num_restarts
-    many.wake()
-    assert many.num_restarts == before + 1
-    found = flat(many.sample_groups(PROBLEMS, group_size=1, settings=GREEDY))
+    def patient(self, *arguments):
+        monkeypatch.setattr(vllm_engine, "SILENT_S", 600.0)
+        start(self, *arguments)
+
+    monkeypatch.setattr(EngineProcess, "__init__", patient)
+    monkeypatch.setattr(vllm_engine, "SILENT_S", 0.5)
+    changed(5)
+    os.kill(first.pid, signal.SIGSTOP)
+    engine.wake()
+    assert "vLLM is started again: it said nothing for 0.5 s" in capfd.readouterr().err
+    assert engine.num_restarts == before + 1 and not alive(first.pid)
+    found = flat(engine.sample_groups(PROBLEMS, group_size=1, settings=GREEDY))
     expected = flat(sample_groups(policy, tiny_tokenizer, PROBLEMS, group_size=1, settings=GREEDY))
     assert [r.token_ids for r in found] == [r.token_ids for r in expected]
-
-
-def test_an_engine_that_says_nothing_is_ended(many, monkeypatch):
-    process = many._process
-    os.kill(process.pid, signal.SIGSTOP)
-    monkeypatch.setattr(vllm_process, "SILENT_S", 0.5)
-    with pytest.raises(EngineLost, match=r"said nothing for 0\.5 s"):
-        process.ask("sample", [[1]], [[1]], {"max_tokens": 1})
-    assert wait_until(lambda: not alive(process.pid))
 
 
 @pytest.mark.parametrize(
@@ -144,14 +129,3 @@ def test_a_killed_stage_takes_its_engine_along(folder, tmp_path):
         running.kill()
         running.wait()
     assert wait_until(lambda: not alive(engine))
-
-
-def test_close_ends_the_process_and_may_be_called_twice(folder):
-    engine = VLLMEngine(folder, compute=local_compute(engine="vllm", batch_rows=8))
-    engine.wake()
-    engine.sleep()
-    assert len(engine.sample_groups(PROBLEMS, group_size=2, settings=how())) == len(PROBLEMS)
-    process = engine._process.pid
-    engine.close()
-    engine.close()
-    assert not alive(process)

@@ -10,6 +10,7 @@ from tiny_runs import lines, run, weights
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy.vllm_engine import VLLMEngine
 
+NUM_STEPS = 15
 VLLM = {"engine": "vllm", "batch_rows": 256, "micro_batch_tokens": 8000}
 
 
@@ -34,21 +35,28 @@ ONE_PROBLEM = {
 }
 
 
-def test_training_makes_right_answers_likelier(inputs, tmp_path):
+@pytest.fixture(scope="module")
+def whole(inputs, tmp_path_factory):
+    """The folder of a run that nothing disturbed, and its metrics."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(folder, inputs, num_steps=NUM_STEPS, compute=VLLM, **ONE_PROBLEM)
+
+
+def test_training_makes_right_answers_likelier(whole):
     """Weights that were not handed over, or not in time, would be off policy and learn nothing."""
-    metrics = run(tmp_path, inputs, num_steps=15, compute=VLLM, **ONE_PROBLEM)
-    records = [load_record(path) for path in sorted((tmp_path / "evaluations").iterdir())]
+    folder, metrics = whole
+    records = [load_record(path) for path in sorted((folder / "evaluations").iterdir())]
     before, after = (float(np.mean(record.correct)) for record in records)
     assert after > before + 0.15
     for line in metrics:
         if line["train/num_updates"]:
             assert line["train/mismatch_max"] < 1e-3, "the sampler's weights are the trainer's"
-    timings = lines(tmp_path, "timings.jsonl")
+    timings = lines(folder, "timings.jsonl")
     assert not any(line["sampling/engine_restarts"] for line in timings)
 
 
-def test_a_run_whose_engine_is_killed_equals_the_unbroken_one(inputs, tmp_path, monkeypatch):
-    expected = run(tmp_path / "whole", inputs, num_steps=2, compute=VLLM, **ONE_PROBLEM)
+def test_a_run_whose_engine_is_killed_equals_the_unbroken_one(whole, inputs, tmp_path, monkeypatch):
+    folder, expected = whole
     original, calls = VLLMEngine.sample_groups, []
 
     def killed(self, problems, **how):
@@ -58,8 +66,8 @@ def test_a_run_whose_engine_is_killed_equals_the_unbroken_one(inputs, tmp_path, 
         return original(self, problems, **how)
 
     monkeypatch.setattr(VLLMEngine, "sample_groups", killed)
-    found = run(tmp_path / "killed", inputs, num_steps=2, compute=VLLM, **ONE_PROBLEM)
+    found = run(tmp_path, inputs, num_steps=NUM_STEPS, compute=VLLM, **ONE_PROBLEM)
     assert found == expected
-    assert weights(tmp_path / "killed").equal(weights(tmp_path / "whole"))
-    timings = lines(tmp_path / "killed", "timings.jsonl")
-    assert [line["sampling/engine_restarts"] for line in timings] == [0, 1]
+    assert weights(tmp_path).equal(weights(folder))
+    timings = lines(tmp_path, "timings.jsonl")
+    assert [line["sampling/engine_restarts"] for line in timings] == [0, 1] + [0] * (NUM_STEPS - 2)

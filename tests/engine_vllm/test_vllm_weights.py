@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from drawing import GREEDY, LOGP_TOLERANCE, LONG, PROBLEMS, flat, full_logprobs, how
+from killing import alive
 
 from klearlib.policy.compute import local_compute
 from klearlib.policy.engines import open_engine
@@ -21,24 +22,10 @@ def same_as_transformers(engine, policy, tokenizer, problems=PROBLEMS, settings=
     return [r.token_ids for r in found]
 
 
-@pytest.fixture
-def changed(policy):
-    """A function that moves every weight of the trainer's model; they are put back."""
-    before = {name: p.detach().clone() for name, p in policy.named_parameters()}
-
-    def change(seed: int) -> None:
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            for parameter in policy.parameters():
-                parameter += 0.1 * torch.randn_like(parameter)
-
-    yield change
-    policy.load_state_dict(before, strict=False)
-
-
 def test_new_weights_are_sampled_from_after_wake(engine, policy, tiny_tokenizer, changed):
     """Also those of a prompt whose keys and values the cache held."""
     problems = PROBLEMS + LONG
+    restarts = engine.num_restarts
     seen = [same_as_transformers(engine, policy, tiny_tokenizer, problems)]
     for seed in (1, 2):
         changed(seed)
@@ -49,29 +36,27 @@ def test_new_weights_are_sampled_from_after_wake(engine, policy, tiny_tokenizer,
         seen.append(same_as_transformers(engine, policy, tiny_tokenizer, problems))
     for before, after in pairwise(seen):
         assert all(a != b for a, b in zip(before, after, strict=True))
-    assert engine.num_restarts == 0
+    assert engine.num_restarts == restarts
 
 
-def test_the_weights_are_put_back(engine, policy, tiny_tokenizer):
-    engine.wake()
-    same_as_transformers(engine, policy, tiny_tokenizer)
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_yarn_and_a_separate_head(new_policy, tiny_tokenizer, tmp_path, tied):
-    """A stretched model, from its folder and from a trainer, beyond the positions it had."""
-    save_policy(
-        new_policy(3, max_position_embeddings=64, tie_word_embeddings=tied),
-        tiny_tokenizer,
-        tmp_path,
-    )
+@pytest.mark.parametrize("trained", [False, True], ids=["its folder", "a trainer"])
+def test_a_stretched_model(new_policy, tiny_tokenizer, tmp_path, trained):
+    """Beyond the positions that it had, from its folder and, with a separate head, from a trainer;
+    and no process is left."""
+    policy = new_policy(3, max_position_embeddings=64, tie_word_embeddings=not trained)
+    save_policy(policy, tiny_tokenizer, tmp_path)
     yarn = {"yarn_factor": 4.0, "yarn_original": 64}
     model, tokenizer = load_policy(tmp_path, device="cpu", **yarn)
-    trained = {"model": model, "tokenizer": tokenizer} if tied else {}
+    given = {"model": model, "tokenizer": tokenizer} if trained else {}
     settings = how(temperature=0.0, max_tokens=150)
     compute = local_compute(engine="vllm", batch_rows=8)
-    with open_engine(tmp_path, compute=compute, **trained, **yarn) as engine:
+    with open_engine(tmp_path, compute=compute, **given, **yarn) as engine:
+        engine.wake()
+        engine.sleep()
         found = same_as_transformers(engine, model, tokenizer, settings=settings)
+        process = engine._process.pid
+        engine.close()  # and again at the end of the block
+        assert not alive(process)
     assert max(map(len, found)) > 64, "the test needs positions that only YaRN gives"
     unstretched, _ = load_policy(tmp_path, device="cpu")
     unstretched.config.max_position_embeddings = 512

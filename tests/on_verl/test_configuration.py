@@ -142,7 +142,7 @@ def test_verl_finds_the_reward_function_with_its_keywords(model):
     chosen = settings(max_tests=4)
     function = get_custom_reward_fn(composed(model, settings=chosen))
     raw, kwargs = function.args
-    assert (raw.__module__, raw.__name__) == ("klearlib.scale.rewards", "compute_score")
+    assert (raw.__module__, raw.__name__) == ("klearlib.scale.problems", "compute_score")
     assert kwargs == judging(chosen, seed=3)
 
 

@@ -20,7 +20,7 @@ from klearlib.policy.load import chat_prompt
 from klearlib.records import Problem, Response, TestCase
 from klearlib.rl.schedule import judging, problem_order
 from klearlib.scale.cluster import small_cluster
-from klearlib.scale.rewards import verdict_of
+from klearlib.scale.problems import verdict_of
 from klearlib.verify.answers import verify_answer
 from klearlib.verify.groups import judge_groups
 from klearlib.verify.pool import close_pool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from cpu_settings import OVERRIDES
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
@@ -22,12 +22,17 @@ from worker_cases import CASES, Case
 
 from klearlib.records import Group
 from klearlib.rl.metrics import UpdateSums
-from klearlib.rl.mismatch import Mismatch, corrected, observe
+from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
-from klearlib.scale import recipe
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.configuration import compose, overrides
-from klearlib.scale.layout import Layout, lay_out, row_fields, update_words
+from klearlib.scale.layout import (
+    Layout,
+    lay_out,
+    row_fields,
+    update_words,
+    with_trainer_logprobs,
+)
 from klearlib.scale.loss import add_sums, klear_loss
 
 _END = 1  # the token of filling rows
@@ -47,44 +52,42 @@ def run_rank(rank: int, num_ranks: int, work: Path, names: Sequence[str]) -> Non
         "gloo", init_method=f"file://{work}/group-{num_ranks}", rank=rank, world_size=num_ranks
     )
     steps = torch.load(work / "steps.pt", weights_only=False)
-    config = _composed(CASES[names[0]], work)
+    config = compose(_overrides(CASES[names[0]], work))
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
-    found = {name: _run(CASES[name], worker, config, steps) for name in names}
+    found = {name: _run(CASES[name], worker, config, steps, work) for name in names}
     if rank == 0:
         torch.save(found, work / f"ranks-{num_ranks}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _composed(case: Case, work: Path) -> DictConfig:
-    return compose(
-        overrides(
-            rule=case.spec,
-            settings=case.settings,
-            cluster=small_cluster(gpus_per_node=dist.get_world_size(), overrides=OVERRIDES),
-            seed=0,
-            model=work / "model",
-            world=work,
-            problems=work / "problems.jsonl",
-            parquet=work / "problems.parquet",
-            checkpoints=work / "checkpoints",
-            resumed=None,
-            updated_steps=0,
-            receiver="none",
-        )
+def _overrides(case: Case, work: Path) -> list[str]:
+    return overrides(
+        rule=case.spec,
+        settings=case.settings,
+        cluster=small_cluster(gpus_per_node=dist.get_world_size(), overrides=OVERRIDES),
+        seed=0,
+        model=work / "model",
+        world=work,
+        problems=work / "problems.jsonl",
+        parquet=work / "problems.parquet",
+        checkpoints=work / "checkpoints",
+        resumed=None,
+        updated_steps=0,
+        receiver="none",
     )
 
 
 def _run(
-    case: Case, worker, config: DictConfig, steps: Sequence[Sequence[Group]]
+    case: Case, worker, config: DictConfig, steps: Sequence[Sequence[Group]], work: Path
 ) -> tuple[list[UpdateSums], list[float], dict[str, torch.Tensor]]:
     """The sums of each step, the loss of each update, and the weights at the end, from the weights
     that were saved."""
     settings = case.settings
-    recipes = recipe.objective(case.spec, settings) | recipe.optimiser(settings)
-    for key, value in recipes.items():
-        OmegaConf.update(config, key.lstrip("+"), value, force_add=True)
+    for each in OverridesParser.create().parse_overrides(_overrides(case, work)):
+        if each.key_or_group.startswith("actor_rollout_ref.actor."):
+            OmegaConf.update(config, each.key_or_group, each.value(), force_add=True)
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     engine = worker.actor.engine
     engine.optimizer_config = actor.optim
@@ -111,21 +114,9 @@ def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[f
     layout = lay_out(parts, num_ranks=num_ranks)
     from_sampler = settings.logp_old == "sampler"
     if not from_sampler:
-        found = _trainer_logprobs(worker, layout, settings)
-        sampled, parts = (
-            parts,
-            [
-                [dataclasses.replace(row, logp_old=found[row.place]) for row in rows]
-                for rows in parts
-            ],
-        )
-        for rows, before in zip(parts, sampled, strict=True):
-            observe(sums.mismatch, rows, before)
-        if (cap := settings.sampler_correction) is not None:
-            parts = [
-                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
-                for rows, before in zip(parts, sampled, strict=True)
-            ]
+        logprobs = _trainer_logprobs(worker, layout, settings)
+        cap, mismatch = settings.sampler_correction, sums.mismatch
+        parts = with_trainer_logprobs(layout, parts, logprobs, cap=cap, mismatch=mismatch)
         layout = lay_out(parts, num_ranks=num_ranks)
     data = _rows_for_verl(layout)
     data.update(row_fields(layout, parts, count_mismatch=from_sampler))
@@ -136,7 +127,8 @@ def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[f
     return metrics["loss"]
 
 
-def _trainer_logprobs(worker, layout: Layout, settings) -> dict[tuple[int, int], tuple[float, ...]]:
+def _trainer_logprobs(worker, layout: Layout, settings) -> list[list[float]]:
+    """Of each row of the layout."""
     data = _rows_for_verl(layout)
     share = _own_share(
         data, calculate_entropy=True, compute_loss=False, temperature=settings.temperature
@@ -146,12 +138,7 @@ def _trainer_logprobs(worker, layout: Layout, settings) -> dict[tuple[int, int],
     own = [each.tolist() for each in response_from_nested(output["log_probs"], mask).unbind()]
     shares: list = [None] * dist.get_world_size()
     dist.all_gather_object(shares, own)
-    flat = [each for values in shares for each in values]
-    return {
-        row.place: tuple(values)
-        for row, values in zip(layout.rows, flat, strict=True)
-        if row is not None
-    }
+    return [each for values in shares for each in values]
 
 
 def _rows_for_verl(layout: Layout) -> TensorDict:

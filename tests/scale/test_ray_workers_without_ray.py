@@ -17,7 +17,7 @@ from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 from klearlib.scale import ray_node, require
-from klearlib.scale.address import address_of, check_workers, in_words, runs_here
+from klearlib.scale.ray_cluster import address_of, check_workers, in_words, runs_here
 from klearlib.suite import plan as module
 from klearlib.suite.machine import Machine
 from klearlib.suite.notebooks import resuming

@@ -16,9 +16,8 @@ import klearlib
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem, Response, TestCase, TestReport, Verdict
 from klearlib.rl.schedule import judging
-from klearlib.scale import rewards
-from klearlib.scale.problems import ground_truth
-from klearlib.scale.rewards import compute_score, verdict_of
+from klearlib.scale import problems
+from klearlib.scale.problems import compute_score, ground_truth, verdict_of
 from klearlib.verify.groups import judge_groups
 from klearlib.verify.pool import close_pool
 
@@ -127,7 +126,7 @@ def test_what_hinders_the_judge_is_raised_and_never_paid(monkeypatch):
     def hindered(*_, **__):
         raise MissingAsset("answers need math-verify")
 
-    monkeypatch.setattr(rewards, "judge_groups", hindered)
+    monkeypatch.setattr(problems, "judge_groups", hindered)
     with pytest.raises(MissingAsset, match="math-verify"):
         score(MATHS, boxed("1"), judging(settings(), seed=SEED))
 
@@ -146,7 +145,7 @@ def test_what_hinders_the_judge_is_raised_and_never_paid(monkeypatch):
 def test_a_verdict_survives_as_text(verdict, monkeypatch):
     group = dataclasses.replace(grouped(EITHER, [""], judging(settings(), seed=0)))
     group = dataclasses.replace(group, verdicts=(verdict,), rewards=(0.1 + 0.2,))
-    monkeypatch.setattr(rewards, "judge_groups", lambda *_, **__: (group,))
+    monkeypatch.setattr(problems, "judge_groups", lambda *_, **__: (group,))
     found = score(EITHER, "", judging(settings(), seed=0))
     assert found["score"] == 0.1 + 0.2
     assert verdict_of(found["verdict"]) == verdict

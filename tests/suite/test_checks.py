@@ -10,7 +10,7 @@ from machines import GB, LAPTOP, SERVER
 
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.params import load, load_profile
-from klearlib.policy.compute import Compute, local_compute
+from klearlib.policy.compute import INSTALL_VLLM, Compute, local_compute
 from klearlib.real.assets import missing_assets
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted, small_cluster
@@ -52,7 +52,7 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl():
 @pytest.mark.parametrize(
     ("machine", "compute", "cost", "said"),
     [
-        (replace(OURS, packages=frozenset()), WITH_VLLM, WORK, machine.INSTALL_VLLM),
+        (replace(OURS, packages=frozenset()), WITH_VLLM, WORK, INSTALL_VLLM),
         (replace(OURS, gpus=()), WITH_VLLM, Cost(), "vLLM needs a GPU and none answers here"),
         (OURS, replace(WITH_VLLM, tensor_parallel=4), WORK, "is 4 and a stage has one GPU"),
         (replace(OURS, packages=frozenset()), FLASH, WORK, "pip install flash-attn"),
@@ -255,13 +255,6 @@ def test_only_what_the_stages_read_is_asked_for(profile, monkeypatch, tmp_path):
     assert any((real.sft_model or real.model) in line for line in clipping)
     assert any("KlearReasoner-MathSub" in line for line in clipping)
     assert each["00_overview"] == set()
-
-
-def test_vllm_is_installed_by_the_same_words_everywhere():
-    from klearlib.policy import vllm_start
-    from klearlib.suite import doctor
-
-    assert vllm_start.INSTALL == machine.INSTALL_VLLM == doctor.INSTALL_VLLM
 
 
 def test_the_memory_is_what_the_stages_find_free(monkeypatch, tmp_path):

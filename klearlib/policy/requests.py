@@ -1,0 +1,111 @@
+"""What engines have in common that draw each response as a request of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from klearlib.errors import KlearError
+from klearlib.policy.drawing import SamplingSettings
+from klearlib.policy.prompts import chat_prompts, end_ids
+from klearlib.records import Problem, Response
+from klearlib.run.seeding import derive_seed
+
+# vLLM raises any positive temperature below this one to it.
+LOWEST_TEMPERATURE = 0.01
+
+
+class RequestEngine:
+    """`klearlib.policy.engines.Engine` without what draws, which is `_draw` of a subclass.
+
+    Each request has a seed of its own, derived from the call's seed, the problem's place and the
+    response's number. `Response.logp` is log pi at the temperature where `draws_from_policy`, and
+    NaN for every token elsewhere.
+
+    described: what holds ``config`` and ``generation_config`` of the model. setting: what a
+    sampling record says of the engine.
+    """
+
+    num_restarts = 0
+
+    def __init__(self, described, tokenizer, setting: dict[str, str]):
+        self.tokenizer, self.setting = tokenizer, setting
+        self._described, self._ends = described, frozenset(end_ids(described, tokenizer))
+
+    def sample_groups(
+        self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
+    ) -> list[list[Response]]:
+        """G responses to each problem; see `klearlib.policy.sampling.sample_groups`.
+
+        Raises:
+            ValueError: no problems, group_size < 1.
+            KlearError: more positions than the model has, or what `_draw` raises.
+        """
+        if not problems or group_size < 1:
+            raise ValueError(
+                f"need problems and group_size >= 1, got {len(problems)}, {group_size}"
+            )
+        prompts = chat_prompts(
+            self._described, self.tokenizer, problems, max_tokens=settings.max_tokens
+        )
+        seeds = [
+            [derive_seed(settings.seed, index, number) for number in range(group_size)]
+            for index in range(len(problems))
+        ]
+        drawn = iter(self._draw(problems, [ids for _, ids in prompts], seeds, settings))
+        return [
+            [self._response(problem, *prompt, *next(drawn)) for _ in range(group_size)]
+            for problem, prompt in zip(problems, prompts, strict=True)
+        ]
+
+    def _draw(
+        self,
+        problems: Sequence[Problem],
+        prompts: Sequence[Sequence[int]],
+        seeds: Sequence[Sequence[int]],
+        settings: SamplingSettings,
+    ) -> Sequence[tuple[Sequence[int], Sequence[float] | None]]:
+        """Tokens, and log-probabilities where `draws_from_policy`, of the P x G responses, group
+        after group."""
+        raise NotImplementedError
+
+    def _response(self, problem: Problem, prompt: str, prompt_ids, token_ids, logp) -> Response:
+        token_ids = tuple(token_ids)
+        return Response(
+            problem_id=problem.id,
+            prompt=prompt,
+            prompt_ids=tuple(prompt_ids),
+            token_ids=token_ids,
+            logp=(math.nan,) * len(token_ids) if logp is None else tuple(logp),
+            text=self.tokenizer.decode(list(token_ids), skip_special_tokens=True),
+            truncated=token_ids[-1] not in self._ends,
+        )
+
+
+def draws_from_policy(settings: SamplingSettings) -> bool:
+    """Whether nothing is cut or penalised: a server knows only the distribution that it draws from,
+    which is the policy's then. At temperature 0 cuts change nothing."""
+    cut = settings.temperature > 0 and (settings.top_p < 1 or settings.top_k > 0)
+    return settings.repetition_penalty == 1 and not cut
+
+
+def require_temperature(settings: SamplingSettings) -> None:
+    """Raises KlearError for a temperature that vLLM does not know."""
+    if 0 < settings.temperature < LOWEST_TEMPERATURE:
+        raise KlearError(
+            f"vLLM samples at temperature 0 or at {LOWEST_TEMPERATURE} and above, got "
+            f"{settings.temperature}"
+        )
+
+
+def request_words(settings: SamplingSettings, ends: Collection[int]) -> dict:
+    """The settings of a request in vLLM's words; `ends` are the tokens that end it."""
+    return {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "top_k": settings.top_k or -1,
+        "repetition_penalty": settings.repetition_penalty,
+        "max_tokens": settings.max_tokens,
+        "stop_token_ids": sorted(ends),
+        "ignore_eos": True,  # the end tokens are those above
+    }
