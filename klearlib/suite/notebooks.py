@@ -153,7 +153,7 @@ class _Suite:
         print(f"[{planned.number}] done: {output.relative_to(root())}", flush=True)
 
     def _publications(self, stage: Stage) -> list[Task]:
-        """What is to be published anew now that a stage is done: of the notebooks that wait for more
+        """What is to be published anew now that a stage is done: of notebooks with stages left
         the one whose publication is the oldest, alone, so that drawing takes little from training.
         A notebook whose stages are all done is executed at once."""
         self.ended.add(stage.key)
