@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.harness import evaluate
+from klearlib.evaluate.harness import Measurement, evaluate_all
 from klearlib.evaluate.record_files import save_record
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.rl.settings import EVALUATION_TEMPERATURE, EVALUATION_TOP_P, RLSettings
@@ -59,25 +59,22 @@ def evaluation_is_due(settings: RLSettings, step: int) -> bool:
 
 def evaluations(
     engine: Engine, world: Path, settings: RLSettings, *, seed: int, step: int
-) -> Iterator[tuple[str, EvalRecord]]:
+) -> dict[str, EvalRecord]:
     """Measure the policy after a step on each benchmark of `world`, and on the validation set
-    before the first and after the last; see `train_rl`."""
-    plan = [
+    before the first and after the last, all judged in one batch; see `train_rl`."""
+    asked = [
         (name, size, settings.eval_responses, EVALUATION_TEMPERATURE, EVALUATION_TOP_P)
         for name, size in settings.benchmarks.items()
     ]
     if step in (0, settings.num_steps):
-        plan.append(
-            ("validation", settings.num_validation, settings.validation_responses, 1.0, 1.0)
-        )
-    for name, size, num_responses, temperature, top_p in plan:
-        record = evaluate(
-            engine,
-            read_problems(world / f"{name}.jsonl", expected_size=size),
+        validation = settings.num_validation, settings.validation_responses
+        asked.append(("validation", *validation, 1.0, 1.0))
+    # Each has a seed of its own, so that stage ``evaluate`` measures the same on any of them.
+    measurements = [
+        Measurement(
             benchmark=name,
+            problems=read_problems(world / f"{name}.jsonl", expected_size=size),
             num_responses=num_responses,
-            test_timeout_s=settings.test_timeout_s,
-            test_memory_mb=settings.test_memory_mb,
             settings=SamplingSettings(
                 temperature=temperature,
                 top_p=top_p,
@@ -86,7 +83,11 @@ def evaluations(
                 seed=derive_seed(seed, "evaluate", name, step),
             ),
         )
-        yield name, record
+        for name, size, num_responses, temperature, top_p in asked
+    ]
+    limits = {"test_timeout_s": settings.test_timeout_s, "test_memory_mb": settings.test_memory_mb}
+    records = evaluate_all(engine, measurements, **limits)
+    return {record.benchmark: record for record in records}
 
 
 def keep_evaluation(folder: RunFolder, name: str, record: EvalRecord, *, step: int) -> None:

@@ -299,7 +299,7 @@ def _evaluate(
     folder: RunFolder, world: Path, engine: Engine, settings: RLSettings, *, seed: int, step: int
 ) -> None:
     engine.wake()
-    for name, record in evaluations(engine, world, settings, seed=seed, step=step):
+    for name, record in evaluations(engine, world, settings, seed=seed, step=step).items():
         keep_evaluation(folder, name, record, step=step)
     engine.sleep()
 

@@ -240,9 +240,8 @@ class KlearTrainer(PPOTrainerSync):
             setting={"engine": f"verl {self.config.actor_rollout_ref.rollout.name}"}
             | {"precision": self.config.klear.precision},
         )
-        for name, record in evaluations(
-            engine, self._world, self._settings, seed=self._seed, step=step
-        ):
+        records = evaluations(engine, self._world, self._settings, seed=self._seed, step=step)
+        for name, record in records.items():
             self._tell(EVALUATION, (step, name, record))
 
     def _tell(self, kind: str, content: object) -> None:
