@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from klearlib.curation.filters import kept_by_pass_rate
 from klearlib.curation.pass_rates import PassRate
-from klearlib.curation.tables import Sample
+from klearlib.data.tables import Sample
 
 MAJORITY = {"threshold": 0.5, "keep_equal": False}
 """The majority as a rule of `filters.rejected_by_pass_rate`: more than half of the responses."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from klearlib.curation.normalise import readings
+from klearlib.data.code import REQUESTS
 from klearlib.errors import KlearError
-from klearlib.verify.loader_formats import REQUESTS
 
 MODES = ("words", "whitespace")
 

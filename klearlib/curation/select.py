@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.difficulty import EASY, HARD
 from klearlib.curation.labels import judge_samples, needs_label
@@ -25,7 +26,7 @@ from klearlib.curation.select_pool import (
     by_pass_rate,
     by_source,
 )
-from klearlib.curation.tables import ProblemTable, chunks, read_problem_file
+from klearlib.data.problems import ProblemFile
 from klearlib.errors import KlearError, Stopped
 from klearlib.records import Problem
 from klearlib.run.files import sha256_file, write_json
@@ -55,7 +56,7 @@ def select(
     embedding: dict | None,
     test_timeout_s: float,
     test_memory_mb: int,
-    problems: str = "problems.parquet",
+    problems: str = "problems.jsonl",
 ) -> None:
     """Stage ``select``: the examples of an SFT arm from ``inputs["responses"]/responses.parquet``.
 
@@ -80,7 +81,7 @@ def select(
     last of the checkpoints in between. A response that the judge could not decide, or whose problem
     has nothing to judge by, is rejected as such and never as wrong.
 
-    Writes examples.parquet (in the old order), rejects.parquet (`row` counts the responses read,
+    Writes examples.parquet (in the old order), rejects.jsonl (`row` counts the responses read,
     `id` is the problem's) and card.json: counts for each filter and source, which add up; labels of
     the examples; licences, parameters and hashes. Texts are streamed: memory holds some bytes for
     each response and, for `size`, the embeddings of those that are left.
@@ -174,7 +175,7 @@ def _judge(
     for number, chunk in enumerate(chunks(waiting, _CHUNK), start=1):
         if known is None:
             _need(inputs, "problems", "responses without labels")
-            known = _problems_by_id(inputs["problems"] / problems)
+            known = ProblemFile(inputs["problems"] / problems)
         judged = judge_samples([sample for _, sample in chunk], known, **limits)
         for (place, _), sample in zip(chunk, judged, strict=True):
             if sample.reason:
@@ -185,12 +186,6 @@ def _judge(
             folder.save_checkpoint({"verdicts": bytes(pool.verdicts)}, done)
             if folder.stop_requested:
                 raise Stopped(f"stopped after {done} of {len(pool.verdicts)} responses; run again")
-
-
-def _problems_by_id(path: Path) -> Mapping[str, Problem]:
-    if path.suffix == ".jsonl":
-        return {problem.id: problem for problem in read_problem_file(path)}
-    return ProblemTable(path)
 
 
 def _licences(inputs: Mapping[str, Path], sources: Iterable[str]) -> dict:

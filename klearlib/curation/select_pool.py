@@ -12,9 +12,9 @@ from klearlib.curation.filters import rejected_by_pass_rate
 from klearlib.curation.funnel import Funnel
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import PassRate
-from klearlib.curation.tables import (
-    REJECTS,
+from klearlib.data.tables import (
     SAMPLES,
+    LineWriter,
     Sample,
     TableWriter,
     count_rows,
@@ -25,7 +25,7 @@ from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Verdict
 from klearlib.verify.answers import REASONS
 
-EXAMPLES, REJECTED = "examples.parquet", "rejects.parquet"
+EXAMPLES, REJECTED = "examples.parquet", "rejects.jsonl"
 STAGES = ("sources", "difficulty", "pass_rate", "correctness", "max_responses", "coverage")
 TEXTS = ("prompt", "response", "both")
 
@@ -73,7 +73,7 @@ class Pool:
         funnel, labels, teachers = Funnel(STAGES), Counter(), Counter()
         with (
             TableWriter(path / EXAMPLES, SAMPLES) as examples,
-            TableWriter(path / REJECTED, REJECTS) as rejects,
+            LineWriter(path / REJECTED) as rejects,
         ):
             for place, sample in self.all():
                 if not (code := self.rejected[place]):

@@ -7,13 +7,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import read_problems, write_problems
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.records import Problem
 from klearlib.verify.groups import is_code
 
 if TYPE_CHECKING:
-    from klearlib.curation.source_benchmarks import Benchmark
+    from klearlib.data.benchmarks import Benchmark
     from klearlib.run.folder import RunFolder
 
 ALIASES = {
@@ -23,7 +23,7 @@ ALIASES = {
     "lcb_v5": "livecodebench_v5",
     "lcb_v6": "livecodebench_v6",
 }
-"""Short names of `klearlib.curation.source_benchmarks.SIZES`."""
+"""Short names of `klearlib.data.benchmarks.SIZES`."""
 
 
 def open_benchmark(
@@ -33,7 +33,7 @@ def open_benchmark(
 
     Args:
         name: an alias, a full name, or any name where `location` is a file in the suite's own
-            format (`klearlib.evaluate.benchmarks`); that file may also stand here itself.
+            format (`klearlib.data.problems`); that file may also stand here itself.
         location: a file or a folder; None reads a known benchmark from the hub.
         expected_size: the number of problems that there must be; None for the known one, if there
             is one.
@@ -42,7 +42,7 @@ def open_benchmark(
         MissingAsset: nothing there. KlearError: an unknown name, a row that gives no problem, a
             problem without answer and tests, a duplicate, another number of problems.
     """
-    from klearlib.curation.source_benchmarks import SIZES, Benchmark, read_benchmark
+    from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
 
     full = ALIASES.get(name, name)
     if full not in SIZES and location is None:

@@ -20,7 +20,7 @@ from klearlib.policy.compute import Compute
 from klearlib.run.files import sha256_file, write_json
 
 if TYPE_CHECKING:
-    from klearlib.curation.source_benchmarks import Benchmark
+    from klearlib.data.benchmarks import Benchmark
 
 _OF_A_MODEL = (
     "preset",

@@ -165,7 +165,7 @@ class _ProblemFinder:
 
 
 def _prefixes(problem_id: str) -> Iterator[str]:
-    from klearlib.curation.source_benchmarks import SIZES
+    from klearlib.data.benchmarks import SIZES
 
     for name in (*SIZES, "livecodebench"):
         if problem_id.startswith(f"{name}-"):

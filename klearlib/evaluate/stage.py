@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, Stopped
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.policy.compute import Compute

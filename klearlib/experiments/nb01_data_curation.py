@@ -241,7 +241,7 @@ class DataCuration(DataExperiment):
         for (domain, rule), stage in self.curated.items():
             if not (card := self.card(stage)):
                 continue
-            removals = planted.by_place(self.folder(stage) / "removals.parquet")
+            removals = planted.by_place(self.folder(stage) / "removals.jsonl")
             leaks, shared = set(), float("nan")
             if uses_miniature(self.params):
                 truth = planted.truth(self.folder(stage.inputs["sources"]), domain)

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import write_problems
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, problems_in_window
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import write_problems
-from klearlib.evaluate.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, problems_in_window
 from klearlib.miniature.code_families import MAX_DIFFICULTY, MIN_DIFFICULTY, Draft
 from klearlib.miniature.code_flaws import FLAWS, count_wrong, flawed_tests
 from klearlib.miniature.code_problems import (

@@ -176,7 +176,7 @@ COLUMNS: dict[str, Callable[[RawItem], dict]] = {
     "skywork_or1_math": skywork_or1_math,
     "klear_code": klear_code,
 }
-"""Each schema by the name under which `klearlib.curation.sources` reads it."""
+"""Each schema by the name under which `klearlib.data.sources` reads it."""
 
 
 def _message(role: str, text: str) -> dict:

@@ -18,7 +18,7 @@ class SourcePlan:
     """One source. `domain` is ``math`` or ``code``; `rank` is 1 for the best of its domain, 0 for
     a pool of problems without responses, which reinforcement learning draws from.
 
-    `dataset` is the name under which `klearlib.curation.sources.read_source` reads its schema.
+    `dataset` is the name under which `klearlib.data.sources.read_source` reads its schema.
     `slip_share` is the share of single steps with a habit of going wrong, the same habits for all
     writers of a domain, so that a lower rank has all those of the higher ones; `noise`, `gaps`,
     `repeats` and `notation` are those of `Slips` and `Writer`.

@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import ParameterError
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.miniature import code_world, world
 from klearlib.miniature.code_families import Draft as CodeDraft
 from klearlib.miniature.code_problems import MIN_TESTS

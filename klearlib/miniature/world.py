@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import write_problems
 from klearlib.errors import ParameterError
-from klearlib.evaluate.benchmarks import write_problems
 from klearlib.miniature.problems import Draft, Slips, draw, response_text, to_problem, work_out
 from klearlib.run.seeding import derive_seed
 

@@ -8,15 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.tables import (
+from klearlib.data.problems import iter_problems, read_problems
+from klearlib.data.tables import (
     SAMPLES,
     TableWriter,
-    read_rows,
     read_samples,
     sample_row,
 )
 from klearlib.errors import KlearError
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.real.held_out import near_held_out
 from klearlib.real.links import link_file
 from klearlib.real.world import VALIDATION
@@ -26,7 +25,7 @@ from klearlib.run.files import write_json
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-_PROBLEMS = "problems.parquet"
+_PROBLEMS = "problems.jsonl"
 
 
 def keep_learnable(
@@ -41,7 +40,7 @@ def keep_learnable(
 ) -> None:
     """Stage ``learnable``: the responses of ``inputs["curated"]`` (a stage ``curate``) to problems
     of one domain that are in neither world's validation set, as ``responses.parquet``, and a link
-    to its ``problems.parquet``.
+    to its ``problems.jsonl``.
 
     Writes card.json: the curation's, with the responses left out in ``learnable``: those of the
     other kinds, by source and kind, and those that `near_held_out` finds, by source; read, kept and
@@ -59,18 +58,17 @@ def keep_learnable(
     kinds, held_out = {}, set()
     table = inputs["curated"] / _PROBLEMS
     near = near_held_out(
-        (row["prompt"] for row in read_rows(table, columns=["prompt"])),
+        (problem.prompt for problem in iter_problems(table)),
         chain(*(read_problems(inputs[f"{name}_world"] / VALIDATION) for name in ("math", "code"))),
         ngram_words=ngram_words,
         ngram_mode=ngram_mode,
         workers=workers,
     )
-    rows = read_rows(table, columns=["id", "source", "family"])
-    for row, is_near in zip(rows, near, strict=True):
+    for problem, is_near in zip(iter_problems(table), near, strict=True):
         if is_near:
-            held_out.add(row["id"])
-        elif row["source"] in mixed:
-            kinds[row["id"]] = row["family"]
+            held_out.add(problem.id)
+        elif problem.source in mixed:
+            kinds[problem.id] = problem.family
     # By the source of the response, which need not be that of the problem.
     left_out: dict[str, Counter[str]] = {}
     num_held_out: Counter[str] = Counter()

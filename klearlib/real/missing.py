@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from klearlib.curation.sources import source_named
+from klearlib.data.sources import source_named
 from klearlib.hub import WEIGHTS, cached_snapshot, fetch_command, has_weights, hub_folder
 from klearlib.params.real import RealParams, shape_of_model
 from klearlib.policy.shape import ModelShape

@@ -12,9 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from klearlib.curation.tables import read_problem_table, read_rows
+from klearlib.data.problems import iter_problems, read_problems, write_problems
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.real.held_out import near_held_out
 from klearlib.real.links import link_file
 from klearlib.records import Problem
@@ -63,10 +62,10 @@ def build(
     """
     if domain not in ("math", "code"):
         raise ParameterError(f"domain must be math or code, got {domain!r}")
-    path = inputs["problems"] / "problems.parquet"
+    path = inputs["problems"] / "problems.jsonl"
     reasons: dict[str, str] = {}
     usable = []
-    for problem in read_problem_table(path):
+    for problem in iter_problems(path):
         fault = _fault(problem, domain)
         if fault:
             reasons[problem.id] = fault
@@ -99,7 +98,7 @@ def build(
         )
     # A second pass: the tests of a code problem may have megabytes.
     for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
-        chosen = (problem for problem in read_problem_table(path) if problem.id in names)
+        chosen = (problem for problem in iter_problems(path) if problem.id in names)
         write_problems(chosen, folder.path / file)
     rows = (json.dumps({"id": name, "reason": why}) + "\n" for name, why in reasons.items())
     write_text(folder.path / REJECTS, "".join(rows))
@@ -153,8 +152,7 @@ def join(
 def _unlike(path: Path, names: list[str], held_out: set[str], **rule) -> list[str]:
     """Those of the problems `names` that are not like one of `held_out`, in their order."""
     wanted = held_out.union(names)
-    rows = read_rows(path, columns=["id", "prompt"])
-    texts = {row["id"]: row["prompt"] for row in rows if row["id"] in wanted}
+    texts = {problem.id: problem.prompt for problem in iter_problems(path) if problem.id in wanted}
     validation = (Problem(name, texts[name]) for name in sorted(held_out))
     near = near_held_out((texts[name] for name in names), validation, **rule)
     return [name for name, is_near in zip(names, near, strict=True) if not is_near]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import Stopped
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.compute import Compute
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy

@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.policy.prompts import end_ids
 from klearlib.rl.batches import num_positive_tokens
 from klearlib.rl.metrics import step_metrics, step_timings

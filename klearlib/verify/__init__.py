@@ -3,7 +3,7 @@
 Mathematics: `answers` judges; `plain` compares plain numbers; `judge` is the process in which
 math-verify runs. Code: `code_answers` judges responses, `programs` runs bare programs by their
 tests, `program_judge` is the process that knows the tests, `sandbox` and its ``sandbox_*`` parts
-keep programs in, `compare` compares what they print; `loaders` reads the tests of public data sets.
+keep programs in, `compare` compares what they print.
 Both: `extract` finds the answer, `pool` keeps the judges' processes, `rewards` pays, `groups` does
 all of it for the groups of a training step. Nothing here imports torch.
 """

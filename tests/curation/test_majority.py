@@ -5,7 +5,7 @@ import pytest
 from klearlib.curation.filters import rejected_by_pass_rate
 from klearlib.curation.majority import MAJORITY, kept_by_majority, pass_rates_of
 from klearlib.curation.pass_rates import PassRate
-from klearlib.curation.tables import Sample
+from klearlib.data.tables import Sample
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 15, 16])

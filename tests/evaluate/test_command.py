@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from klearlib import cli
+from klearlib.data.problems import read_problems, write_problems
 from klearlib.evaluate import command, judging, model_scores
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.evaluate.judged import UNKNOWN_TOKENS
 from klearlib.evaluate.presets import PRESETS, choose
 from klearlib.evaluate.record_files import load_record

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
 from klearlib.evaluate import stage
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.evaluate.stage import evaluate_benchmarks

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from code_reader import output_of
 
-from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.windows import in_window
+from klearlib.data.problems import read_problems
+from klearlib.data.windows import in_window
 from klearlib.miniature.code_flaws import FLAWS, count_wrong, flawed_tests
 from klearlib.miniature.code_problems import draw, make_tests
 from klearlib.miniature.code_world import BENCHMARK_SIZE, BENCHMARKS, WINDOWS, build

@@ -8,7 +8,7 @@ import torch
 from rollout_fakes import SETTINGS
 from tiny_runs import lines, run, weights
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy import engines
 from klearlib.rl import train

@@ -7,8 +7,8 @@ import pytest
 from raw_rows import ROWS, livecodebench_row, messages
 
 import klearlib
-from klearlib.curation.source_benchmarks import SIZES, read_benchmark
-from klearlib.curation.sources import read_source
+from klearlib.data.benchmarks import SIZES, read_benchmark
+from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
 from klearlib.verify.answers import verify_answers
 
