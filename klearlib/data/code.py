@@ -54,10 +54,10 @@ CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in 
 
 @data_set(
     "BAAI/TACO",
-    domain="code",
-    licence="apache-2.0",
+    "code",
+    "apache-2.0",
+    "question input_output starter_code solutions",
     config="ALL",
-    columns="question input_output starter_code solutions",
     optional="difficulty",
 )
 def taco(row: Row) -> Found:
@@ -70,10 +70,10 @@ def taco(row: Row) -> Found:
 
 @data_set(
     "codeparrot/apps",
-    domain="code",
-    licence="mit",
+    "code",
+    "mit",
+    "problem_id question input_output starter_code solutions",
     hub_file="{split}.jsonl",
-    columns="problem_id question input_output starter_code solutions",
     optional="difficulty",
     has_ids=True,
 )
@@ -102,11 +102,11 @@ def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
 
 @data_set(
     "open-r1/codeforces",
-    domain="code",
-    licence="cc-by-4.0",
-    config="default",
-    columns="id description input_format output_format interaction_format note examples rating "
+    "code",
+    "cc-by-4.0",
+    "id description input_format output_format interaction_format note examples rating "
     "official_tests official_tests_complete input_mode generated_checker executable",
+    config="default",
     optional="contest_start",
     has_ids=True,
 )
@@ -165,11 +165,7 @@ def _pairs(row: Row, column: str) -> list[dict[str, str]]:
 
 
 @data_set(
-    "Skywork/Skywork-OR1-RL-Data",
-    domain="code",
-    licence="unknown",
-    split="code",
-    columns="prompt reward_model extra_info",
+    "Skywork/Skywork-OR1-RL-Data", "code", "unknown", "prompt reward_model extra_info", split="code"
 )
 def skywork_or1_code(row: Row) -> Found:
     """A whole prompt, and ``reward_model.ground_truth``, JSON of ``{"inputs", "outputs",
@@ -223,9 +219,9 @@ def skywork_difficulty(row: Row) -> int:
 
 @data_set(
     "agentica-org/DeepCoder-Preview-Dataset",
-    domain="code",
-    licence="mit",
-    columns="problem tests",
+    "code",
+    "mit",
+    "problem tests",
     optional="solutions starter_code metadata",
 )
 def deepcoder(row: Row) -> Found:
@@ -252,10 +248,10 @@ def deepcoder(row: Row) -> Found:
 
 @data_set(
     "Kwai-Klear/KlearReasoner-CodeSub-15K",
-    domain="code",
-    licence="unknown",
+    "code",
+    "unknown",
+    "hash prompt reward_model",
     hub_file="train_code_rllm_clean.json",
-    columns="hash prompt reward_model",
     has_ids=True,
 )
 def klear_code(row: Row) -> Found:
@@ -293,10 +289,10 @@ def klear_code(row: Row) -> Found:
 
 @data_set(
     "openai/openai_humaneval",
-    domain="code",
-    licence="mit",
+    "code",
+    "mit",
+    "task_id prompt entry_point test",
     split="test",
-    columns="task_id prompt entry_point test",
     has_ids=True,
 )
 def humaneval(row: Row) -> Found:
@@ -320,10 +316,10 @@ def humaneval(row: Row) -> Found:
 
 @data_set(
     "google-research-datasets/mbpp",
-    domain="code",
-    licence="cc-by-4.0",
+    "code",
+    "cc-by-4.0",
+    "task_id text|prompt code test_list",
     config="full",
-    columns="task_id text|prompt code test_list",
     optional="test_setup_code test_imports challenge_test_list",
     has_ids=True,
 )
@@ -352,12 +348,12 @@ def mbpp(row: Row) -> Found:
 
 @data_set(
     "lighteval/code_generation_lite",
-    domain="code",
-    licence="cc",
+    "code",
+    "cc",
+    "question_id question_content starter_code contest_date public_test_cases "
+    "private_test_cases metadata",
     config="release_v6",
     split="test",
-    columns="question_id question_content starter_code contest_date public_test_cases "
-    "private_test_cases metadata",
     optional="difficulty",
     has_ids=True,
 )

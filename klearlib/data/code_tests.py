@@ -32,7 +32,6 @@ _IMPORTS = {
 }
 _BUILTINS = {*dir(builtins), "__name__", "__file__", "candidate"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 Tests = tuple[TestCase, ...]
 
@@ -82,11 +81,8 @@ def listed_tests(
     inputs, outputs = [item["input"] for item in items], [item["output"] for item in items]
     if not are_calls.pop():
         return stdin_tests(inputs, outputs, column), None
-    names = (
-        {func_name}
-        if func_name
-        else {i.get("fn_name") or function_in(i.get("metadata")) for i in items} - {None}
-    )
+    own = {item.get("fn_name") or function_in(item.get("metadata")) for item in items} - {None}
+    names = {func_name} if func_name else own
     if len(names) != 1:
         message = f"{column} must name one function to call, got {sorted(names) or 'none'}"
         raise UnusableRow("no_entry_point", message)
@@ -293,30 +289,24 @@ def pytest_tests(source: str, column: str) -> tuple[Tests, str]:
 
 
 def _is_plain(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
-        return False
-    a = node.args
-    return not (a.args or a.posonlyargs or a.kwonlyargs or a.vararg or a.kwarg)
-
-
-def _parse(text: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the data's own escapes and comparisons
-        return ast.parse(text)
+    is_function = isinstance(node, ast.FunctionDef) and not node.decorator_list
+    return is_function and not ast.unparse(node.args)
 
 
 def _tree(text: str, column: str) -> ast.Module:
     try:
-        return _parse(text)
-    except _UNPARSABLE as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the data's own escapes and comparisons
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UnusableRow("bad_python", f"{column} is no Python: {error}") from error
 
 
 def _own_names(reference: str) -> list[str]:
     """What a reference solution defines, functions first; [] where it cannot be parsed."""
     try:
-        body = _parse(reference).body
-    except _UNPARSABLE:
+        body = _tree(reference, "reference").body
+    except UnusableRow:
         return []
     definitions = [node for node in body if isinstance(node, _DEFINITIONS)]
     return [n.name for n in sorted(definitions, key=lambda n: isinstance(n, ast.ClassDef))]

@@ -79,12 +79,13 @@ class Source:
 
 
 def data_set(
-    hub_id: str, *, columns: str, optional: str = "", **declared: str | bool | None
+    hub_id: str, domain: str, licence: str, columns: str, *, optional: str = "", **declared: object
 ) -> Callable[[Callable[..., Found]], Source]:
-    """Declare a function of a `Row` as the data set of its name; columns are words of a text."""
+    """Declare a function of a `Row` as the data set of its name, see `Source`; columns are words of
+    a text."""
 
     def declare(read: Callable[..., Found]) -> Source:
-        names = {"columns": tuple(columns.split()), "optional": tuple(optional.split())}
-        return Source(read.__name__, hub_id, read=read, **names, **declared)
+        needed, more = tuple(columns.split()), tuple(optional.split())
+        return Source(read.__name__, hub_id, domain, licence, needed, read, more, **declared)
 
     return declare

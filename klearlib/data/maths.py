@@ -12,7 +12,7 @@ from klearlib.data.rows import Row, UnusableRow, gold_text, is_null, message_tex
 from klearlib.records import Problem
 
 
-@data_set("nvidia/AceReason-Math", domain="math", licence="cc-by-4.0", columns="problem answer")
+@data_set("nvidia/AceReason-Math", "math", "cc-by-4.0", "problem answer")
 def acereason_math(row: Row) -> Found:
     """Problem and answer. It holds problems of NuminaMath and DeepScaleR, so deduplicate it against
     these."""
@@ -21,11 +21,7 @@ def acereason_math(row: Row) -> Found:
 
 
 @data_set(
-    "agentica-org/DeepScaleR-Preview-Dataset",
-    domain="math",
-    licence="mit",
-    columns="problem answer",
-    optional="solution",
+    "agentica-org/DeepScaleR-Preview-Dataset", "math", "mit", "problem answer", optional="solution"
 )
 def deepscaler(row: Row) -> Found:
     """Six rows have no answer; solutions, which nobody judged, are often empty, and one that cannot
@@ -39,11 +35,7 @@ def deepscaler(row: Row) -> Found:
 
 
 @data_set(
-    "Skywork/Skywork-OR1-RL-Data",
-    domain="math",
-    licence="unknown",
-    split="math",
-    columns="prompt reward_model extra_info",
+    "Skywork/Skywork-OR1-RL-Data", "math", "unknown", "prompt reward_model extra_info", split="math"
 )
 def skywork_or1_math(row: Row) -> Found:
     """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds, any of
@@ -62,10 +54,10 @@ def skywork_or1_math(row: Row) -> Found:
 
 @data_set(
     "Kwai-Klear/KlearReasoner-MathSub-30K",
-    domain="math",
-    licence="apache-2.0",
+    "math",
+    "apache-2.0",
+    "prompt reward_model",
     hub_file="train_math_30K.json",
-    columns="prompt reward_model",
 )
 def klear_math(row: Row) -> Found:
     """A prompt of messages, without an instruction to box the answer, and
@@ -75,7 +67,7 @@ def klear_math(row: Row) -> Found:
     return Found(Problem(row.id, prompt, _truth(row)))
 
 
-@data_set("openai/gsm8k", domain="math", licence="mit", config="main", columns="question answer")
+@data_set("openai/gsm8k", "math", "mit", "question answer", config="main")
 def gsm8k(row: Row) -> Found:
     """The answer stands behind the last ``####`` of ``answer``, whose whole text, written by
     people, is the response; a dollar sign and the thousands' commas of 45 answers go."""
@@ -97,12 +89,8 @@ def _truth(row: Row) -> str:
     return gold_text(model["ground_truth"], "ground_truth")
 
 
-_CONTEST = {
-    "domain": "math",
-    "columns": "problem|question|messages answer|solution|meta",
-    "optional": "id problem_idx",
-    "has_ids": True,
-}
+_CONTEST = "problem|question|messages answer|solution|meta"
+_CONTEST_IDS = {"optional": "id problem_idx", "has_ids": True}
 
 
 def _contest(row: Row) -> Found:
@@ -135,19 +123,19 @@ def _contest(row: Row) -> Found:
     return Found(Problem(row.id, question, str(int(answer)) if answer.isdecimal() else answer))
 
 
-@data_set("HuggingFaceH4/aime_2024", licence="unknown", **_CONTEST)
+@data_set("HuggingFaceH4/aime_2024", "math", "unknown", _CONTEST, **_CONTEST_IDS)
 def aime_2024(row: Row) -> Found:
     """See `_contest`."""
     return _contest(row)
 
 
-@data_set("yentinglin/aime_2025", licence="unknown", config="default", **_CONTEST)
+@data_set("yentinglin/aime_2025", "math", "unknown", _CONTEST, config="default", **_CONTEST_IDS)
 def aime_2025(row: Row) -> Found:
     """See `_contest`."""
     return _contest(row)
 
 
-@data_set("MathArena/hmmt_feb_2025", licence="cc-by-nc-sa-4.0", **_CONTEST)
+@data_set("MathArena/hmmt_feb_2025", "math", "cc-by-nc-sa-4.0", _CONTEST, **_CONTEST_IDS)
 def hmmt_feb_2025(row: Row) -> Found:
     """See `_contest`; 16 of the 30 answers are no whole numbers."""
     return _contest(row)

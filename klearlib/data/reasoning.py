@@ -14,11 +14,11 @@ R1, QWQ = "DeepSeek-R1", "QwQ-32B"
 
 @data_set(
     "open-r1/OpenR1-Math-220k",
-    domain="math",
-    licence="apache-2.0",
-    config="default",
-    columns="uuid problem answer generations is_reasoning_complete correctness_math_verify "
+    "math",
+    "apache-2.0",
+    "uuid problem answer generations is_reasoning_complete correctness_math_verify "
     "correctness_llama",
+    config="default",
     optional="problem_type",
     has_ids=True,
 )
@@ -71,10 +71,7 @@ def _labels(row: Row, column: str, num_responses: int) -> list[bool | None]:
 
 
 @data_set(
-    "open-thoughts/OpenThoughts3-1.2M",
-    domain="both",
-    licence="apache-2.0",
-    columns="difficulty domain conversations",
+    "open-thoughts/OpenThoughts3-1.2M", "both", "apache-2.0", "difficulty domain conversations"
 )
 def openthoughts3(row: Row) -> Found:
     """``conversations`` of a human and QwQ-32B, unfiltered and without answers.
@@ -98,12 +95,7 @@ def openthoughts3(row: Row) -> Found:
     return Found(problem, only_response(response, teacher=QWQ))
 
 
-@data_set(
-    "nvidia/AceReason-1.1-SFT",
-    domain="both",
-    licence="cc-by-4.0",
-    columns="category input output",
-)
+@data_set("nvidia/AceReason-1.1-SFT", "both", "cc-by-4.0", "category input output")
 def acereason_sft(row: Row) -> Found:
     """``input`` and ``output`` of DeepSeek-R1; `Problem.family` is ``category``.
 
@@ -114,12 +106,7 @@ def acereason_sft(row: Row) -> Found:
     return Found(problem, only_response(response, teacher=R1))
 
 
-@data_set(
-    "AI-MO/NuminaMath-CoT",
-    domain="math",
-    licence="apache-2.0",
-    columns="source problem solution",
-)
+@data_set("AI-MO/NuminaMath-CoT", "math", "apache-2.0", "source problem solution")
 def numinamath_cot(row: Row) -> Found:
     r"""The answer is the last ``\boxed{}`` of the solution, and the solution, which no one judged,
     is the response. `Problem.family` is ``source``."""
@@ -130,9 +117,9 @@ def numinamath_cot(row: Row) -> Found:
 
 @data_set(
     "AI-MO/NuminaMath-1.5",
-    domain="math",
-    licence="apache-2.0",
-    columns="problem solution answer problem_type question_type problem_is_valid solution_is_valid",
+    "math",
+    "apache-2.0",
+    "problem solution answer problem_type question_type problem_is_valid solution_is_valid",
 )
 def numinamath_1_5(row: Row) -> Found:
     """Problem, solution, answer, and the authors' own word on both.
@@ -158,11 +145,11 @@ def numinamath_1_5(row: Row) -> Found:
 
 @data_set(
     "nvidia/OpenCodeReasoning",
-    domain="code",
-    licence="cc-by-4.0",
+    "code",
+    "cc-by-4.0",
+    "id input output source license dataset split difficulty",
     config="split_0",
     split="split_0",
-    columns="id input output source license dataset split difficulty",
     optional="index",
 )
 def opencodereasoning(

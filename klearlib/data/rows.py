@@ -13,48 +13,21 @@ import pickletools
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
 
 import numpy as np
 
 from klearlib.errors import KlearError
 
-REASONS = (
-    "missing_column",
-    "no_problem",
-    "no_answer",
-    "no_response",
-    "no_think",
-    "unclosed_think",
-    "uneven_labels",
-    "invalid_problem",
-    "invalid_solution",
-    "proof",
-    "bad_json",
-    "bad_packing",
-    "bad_python",
-    "bad_date",
-    "forbidden_pickle",
-    "too_large",
-    "unknown_format",
-    "no_tests",
-    "uneven_tests",
-    "mixed_kinds",
-    "no_entry_point",
-    "undefined_names",
-    "integer_keys",
-    "needs_files",
-    "needs_pytest",
-    "needs_checker",
-    "needs_interaction",
-    "needs_question",
-    "join_mismatch",
-    "not_executable",
-    "outside_window",
-    "duplicate_id",
-)
+_REASONS = """
+    missing_column no_problem no_answer no_response no_think unclosed_think uneven_labels
+    invalid_problem invalid_solution proof bad_json bad_packing bad_python bad_date
+    forbidden_pickle too_large unknown_format no_tests uneven_tests mixed_kinds no_entry_point
+    undefined_names integer_keys needs_files needs_pytest needs_checker needs_interaction
+    needs_question join_mismatch not_executable outside_window duplicate_id
+"""
+REASONS = tuple(_REASONS.split())
 """Why a row, or one response of it, is not used; docs/datasets.md explains each."""
 
 MAX_TESTS_BYTES = 256 * 2**20
@@ -284,28 +257,20 @@ def json_text(value: object, column: str) -> str:
 
 
 def _with_long_integers(convert: Callable, value: object) -> object:
+    """`convert(value)`, where it must be beyond Python's limit for the digits of an integer. The
+    limit belongs to the whole interpreter: one thread at a time raises it, and puts it back."""
     try:
         return convert(value)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        with long_integers():
-            return convert(value)
-
-
-@contextmanager
-def long_integers() -> Iterator[None]:
-    """Raise Python's limit for the digits of an integer within the block, for one thread at a time.
-
-    The limit belongs to the whole interpreter, so it is put back at once.
-    """
-    with _integer_limit:
-        before = sys.get_int_max_str_digits()
-        sys.set_int_max_str_digits(MAX_INTEGER_DIGITS)
-        try:
-            yield
-        finally:
-            sys.set_int_max_str_digits(before)
+        with _integer_limit:
+            before = sys.get_int_max_str_digits()
+            sys.set_int_max_str_digits(MAX_INTEGER_DIGITS)
+            try:
+                return convert(value)
+            finally:
+                sys.set_int_max_str_digits(before)
 
 
 def unpacked(text: str, column: str) -> str:

@@ -317,11 +317,7 @@ def test_a_stop_is_obeyed(mixed):
     folder = RunFolder(mixed.parent / "out", stop_requested=lambda: True)
     with pytest.raises(Stopped, match="it starts over"):
         curate(
-            folder,
-            {"raw": mixed},
-            sources=[{"input": "raw", **MATHS_SOURCE}],
-            benchmarks=[],
-            **HOW,
+            folder, {"raw": mixed}, sources=[{"input": "raw", **MATHS_SOURCE}], benchmarks=[], **HOW
         )
     assert not {file.name for file in folder.path.iterdir()} & set(FILES)
 

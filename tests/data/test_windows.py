@@ -2,12 +2,7 @@
 
 import pytest
 
-from klearlib.data.windows import (
-    LIVECODEBENCH_V5,
-    LIVECODEBENCH_V6,
-    in_window,
-    problems_in_window,
-)
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window, problems_in_window
 from klearlib.errors import KlearError
 from klearlib.records import Problem
 
