@@ -15,10 +15,11 @@ from klearlib.curation.funnel import Funnel
 from klearlib.curation.overlap import OverlapIndex, Removal
 from klearlib.curation.overlap_words import known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
+from klearlib.data.lines import LineWriter, json_line
 from klearlib.data.problems import iter_problems
 from klearlib.data.reader import Reject, SourceReader
 from klearlib.data.sources import read_source
-from klearlib.data.tables import SAMPLES, LineWriter, Sample, TableWriter, json_line, sample_row
+from klearlib.data.tables import SAMPLES, Sample, TableWriter, sample_row
 from klearlib.errors import KlearError, MissingAsset, Stopped
 from klearlib.records import LabelledResponse, SourceRow
 from klearlib.run.files import sha256_file, write_json

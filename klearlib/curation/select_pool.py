@@ -12,9 +12,9 @@ from klearlib.curation.filters import rejected_by_pass_rate
 from klearlib.curation.funnel import Funnel
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import PassRate
+from klearlib.data.lines import LineWriter
 from klearlib.data.tables import (
     SAMPLES,
-    LineWriter,
     Sample,
     TableWriter,
     count_rows,

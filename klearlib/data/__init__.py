@@ -4,5 +4,5 @@
 reads its rows, in `reasoning` (problems with responses), `maths` and `code`. What these share:
 `rows` (columns by type, ids), `code_tests` (tests in the forms in which they are written),
 `responses`. `files` finds the rows, `reader` keeps the account, `benchmarks` asserts sizes,
-`problems` and `tables` are the files that stages hand on. Nothing here imports torch.
+`problems`, `lines` and `tables` are the files that stages hand on. Nothing here imports torch.
 """

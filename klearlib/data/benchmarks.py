@@ -38,15 +38,14 @@ def read_benchmark(
     name: str,
     location: Path | str | list[Mapping] | None = None,
     *,
-    expected_size: int | str | None = "known",
+    expected_size: int | None = None,
 ) -> Benchmark:
     """The problems of a benchmark; every row must be usable, but for those outside a window.
 
     Args:
         name: a name of `SIZES`.
         location: as of `sources.read_source`.
-        expected_size: the number of problems that there must be: ``"known"``, that of `SIZES`;
-            None, any.
+        expected_size: the number of problems that there must be; None for that of `SIZES`.
 
     Raises:
         KlearError: an unknown name, a row that gives no problem, another number of problems: a
@@ -67,7 +66,7 @@ def read_benchmark(
             f"{name} has {len(faults)} rows without a usable problem, the first is row "
             f"{faults[0].row}: {faults[0].detail}"
         )
-    size = SIZES[name] if expected_size == "known" else expected_size
+    size = SIZES[name] if expected_size is None else expected_size
     if size is not None and len(problems) != size:
         raise KlearError(
             f"{name} must have {size} problems, got {len(problems)} from {reader.num_read} rows: "

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from klearlib.data.tables import LineWriter
+from klearlib.data.lines import LineWriter
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem, TestCase
 

@@ -9,8 +9,9 @@ import pytest
 from klearlib.curation import curate as module
 from klearlib.curation.curate import FILES, curate
 from klearlib.curation.normalise import duplicate_key
+from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems, write_problems
-from klearlib.data.tables import read_lines, read_samples
+from klearlib.data.tables import read_samples
 from klearlib.errors import Stopped
 from klearlib.records import Problem
 from klearlib.run.files import sha256_file

@@ -9,8 +9,9 @@ from klearlib.curation import select as module
 from klearlib.curation.majority import MAJORITY
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.curation.select import select
+from klearlib.data.lines import read_lines
 from klearlib.data.problems import write_problems
-from klearlib.data.tables import Sample, read_lines, read_samples, write_samples
+from klearlib.data.tables import Sample, read_samples, write_samples
 from klearlib.errors import Stopped
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder

@@ -11,6 +11,7 @@ import pytest
 
 from klearlib.curation.chunks import chunks
 from klearlib.data import tables
+from klearlib.data.lines import LineWriter, read_lines
 from klearlib.data.problems import (
     ProblemFile,
     count_problems,
@@ -20,11 +21,9 @@ from klearlib.data.problems import (
 )
 from klearlib.data.tables import (
     SAMPLES,
-    LineWriter,
     Sample,
     TableWriter,
     count_rows,
-    read_lines,
     read_rows,
     read_samples,
     sample_row,

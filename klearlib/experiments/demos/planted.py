@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems
 from klearlib.data.sources import read_source
-from klearlib.data.tables import read_lines
 from klearlib.miniature.source_plan import curate_sources
 from klearlib.miniature.sources import TRUTH
 
