@@ -34,7 +34,7 @@ _STAGE_WORDS = {
     "overlap": "overlap with a benchmark",
     "gold": "no answer or tests",
     "tests": "too few tests",
-}  # `klearlib.curation.curate_pass.STAGES`
+}  # `klearlib.curation.curate.STAGES`
 # Stage -> what it handles, by the column of its cost and by the entry of its card.
 _HANDLED = {"curate": ("rows", "num_read"), "responses": ("responses", "num_responses")}
 _FAMILIES = (
