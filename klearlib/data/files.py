@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -281,10 +283,16 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Mapping | UnusableRow]:
         except UnicodeDecodeError as error:
             raise KlearError(f"{path} is not UTF-8 ({error.reason}): fetch it again") from None
 
+    decoder = json.JSONDecoder()
     try:
         buffer, at, number, mark = read(_CHUNK_CHARS).lstrip()[1:], 0, 0, ""
         while mark != "]":
-            end = _item_end(buffer, at)
+            row, end = None, 0
+            at = _past_blanks(buffer, at)
+            if buffer.startswith("{", at):
+                with suppress(ValueError, RecursionError):  # it is cut off, or at fault
+                    row, end = decoder.raw_decode(buffer, at)
+            end = end or _item_end(buffer, at)
             rest = _past_blanks(buffer, end)
             if rest == len(buffer):
                 # As much again as there is: an item of any length is scanned some few times only.
@@ -297,7 +305,7 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Mapping | UnusableRow]:
             item, mark = buffer[at:end].strip(_BLANKS), buffer[rest]
             at = rest + 1
             if item and mark in ",]":
-                yield _row(item.encode(), f"{path.name} item {number}", "the item")
+                yield row or _row(item.encode(), f"{path.name} item {number}", "the item")
                 number += 1
             elif item or mark != "]" or number:
                 raise KlearError(
