@@ -12,9 +12,9 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import write_problems
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, problems_in_window
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import write_problems
-from klearlib.evaluate.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, problems_in_window
 from klearlib.miniature.code_problems import (
     MIN_DIFFICULTY,
     Draft,

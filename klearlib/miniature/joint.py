@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.curation.select import EXAMPLES
-from klearlib.curation.tables import Sample, write_samples
+from klearlib.data.problems import read_problems, write_problems
+from klearlib.data.tables import Sample, write_samples
 from klearlib.errors import ParameterError
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.miniature import code_problems, code_world, problems, world
 from klearlib.miniature.sources import TEMPLATES
 from klearlib.miniature.world import write_rows

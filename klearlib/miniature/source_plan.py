@@ -25,7 +25,7 @@ class SourcePlan:
     """One source. `domain` is ``math`` or ``code``; `rank` is 1 for the best of its domain, 0 for
     a pool of problems without responses, which reinforcement learning draws from.
 
-    `dataset` is the name under which `klearlib.curation.sources.read_source` reads its schema.
+    `dataset` is the name under which `klearlib.data.sources.read_source` reads its schema.
     `slip_share` is the share of single steps with a habit of going wrong, the same habits for all
     writers of a domain, so that a lower rank has all those of the higher ones; `noise`, `gaps`,
     `repeats` and `notation` are those of `Slips` and `Writer`.
@@ -277,7 +277,7 @@ COLUMNS: dict[str, Callable[[RawItem], dict]] = {
     "skywork_or1_math": skywork_or1_math,
     "klear_code": klear_code,
 }
-"""Each schema by the name under which `klearlib.curation.sources` reads it."""
+"""Each schema by the name under which `klearlib.data.sources` reads it."""
 
 
 def _message(role: str, text: str) -> dict:

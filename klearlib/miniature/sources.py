@@ -14,8 +14,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import ParameterError
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.miniature import code_problems, code_world, problems, world
 from klearlib.miniature.source_plan import COLUMNS, SOURCES, RawItem, SourcePlan
 from klearlib.miniature.writers import code_response, maths_response

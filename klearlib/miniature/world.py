@@ -10,7 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from klearlib.evaluate.benchmarks import write_problems
+from klearlib.data.problems import write_problems
 from klearlib.miniature.problems import Draft, Slips, draw, response_text, to_problem, work_out
 from klearlib.run.seeding import derive_seed
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from klearlib.curation.sources import source_named
+from klearlib.data.sources import source_named
 from klearlib.hub import (
     WEIGHTS,
     cached_snapshot,

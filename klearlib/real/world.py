@@ -13,16 +13,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
-from klearlib.curation.tables import (
+from klearlib.data.problems import iter_problems, read_problems, write_problems
+from klearlib.data.tables import (
     SAMPLES,
     TableWriter,
-    read_problem_table,
-    read_rows,
     read_samples,
     sample_row,
 )
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.real.links import link_file
 from klearlib.records import Problem
 from klearlib.run.entry import read_own_json
@@ -38,7 +36,7 @@ NOTHING_TO_JUDGE_BY = "no answer and no tests"
 OTHER_DOMAIN = "a problem of the other domain"
 NEAR_HELD_OUT = "too like a validation problem"
 NOT_DRAWN = "not drawn"
-_PROBLEMS = "problems.parquet"
+_PROBLEMS = "problems.jsonl"
 
 
 def build(
@@ -75,7 +73,7 @@ def build(
     path = inputs["problems"] / _PROBLEMS
     reasons: dict[str, str] = {}
     usable = []
-    for problem in read_problem_table(path):
+    for problem in iter_problems(path):
         fault = _fault(problem, domain)
         if fault:
             reasons[problem.id] = fault
@@ -108,7 +106,7 @@ def build(
         )
     # A second pass: the tests of a code problem may have megabytes.
     for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
-        chosen = (problem for problem in read_problem_table(path) if problem.id in names)
+        chosen = (problem for problem in iter_problems(path) if problem.id in names)
         write_problems(chosen, folder.path / file)
     rows = (json.dumps({"id": name, "reason": why}) + "\n" for name, why in reasons.items())
     write_text(folder.path / REJECTS, "".join(rows))
@@ -171,7 +169,7 @@ def keep_learnable(
 ) -> None:
     """Stage ``learnable``: the responses of ``inputs["curated"]`` (a stage ``curate``) to problems
     of one domain that are in neither world's validation set, as ``responses.parquet``, and a link
-    to its ``problems.parquet``.
+    to its ``problems.jsonl``.
 
     Writes card.json: the curation's, with the responses left out in ``learnable``: those of the
     other kinds, by source and kind, and those that `near_held_out` finds, by source; read, kept and
@@ -189,18 +187,17 @@ def keep_learnable(
     kinds, held_out = {}, set()
     table = inputs["curated"] / _PROBLEMS
     near = near_held_out(
-        (row["prompt"] for row in read_rows(table, columns=["prompt"])),
+        (problem.prompt for problem in iter_problems(table)),
         chain(*(read_problems(inputs[f"{name}_world"] / VALIDATION) for name in ("math", "code"))),
         ngram_words=ngram_words,
         ngram_mode=ngram_mode,
         workers=workers,
     )
-    rows = read_rows(table, columns=["id", "source", "family"])
-    for row, is_near in zip(rows, near, strict=True):
+    for problem, is_near in zip(iter_problems(table), near, strict=True):
         if is_near:
-            held_out.add(row["id"])
-        elif row["source"] in mixed:
-            kinds[row["id"]] = row["family"]
+            held_out.add(problem.id)
+        elif problem.source in mixed:
+            kinds[problem.id] = problem.family
     # By the source of the response, which need not be that of the problem.
     left_out: dict[str, Counter[str]] = {}
     num_held_out: Counter[str] = Counter()
@@ -260,8 +257,7 @@ def near_held_out(
 def _unlike(path: Path, names: list[str], held_out: set[str], **rule) -> list[str]:
     """Those of the problems `names` that are not like one of `held_out`, in their order."""
     wanted = held_out.union(names)
-    rows = read_rows(path, columns=["id", "prompt"])
-    texts = {row["id"]: row["prompt"] for row in rows if row["id"] in wanted}
+    texts = {problem.id: problem.prompt for problem in iter_problems(path) if problem.id in wanted}
     validation = (Problem(name, texts[name]) for name in sorted(held_out))
     near = near_held_out((texts[name] for name in names), validation, **rule)
     return [name for name, is_near in zip(names, near, strict=True) if not is_near]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.evaluate.harness import Measurement, evaluate_all
 from klearlib.evaluate.record_files import save_record
 from klearlib.policy.drawing import SamplingSettings

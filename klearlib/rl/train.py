@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import Stopped
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.engines import Engine, open_engine

@@ -24,8 +24,8 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.prompts import end_ids
 from klearlib.rl.metrics import UpdateSums, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, require_finite

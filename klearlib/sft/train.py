@@ -61,7 +61,7 @@ def train_sft(
     format, metrics.jsonl and timings.jsonl.
 
     It learns the samples of ``inputs["examples"]/examples.parquet`` (see
-    `klearlib.curation.tables`) where that input is given, and otherwise the file `examples` of
+    `klearlib.data.tables`) where that input is given, and otherwise the file `examples` of
     ``inputs["world"]``: rows of prompt and response. A run that was killed anywhere and resumed
     equals the unbroken one bit for bit on a CPU; where the memory decided the budget of a
     micro-batch, from the next checkpoint on.
@@ -315,7 +315,7 @@ def read_turns(path: Path) -> Iterator[tuple[str, str]]:
     if not path.is_file():
         raise MissingAsset(f"no samples at {path}: run the stage that makes them, or mend the name")
     if path.suffix == ".parquet":
-        from klearlib.curation.tables import read_samples
+        from klearlib.data.tables import read_samples
 
         yield from ((sample.prompt, sample.response) for sample in read_samples(path))
         return

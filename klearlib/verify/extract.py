@@ -7,14 +7,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
 from klearlib.errors import KlearError
 
-THINK_OPEN = "<think>"
-THINK_CLOSE = "</think>"
 MAX_ANSWER_CHARS = 2000  # some ten times the longest gold answer of the benchmarks
 
 _PREFILL = re.compile(r"<think>\s*(?P<closed></think>\s*)?\Z")
-_BRACES = re.compile(r"(?P<box>\\boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 # Neither `\right.` nor an ellipsis ends a sentence: their point is part of the formula.
 _FULL_STOP = re.compile(r"(?<![.\\])(?<!\\right)\.\Z")
@@ -83,34 +81,6 @@ def check_texts(num_responses: int, **columns: Sequence) -> None:
             raise KlearError(
                 f"{name} must be as many as responses, {num_responses}, got {len(values)}"
             )
-
-
-def last_boxed(text: str) -> str | None:
-    r"""The content of the last ``\boxed{...}`` whose braces balance, None where there is none.
-
-    Escaped braces (``\{``) do not count, an empty box is passed over, and of nested boxes the
-    innermost is taken. One pass, so a hostile text costs no more than its length. math-verify joins
-    neighbouring boxes into a list; here only the last box counts, so that no answer can be hedged.
-
-    >>> last_boxed(r"\boxed{1}, then \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    if "\\boxed" not in text:
-        return None
-    open_braces: list[int | None] = []
-    last_start, last_content = -1, None
-    for token in _BRACES.finditer(text):
-        if token["box"]:
-            open_braces.append(token.end())
-        elif token["open"]:
-            open_braces.append(None)
-        elif token["close"] and open_braces:
-            start = open_braces.pop()
-            if start is not None and start > last_start:
-                content = text[start : token.start()].strip()
-                if content:
-                    last_start, last_content = start, content
-    return last_content
 
 
 def trim(answer: str) -> str:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from klearlib import cli
+from klearlib.data.problems import read_problems, write_problems
 from klearlib.evaluate import command, judging, model_responses
 from klearlib.evaluate.arguments import OF_A_MODEL, chosen_preset
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.evaluate.record_files import UNKNOWN_TOKENS, load_record
 from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
 from klearlib.policy import engines

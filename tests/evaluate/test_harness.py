@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import DamagedEntry, KlearError
 from klearlib.evaluate import harness
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import Measurement, evaluate, evaluate_all
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.policy.compute import local_compute

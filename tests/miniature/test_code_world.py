@@ -9,8 +9,8 @@ import pytest
 from code_reader import output_of
 from tiny_world import TINY_CODE_WORLD as TINY
 
-from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.windows import in_window
+from klearlib.data.problems import read_problems
+from klearlib.data.windows import in_window
 from klearlib.miniature.code_problems import draw, make_tests
 from klearlib.miniature.code_world import (
     BENCHMARK_SIZE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from klearlib.curation.tables import read_samples
+from klearlib.data.tables import read_samples
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.base import pretrain, train_tokenizer

@@ -9,9 +9,9 @@ from prompt_reader import answer_of, step_holds
 from tiny_world import TINY_CODE_WORLD, TINY_WORLD
 
 from klearlib.curation.overlap import OverlapIndex
-from klearlib.curation.tables import read_samples
+from klearlib.data.problems import read_problems
+from klearlib.data.tables import read_samples
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.problems import draw, held_out
 from klearlib.miniature.sources import TEMPLATES

@@ -8,8 +8,8 @@ from prompt_reader import answer_of
 from tiny_world import TINY_CODE_WORLD, TINY_WORLD
 
 from klearlib.curation.overlap import OverlapIndex, deduplicate
-from klearlib.curation.sources import read_source
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
+from klearlib.data.sources import read_source
 from klearlib.miniature import code_world, world
 from klearlib.miniature.problems import held_out
 from klearlib.miniature.source_plan import SOURCES

@@ -6,7 +6,7 @@ import pytest
 from prompt_reader import answer_of, step_holds
 from tiny_world import TINY_WORLD
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.miniature.problems import held_out
 from klearlib.miniature.world import BENCHMARK_SIZE, BENCHMARKS, build
 from klearlib.run.folder import RunFolder

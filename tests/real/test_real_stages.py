@@ -9,8 +9,8 @@ import shutil
 import pytest
 from real_project import SHAPE, card_of, make, run_here, write_model, write_rows
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.origins import origin
 from klearlib.experiments.origins.real import RealOrigin
@@ -138,13 +138,13 @@ def test_worlds_hold_out_and_account_for_every_problem(project):
 
 
 def test_problems_that_cannot_be_judged_have_a_reason(tmp_path):
-    from klearlib.curation.tables import write_problem_table
+    from klearlib.data.problems import write_problems
     from klearlib.records import Problem, TestCase
 
     (tmp_path / "problems").mkdir()
     problems = [Problem(str(n), f"{n}?", answer="1") for n in range(4)]
     problems += [Problem("open", "?"), Problem("code", "?", tests=(TestCase("1", stdin=""),))]
-    write_problem_table(problems, tmp_path / "problems" / "problems.parquet")
+    write_problems(problems, tmp_path / "problems" / "problems.jsonl")
     inputs = {"problems": tmp_path / "problems", "benchmarks": tmp_path}
     how = {"seed": 0, "domain": "math", "num_validation": 2, "benchmarks": [], "workers": 1}
     how |= {"ngram_words": 9, "ngram_mode": "words"}

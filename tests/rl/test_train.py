@@ -9,7 +9,7 @@ import torch
 from rollout_fakes import SETTINGS
 from tiny_runs import PLAIN, lines, run, weights
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.evaluate.harness import evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy import engines

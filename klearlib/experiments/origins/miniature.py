@@ -105,7 +105,7 @@ class MiniatureOrigin(Origin):
         return self.curated(domain)
 
     def pool(self) -> tuple[Stage, str]:
-        return self.curated("math", pool_only=True), "problems.parquet"
+        return self.curated("math", pool_only=True), "problems.jsonl"
 
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
         return joint_stages(

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from klearlib.curation.source_benchmarks import SIZES
-from klearlib.curation.sources import Source, source_named
+from klearlib.data.benchmarks import SIZES
+from klearlib.data.declaration import Source
+from klearlib.data.sources import source_named
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
 from klearlib.params import DataOptions, RealParams, SFTPhase, load

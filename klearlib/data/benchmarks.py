@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from klearlib.curation.sources import read_source
+from klearlib.data.sources import read_source
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6
 from klearlib.errors import KlearError
-from klearlib.evaluate.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6
 from klearlib.records import Problem
 
 SIZES: dict[str, int | None] = {
@@ -21,7 +21,8 @@ SIZES: dict[str, int | None] = {
 """The number of problems of each benchmark. Of LiveCodeBench V6, sources name 131 to 175: what the
 dates give is counted and said, not checked."""
 
-_WINDOWS = {"livecodebench_v5": LIVECODEBENCH_V5, "livecodebench_v6": LIVECODEBENCH_V6}
+WINDOWS = {"livecodebench_v5": LIVECODEBENCH_V5, "livecodebench_v6": LIVECODEBENCH_V6}
+"""Those that are a window of `livecodebench`; the others are data sets of their own name."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,14 @@ def read_benchmark(
     name: str,
     location: Path | str | list[Mapping] | None = None,
     *,
-    expected_size: int | str | None = "known",
-    streaming: bool = True,
+    expected_size: int | None = None,
 ) -> Benchmark:
     """The problems of a benchmark; every row must be usable, but for those outside a window.
 
     Args:
         name: a name of `SIZES`.
         location: as of `sources.read_source`.
-        expected_size: the number of problems that there must be: ``"known"``, that of `SIZES`;
-            None, any.
+        expected_size: the number of problems that there must be; None for that of `SIZES`.
 
     Raises:
         KlearError: an unknown name, a row that gives no problem, another number of problems: a
@@ -58,9 +57,8 @@ def read_benchmark(
     """
     if name not in SIZES:
         raise KlearError(f"no benchmark {name!r}: one of {', '.join(SIZES)}")
-    window = _WINDOWS.get(name)
-    source = "livecodebench" if window else name
-    reader = read_source(source, location, streaming=streaming, window=window)
+    window = WINDOWS.get(name)
+    reader = read_source("livecodebench" if window else name, location, window=window)
     problems = tuple(row.problem for row in reader)
     faults = [reject for reject in reader.take_rejects() if reject.reason != "outside_window"]
     if faults:
@@ -68,7 +66,7 @@ def read_benchmark(
             f"{name} has {len(faults)} rows without a usable problem, the first is row "
             f"{faults[0].row}: {faults[0].detail}"
         )
-    size = SIZES[name] if expected_size == "known" else expected_size
+    size = SIZES[name] if expected_size is None else expected_size
     if size is not None and len(problems) != size:
         raise KlearError(
             f"{name} must have {size} problems, got {len(problems)} from {reader.num_read} rows: "

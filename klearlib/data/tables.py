@@ -1,50 +1,54 @@
-"""Parquet files: written row by row, read a row group at a time.
+"""Parquet tables of responses, written row by row and read a row group at a time.
 
-Equal rows give equal bytes: nothing in a file depends on time, place or process. A table appears
-under its name when it is whole, as every file of a stage does.
+Equal rows give equal bytes: nothing in a file depends on time, place or process.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from klearlib.data.lines import LineWriter
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.run.files import one_line_failures, sync_folder
+from klearlib.run.files import one_line_failures
 
 # A row group ends at whichever comes first: the memory of a reader is a few times this text.
 ROWS_IN_GROUP = 4096
 CHARS_IN_GROUP = 16_000_000
 
 # Columns in which few texts come again and again; in the others a dictionary only costs time.
-_REPEATED = {"source", "teacher", "labelled_by", "reason", "family", "entry_point", "benchmark"}
+_REPEATED = {"source", "teacher", "labelled_by", "reason"}
+
+SAMPLES = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("prompt", pa.string()),
+        ("response", pa.string()),
+        ("source", pa.string()),
+        ("teacher", pa.string()),
+        ("is_correct", pa.bool_()),
+        ("labelled_by", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
 
 
-class TableWriter:
-    """A table that grows row by row and is there, under `path`, when the block ends without error.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "rows.parquet"
-    >>> with TableWriter(path, pa.schema([("id", pa.string()), ("row", pa.int64())])) as table:
-    ...     table.add({"id": "gsm8k-7", "row": 7})
-    >>> list(read_rows(path)), table.num_rows
-    ([{'id': 'gsm8k-7', 'row': 7}], 1)
-    """
+class TableWriter(LineWriter):
+    """A parquet table, as a `LineWriter` is a file of lines, with the columns of a schema."""
 
     def __init__(self, path: Path | str, schema: pa.Schema):
-        self.path, self.schema, self.num_rows = Path(path), schema, 0
+        super().__init__(path)
+        self.schema = schema
         self._rows: list[tuple] = []
         self._chars = 0
-        # Half-written files of this name are swept by the run folder at the next start.
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
 
     def __enter__(self) -> TableWriter:
+        super().__enter__()
         with one_line_failures(self.path):
-            self._file = open(self._temporary, "wb")
             self._writer = pq.ParquetWriter(
                 self._file,
                 self.schema,
@@ -75,22 +79,12 @@ class TableWriter:
         if len(self._rows) >= ROWS_IN_GROUP or self._chars >= CHARS_IN_GROUP:
             self._flush()
 
-    def __exit__(self, kind: type | None, *_: object) -> None:
+    def _close(self, *, is_whole: bool) -> None:
         try:
-            with one_line_failures(self.path), self._file:
-                try:
-                    if kind is None:
-                        self._flush()
-                finally:
-                    self._writer.close()  # it would write into the closed file when it is collected
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            if kind is None:
-                with one_line_failures(self.path):
-                    os.replace(self._temporary, self.path)
-                    sync_folder(self.path.parent)
+            if is_whole:
+                self._flush()
         finally:
-            self._temporary.unlink(missing_ok=True)
+            self._writer.close()  # it would write into the closed file when it is collected
 
     def _flush(self) -> None:
         if not self._rows:
@@ -109,16 +103,8 @@ class TableWriter:
         self._rows, self._chars = [], 0
 
 
-def write_rows(rows: Iterable[Mapping], path: Path | str, schema: pa.Schema) -> int:
-    """Write `rows` as one table; the number of rows. See `TableWriter`."""
-    with TableWriter(path, schema) as table:
-        for row in rows:
-            table.add(row)
-    return table.num_rows
-
-
 def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iterator[dict]:
-    """The rows of a table in order, one row group in memory at a time.
+    """The rows of a parquet table in order, one row group in memory at a time.
 
     Args:
         columns: the columns that are wanted; None for all. The others are not read from the disk.
@@ -127,7 +113,7 @@ def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iter
         MissingAsset: no such file.
         KlearError: no parquet file, or one without such a column.
     """
-    table = open_table(path)
+    table = _open_table(path)
     columns = list(table.schema_arrow.names if columns is None else columns)
     missing = [name for name in columns if name not in table.schema_arrow.names]
     if missing:
@@ -135,27 +121,22 @@ def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iter
             f"{Path(path).name} has no column {', '.join(missing)}; it has: "
             f"{', '.join(table.schema_arrow.names)}"
         )
-    return _rows(table, columns)
 
+    def rows() -> Iterator[dict]:
+        with table:
+            for group in range(table.num_row_groups):
+                yield from table.read_row_group(group, columns=columns).to_pylist()
 
-def _rows(table: pq.ParquetFile, columns: list[str]) -> Iterator[dict]:
-    with table:
-        for group in range(table.num_row_groups):
-            yield from table.read_row_group(group, columns=columns).to_pylist()
+    return rows()
 
 
 def count_rows(path: Path | str) -> int:
-    """The number of rows of a table, from its footer."""
-    with open_table(path) as table:
+    """The number of rows of a parquet table, from its footer."""
+    with _open_table(path) as table:
         return table.metadata.num_rows
 
 
-def open_table(path: Path | str) -> pq.ParquetFile:
-    """A table, to be closed by whoever opens it.
-
-    Raises:
-        MissingAsset: no such file. KlearError: no parquet file.
-    """
+def _open_table(path: Path | str) -> pq.ParquetFile:
     path = Path(path)
     if not path.is_file():
         raise MissingAsset(f"no table at {path}; run the stage that makes it, or mend the path")
@@ -164,3 +145,45 @@ def open_table(path: Path | str) -> pq.ParquetFile:
     except pa.ArrowInvalid as error:
         first = str(error).splitlines()[0]
         raise KlearError(f"{path} is no parquet file ({first}): make it again") from error
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One response to one problem, as SFT reads it and as filters choose by.
+
+    `source` is the data set that the response came with, or that its problem is of where a model of
+    this suite wrote it. `is_correct` is None where there is no word on it: nobody judged it
+    (`labelled_by` is "") or the judge could not (`reason` is ``timeout`` or ``judge_error``).
+    `labelled_by` is as in `klearlib.records.LabelledResponse`; `reason` is the word of
+    `klearlib.records.Verdict` where the label is this suite's, "" where it came with the data.
+
+    >>> Sample("a", "2 + 2?", "<think></think>4", is_correct=True, labelled_by="klear").source
+    ''
+    """
+
+    problem_id: str
+    prompt: str
+    response: str
+    source: str = ""
+    teacher: str = ""
+    is_correct: bool | None = None
+    labelled_by: str = ""
+    reason: str = ""
+
+
+def write_samples(samples: Iterable[Sample], path: Path | str) -> int:
+    """Write samples as one table; their number."""
+    with TableWriter(path, SAMPLES) as table:
+        for sample in samples:
+            table.add(sample_row(sample))
+    return table.num_rows
+
+
+def read_samples(path: Path | str) -> Iterator[Sample]:
+    """The samples that `write_samples` wrote, in order, streamed."""
+    return (Sample(**row) for row in read_rows(path, columns=SAMPLES.names))
+
+
+def sample_row(sample: Sample) -> dict:
+    """A sample as a row of `SAMPLES`."""
+    return {name: getattr(sample, name) for name in SAMPLES.names}

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import klearlib
-from klearlib.curation.source_benchmarks import SIZES
-from klearlib.curation.sources import REASONS, SOURCES
+from klearlib.data.benchmarks import SIZES
+from klearlib.data.rows import REASONS
+from klearlib.data.sources import SOURCES
 
 PAGE = Path(klearlib.__file__).resolve().parents[1] / "docs" / "datasets.md"
 

@@ -1,9 +1,5 @@
-"""The data sets of the paper as problems and labelled responses, with an account of every row.
-
-`read_source` gives a reader of one data set, from the hub or from files in the same schema. The
-adapters, one function for each data set, are in ``source_solutions``, ``source_answers``,
-``source_programs`` and ``source_contests``.
-"""
+"""The table of the data sets, and `read_source`: one of them, from the hub or from files in the
+same schema, as problems and labelled responses with an account of every row."""
 
 from __future__ import annotations
 
@@ -13,21 +9,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from klearlib.curation.source_answers import ANSWER_SOURCES
-from klearlib.curation.source_contests import CONTEST_SOURCES
-from klearlib.curation.source_programs import PROGRAM_SOURCES
-from klearlib.curation.source_reader import Reject, SourceReader, check_columns
-from klearlib.curation.source_rows import REASONS, Source
-from klearlib.curation.source_solutions import SOLUTION_SOURCES
-from klearlib.curation.source_tables import Table, open_hub, open_location
+from klearlib.data import code, maths, reasoning
+from klearlib.data.declaration import Source
+from klearlib.data.files import Table, open_hub, open_location
+from klearlib.data.reader import SourceReader
+from klearlib.data.windows import in_window
 from klearlib.errors import KlearError
-from klearlib.evaluate.windows import in_window
-
-__all__ = ["REASONS", "SOURCES", "Reject", "Source", "SourceReader", "read_source", "source_named"]
 
 SOURCES: dict[str, Source] = {
     source.name: source
-    for source in (*SOLUTION_SOURCES, *ANSWER_SOURCES, *PROGRAM_SOURCES, *CONTEST_SOURCES)
+    for module in (reasoning, maths, code)
+    for source in vars(module).values()
+    if isinstance(source, Source)
 }
 """Every data set by the name that `read_source` takes."""
 
@@ -52,8 +45,7 @@ def read_source(
     Args:
         name: a name of `SOURCES`, the hub id, or its last part; case does not matter.
         location: a file, a folder of files or a folder that `datasets` saved, in the schema of the
-            data set (`source_tables.open_location`); or a list of its rows. None reads from the
-            hub.
+            data set (`files.open_location`); or a list of its rows. None reads from the hub.
         split, config: those of the data set's `Source` where None; of a folder they choose files
             (`open_location`), and one that is given must be there: so a file, which is what it is,
             and rows take none.
@@ -84,27 +76,12 @@ def read_source(
         raise KlearError(f"limit must be at least 1, got {limit}")
     if source.split == source.config:  # as its configs have each one split of the same name
         split = config = split or config
-    wanted_split, wanted_config = split or source.split, config or source.config
+    wanted = {"split": split or source.split, "config": config or source.config}
     if location is None:
-        hub_file = source.hub_file.format(split=wanted_split) if source.hub_file else None
-        tables = [
-            open_hub(
-                source.hub_id,
-                config=wanted_config,
-                split=wanted_split,
-                revision=revision,
-                hub_file=hub_file,
-                streaming=streaming,
-            )
-        ]
+        how = {"revision": revision, "hub_file": source.hub_file, "streaming": streaming}
+        tables = [open_hub(source.hub_id, **wanted, **how)]
     elif isinstance(location, Path | str):
-        tables = open_location(
-            location,
-            wanted=source.wanted,
-            split=wanted_split,
-            config=wanted_config,
-            must_match=(split, config),
-        )
+        tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)
     elif isinstance(location, Sequence):
         if split or config:
             raise KlearError("split and config choose files: leave them out where rows are given")
@@ -114,20 +91,16 @@ def read_source(
         raise KlearError(f"location must be a path or a list of rows, got {kind}: make it a list")
     for table in tables:
         if table.columns is not None:
-            check_columns(source, table.columns)
-    options = {}
+            source.check_columns(table.columns)
+    options = {"questions": questions, "window": window}
+    options = {name: value for name, value in options.items() if value is not None}
+    if wrong := set(options) - set(source.options):
+        raise KlearError(f"{source.name} takes no {', '.join(sorted(wrong))}: leave it out")
     if questions is not None:
         options["questions"] = {key: _questions(key, at) for key, at in questions.items()}
     if window is not None:
-        options["window"] = window
-    taken = {"opencodereasoning": {"questions"}, "livecodebench": {"window"}}
-    if wrong := set(options) - taken.get(source.name, set()):
-        raise KlearError(f"{source.name} takes no {', '.join(sorted(wrong))}: leave it out")
-    if window is not None:
-        start, end = window
-        in_window(start, start, end)  # an error of the call, and not of each row
-    read = partial(source.read, **options) if options else source.read
-    return SourceReader(source, tables, read, limit=limit, alias=alias)
+        in_window(window[0], *window)  # an error of the call, and not of each row
+    return SourceReader(source, tables, partial(source.read, **options), limit=limit, alias=alias)
 
 
 def source_named(name: str) -> Source:

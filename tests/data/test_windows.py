@@ -2,13 +2,8 @@
 
 import pytest
 
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window, problems_in_window
 from klearlib.errors import KlearError
-from klearlib.evaluate.windows import (
-    LIVECODEBENCH_V5,
-    LIVECODEBENCH_V6,
-    in_window,
-    problems_in_window,
-)
 from klearlib.records import Problem
 
 WINDOW = ("2024-08-01", "2025-02-01")
