@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.experiments.experiment import runs_dir
 from klearlib.miniature.stages import code_start_stages
 from klearlib.params import LOCAL, RLOptions, load

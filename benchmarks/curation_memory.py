@@ -24,10 +24,12 @@ import pandas as pd
 
 from klearlib.curation import curate as stage
 from klearlib.curation.curate import curate
-from klearlib.curation.source_rows import Found
-from klearlib.curation.source_tables import Table
-from klearlib.curation.sources import SourceReader, source_named
-from klearlib.evaluate.benchmarks import write_problems
+from klearlib.data.declaration import Found
+from klearlib.data.files import Table
+from klearlib.data.problems import write_problems
+from klearlib.data.reader import SourceReader
+from klearlib.data.rows import Row
+from klearlib.data.sources import source_named
 from klearlib.records import LabelledResponse, Problem
 from klearlib.report.tables import write_table
 from klearlib.run.folder import RunFolder
@@ -81,7 +83,7 @@ def measure(path: Path, num_rows: int, workers: int) -> dict:
     seconds, worked = time.perf_counter() - start, time.process_time() - worked
     card = json.loads((path / "out" / "card.json").read_text())
     rejected = card["sources"]["acereason_math"]["rejected"]
-    files = sum(file.stat().st_size for file in (path / "out").glob("*.parquet"))
+    files = sum((path / "out" / name).stat().st_size for name in stage.FILES)
     return {
         "rows": card["num_read"],
         "kept": card["num_kept"],
@@ -112,10 +114,11 @@ def rows(num_rows: int, words: list[str], items: list[str]) -> Iterator[dict]:
         yield {"id": number, "problem": prompt, "answer": "1", "response": response}
 
 
-def read(row: dict) -> Found:
+def read(row: Row) -> Found:
     """An adapter that does what the real ones do at least."""
-    problem = Problem(f"acereason_math-{row['id']}", row["problem"], row["answer"])
-    return Found(problem, (LabelledResponse(row["response"]),))
+    row.own_id("id")
+    problem = Problem(row.id, row.question("problem"), row.answer("answer"))
+    return Found(problem, (LabelledResponse(row.text("response")),))
 
 
 def sentence(draw: random.Random, words: list[str], count: int) -> str:

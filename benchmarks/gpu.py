@@ -40,17 +40,18 @@ from device_time import (
 from gpu_step import stage_params, step
 
 from klearlib.curation.coverage import k_center_greedy
+from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
-from klearlib.policy.passes import plan_passes
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import rule_from
+from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import UpdateSums, update
+from klearlib.rl.train import update
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import batch_gradient
+from klearlib.sft.train import batch_gradient
 
 # Dense bf16 of the SXM cards, operations a second (NVIDIA's data sheets).
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12}
@@ -94,14 +95,14 @@ def length(arguments: argparse.Namespace) -> list[dict]:
         micro_batch_tokens=tokens,
         gradient_checkpointing=True,
     )
-    optimizer, passes = new_optimizer(model), plan_passes(model, compute, pad_id=0)
+    optimizer, plan = new_optimizer(model), plan_batches(model, compute, pad_id=0)
     draws = torch.Generator().manual_seed(0)
     ids = torch.randint(0, shape.vocab_size, (2, tokens), generator=draws).tolist()
     num_prompt = tokens // 16
 
     def supervised() -> None:
         examples = [Example(tuple(row), num_prompt) for row in ids]
-        batch_gradient(model, examples, normalizer="token", passes=passes, seed=0)
+        batch_gradient(model, examples, normalizer="token", plan=plan, seed=0)
         optimizer.step()
 
     chosen = stage_params("smoke" if arguments.tiny else arguments.profile)["settings"]
@@ -119,8 +120,8 @@ def length(arguments: argparse.Namespace) -> list[dict]:
             UpdateSums(Mismatch(max_tokens=tokens)),
             rule=rule_from(GPPO),
             settings=settings,
-            passes=passes,
-            sampled=True,
+            plan=plan,
+            count_mismatch=True,
         )
 
     useful = 3 * 2 * tokens * shape_of(model.config).forward_flops(context=tokens / 2)

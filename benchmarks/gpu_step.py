@@ -11,19 +11,19 @@ from device_time import line, new_model, new_optimizer, timed
 
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.nb05_clipping import Clipping
-from klearlib.miniature.tokenizer import train_tokenizer
+from klearlib.miniature.base import train_tokenizer
 from klearlib.params import load, load_profile
+from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import save_policy
-from klearlib.policy.passes import plan_passes
 from klearlib.policy.shape import ModelShape
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.rollouts import form_batch
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import train_on
+from klearlib.rl.train import train_on
 
 
 def step(arguments: argparse.Namespace) -> list[dict]:
@@ -42,10 +42,10 @@ def step(arguments: argparse.Namespace) -> list[dict]:
     sampling = SamplingSettings(
         temperature=1.0, top_p=1.0, top_k=0, max_tokens=settings.max_new_tokens, seed=0
     )
-    passes = plan_passes(model, compute, pad_id=tokenizer.pad_token_id)
+    plan = plan_batches(model, compute, pad_id=tokenizer.pad_token_id)
 
     def train(batch):
-        how = {"rule": rule, "settings": settings, "passes": passes, "step": 1}
+        how = {"rule": rule, "settings": settings, "plan": plan, "step": 1}
         return train_on(batch, model, optimizer, **how)
 
     sampled, trained = [], []

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from klearlib.data.sources import read_source
 from klearlib.records import OUTCOMES
 from klearlib.report.tables import write_table
 from klearlib.run.seeding import derive_seed
-from klearlib.verify.loaders import load_problems
 from klearlib.verify.programs import ProgramJob, close_pool, run_many
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,7 +64,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with gzip.open(SHARED / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    problems = load_problems(rows, format="humaneval").problems
+    problems = [row.problem for row in read_source("humaneval", rows)]
     mutants = [
         mutant(row["prompt"] + row["canonical_solution"], row["entry_point"],
                seed=derive_seed(arguments.seed, "mutant", row["task_id"]))

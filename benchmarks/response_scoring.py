@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from klearlib.evaluate.benchmarks import write_problems
+from klearlib.data.problems import write_problems
 from klearlib.records import Problem
 from klearlib.report.tables import write_table
 

@@ -11,21 +11,22 @@ from pathlib import Path
 import torch
 from peers import answer, next_task
 
+from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
-from klearlib.policy.passes import Passes, plan_passes
 from klearlib.records import Group, Problem, Verdict
 from klearlib.rl.coefficients import ppo_clip
+from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row, form_batch
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import UpdateSums, train_on, trainer_logprobs, update
+from klearlib.rl.train import train_on, trainer_logprobs, update
 
 RULE = ppo_clip(eps_low=0.2, eps_high=0.2)
 VERDICT = Verdict(correct=False, reason="wrong")
-# Passes of 32 rollouts of 88 tokens: larger ones leave the cache of a core.
+# BatchPlan of 32 rollouts of 88 tokens: larger ones leave the cache of a core.
 COMPUTE = {"micro_batch_tokens": 2816}
 
 
@@ -37,12 +38,12 @@ def main(folder: Path, precision: str, shape: dict) -> None:
     problems = [Problem(id=str(i), prompt=x, answer="") for i, x in enumerate(shape["prompts"])]
     optimizer = new_optimizer(model, settings)
     engine = TransformersEngine(model, tokenizer, compute)
-    passes = plan_passes(model, compute, pad_id=tokenizer.pad_token_id)
+    plan = plan_batches(model, compute, pad_id=tokenizer.pad_token_id)
     step = 0
     while (task := next_task()) is not None:
         if "record" in task:
             record = torch.load(task["record"])
-            answer(**differences(copy.deepcopy(model), record, settings, passes))
+            answer(**differences(copy.deepcopy(model), record, settings, plan))
             continue
         step += 1
         began = time.process_time()
@@ -69,7 +70,7 @@ def main(folder: Path, precision: str, shape: dict) -> None:
             optimizer,
             rule=RULE,
             settings=settings,
-            passes=passes,
+            plan=plan,
             step=step,
         )
         ended = time.process_time()
@@ -135,7 +136,7 @@ def new_optimizer(model, settings: RLSettings) -> torch.optim.AdamW:
     )
 
 
-def differences(model, record: dict, settings: RLSettings, passes: Passes) -> dict[str, float]:
+def differences(model, record: dict, settings: RLSettings, plan: BatchPlan) -> dict[str, float]:
     """How far klear's updates on TRL's recorded round are from TRL's, see benchmarks/rl_round.py.
 
     RuntimeError if a token left the clip range: there klear's surrogate has another value.
@@ -148,7 +149,7 @@ def differences(model, record: dict, settings: RLSettings, passes: Passes) -> di
         abs(found - old)
         for rows in parts
         for row, renewed in zip(
-            rows, trainer_logprobs(model, rows, temperature=1.0, passes=passes), strict=True
+            rows, trainer_logprobs(model, rows, temperature=1.0, plan=plan), strict=True
         )
         for old, found in zip(row.logp_old, renewed.logp_old, strict=True)
     ]
@@ -162,8 +163,8 @@ def differences(model, record: dict, settings: RLSettings, passes: Passes) -> di
             sums,
             rule=RULE,
             settings=settings,
-            passes=passes,
-            sampled=False,
+            plan=plan,
+            count_mismatch=False,
         )
         if sum(sums.corner_tokens.values()):
             raise RuntimeError(f"tokens left the clip range: {sums.corner_tokens}")

@@ -31,11 +31,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from klearlib.params import load
 from klearlib.policy import reader
+from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.load import default_device
-from klearlib.policy.passes import Passes
 from klearlib.report.tables import write_table
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import BatchSums, batch_gradient
+from klearlib.sft.train import BatchSums, batch_gradient
 
 PAD = 0
 DECODER = "decoder"
@@ -89,10 +89,10 @@ def compare(
     """One row for each layout."""
     budget, widest = arguments.micro_batch_tokens, NUM_PROMPT + longest
     layouts = {
-        "padded, one batch": Passes(None, "fp32", PAD),
-        "padded, micro-batches": Passes(budget, "fp32", PAD),
-        "packed": Passes(budget, "fp32", PAD, pack_tokens=widest),
-        DECODER: Passes(budget, "fp32", PAD),
+        "padded, one batch": BatchPlan(None, "fp32", PAD),
+        "padded, micro-batches": BatchPlan(budget, "fp32", PAD),
+        "packed": BatchPlan(budget, "fp32", PAD, pack_tokens=widest),
+        DECODER: BatchPlan(budget, "fp32", PAD),
     }
     seconds: dict[str, list[float]] = {layout: [] for layout in layouts}
     held: dict[str, int] = dict.fromkeys(layouts, 0)
@@ -144,12 +144,14 @@ def draw_example(
     return Example(ids=ids, num_prompt=NUM_PROMPT)
 
 
-def one_batch(model, batch: list[Example], plan: Passes) -> tuple[BatchSums, torch.Tensor, float]:
+def one_batch(
+    model, batch: list[Example], plan: BatchPlan
+) -> tuple[BatchSums, torch.Tensor, float]:
     """Sums, gradient and seconds of one batch."""
     on_gpu = model.device.type == "cuda"
     clock = time.perf_counter if on_gpu else time.process_time
     began = clock()
-    sums = batch_gradient(model, batch, normalizer="sequence", passes=plan, seed=0)
+    sums = batch_gradient(model, batch, normalizer="sequence", plan=plan, seed=0)
     if on_gpu:
         torch.cuda.synchronize()
     taken = clock() - began

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.scores import avg_at_n
 from klearlib.experiments.experiment import runs_dir

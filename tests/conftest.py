@@ -68,7 +68,7 @@ def made_once(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_tokenizer():
     """A tokenizer of 280 words, chat template included."""
-    from klearlib.miniature.tokenizer import train_tokenizer
+    from klearlib.miniature.base import train_tokenizer
 
     return train_tokenizer(
         ["user\nStart with 3 and apply +4 in turn.\nassistant\n"], vocab_size=280

@@ -37,4 +37,4 @@ def test_the_example_of_a_new_notebook_plans_its_runs(tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout == "['base', 'rl', 'rl', 'rl', 'rl', 'sft', 'world']\n"
+    assert done.stdout == "['base', 'evaluate', 'evaluate', 'evaluate', 'evaluate', 'rl', 'rl', 'rl', 'rl', 'sft', 'world']\n"

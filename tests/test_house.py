@@ -12,6 +12,7 @@ LAYERS = (
     ("errors", "records", "hub"),
     ("paper",),
     ("run",),
+    ("data",),
     ("verify", "policy"),
     ("curation", "evaluate"),
     ("sft",),

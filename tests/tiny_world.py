@@ -22,3 +22,18 @@ TINY_MODEL = {
     "intermediate_size": 64,
     "max_positions": 256,
 }
+TINY_CODE_WORLD = {
+    "seed": 0,
+    "max_difficulty": 4,
+    "num_tests": 16,
+    "slip_share": 0.3,
+    "slip_rate": 0.5,
+    "step_noise": 0.0,
+    "teacher_slip_share": 0.1,
+    "flawed_share": 0.25,
+    "base_examples": 40,
+    "sft_examples": 120,
+    "teacher_examples": 120,
+    "num_train_problems": 80,
+    "num_validation": 12,
+}

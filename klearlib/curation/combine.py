@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.select import EXAMPLES
-from klearlib.curation.tables import SAMPLES, TableWriter, read_samples, sample_row
+from klearlib.data.tables import SAMPLES, TableWriter, read_samples, sample_row
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.run.files import sha256_file, write_json
 

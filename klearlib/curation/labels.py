@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from klearlib.curation.tables import Sample
+from klearlib.data.tables import Sample
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Problem, Response, Verdict
 from klearlib.verify.extract import THINK_OPEN

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from klearlib.curation.normalise import readings
+from klearlib.data.code import REQUESTS
 from klearlib.errors import KlearError
-from klearlib.verify.loader_formats import REQUESTS
 
 MODES = ("words", "whitespace")
 
@@ -42,7 +42,7 @@ _RARE = 6  # letters of a word that most prompts do not hold
 def known_templates(mode: str) -> tuple[str, ...]:
     """The texts around problems that no benchmark is recognised by.
 
-    In both modes what the readers of code problems write under them (`loader_formats.REQUESTS`),
+    In both modes what the readers of code problems write under them (`data.code.REQUESTS`),
     which is no part of any data set; in mode ``words`` also `INSTRUCTIONS`.
     """
     return REQUESTS if mode == "whitespace" else REQUESTS + INSTRUCTIONS

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.tables import read_problem_file
+from klearlib.data.problems import iter_problems, write_problems
 from klearlib.errors import KlearError
-from klearlib.evaluate.benchmarks import write_problems
 from klearlib.records import NOT_JUDGED, Verdict
 from klearlib.run.files import write_json, write_text
 
@@ -232,13 +231,13 @@ def keep_by_pass_rate(
     (counts; kept and rejected add up to the problems read).
 
     Args:
-        problems: a JSONL file or, by its suffix, a table (`tables.read_problem_file`).
+        problems: a file of `klearlib.data.problems`.
 
     Raises:
         KlearError: no problem is left.
     """
     rates = read_pass_rates(inputs["pass_rates"] / RATES)
-    read = list(read_problem_file(inputs["world"] / problems))
+    read = list(iter_problems(inputs["world"] / problems))
     ids = [problem.id for problem in read]
     reasons = rejected_by_pass_rate(ids, rates, threshold=threshold, keep_equal=keep_equal)
     chosen = [problem for problem, reason in zip(read, reasons, strict=True) if not reason]

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.curation.chunks import chunks
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import (
     RATES,
@@ -17,14 +18,8 @@ from klearlib.curation.pass_rates import (
     read_pass_rates,
     write_pass_rates,
 )
-from klearlib.curation.tables import (
-    Sample,
-    chunks,
-    count_problems,
-    read_problem_file,
-    read_samples,
-    write_samples,
-)
+from klearlib.data.problems import count_problems, iter_problems
+from klearlib.data.tables import Sample, read_samples, write_samples
 from klearlib.errors import KlearError, Stopped
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
@@ -70,7 +65,7 @@ def respond(
     kill loses little, and the result is that of an unbroken run.
 
     Args:
-        problems: a JSONL file or, by its suffix, a table (`tables.read_problem_file`).
+        problems: a file of `klearlib.data.problems`.
         teacher: the model's name, for the samples. num_responses: up to 16 in the paper.
         temperature, top_p, max_new_tokens: of the sampling, see `SamplingSettings`.
         test_timeout_s, test_memory_mb: limits of one test of a program.
@@ -94,7 +89,7 @@ def respond(
     if not state["is_joined"]:
         parts.mkdir(exist_ok=True)
         with open_engine(inputs["model"] / "model", compute=Compute(**compute)) as engine:
-            for chosen in chunks(islice(read_problem_file(file), done, None), _CHUNK):
+            for chosen in chunks(islice(iter_problems(file), done, None), _CHUNK):
                 settings = SamplingSettings(
                     temperature=temperature,
                     top_p=top_p,
@@ -107,9 +102,7 @@ def respond(
                     chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
                 )
                 samples = [
-                    labelled(
-                        Sample(p.id, p.prompt, whole_text(r), p.source, teacher), verdict
-                    )
+                    labelled(Sample(p.id, p.prompt, whole_text(r), p.source, teacher), verdict)
                     for p, group, verdicts in zip(chosen, groups, judged, strict=True)
                     for r, verdict in zip(group, verdicts, strict=True)
                 ]

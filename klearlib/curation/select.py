@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.funnel import Funnel
 from klearlib.curation.labels import judge_samples, label_word, labelled
@@ -23,14 +25,11 @@ from klearlib.curation.pass_rates import (
     read_pass_rates,
     rejected_by_pass_rate,
 )
-from klearlib.curation.table_files import open_table
-from klearlib.curation.tables import (
-    REJECTS,
+from klearlib.data.lines import LineWriter
+from klearlib.data.problems import ProblemFile
+from klearlib.data.tables import (
     SAMPLES,
-    ProblemTable,
     TableWriter,
-    chunks,
-    read_problem_file,
     read_rows,
     read_samples,
     sample_row,
@@ -43,7 +42,7 @@ from klearlib.verify.answers import REASONS
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-EXAMPLES, REJECTED = "examples.parquet", "rejects.parquet"
+EXAMPLES, REJECTED = "examples.parquet", "rejects.jsonl"
 STAGES = ("sources", "difficulty", "pass_rate", "correctness", "max_responses", "coverage")
 TEXTS = {"prompt": ["prompt"], "response": ["response"], "both": ["prompt", "response"]}
 
@@ -66,7 +65,7 @@ def select(
     embedding: dict | None,
     test_timeout_s: float,
     test_memory_mb: int,
-    problems: str = "problems.parquet",
+    problems: str = "problems.jsonl",
 ) -> None:
     """Stage ``select``: the examples of an SFT arm from ``inputs["responses"]/responses.parquet``.
 
@@ -91,7 +90,7 @@ def select(
     last of the checkpoints in between. A response that the judge could not decide, or whose problem
     has nothing to judge by, is rejected as such and never as wrong.
 
-    Writes examples.parquet (in the old order), rejects.parquet (`row` counts the responses read,
+    Writes examples.parquet (in the old order), rejects.jsonl (`row` counts the responses read,
     `id` is the problem's) and card.json: counts for each filter and source, which add up; labels of
     the examples; licences, parameters and hashes. Texts are streamed: memory holds the other
     columns and, for `size`, the embeddings of what is left.
@@ -162,13 +161,17 @@ class Pool:
 
     def __init__(self, table: Path):
         self.table = table
-        with open_table(table) as file:
-            columns = file.read(columns=["problem_id", "source", "is_correct", "reason"])
-        self.problem, self.problems = _numbered(columns.column("problem_id").to_pylist())
-        self.source, self.sources = _numbered(columns.column("source").to_pylist())
-        reasons = columns.column("reason").to_pylist()
-        labels = map(label_word, columns.column("is_correct").to_pylist(), reasons)
-        self.labels, self.reasons = np.array(list(labels), object), np.array(reasons, object)
+        problems: dict[str, int] = {}  # numbers, in the order of first sight
+        sources: dict[str, int] = {}
+        problem, source, labels, reasons = [], [], [], []
+        for row in read_rows(table, columns=["problem_id", "source", "is_correct", "reason"]):
+            problem.append(problems.setdefault(row["problem_id"], len(problems)))
+            source.append(sources.setdefault(row["source"], len(sources)))
+            reasons.append(sys.intern(row["reason"]))
+            labels.append(label_word(row["is_correct"], row["reason"]))
+        self.problems, self.sources = list(problems), list(sources)
+        self.problem, self.source = np.array(problem, np.int64), np.array(source, np.int64)
+        self.labels, self.reasons = np.array(labels, object), np.array(reasons, object)
         self.stage, self.fault, self.detail = (np.full(len(reasons), "", object) for _ in range(3))
         self.verdicts = bytearray(len(reasons))  # of this stage: 1 + the place in REASONS, 0 none
 
@@ -225,7 +228,7 @@ class Pool:
         funnel, labels, teachers = Funnel(STAGES), Counter(), Counter()
         with (
             TableWriter(path / EXAMPLES, SAMPLES) as examples,
-            TableWriter(path / REJECTED, REJECTS) as rejects,
+            LineWriter(path / REJECTED) as rejects,
         ):
             for place, sample in enumerate(read_samples(self.table)):
                 if not (stage := self.stage[place]):
@@ -248,13 +251,6 @@ class Pool:
         return counts | {"labels": dict(sorted(labels.items())), "teachers": dict(teachers)}
 
 
-def _numbered(names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """The number of each name in the order of first sight, int [N], and the names by number."""
-    numbers: dict[str, int] = {}
-    found = [numbers.setdefault(name, len(numbers)) for name in names]
-    return np.array(found, np.int64), list(numbers)
-
-
 def _judge(
     folder: RunFolder, pool: Pool, inputs: Mapping[str, Path], problems: str, limits: dict
 ) -> None:
@@ -267,12 +263,7 @@ def _judge(
     waits[:done] = False
     folder.progress(done, total)
     if waits.any():
-        place = _needed(inputs, "problems", "responses without labels") / problems
-        known = (
-            {problem.id: problem for problem in read_problem_file(place)}
-            if place.suffix == ".jsonl"
-            else ProblemTable(place)
-        )
+        known = ProblemFile(_needed(inputs, "problems", "responses without labels") / problems)
     waiting = (pair for pair in enumerate(read_samples(pool.table)) if waits[pair[0]])
     for number, chunk in enumerate(chunks(waiting, _CHUNK), start=1):
         judged = judge_samples([sample for _, sample in chunk], known, **limits)

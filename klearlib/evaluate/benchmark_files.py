@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
+from klearlib.data.problems import iter_problems, read_problems, write_problems
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import read_problems, write_problems
-from klearlib.records import Problem
 from klearlib.verify.groups import is_code
 
 if TYPE_CHECKING:
-    from klearlib.curation.source_benchmarks import Benchmark
     from klearlib.run.folder import RunFolder
 
 ALIASES = {
@@ -23,7 +21,7 @@ ALIASES = {
     "lcb_v5": "livecodebench_v5",
     "lcb_v6": "livecodebench_v6",
 }
-"""Short names of `klearlib.curation.source_benchmarks.SIZES`."""
+"""Short names of `klearlib.data.benchmarks.SIZES`."""
 
 
 def open_benchmark(
@@ -33,7 +31,7 @@ def open_benchmark(
 
     Args:
         name: an alias, a full name, or any name where `location` is a file in the suite's own
-            format (`klearlib.evaluate.benchmarks`); that file may also stand here itself.
+            format (`klearlib.data.problems`); that file may also stand here itself.
         location: a file or a folder; None reads a known benchmark from the hub.
         expected_size: the number of problems that there must be; None for the known one, if there
             is one.
@@ -42,8 +40,6 @@ def open_benchmark(
         MissingAsset: nothing there. KlearError: an unknown name, a row that gives no problem, a
             problem without answer and tests, a duplicate, another number of problems.
     """
-    from klearlib.curation.source_benchmarks import SIZES, Benchmark, read_benchmark
-
     full = ALIASES.get(name, name)
     if full not in SIZES and location is None:
         if not name.endswith(".jsonl"):
@@ -57,8 +53,10 @@ def open_benchmark(
         return read_benchmark(full, location, expected_size=size)
     problems = tuple(read_problems(Path(location).expanduser(), expected_size=size))
     for problem in problems:
-        is_code(problem)  # raises where there is nothing to judge by
-        if not _can_judge(problem.answer):
+        if is_code(problem):  # raises where there is nothing to judge by
+            continue
+        answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
+        if not answers or not all(map(str.strip, answers)):
             raise KlearError(f"problem {problem.id!r} has an empty answer: mend it")
     return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
 
@@ -102,29 +100,13 @@ def collect(
     folder.progress(len(benchmarks), len(benchmarks))
 
 
-def _can_judge(answer: str | tuple[str, ...] | None) -> bool:
-    texts = (answer,) if isinstance(answer, str) else answer
-    if texts is None:
-        return True
-    return bool(texts) and all(isinstance(text, str) and text.strip() for text in texts)
-
-
 def _is_own_format(location: Path | str | None) -> bool:
-    """Whether a file's first row is a `Problem` to judge, with no field that this has not."""
-    if location is None:
-        return False
-    path = Path(location).expanduser()
+    """Whether a file's first line is a `Problem`, with no field that this has not."""
+    path = Path(location or "").expanduser()
     if not path.is_file() or path.suffix != ".jsonl":
         return False
-    with path.open("rb") as file:
-        try:
-            row = json.loads(file.readline())
-        except (ValueError, RecursionError):
-            return False
-    return (
-        isinstance(row, dict)
-        and isinstance(row.get("id"), str)
-        and isinstance(row.get("prompt"), str)
-        and ("tests" in row or "answer" in row)
-        and row.keys() <= {field.name for field in fields(Problem)}
-    )
+    try:
+        next(iter_problems(path))
+    except (KlearError, StopIteration):
+        return False
+    return True

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import DamagedEntry, KlearError, ParameterError, Stopped
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.record_files import evaluation_record, load_record, save_record
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings

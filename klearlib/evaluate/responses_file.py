@@ -140,7 +140,7 @@ class _ProblemFinder:
     """Finds the problem of a row by its id or its text."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        from klearlib.curation.source_benchmarks import SIZES
+        from klearlib.data.benchmarks import SIZES
 
         self._texts = [_words(problem.prompt) for problem in problems]
         self._by_id = {problem.id: index for index, problem in enumerate(problems)}

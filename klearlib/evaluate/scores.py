@@ -12,7 +12,6 @@ Three questions have three different intervals, and none stands in for another:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -149,8 +148,8 @@ def problem_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, f
 class PairedDifference:
     """The mean of a - b over seeds and problems with its uncertainty; see `paired_difference`.
 
-    `low`, `high` are infinite, `p_value` 1 and `seeds_needed` None where there is one seed or one
-    problem: with one of a kind its variance cannot be seen, and nothing is claimed.
+    With one seed or one problem `low` and `high` are infinite and `p_value` is 1: the variance of
+    one of a kind cannot be seen, and nothing is claimed.
     `var_seed`, `var_problem`, `var_residual` are variance components (never below 0).
     """
 
@@ -165,14 +164,6 @@ class PairedDifference:
     var_seed: float
     var_problem: float
     var_residual: float
-
-    @property
-    def seeds_needed(self) -> int | None:
-        """`seeds_needed` of this difference at its level, on its problems."""
-        if math.isnan(self.var_seed):
-            return None
-        parts = (self.difference, self.var_seed, self.var_problem, self.var_residual)
-        return seeds_needed(*parts, num_problems=self.num_problems, level=self.level)
 
 
 def paired_difference(a: np.ndarray, b: np.ndarray, level: float = 0.95) -> PairedDifference:

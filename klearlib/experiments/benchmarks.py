@@ -32,7 +32,7 @@ REAL = {
     "livecodebench_v5": Named("code", "LiveCodeBench V5", "LiveCodeBench V5", "LCB V5 avg@8"),
     "livecodebench_v6": Named("code", "LiveCodeBench V6", "LiveCodeBench V6", "LCB V6 avg@8"),
 }
-"""The paper's own, by the names of `klearlib.curation.source_benchmarks.SIZES`."""
+"""The paper's own, by the names of `klearlib.data.benchmarks.SIZES`."""
 MINIATURE = {
     "math_a": replace(REAL["aime_2024"], title="maths A"),
     "math_b": replace(REAL["aime_2025"], title="maths B"),

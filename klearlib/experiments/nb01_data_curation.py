@@ -34,7 +34,7 @@ _STAGE_WORDS = {
     "overlap": "overlap with a benchmark",
     "gold": "no answer or tests",
     "tests": "too few tests",
-}  # `klearlib.curation.curate_pass.STAGES`
+}  # `klearlib.curation.curate.STAGES`
 # Stage -> what it handles, by the column of its cost and by the entry of its card.
 _HANDLED = {"curate": ("rows", "num_read"), "responses": ("responses", "num_responses")}
 _FAMILIES = (
@@ -241,7 +241,7 @@ class DataCuration(DataExperiment):
         for (domain, rule), stage in self.curated.items():
             if not (card := self.card(stage)):
                 continue
-            removals = planted.by_place(self.folder(stage) / "removals.parquet")
+            removals = planted.by_place(self.folder(stage) / "removals.jsonl")
             leaks, shared = set(), float("nan")
             if uses_miniature(self.params):
                 truth = planted.truth(self.folder(stage.inputs["sources"]), domain)

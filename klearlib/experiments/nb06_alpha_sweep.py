@@ -63,7 +63,7 @@ class AlphaSweepParams(MathsRLParams):
 
 
 class AlphaSweep(Experiment):
-    """The weight alpha of Eq. 14, the loss of `klearlib.rl.update`; alpha 0 is the GPPO arm of
+    """The weight alpha of Eq. 14, the loss of `klearlib.rl.train`; alpha 0 is the GPPO arm of
     notebook 05."""
 
     name = "06_alpha_sweep"

@@ -14,7 +14,7 @@ from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.experiments.score_tables import wilson
-from klearlib.miniature.code_flaws import FLAWS
+from klearlib.miniature.code_world import FLAWS
 from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.bars import pass_rate_histogram

@@ -371,7 +371,7 @@ def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[
 
     Args:
         by_budget: "32K" or "64K" -> benchmark, by its name in
-            `klearlib.curation.source_benchmarks.SIZES` -> record. Other benchmarks are left out:
+            `klearlib.data.benchmarks.SIZES` -> record. Other benchmarks are left out:
             they are not those of the paper's numbers.
 
     Raises:

@@ -7,7 +7,11 @@ from dataclasses import asdict, replace
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Start, origin
 from klearlib.params import VERL, FilterOptions, RLOptions, load
-from klearlib.rl.settings import require_counted_parts
+from klearlib.rl.settings import (
+    EVALUATION_TEMPERATURE,
+    EVALUATION_TOP_P,
+    require_counted_parts,
+)
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted, require_own_parts
 
@@ -136,6 +140,8 @@ def rl_arm(
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
         inputs["pool"] = start.pool
+    if params.engine != VERL:  # verl's engines measure the start themselves
+        inputs |= _measured_start(start, settings, seed=seed)
     return Stage(
         "rl",
         target,
@@ -146,6 +152,37 @@ def rl_arm(
         # Measured on one core of a 2-core machine: about 35 rollouts a second, training included.
         estimate_s=(CLUSTER_S if params.engine == VERL else 8) + rollouts / 110,
     )
+
+
+def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Stage]:
+    """What the model that a run starts from can do, once for all runs of a seed."""
+    how = {name: settings[name] for name in ("max_new_tokens", "test_timeout_s", "test_memory_mb")}
+    asked = {
+        "start": (start.benchmarks, "eval_responses", EVALUATION_TEMPERATURE, EVALUATION_TOP_P),
+        "start_validation": (
+            {"validation": start.num_validation}, "validation_responses", 1.0, 1.0,
+        ),
+    }  # fmt: skip
+    return {
+        name: Stage(
+            "evaluate",
+            "klearlib.evaluate.harness:evaluate_benchmarks",
+            {
+                "seed": seed,
+                "benchmarks": benchmarks,
+                "num_responses": settings[responses],
+                "temperature": temperature,
+                "top_p": top_p,
+                "compute": start.compute,
+                **how,
+            },
+            {"world": start.world, "model": start.sft},
+            label=f"{name.replace('_', ', ')}, seed {seed}",
+            estimate_s=4.0,
+        )
+        for name, (benchmarks, responses, temperature, top_p) in asked.items()
+        if benchmarks
+    }
 
 
 def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dict, dict]:

@@ -1,22 +1,38 @@
-"""The miniature's base model: a small Qwen3, pretrained on the world's own text."""
+"""The miniature's base model: a small Qwen3 and its tokenizer, learnt from the world's own text."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from klearlib.miniature.tokenizer import train_tokenizer
+from klearlib.errors import ParameterError
 from klearlib.policy.compute import Compute
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import Example
-from klearlib.sft.fit import fit
+from klearlib.sft.train import fit
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
+
+
+# Qwen's layout of turns; the opening of the assistant's turn holds no <think>, the policy writes
+# it.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# Parameters of a shape whose name in Qwen3's config is another one.
+_CONFIG_NAMES = {
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+}
 
 
 def pretrain(
@@ -25,17 +41,12 @@ def pretrain(
     *,
     seed: int,
     vocab_size: int,
-    hidden_size: int,
-    num_layers: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    intermediate_size: int,
     max_positions: int,
     num_steps: int,
     batch_size: int,
     learning_rate: float,
     compute: dict,
+    **shape: int,
 ) -> None:
     """Stage ``base``: learns the tokenizer and pretrains the model on
     ``inputs["world"]/corpus.jsonl``, rows of text. What a row has as `given` is read before its
@@ -51,6 +62,7 @@ def pretrain(
         max_positions: the longest sequence, prompt and response together, in tokens.
         learning_rate: the peak; cosine to a tenth of it.
         compute: the fields of `klearlib.policy.compute.Compute`.
+        vocab_size, shape: of the model, the fields of `klearlib.params.worlds.ModelShape`.
     """
     with (inputs["world"] / "corpus.jsonl").open() as file:
         rows = [json.loads(line) for line in file]
@@ -63,12 +75,7 @@ def pretrain(
     model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
-            hidden_size=hidden_size,
-            num_hidden_layers=num_layers,
-            num_attention_heads=num_heads,
-            num_key_value_heads=num_kv_heads,
-            head_dim=head_dim,
-            intermediate_size=intermediate_size,
+            **{_CONFIG_NAMES.get(name, name): value for name, value in shape.items()},
             max_position_embeddings=max_positions,
             tie_word_embeddings=True,
             bos_token_id=None,
@@ -99,4 +106,46 @@ def pretrain(
         compute=Compute(**compute),
         adam_beta1=0.9,
         adam_beta2=0.95,
+    )
+
+
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer that can write any text: its alphabet is all 256 bytes, digits stay single.
+
+    Args:
+        vocab_size: at least 261: 256 bytes and 5 special tokens.
+
+    Raises:
+        ParameterError: `vocab_size` is too small.
+    """
+    if vocab_size < 261:
+        raise ParameterError(
+            f"vocab_size must be at least 261 (256 bytes, 5 special tokens), got {vocab_size}"
+        )
+    control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    # The think tags are ordinary tokens, as in Qwen3: decoding keeps them for the verifier.
+    tags = [AddedToken(tag, special=False, normalized=False) for tag in ("<think>", "</think>")]
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    core.decoder = decoders.ByteLevel()
+    core.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size - len(control) - len(tags),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    core.add_special_tokens(control)
+    core.add_tokens(tags)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=CHAT_TEMPLATE,
     )

@@ -3,25 +3,27 @@ benchmarks of both worlds, and one with longer problems."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.curation.select import EXAMPLES
-from klearlib.curation.tables import Sample, write_samples
+from klearlib.data.problems import read_problems, write_problems
+from klearlib.data.tables import Sample, write_samples
 from klearlib.errors import ParameterError
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.miniature import code_problems, code_world, problems, world
-from klearlib.miniature.code_families import MIN_DIFFICULTY
-from klearlib.miniature.source_plants import TEMPLATES
-from klearlib.run.files import write_text
+from klearlib.miniature.sources import TEMPLATES
+from klearlib.miniature.world import write_rows
 from klearlib.run.seeding import derive_seed
 
 if TYPE_CHECKING:
+    from klearlib.params.worlds import JointText
     from klearlib.records import Problem
     from klearlib.run.folder import RunFolder
 
@@ -36,21 +38,7 @@ _OPENING = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 _TOKENIZER_TURNS = 400  # of each kind; the words of chat turns are few
 
 
-def build(
-    folder: RunFolder,
-    inputs: dict[str, Path],
-    *,
-    seed: int,
-    modulus: int,
-    max_difficulty: int,
-    long_max_difficulty: int,
-    code_max_difficulty: int,
-    base_maths: int,
-    base_long_maths: int,
-    base_code: int,
-    sft_long_maths: int,
-    num_validation: int,
-) -> None:
+def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     """Stage ``joint_world``: writes corpus.jsonl, sft.jsonl, validation.jsonl and one file for each
     of `BENCHMARKS` into `folder`.
 
@@ -68,40 +56,40 @@ def build(
     model of this size stops early on longer problems and exhausts no budget.
 
     Args:
-        modulus: of all arithmetic. max_difficulty, code_max_difficulty: most steps of a maths
-            problem and most operations of a code problem, as in the two worlds.
-        long_max_difficulty: most steps of math_c, which asks for at least one more than
-            `max_difficulty`.
-        base_maths, base_long_maths, base_code: rows of the corpus: short maths problems, those as
-            long as math_c's, code. sft_long_maths: long chains for SFT.
-        num_validation: an even number of problems.
+        params: those of `klearlib.params.worlds.JointText`; modulus, max_difficulty and
+            code_max_difficulty of the two worlds.
 
     Raises:
         ParameterError: `long_max_difficulty` is not above `max_difficulty`, or `num_validation` is
             odd or more than twice what a world has.
     """
-    if long_max_difficulty <= max_difficulty:
+    world: JointText = SimpleNamespace(**params)
+    if world.long_max_difficulty <= world.max_difficulty:
         raise ParameterError(
-            f"long_max_difficulty {long_max_difficulty} must be above max_difficulty "
-            f"{max_difficulty}: math_c has the longer problems"
+            f"long_max_difficulty {world.long_max_difficulty} must be above max_difficulty "
+            f"{world.max_difficulty}: math_c has the longer problems"
         )
-    short = range(2, max_difficulty + 1)
-    long = range(max_difficulty + 1, long_max_difficulty + 1)
-    code = range(MIN_DIFFICULTY, code_max_difficulty + 1)
+    short = range(2, world.max_difficulty + 1)
+    long = range(world.max_difficulty + 1, world.long_max_difficulty + 1)
 
-    def maths(name: str, count: int, steps: range, **how) -> list[problems.Draft]:
-        random = Random(derive_seed(seed, "joint_world", name))
-        return problems.draw(random, count, difficulties=steps, modulus=modulus, **how)
+    def random_for(name: str) -> Random:
+        return Random(derive_seed(world.seed, "joint_world", name))
 
     evaluated: dict[str, list[Problem]] = {}
-    for name in (*world.BENCHMARKS, *CODE_BENCHMARKS):
+    for name in (*MATHS_BENCHMARKS[:-1], *CODE_BENCHMARKS):
         source = inputs["maths" if name in MATHS_BENCHMARKS else "code"]
-        found = read_problems(source / f"{name}.jsonl", expected_size=BENCHMARK_SIZE)
-        evaluated[name] = found
-    drafts = maths(LONG_BENCHMARK, BENCHMARK_SIZE, long, held_out_part=True, seen=set())
+        evaluated[name] = read_problems(source / f"{name}.jsonl", expected_size=BENCHMARK_SIZE)
+    drafts = problems.draw(
+        random_for(LONG_BENCHMARK),
+        BENCHMARK_SIZE,
+        difficulties=long,
+        modulus=world.modulus,
+        held_out_part=True,
+        seen=set(),
+    )
     evaluated[LONG_BENCHMARK] = [
         problems.to_problem(
-            draft, id=f"{LONG_BENCHMARK}-{index}", modulus=modulus, source=LONG_BENCHMARK
+            draft, id=f"{LONG_BENCHMARK}-{index}", modulus=world.modulus, source=LONG_BENCHMARK
         )
         for index, draft in enumerate(drafts)
     ]
@@ -114,59 +102,50 @@ def build(
 
     def chains(name: str, count: int, steps: range) -> list[tuple[str, list[str], int]]:
         """(prompt, lines, answer) of right chains."""
-        drafts = maths(name, _with_slack(count), steps, held_out_part=False, seen=None)
-        clean = _without_overlap(drafts, index, count)
-        return [(draft.prompt, *problems.work_out(draft, modulus=modulus)) for draft in clean]
+        draw = partial(problems.draw, difficulties=steps, modulus=world.modulus)
+        return [
+            (draft.prompt, *problems.work_out(draft, modulus=world.modulus))
+            for draft in _without_overlap(draw, random_for(name), index, count)
+        ]
 
     def programs(name: str, count: int) -> list[tuple[str, list[str], str]]:
         """(prompt, lines, program) of right programs."""
-        random = Random(derive_seed(seed, "joint_world", name))
-        drafts = code_problems.draw(
-            random, _with_slack(count), difficulties=code, held_out_part=False, seen=None
-        )
-        clean = _without_overlap(drafts, index, count)
-        return [(draft.prompt, *code_problems.work_out(draft)) for draft in clean]
-
-    validation = [_validation(inputs[name], name, num_validation) for name in ("maths", "code")]
-    write_problems(list(chain(*validation)), folder.path / "validation.jsonl")
-
-    _write_rows(
-        folder.path / "corpus.jsonl",
-        _in_turn(
-            _in_turn(
-                [
-                    {
-                        "given": f"{prompt}\n",
-                        "text": "\n".join([*lines, f"The answer is {answer}."]),
-                    }
-                    for prompt, lines, answer in chains("short corpus", base_maths, short)
-                ],
-                [
-                    {
-                        "given": _OPENING.format(prompt),
-                        "text": problems.response_text(lines, answer),
-                    }
-                    for prompt, lines, answer in chains("long corpus", base_long_maths, long)
-                ],
-            ),
-            [
-                {"given": f"{prompt}\n", "text": "\n".join([*lines, program])}
-                for prompt, lines, program in programs("code corpus", base_code)
-            ],
-        ),
-    )
-    _write_rows(
-        folder.path / "sft.jsonl",
-        [
-            {"prompt": prompt, "response": problems.response_text(lines, answer)}
-            for prompt, lines, answer in chains("maths turns", _TOKENIZER_TURNS, short)
+        difficulties = range(code_problems.MIN_DIFFICULTY, world.code_max_difficulty + 1)
+        draw = partial(code_problems.draw, difficulties=difficulties)
+        return [
+            (draft.prompt, *code_problems.work_out(draft))
+            for draft in _without_overlap(draw, random_for(name), index, count)
         ]
-        + [
-            {"prompt": prompt, "response": code_problems.response_text(lines, program)}
-            for prompt, lines, program in programs("code turns", _TOKENIZER_TURNS)
-        ],
+
+    halves = [_validation(inputs[name], name, world.num_validation) for name in ("maths", "code")]
+    write_problems(chain(*halves), folder.path / "validation.jsonl")
+
+    short_rows = [
+        {"given": f"{prompt}\n", "text": "\n".join([*lines, f"The answer is {answer}."])}
+        for prompt, lines, answer in chains("short corpus", world.base_maths, short)
+    ]
+    long_rows = [
+        {"given": _OPENING.format(prompt), "text": problems.response_text(lines, answer)}
+        for prompt, lines, answer in chains("long corpus", world.base_long_maths, long)
+    ]
+    code_rows = [
+        {"given": f"{prompt}\n", "text": "\n".join([*lines, program])}
+        for prompt, lines, program in programs("code corpus", world.base_code)
+    ]
+    corpus = _in_turn(_in_turn(short_rows, long_rows), code_rows)
+    write_rows(folder.path / "corpus.jsonl", corpus)
+
+    maths_turns = (
+        {"prompt": prompt, "response": problems.response_text(lines, answer)}
+        for prompt, lines, answer in chains("maths turns", _TOKENIZER_TURNS, short)
     )
-    long_chains = chains("long examples", sft_long_maths, long)
+    code_turns = (
+        {"prompt": prompt, "response": code_problems.response_text(lines, program)}
+        for prompt, lines, program in programs("code turns", _TOKENIZER_TURNS)
+    )
+    write_rows(folder.path / "sft.jsonl", chain(maths_turns, code_turns))
+
+    long_chains = chains("long examples", world.sft_long_maths, long)
     write_samples(
         (
             Sample(
@@ -181,14 +160,13 @@ def build(
     )
 
 
-def _with_slack(count: int) -> int:
-    return count + count // 3 + 20
-
-
-def _without_overlap(drafts: list, index: OverlapIndex, count: int) -> list:
+def _without_overlap(
+    draw: Callable[..., list], random: Random, index: OverlapIndex, count: int
+) -> list:
     """The first `count` drafts that share no 9-gram with a benchmark. The tenth of all prompts that
     training leaves alone does not suffice: a recurrence with another number of terms is another
     prompt, and its chain can hold a benchmark's."""
+    drafts = draw(random, count + count // 3 + 20, held_out_part=False, seen=None)
     found = index.removals([draft.prompt for draft in drafts])
     clean = [draft for draft, hit in zip(drafts, found, strict=True) if hit is None]
     if len(clean) < count:
@@ -219,7 +197,3 @@ def _in_turn(*kinds: list) -> list:
         for each in turn
         if each is not absent
     ]
-
-
-def _write_rows(path: Path, rows: list[dict]) -> None:
-    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))

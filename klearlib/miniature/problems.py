@@ -7,8 +7,9 @@ small model can learn every single step and only their sequence is hard.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from klearlib.errors import ParameterError
@@ -99,11 +100,6 @@ class Slips:
     rate: float
     noise: float
 
-    def __post_init__(self) -> None:
-        for name in ("share", "rate", "noise"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ParameterError(f"slip {name} must be in [0, 1), got {getattr(self, name)}")
-
     def result(self, left: str, true: int, *, modulus: int, random: Random) -> int:
         """What the writer writes behind ``left=``."""
         habit = Random(derive_seed(self.seed, "slip", left))
@@ -164,19 +160,39 @@ def draw(
     Raises:
         ParameterError: the world holds no further prompts of that kind.
     """
-    drafts: list[Draft] = []
-    names = list(FAMILIES)
+    return draw_from(
+        [partial(family, modulus=modulus) for family in FAMILIES.values()],
+        random,
+        count,
+        difficulties=difficulties,
+        held_out_part=held_out_part,
+        seen=seen,
+        raised=f"max_difficulty or modulus {modulus}",
+    )
+
+
+def draw_from(
+    families: Sequence[Callable],
+    random: Random,
+    count: int,
+    *,
+    difficulties: range,
+    held_out_part: bool,
+    seen: set[str] | None,
+    raised: str,
+) -> list:
+    """`draw` of any `families` of drafts; `raised` is what gives more problems where it raises."""
+    drafts: list = []
     misses = 0
     while len(drafts) < count:
-        family = FAMILIES[names[len(drafts) % len(names)]]
-        draft = family(random, random.choice(difficulties), modulus)
+        draft = families[len(drafts) % len(families)](random, random.choice(difficulties))
         repeated = seen is not None and draft.prompt in seen
         if repeated or held_out(draft.prompt) is not held_out_part:
             misses += 1
             if misses > 1000 * count + 10_000:
                 raise ParameterError(
-                    f"only {len(drafts)} of {count} different problems exist at modulus {modulus}, "
-                    f"difficulty {difficulties.start} to {difficulties.stop - 1}: raise one of them"
+                    f"only {len(drafts)} of {count} different problems exist at difficulty "
+                    f"{difficulties.start} to {difficulties.stop - 1}: raise {raised}"
                 )
             continue
         if seen is not None:

@@ -1,36 +1,24 @@
 """The miniature's raw data: ten maths and six code sources of known rank and a pool of problems for
-each domain, as files in the schemas of real data sets, with the truth about what is planted."""
+each domain, as files in the schemas of real data sets; and the truth about what is planted in
+them, so that curation has something true to find: repeated and contaminated prompts, rows that are
+broken, code problems with too few tests."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import ParameterError
-from klearlib.evaluate.benchmarks import read_problems
-from klearlib.miniature import code_world, world
-from klearlib.miniature.code_families import Draft as CodeDraft
-from klearlib.miniature.code_problems import MIN_TESTS
-from klearlib.miniature.problems import Draft as MathsDraft
-from klearlib.miniature.source_columns import COLUMNS, RawItem
-from klearlib.miniature.source_items import CodeItems, MathsItems
-from klearlib.miniature.source_plan import SOURCES, SourcePlan
-from klearlib.miniature.source_plants import (
-    BREAKS,
-    CONTAMINATIONS,
-    REPEATS,
-    Planted,
-    broken,
-    contaminated_prompt,
-    is_plantable,
-    mixed,
-    repeated_prompt,
-)
+from klearlib.miniature import code_problems, code_world, problems, world
+from klearlib.miniature.source_plan import COLUMNS, SOURCES, RawItem, SourcePlan
+from klearlib.miniature.writers import code_response, maths_response
 from klearlib.records import Problem
 from klearlib.run.files import write_json
 from klearlib.run.seeding import derive_seed
@@ -41,29 +29,53 @@ if TYPE_CHECKING:
 MANIFEST, TRUTH = "sources.json", "truth.jsonl"
 BENCHMARKS = {"math": world.BENCHMARKS, "code": code_world.BENCHMARKS}
 """The benchmarks of each domain; the input of the stage that holds them has the domain's name."""
+REPEATS = ("same", "case", "blanks")
+"""How a prompt comes again: as it is, in capitals, with other blanks. Capitals only where they
+leave the mathematics alone, as everywhere in the miniature."""
+
+CONTAMINATIONS = ("exact", "wrapped", "shared")
+"""How a benchmark's prompt gets into a source: as it is; whole, with sentences around it; its
+givens with another question, so that most of its 9-grams stand there."""
+
+FEWEST_WORDS = {
+    "math": {"exact": 1, "wrapped": 14, "shared": 14},
+    "code": {"exact": 1, "wrapped": 14, "shared": 18},
+}
+"""Words (runs of letters and digits) of the benchmark prompts that are planted in each way: shorter
+ones share no 9-gram once their question and `TEMPLATES` are cut out."""
+
+TEMPLATES = ("f(n-2). Find f", "value at", "letter of the")
+"""Phrases that all prompts of a family hold. For the search for overlap they are what "where m and
+n are relatively prime" is at AIME: with them in place, the strict rule removes every recurrence
+and every word of commands; with them cut out (``OverlapIndex(templates=...)``) it finds what is
+planted and little else."""
+
+BREAKS: dict[str, tuple[str, ...]] = {
+    "openr1_math": ("no_answer", "unclosed_think"),
+    "openthoughts3": ("no_response", "unclosed_think"),
+    "numinamath_1_5": ("no_answer", "no_response"),
+    "numinamath_cot": ("no_answer",),
+    "acereason_sft": ("no_response", "unclosed_think"),
+    "deepscaler": ("no_answer",),
+    "opencodereasoning": ("no_response", "unclosed_think"),
+    "skywork_or1_math": ("no_answer",),
+    "klear_code": ("no_tests",),
+}
+"""What may be broken in a row of each schema."""
 
 
-def build(
-    folder: RunFolder,
-    inputs: dict[str, Path],
-    *,
-    seed: int,
-    modulus: int,
-    max_difficulty: int,
-    code_max_difficulty: int,
-    num_tests: int,
-    slip_seed: int,
-    code_slip_seed: int,
-    slip_rate: float,
-    num_maths: int,
-    num_code: int,
-    num_pool: int,
-    max_generations: int,
-    num_contaminated: int,
-    duplicate_share: float,
-    broken_share: float,
-    few_tests_share: float,
-) -> None:
+@dataclass(frozen=True)
+class Planted:
+    """An item with what is planted in it: `kind` is ``""`` (nothing), ``duplicate``,
+    ``contamination``, ``broken`` or ``few_tests``; `how` says in which way, `of` from where."""
+
+    item: RawItem
+    kind: str = ""
+    how: str = ""
+    of: dict = field(default_factory=dict)
+
+
+def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     """Stage ``sources``: a raw file for each of `source_plan.SOURCES` in the columns of a real data
     set; sources.json, the sources in that order (name, dataset, domain, rank, file, ...); and
     truth.jsonl, a line for each planted row (source, row, kind, how, of).
@@ -74,66 +86,39 @@ def build(
     measured on them. Besides its sound rows a source has:
 
     - ``duplicate``: the prompt (`of`: source, row) of another row of this or an earlier source, see
-      `source_plants.REPEATS`, with a response of its own;
+      `REPEATS`, with a response of its own;
     - ``contamination``: a prompt (`of`: benchmark, id) of the benchmarks in ``inputs["math"]`` or
-      ``inputs["code"]``, see `source_plants.CONTAMINATIONS`;
-    - ``broken``: a row that no adapter can use, see `source_plants.BREAKS`;
+      ``inputs["code"]``, see `CONTAMINATIONS`;
+    - ``broken``: a row that no adapter can use, see `BREAKS`;
     - ``few_tests``: in the code pool, a problem with 1 to 15 tests.
 
     Args:
-        modulus, max_difficulty, code_max_difficulty, num_tests: of the maths and code worlds.
-        slip_seed, code_slip_seed: the worlds' seeds; the writers share their habits.
-        slip_rate: how often a habit shows.
-        num_maths, num_code, num_pool: sound rows of each maths source, code source and pool.
-        max_generations: most responses to a problem where the schema has several, at least 2.
-        num_contaminated: such rows of each source.
-        duplicate_share, broken_share, few_tests_share: such rows for each sound one.
+        params: those of `klearlib.params.worlds.RawSources`; modulus, max_difficulty,
+            code_max_difficulty and num_tests of the worlds; slip_seed and code_slip_seed, the
+            worlds' seeds, since all writers of a world share their habits.
 
     Raises:
-        ParameterError: a number out of range, or the world has too few different problems.
+        ParameterError: the world has too few different problems, or too few benchmark prompts.
     """
-    for name, share in (
-        ("duplicate_share", duplicate_share),
-        ("broken_share", broken_share),
-        ("few_tests_share", few_tests_share),
-    ):
-        if not 0 <= share < 1:
-            raise ParameterError(f"{name} must be in [0, 1), got {share}")
-    if max_generations < 2:
-        raise ParameterError(f"max_generations must be at least 2, got {max_generations}")
-    makers = {
-        "math": MathsItems(
-            modulus,
-            max_difficulty,
-            derive_seed(slip_seed, "world", "slips"),
-            slip_rate,
-            max_generations,
-        ),
-        "code": CodeItems(
-            code_max_difficulty,
-            num_tests,
-            derive_seed(code_slip_seed, "code_world", "slips"),
-            slip_rate,
-        ),
-    }
+    sizes = SimpleNamespace(**params)
+    makers = {"math": _MathsItems(sizes), "code": _CodeItems(sizes)}
     leaks = {
-        domain: _leaks(inputs[domain], names, Random(derive_seed(seed, "leaks", domain)))
+        domain: _leaks(inputs[domain], names, Random(derive_seed(sizes.seed, "leaks", domain)))
         for domain, names in BENCHMARKS.items()
     }
-    sizes = {"math": num_maths, "code": num_code}
-    counts = _Counts(num_contaminated, duplicate_share, broken_share, few_tests_share)
     seen: set[str] = set()
-    taught = {domain: _taught(inputs[domain]) for domain in BENCHMARKS}
     earlier: dict[str, list[_Sound]] = {"math": [], "code": []}
     truth, manifest = [], []
     places: dict[str, dict[str, int]] = {}
     for plan in SOURCES:
-        random = Random(derive_seed(seed, "sources", plan.name))
-        if not plan.rank:  # pools come last, so the sources may hold what the models have seen
-            seen |= taught[plan.domain]
+        if plan.rank:
+            size = sizes.num_maths if plan.domain == "math" else sizes.num_code
+        else:  # pools come last, so the sources may hold what the models have seen
+            seen |= _taught(inputs[plan.domain])
+            size = sizes.num_pool
+        random = Random(derive_seed(sizes.seed, "sources", plan.name))
         desk = _Desk(plan, makers[plan.domain], random, seen)
-        size = sizes[plan.domain] if plan.rank else num_pool
-        rows = desk.rows(size, counts, earlier=earlier[plan.domain], leaks=leaks[plan.domain])
+        rows = desk.rows(size, sizes, earlier=earlier[plan.domain], leaks=leaks[plan.domain])
         _write_lines(folder.path / plan.file, [COLUMNS[plan.dataset](row.item) for row in rows])
         places[plan.name] = {
             row.item.name: number for number, row in enumerate(rows) if not row.kind
@@ -149,14 +134,66 @@ def build(
     write_json(folder.path / MANIFEST, manifest)
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """How many rows of each kind are planted."""
+class _MathsItems:
+    """Maths problems of the world, and what a source has on them."""
 
-    num_contaminated: int
-    duplicate_share: float
-    broken_share: float
-    few_tests_share: float
+    def __init__(self, sizes: SimpleNamespace) -> None:
+        self._sizes, self._habits = sizes, world.habits(sizes.slip_seed)
+
+    def draw(self, random: Random, count: int, *, seen: set[str]) -> list[problems.Draft]:
+        return problems.draw(
+            random,
+            count,
+            difficulties=range(2, self._sizes.max_difficulty + 1),
+            modulus=self._sizes.modulus,
+            held_out_part=False,
+            seen=seen,
+        )
+
+    def fill(
+        self, item: RawItem, plan: SourcePlan, draft: problems.Draft, random: Random
+    ) -> RawItem:
+        """`item` with its answer, which is right whatever its writer found, and its responses, of
+        which one at least is right where there are several, as in OpenR1-Math."""
+        modulus = self._sizes.modulus
+        answer = str(problems.work_out(draft, modulus=modulus)[1])
+        if not plan.rank:
+            return replace(item, answer=answer)
+        writer = plan.writer(habits=self._habits, slip_rate=self._sizes.slip_rate)
+        count = random.randint(2, self._sizes.max_generations) if plan.has_generations else 1
+        while True:
+            written = [
+                maths_response(draft, writer, modulus=modulus, random=random) for _ in range(count)
+            ]
+            texts, found = zip(*written, strict=True)
+            are_correct = tuple(str(number) == answer for number in found)
+            if count == 1 or any(are_correct):
+                return replace(item, answer=answer, responses=texts, are_correct=are_correct)
+
+
+class _CodeItems:
+    """Code problems of the world, and what a source has on them."""
+
+    def __init__(self, sizes: SimpleNamespace) -> None:
+        self._sizes = sizes
+        self._habits = derive_seed(sizes.code_slip_seed, "code_world", "slips")
+
+    def draw(self, random: Random, count: int, *, seen: set[str]) -> list[code_problems.Draft]:
+        most = self._sizes.code_max_difficulty
+        difficulties = range(code_problems.MIN_DIFFICULTY, most + 1)
+        return code_problems.draw(
+            random, count, difficulties=difficulties, held_out_part=False, seen=seen
+        )
+
+    def fill(
+        self, item: RawItem, plan: SourcePlan, draft: code_problems.Draft, random: Random
+    ) -> RawItem:
+        """`item` with one response, or for a pool with the tests."""
+        if not plan.rank:
+            tests = code_problems.make_tests(draft, num_tests=self._sizes.num_tests)
+            return replace(item, tests=tests)
+        writer = plan.writer(habits=self._habits, slip_rate=self._sizes.slip_rate)
+        return replace(item, responses=(code_response(draft, writer, random=random),))
 
 
 @dataclass(frozen=True)
@@ -165,7 +202,7 @@ class _Sound:
 
     source: str
     item: RawItem
-    draft: MathsDraft | CodeDraft
+    draft: problems.Draft | code_problems.Draft
 
 
 _Leaks = dict[str, list[tuple[str, Problem]]]
@@ -176,36 +213,33 @@ class _Desk:
     """Where the rows of one source are written, sound ones first, then the planted ones."""
 
     def __init__(
-        self, plan: SourcePlan, maker: MathsItems | CodeItems, random: Random, seen: set[str]
+        self, plan: SourcePlan, maker: _MathsItems | _CodeItems, random: Random, seen: set[str]
     ) -> None:
         self._plan, self._maker, self._random, self._seen = plan, maker, random, seen
         self._numbers = count()
 
     def rows(
-        self,
-        size: int,
-        counts: _Counts,
-        *,
-        earlier: list[_Sound],
-        leaks: _Leaks,
+        self, size: int, sizes: SimpleNamespace, *, earlier: list[_Sound], leaks: _Leaks
     ) -> list[Planted]:
         """All rows in their final order; the sound ones are added to `earlier`."""
         own = self._sound(size)
         rows = [Planted(sound.item) for sound in own]
-        rows += self._duplicates(round(counts.duplicate_share * size), own, earlier)
-        rows += self._contaminated(counts.num_contaminated, own, leaks)
-        rows += self._broken(round(counts.broken_share * size))
+        rows += self._duplicates(round(sizes.duplicate_share * size), own, earlier)
+        rows += self._contaminated(sizes.num_contaminated, own, leaks)
+        rows += self._broken(round(sizes.broken_share * size))
         if self._plan.has_tests:
-            rows += self._few_tests(round(counts.few_tests_share * size))
+            rows += self._few_tests(round(sizes.few_tests_share * size))
         earlier += own
-        return mixed(rows, self._random)
+        return _mixed(rows, self._random)
 
     def _sound(self, size: int) -> list[_Sound]:
         drafts = self._maker.draw(self._random, size, seen=self._seen)
         return [_Sound(self._plan.name, self._item(draft), draft) for draft in drafts]
 
-    def _item(self, draft: MathsDraft | CodeDraft) -> RawItem:
-        return self._maker.item(self._plan, next(self._numbers), draft, random=self._random)
+    def _item(self, draft: problems.Draft | code_problems.Draft) -> RawItem:
+        name = f"{self._plan.name}-{next(self._numbers)}"
+        item = RawItem(name, self._plan.domain, draft.prompt, difficulty=draft.difficulty)
+        return self._maker.fill(item, self._plan, draft, self._random)
 
     def _duplicates(self, num: int, own: list[_Sound], earlier: list[_Sound]) -> list[Planted]:
         """Half of them repeat rows of this source, the others of earlier ones where there are
@@ -256,7 +290,7 @@ class _Desk:
     def _few_tests(self, num: int) -> list[Planted]:
         rows = []
         for sound in self._sound(num):
-            kept = self._random.randrange(1, MIN_TESTS)
+            kept = self._random.randrange(1, code_problems.MIN_TESTS)
             item = replace(sound.item, tests=sound.item.tests[:kept])
             rows.append(Planted(item, "few_tests", str(kept)))
         return rows
@@ -291,3 +325,75 @@ def _leaks(folder: Path, names: Sequence[str], random: Random) -> _Leaks:
 def _write_lines(path: Path, rows: Sequence[dict]) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def repeated_prompt(prompt: str, how: str) -> str:
+    """`prompt` again, in a way of `REPEATS`.
+
+    >>> repeated_prompt("Find f(3) modulo 7.", "blanks")
+    ' Find  f(3)  modulo  7. '
+    """
+    if how == "blanks":
+        return f" {'  '.join(prompt.split())} "
+    return prompt.upper() if how == "case" else prompt
+
+
+def contaminated_prompt(prompt: str, how: str) -> str:
+    """`prompt` of a benchmark in a way of `CONTAMINATIONS`.
+
+    >>> contaminated_prompt("Start with 3 and apply *4 in turn. Result modulo 7?", "shared")
+    'Start with 3 and apply *4 in turn. Result: write down only how many steps it takes.'
+    """
+    if how == "wrapped":
+        return f"Here is an old exercise. {prompt} Work carefully and check every step."
+    if how == "shared":
+        givens = " ".join(prompt.split()[:-2]).rstrip(".")
+        return f"{givens}: write down only how many steps it takes."
+    return prompt
+
+
+def is_plantable(problem: Problem, how: str) -> bool:
+    """Whether a benchmark's prompt has the `FEWEST_WORDS` that this way of planting needs."""
+    domain = "code" if problem.tests else "math"
+    return num_words(problem.prompt) >= FEWEST_WORDS[domain][how]
+
+
+def num_words(text: str) -> int:
+    """Runs of letters and digits.
+
+    >>> num_words("f(0)=3, Find f(3).")
+    6
+    """
+    return len("".join(c if c.isalnum() else " " for c in text).split())
+
+
+def broken(item: RawItem, how: str) -> RawItem:
+    r"""`item` with something missing, in a way that `BREAKS` names for its schema.
+
+    >>> item = RawItem("a-0", "math", "1+1?", "2", responses=("<think>2</think>\\boxed{2}",))
+    >>> broken(item, "unclosed_think").responses
+    ('<think>2',)
+    """
+    if how == "no_tests":
+        return replace(item, tests=())
+    if how == "no_response":
+        return replace(item, responses=(), are_correct=())
+    if how == "no_answer":
+        unboxed = tuple(text.rpartition("\\boxed")[0].rstrip() for text in item.responses)
+        return replace(item, answer="", responses=unboxed)
+    assert how == "unclosed_think", how
+    cut = tuple(text.partition("</think>")[0] for text in item.responses)
+    return replace(item, responses=cut, are_correct=(False,) * len(cut))
+
+
+def _mixed(rows: Sequence[Planted], random: Random) -> list[Planted]:
+    """The rows in an order that does not tell the planted ones, but a row that repeats another of
+    the same source always behind it, so that it is the one that deduplication drops."""
+    names = {row.item.name for row in rows}
+    order = [row for row in rows if row.of.get("name") not in names]
+    random.shuffle(order)
+    for row in rows:
+        if row.of.get("name") in names:
+            first = next(i for i, other in enumerate(order) if other.item.name == row.of["name"])
+            order.insert(random.randint(first + 1, len(order)), row)
+    return order

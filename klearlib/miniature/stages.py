@@ -4,14 +4,22 @@ teachers."""
 
 from __future__ import annotations
 
-from klearlib.miniature.teachers import TEACHERS
+from dataclasses import fields
+
+from klearlib.miniature.world import TEACHERS
 from klearlib.params import (
     CodeMiniatureParams,
     DataMiniatureParams,
     JointMiniatureParams,
     MiniatureParams,
 )
+from klearlib.params.worlds import CodeText, JointText, MathsText, ModelShape, RawSources
 from klearlib.run.stage import Stage
+
+
+def part(world: object, kind: type) -> dict:
+    """Those parameters of `world` that its part `kind` declares, by name."""
+    return {field.name: getattr(world, field.name) for field in fields(kind)}
 
 
 def start_stages(world: MiniatureParams, *, compute: dict) -> dict[str, Stage]:
@@ -19,32 +27,13 @@ def start_stages(world: MiniatureParams, *, compute: dict) -> dict[str, Stage]:
     data = Stage(
         "world",
         "klearlib.miniature.world:build",
-        {
-            "seed": world.seed,
-            "modulus": world.modulus,
-            "max_difficulty": world.max_difficulty,
-            "slip_share": world.slip_share,
-            "slip_rate": world.slip_rate,
-            "step_noise": world.step_noise,
-            "base_examples": world.base_examples,
-            "sft_examples": world.sft_examples,
-            "num_train_problems": world.num_train_problems,
-            "num_validation": world.num_validation,
-        },
+        part(world, MathsText),
         label="world: problems, benchmarks, chains of thought",
         estimate_s=5.0,
     )
     base = _base(world, data, compute, label="base model", seconds_per_step=0.25)
-    sft = _sft(
-        world,
-        data,
-        base,
-        compute,
-        num_steps=world.sft_steps,
-        label="SFT checkpoint",
-        seconds_per_step=0.3,
-    )
-    return {"world": data, "base": base, "sft": sft}
+    how = _sft_of(world, label="SFT checkpoint", seconds_per_step=0.3)
+    return {"world": data, "base": base, "sft": _sft(data, base, compute, **how)}
 
 
 def code_start_stages(world: CodeMiniatureParams, *, compute: dict) -> dict[str, Stage]:
@@ -56,45 +45,19 @@ def code_start_stages(world: CodeMiniatureParams, *, compute: dict) -> dict[str,
     data = Stage(
         "code_world",
         "klearlib.miniature.code_world:build",
-        {
-            "seed": world.seed,
-            "max_difficulty": world.max_difficulty,
-            "num_tests": world.num_tests,
-            "slip_share": world.slip_share,
-            "slip_rate": world.slip_rate,
-            "step_noise": world.step_noise,
-            "teacher_slip_share": world.teacher_slip_share,
-            "flawed_share": world.flawed_share,
-            "base_examples": world.base_examples,
-            "sft_examples": world.sft_examples,
-            "teacher_examples": world.teacher_examples,
-            "num_train_problems": world.num_train_problems,
-            "num_validation": world.num_validation,
-        },
+        part(world, CodeText),
         label="code world: problems, tests, benchmark windows, responses",
         estimate_s=5.0,
     )
     base = _base(world, data, compute, label="code base model", seconds_per_step=0.08)
-    sft = _sft(
-        world,
-        data,
-        base,
-        compute,
-        num_steps=world.sft_steps,
-        label="code SFT checkpoint",
-        seconds_per_step=0.08,
-    )
-    teacher = _sft(
-        world,
-        data,
-        base,
-        compute,
-        num_steps=world.teacher_steps,
-        label="code teacher",
-        seconds_per_step=0.08,
-        examples="teacher.jsonl",
-    )
-    return {"world": data, "base": base, "sft": sft, "teacher": teacher}
+    sft = _sft_of(world, label="code SFT checkpoint", seconds_per_step=0.08)
+    teacher = sft | {"label": "code teacher", "num_steps": world.teacher_steps}
+    return {
+        "world": data,
+        "base": base,
+        "sft": _sft(data, base, compute, **sft),
+        "teacher": _sft(data, base, compute, **teacher, examples="teacher.jsonl"),
+    }
 
 
 def data_stages(
@@ -114,56 +77,58 @@ def data_stages(
     """
     maths_stages = start_stages(maths, compute=compute)
     code_stages = code_start_stages(code, compute=compute)
+    # Sources and teachers draw problems of the maths world, with its writers' habits.
+    drawn = {
+        "modulus": maths.modulus,
+        "max_difficulty": maths.max_difficulty,
+        "slip_seed": maths.seed,
+    }
     sources = Stage(
         "sources",
         "klearlib.miniature.sources:build",
-        {
-            "seed": data.seed,
-            "modulus": maths.modulus,
-            "max_difficulty": maths.max_difficulty,
+        part(data, RawSources)
+        | drawn
+        | {
             "code_max_difficulty": code.max_difficulty,
             "num_tests": code.num_tests,
-            "slip_seed": maths.seed,
             "code_slip_seed": code.seed,
-            "slip_rate": data.slip_rate,
-            "num_maths": data.num_maths,
-            "num_code": data.num_code,
-            "num_pool": data.num_pool,
-            "max_generations": data.max_generations,
-            "num_contaminated": data.num_contaminated,
-            "duplicate_share": data.duplicate_share,
-            "broken_share": data.broken_share,
-            "few_tests_share": data.few_tests_share,
         },
         {"math": maths_stages["world"], "code": code_stages["world"]},
         label="raw sources: ten of mathematics, six of code",
         estimate_s=5.0,
     )
+    steps = {name: getattr(data, f"{name}_steps") for name in TEACHERS}
+    writers = {
+        name: {
+            "slip_share": getattr(data, f"{name}_slip_share"),
+            "step_noise": getattr(data, f"{name}_step_noise"),
+            "num_examples": steps[name] * data.teacher_batch,
+        }
+        for name in TEACHERS
+    }
     examples = Stage(
         "teacher_examples",
-        "klearlib.miniature.teachers:build",
-        {
-            "seed": data.seed,
-            "modulus": maths.modulus,
-            "max_difficulty": maths.max_difficulty,
-            "slip_seed": maths.seed,
-            "slip_rate": data.slip_rate,
-            "writers": {
-                name: {
-                    "slip_share": getattr(data, f"{name}_slip_share"),
-                    "step_noise": getattr(data, f"{name}_step_noise"),
-                    "num_examples": getattr(data, f"{name}_steps") * data.teacher_batch,
-                }
-                for name in TEACHERS
-            },
-        },
+        "klearlib.miniature.world:build_teacher_examples",
+        drawn | {"seed": data.seed, "slip_rate": data.slip_rate, "writers": writers},
         {"sources": sources},
         label="what the teachers learn from",
         estimate_s=3.0,
     )
     base = maths_stages["base"]
     teachers = {
-        f"teacher_{name}": _teacher(name, data, examples, base, compute) for name in TEACHERS
+        f"teacher_{name}": _sft(
+            examples,
+            base,
+            compute,
+            seed=data.seed,
+            num_steps=steps[name],
+            batch_size=data.teacher_batch,
+            learning_rate=data.teacher_learning_rate,
+            examples=f"{name}.jsonl",
+            label=f"{name} teacher",
+            seconds_per_step=0.14,
+        )
+        for name in TEACHERS
     }
     return {
         "world": maths_stages["world"],
@@ -184,12 +149,11 @@ def joint_stages(
     joint: JointMiniatureParams,
     *,
     selections: list[Stage],
+    compute: dict,
     seed: int,
     num_epochs: int,
-    batch_size: int,
     learning_rate: float,
-    normalizer: str,
-    compute: dict,
+    **sft: object,
 ) -> dict[str, Stage]:
     """The stages of the model for mathematics and code, by name.
 
@@ -204,27 +168,22 @@ def joint_stages(
     Args:
         selections: the examples of each domain, in the order in which they are read.
         seed: of the SFT alone.
-        num_epochs, batch_size, learning_rate, normalizer: of the SFT, whose learning rate falls to
-            half. The paper: 4 epochs, 8e-5, Eq. 8 per sequence.
+        num_epochs, learning_rate, sft (batch_size, normalizer): of the SFT, whose learning rate
+            falls to half. The paper: 4 epochs, 8e-5, Eq. 8 per sequence.
     """
-    maths_world = start_stages(maths, compute=compute)["world"]
-    code_world = code_start_stages(code, compute=compute)["world"]
     data = Stage(
         "joint_world",
         "klearlib.miniature.joint:build",
-        {
-            "seed": joint.seed,
+        part(joint, JointText)
+        | {
             "modulus": maths.modulus,
             "max_difficulty": maths.max_difficulty,
-            "long_max_difficulty": joint.long_max_difficulty,
             "code_max_difficulty": code.max_difficulty,
-            "base_maths": joint.base_maths,
-            "base_long_maths": joint.base_long_maths,
-            "base_code": joint.base_code,
-            "sft_long_maths": joint.sft_long_maths,
-            "num_validation": joint.num_validation,
         },
-        {"maths": maths_world, "code": code_world},
+        {
+            "maths": start_stages(maths, compute=compute)["world"],
+            "code": code_start_stages(code, compute=compute)["world"],
+        },
         label="joint world: both domains, longer problems",
         estimate_s=5.0,
     )
@@ -238,47 +197,17 @@ def joint_stages(
         label="examples of both domains",
         estimate_s=2.0,
     )
-    sft = Stage(
+    num_examples = joint.sft_maths + joint.sft_long_maths + joint.sft_code
+    params = {"seed": seed, "num_epochs": num_epochs, "compute": compute, **sft}
+    trained = Stage(
         "sft",
         "klearlib.sft.train:train_sft",
-        {
-            "seed": seed,
-            "num_epochs": num_epochs,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            # The paper's proportion: 8e-5 to 4e-5.
-            "final_learning_rate": learning_rate / 2,
-            "normalizer": normalizer,
-            "compute": compute,
-        },
+        params | _halving(learning_rate),
         {"base": base, "examples": examples},
         label=f"joint SFT, seed {seed}",
-        estimate_s=5 + (joint.sft_maths + joint.sft_long_maths + joint.sft_code) * num_epochs / 200,
+        estimate_s=5 + num_examples * num_epochs / 200,
     )
-    return {"world": data, "base": base, "examples": examples, "sft": sft}
-
-
-def _teacher(
-    name: str, data: DataMiniatureParams, examples: Stage, base: Stage, compute: dict
-) -> Stage:
-    num_steps = getattr(data, f"{name}_steps")
-    return Stage(
-        "sft",
-        "klearlib.sft.train:train_sft",
-        {
-            "seed": data.seed,
-            "num_steps": num_steps,
-            "batch_size": data.teacher_batch,
-            "learning_rate": data.teacher_learning_rate,
-            "final_learning_rate": data.teacher_learning_rate / 2,
-            "normalizer": "token",
-            "compute": compute,
-            "examples": f"{name}.jsonl",
-        },
-        {"world": examples, "base": base},
-        label=f"{name} teacher",
-        estimate_s=5 + 0.14 * num_steps,
-    )
+    return {"world": data, "base": base, "examples": examples, "sft": trained}
 
 
 def _base(
@@ -292,15 +221,9 @@ def _base(
     return Stage(
         "base",
         "klearlib.miniature.base:pretrain",
-        {
+        part(world, ModelShape)
+        | {
             "seed": world.seed,
-            "vocab_size": world.vocab_size,
-            "hidden_size": world.hidden_size,
-            "num_layers": world.num_layers,
-            "num_heads": world.num_heads,
-            "num_kv_heads": world.num_kv_heads,
-            "head_dim": world.head_dim,
-            "intermediate_size": world.intermediate_size,
             "max_positions": world.max_positions,
             "num_steps": world.base_steps,
             "batch_size": world.base_batch,
@@ -313,32 +236,39 @@ def _base(
     )
 
 
+def _sft_of(world: MiniatureParams | CodeMiniatureParams, **how: object) -> dict:
+    """The schedule of a world's SFT checkpoint, as `_sft` takes it."""
+    return {
+        "seed": world.seed,
+        "num_steps": world.sft_steps,
+        "batch_size": world.sft_batch,
+        "learning_rate": world.sft_learning_rate,
+        **how,
+    }
+
+
 def _sft(
-    world: MiniatureParams | CodeMiniatureParams,
     data: Stage,
     base: Stage,
     compute: dict,
     *,
+    learning_rate: float,
     num_steps: int,
     label: str,
     seconds_per_step: float,
-    **examples: str,
+    **params: object,
 ) -> Stage:
+    how = {"num_steps": num_steps, "normalizer": "token", "compute": compute, **params}
     return Stage(
         "sft",
         "klearlib.sft.train:train_sft",
-        {
-            "seed": world.seed,
-            "num_steps": num_steps,
-            "batch_size": world.sft_batch,
-            "learning_rate": world.sft_learning_rate,
-            # The paper's proportion: 8e-5 to 4e-5.
-            "final_learning_rate": world.sft_learning_rate / 2,
-            "normalizer": "token",
-            "compute": compute,
-            **examples,
-        },
+        how | _halving(learning_rate),
         {"world": data, "base": base},
         label=label,
         estimate_s=5 + seconds_per_step * num_steps,
     )
+
+
+def _halving(learning_rate: float) -> dict:
+    """The paper's proportion: 8e-5 to 4e-5."""
+    return {"learning_rate": learning_rate, "final_learning_rate": learning_rate / 2}

@@ -14,7 +14,7 @@ from klearlib.params.worlds import ModelShape, check_budgets
 MATHS_BENCHMARKS = ("aime_2024", "aime_2025", "hmmt_feb_2025")
 CODE_BENCHMARKS = ("livecodebench_v5", "livecodebench_v6")
 BENCHMARKS = (*MATHS_BENCHMARKS, *CODE_BENCHMARKS)
-"""The paper's benchmarks by the names of `klearlib.curation.source_benchmarks.SIZES`."""
+"""The paper's benchmarks by the names of `klearlib.data.benchmarks.SIZES`."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RealParams(ShapeParams):
     """A real model and the data sets that it is trained and measured on.
 
     `maths_sources` and `code_sources`, whose responses SFT learns, and `maths_problems` and
-    `code_problems`, which RL draws from, map names of `klearlib.curation.sources.SOURCES` (or other
+    `code_problems`, which RL draws from, map names of `klearlib.data.sources.SOURCES` (or other
     names, for several parts of one data set) to `DataSetParams`, the best source first;
     `benchmarks` maps `BENCHMARKS` to `BenchmarkParams`.
     `shapes` maps the reference and the teachers to `ShapeParams`; those that are the base model

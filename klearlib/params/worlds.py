@@ -1,5 +1,10 @@
 """The parameters of the embedded worlds: sections of ``params/<profile>/worlds.yaml``, all values
-required."""
+required.
+
+Each is put together from parts. A part is what one stage depends on, and its parameters arrive
+there under the names that they have here (`klearlib.miniature.stages.part`), so that a knob is
+declared once and a change of another part makes no stage anew.
+"""
 
 from __future__ import annotations
 
@@ -35,35 +40,23 @@ class ModelShape(Record):
 
 
 @dataclass(frozen=True)
-class _Pretrained(ModelShape):
-    """A world with a model of its own, which starts from nothing."""
-
+class _World(Record):
     seed: int = count("all of the world follows from it", 0)
-    vocab_size = amended(minimum=261, help="rows of the embedding; 256 are the bytes")
-    max_positions: int = count("longest sequence, prompt and response", 64)
-    base_steps: int = count("updates of the pretraining")
-    base_batch: int = count("texts per update of the pretraining")
-    base_learning_rate: float = rate("of the pretraining")
     num_validation: int = count("held-out problems of the curves")
-    validation_responses: int = count("responses per held-out problem")
-    max_new_tokens: int = count("token budget of a response")
 
 
 @dataclass(frozen=True)
-class _Tuned(_Pretrained):
-    """A world whose model learns from one set of SFT responses before RL."""
+class _WorldText(_World):
+    """What is written for a model that learns from one set of SFT responses before RL."""
 
     base_examples: int = count("texts of the pretraining")
     sft_examples: int = count("responses of the SFT")
-    sft_steps: int = count("updates of the SFT")
-    sft_batch: int = count("responses per update of the SFT")
-    sft_learning_rate: float = rate("of the SFT")
     num_train_problems: int = count("problems that RL draws from")
 
 
 @dataclass(frozen=True)
-class MiniatureParams(_Tuned):
-    """The embedded world of a profile: its problems, base model, SFT start and benchmarks."""
+class MathsText(_WorldText):
+    """The part that makes the maths world."""
 
     modulus: int = count("chains are computed modulo this", 3)
     max_difficulty: int = count("steps of the longest chain", 2)
@@ -73,9 +66,8 @@ class MiniatureParams(_Tuned):
 
 
 @dataclass(frozen=True)
-class CodeMiniatureParams(_Tuned):
-    """The code part of the embedded world of a profile: its problems, flaws, models and
-    benchmarks."""
+class CodeText(_WorldText):
+    """The part that makes the code world."""
 
     max_difficulty: int = parameter(
         minimum=2, maximum=8, help="operations of the longest specification"
@@ -86,23 +78,28 @@ class CodeMiniatureParams(_Tuned):
     step_noise: float = _share("how often any other word is misread for SFT")
     teacher_slip_share: float = _share("share of words that the teacher misreads too")
     flawed_share: float = _share("share of the training problems with planted wrong tests")
-    sft_batch = amended(help="responses per update of SFT and teacher")
-    sft_learning_rate = amended(help="of SFT and teacher")
     teacher_examples: int = count("responses that the teacher learns from")
-    teacher_steps: int = count("updates of the teacher")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.teacher_slip_share > self.slip_share:
-            raise ParameterError(
-                f"teacher_slip_share {self.teacher_slip_share} must not exceed slip_share "
-                f"{self.slip_share}: the teacher is the better writer"
-            )
 
 
 @dataclass(frozen=True)
-class DataMiniatureParams:
-    """The raw sources and the maths teachers of a profile, on top of its maths and code worlds."""
+class JointText(_World):
+    """The part that makes the joint world, beside the other two worlds."""
+
+    long_max_difficulty: int = parameter(
+        minimum=3,
+        help="steps of the longest chain of math_c; the shortest has one step more "
+        "than max_difficulty of the maths world",
+    )
+    base_maths: int = count("pretraining texts of mathematics, short chains")
+    base_long_maths: int = count("the same with chains as long as math_c's")
+    base_code: int = count("pretraining texts of code")
+    sft_long_maths: int = count("SFT examples with chains as long as math_c's, right throughout")
+    num_validation = amended(minimum=2, help="held-out problems of the curves; even")
+
+
+@dataclass(frozen=True)
+class RawSources(Record):
+    """The part that makes the raw sources, beside the maths and code worlds."""
 
     seed: int = count("sources and teachers follow from it", 0)
     num_maths: int = count("sound rows of each of the ten maths sources")
@@ -116,6 +113,55 @@ class DataMiniatureParams:
     duplicate_share: float = _share("planted repeated prompts for each sound row")
     broken_share: float = _share("planted unusable rows for each sound one")
     few_tests_share: float = _share("code problems with fewer than 16 tests for each in the pool")
+
+
+@dataclass(frozen=True)
+class _Pretrained(ModelShape, _World):
+    """A world with a model of its own, which starts from nothing."""
+
+    vocab_size = amended(minimum=261, help="rows of the embedding; 256 are the bytes")
+    max_positions: int = count("longest sequence, prompt and response", 64)
+    base_steps: int = count("updates of the pretraining")
+    base_batch: int = count("texts per update of the pretraining")
+    base_learning_rate: float = rate("of the pretraining")
+    validation_responses: int = count("responses per held-out problem")
+    max_new_tokens: int = count("token budget of a response")
+
+
+@dataclass(frozen=True)
+class _Tuned(_Pretrained):
+    sft_steps: int = count("updates of the SFT")
+    sft_batch: int = count("responses per update of the SFT")
+    sft_learning_rate: float = rate("of the SFT")
+
+
+@dataclass(frozen=True)
+class MiniatureParams(MathsText, _Tuned):
+    """The embedded world of a profile: its problems, base model, SFT start and benchmarks."""
+
+
+@dataclass(frozen=True)
+class CodeMiniatureParams(CodeText, _Tuned):
+    """The code part of the embedded world of a profile: its problems, flaws, models and
+    benchmarks."""
+
+    sft_batch = amended(help="responses per update of SFT and teacher")
+    sft_learning_rate = amended(help="of SFT and teacher")
+    teacher_steps: int = count("updates of the teacher")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teacher_slip_share > self.slip_share:
+            raise ParameterError(
+                f"teacher_slip_share {self.teacher_slip_share} must not exceed slip_share "
+                f"{self.slip_share}: the teacher is the better writer"
+            )
+
+
+@dataclass(frozen=True)
+class DataMiniatureParams(RawSources):
+    """The raw sources and the maths teachers of a profile, on top of its maths and code worlds."""
+
     teacher_batch: int = count("chains per update of the teachers")
     teacher_learning_rate: float = rate("of the teachers")
     weak_slip_share: float = _share(
@@ -143,23 +189,13 @@ class DataMiniatureParams:
 
 
 @dataclass(frozen=True)
-class JointMiniatureParams(_Pretrained):
+class JointMiniatureParams(JointText, _Pretrained):
     """One model for mathematics and code, on top of the other worlds of a profile."""
 
-    long_max_difficulty: int = parameter(
-        minimum=3,
-        help="steps of the longest chain of math_c; the shortest has one step more "
-        "than max_difficulty of the maths world",
-    )
     max_positions = amended(help="longest sequence without YaRN: longest prompt and base budget")
-    base_maths: int = count("pretraining texts of mathematics, short chains")
-    base_long_maths: int = count("the same with chains as long as math_c's")
-    base_code: int = count("pretraining texts of code")
     sft_maths: int = count("SFT examples of the best maths sources")
-    sft_long_maths: int = count("SFT examples with chains as long as math_c's, right throughout")
     sft_code: int = count("SFT examples of the best code sources")
-    num_validation: int = count("held-out problems of the curves; even", 2)
-    max_new_tokens: int = count("base token budget of a response; paper: 32K")
+    max_new_tokens = amended(help="base token budget of a response; paper: 32K")
     extended_max_new_tokens: int = count(
         "the longer budget, which needs YaRN's positions; paper: 64K", 2
     )

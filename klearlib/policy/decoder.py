@@ -254,6 +254,9 @@ class Decoding:
             q = q.transpose(1, 2)
             if steps > 1:
                 mask = None if self._mask is None else _causal(self._mask)
+                if mask is not None:  # a GPU's kernels take no mask together with grouped heads
+                    times = heads // keys.shape[1]
+                    keys, values = (x.repeat_interleave(times, dim=1) for x in (keys, values))
                 mixed = F.scaled_dot_product_attention(
                     q, keys, values, attn_mask=mask, is_causal=mask is None, scale=decoder.scale,
                     enable_gqa=heads != keys.shape[1],

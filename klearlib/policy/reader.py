@@ -34,12 +34,14 @@ class Reader:
 
     states: what the model makes of a micro-batch, rows of sequences, for the token before each
     response token, sequence after sequence: the last hidden states [K, d] with a graph, or, without
-    a `head`, the logits [K, V]. dtype: of the head's product.
+    a `head`, the logits [K, V]. dtype: of the head's product. num_words: V, which
+    `in_chunks` cuts by.
     """
 
     states: Callable[[Sequence[Sequence[Tokens]]], torch.Tensor]
     head: nn.Linear | None
     dtype: torch.dtype
+    num_words: int
 
     def logprobs(
         self, states: torch.Tensor, targets: torch.Tensor, *, temperature: float, with_entropy: bool
@@ -72,6 +74,7 @@ def reading(
 
     plain_head: see `has_plain_head`. Where it is False, all logits of a micro-batch are held.
     """
+    num_words = model.get_output_embeddings().weight.shape[0]
     if can_decode(model):
         decoder = Decoder(model, precision=precision, recompute=recompute)
 
@@ -79,7 +82,7 @@ def reading(
             sequences = [each for row in part for each in row]
             return decoder.line_states(token_line(sequences, device=model.device))
 
-        yield Reader(states, model.lm_head, decoder.dtype)
+        yield Reader(states, model.lm_head, decoder.dtype, num_words)
         return
 
     def states(part: Sequence[Sequence[Tokens]]) -> torch.Tensor:
@@ -98,6 +101,7 @@ def reading(
             states,
             model.get_output_embeddings() if plain_head else None,
             torch.bfloat16 if low else model.dtype,
+            num_words,
         )
 
 
@@ -133,7 +137,6 @@ def in_chunks(
     reader: Reader,
     part: Sequence[Sequence[Tokens]],
     *,
-    num_words: int,
     temperature: float = 1.0,
     with_entropy: bool = True,
 ) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor | None]]:
@@ -144,14 +147,14 @@ def in_chunks(
     After the last the gradient goes on through the model.
 
     Args:
-        part: rows of sequences. num_words: V, by which the chunks are cut.
+        part: rows of sequences.
         temperature: of the distribution; the logits are divided by it, as at sampling.
         with_entropy: False gives None for it, and saves time.
     """
     states = reader.states(part)
     ids = [token for row in part for each in row for token in each.ids[each.num_prompt :]]
     targets = torch.tensor(ids, device=states.device)
-    size = head_chunk_tokens(num_words, device=states.device.type)
+    size = head_chunk_tokens(reader.num_words, device=states.device.type)
     leaves = []
     for start in range(0, len(states), size):
         chunk = slice(start, start + size)

@@ -1,23 +1,29 @@
-"""What RL draws from and is measured on: training and validation problems of curated data sets, and
-the paper's benchmarks."""
+"""What is learnt of curated data sets and what is measured: training and validation problems, the
+paper's benchmarks, and the responses that SFT may learn, none to a validation problem."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from klearlib.curation.tables import read_problem_table, read_rows
+from klearlib.curation.overlap import OverlapIndex
+from klearlib.data.problems import iter_problems, read_problems, write_problems
+from klearlib.data.tables import (
+    SAMPLES,
+    TableWriter,
+    read_samples,
+    sample_row,
+)
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import read_problems, write_problems
-from klearlib.real.held_out import near_held_out
 from klearlib.real.links import link_file
 from klearlib.records import Problem
+from klearlib.run.entry import read_own_json
 from klearlib.run.files import write_json, write_text
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.groups import is_code
@@ -30,6 +36,7 @@ NOTHING_TO_JUDGE_BY = "no answer and no tests"
 OTHER_DOMAIN = "a problem of the other domain"
 NEAR_HELD_OUT = "too like a validation problem"
 NOT_DRAWN = "not drawn"
+_PROBLEMS = "problems.jsonl"
 
 
 def build(
@@ -63,10 +70,10 @@ def build(
     """
     if domain not in ("math", "code"):
         raise ParameterError(f"domain must be math or code, got {domain!r}")
-    path = inputs["problems"] / "problems.parquet"
+    path = inputs["problems"] / _PROBLEMS
     reasons: dict[str, str] = {}
     usable = []
-    for problem in read_problem_table(path):
+    for problem in iter_problems(path):
         fault = _fault(problem, domain)
         if fault:
             reasons[problem.id] = fault
@@ -99,7 +106,7 @@ def build(
         )
     # A second pass: the tests of a code problem may have megabytes.
     for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
-        chosen = (problem for problem in read_problem_table(path) if problem.id in names)
+        chosen = (problem for problem in iter_problems(path) if problem.id in names)
         write_problems(chosen, folder.path / file)
     rows = (json.dumps({"id": name, "reason": why}) + "\n" for name, why in reasons.items())
     write_text(folder.path / REJECTS, "".join(rows))
@@ -150,11 +157,107 @@ def join(
         _link_benchmarks(folder, inputs[name], names)
 
 
+def keep_learnable(
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    domain: str,
+    mixed: list[str],
+    ngram_words: int,
+    ngram_mode: str,
+    workers: int,
+) -> None:
+    """Stage ``learnable``: the responses of ``inputs["curated"]`` (a stage ``curate``) to problems
+    of one domain that are in neither world's validation set, as ``responses.parquet``, and a link
+    to its ``problems.jsonl``.
+
+    Writes card.json: the curation's, with the responses left out in ``learnable``: those of the
+    other kinds, by source and kind, and those that `near_held_out` finds, by source; read, kept and
+    left out add up.
+
+    Args:
+        inputs: also ``math_world`` and ``code_world``, stages of `build`.
+        domain: ``math`` or ``code``, as `Problem.family` says. mixed: the sources that hold both;
+            problems of all others are of the domain.
+        ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
+
+    Raises:
+        KlearError: no response is left.
+    """
+    kinds, held_out = {}, set()
+    table = inputs["curated"] / _PROBLEMS
+    near = near_held_out(
+        (problem.prompt for problem in iter_problems(table)),
+        chain(*(read_problems(inputs[f"{name}_world"] / VALIDATION) for name in ("math", "code"))),
+        ngram_words=ngram_words,
+        ngram_mode=ngram_mode,
+        workers=workers,
+    )
+    for problem, is_near in zip(iter_problems(table), near, strict=True):
+        if is_near:
+            held_out.add(problem.id)
+        elif problem.source in mixed:
+            kinds[problem.id] = problem.family
+    # By the source of the response, which need not be that of the problem.
+    left_out: dict[str, Counter[str]] = {}
+    num_held_out: Counter[str] = Counter()
+    num_read = 0
+    with TableWriter(folder.path / "responses.parquet", SAMPLES) as written:
+        for sample in read_samples(inputs["curated"] / "responses.parquet"):
+            num_read += 1
+            kind = kinds.get(sample.problem_id, domain)
+            if sample.problem_id in held_out:
+                num_held_out[sample.source] += 1
+            elif kind != domain:
+                left_out.setdefault(sample.source, Counter())[kind] += 1
+            else:
+                written.add(sample_row(sample))
+    if not written.num_rows:
+        raise KlearError(
+            f"no response to a problem of {domain} is left: raise the limits in real.yaml"
+        )
+    link_file(inputs["curated"] / _PROBLEMS, folder.path / _PROBLEMS)
+    dropped = sum(counts.total() for counts in left_out.values()) + num_held_out.total()
+    assert written.num_rows + dropped == num_read
+    card = read_own_json(inputs["curated"] / "card.json")
+    card["learnable"] = {
+        "domain": domain,
+        "num_read": num_read,
+        "num_kept": written.num_rows,
+        "other_domain": {name: dict(counts) for name, counts in left_out.items()},
+        "held_out": dict(num_held_out),
+    }
+    write_json(folder.path / "card.json", card)
+
+
+def near_held_out(
+    prompts: Iterable[str],
+    problems: Iterable[Problem],
+    *,
+    ngram_words: int,
+    ngram_mode: str,
+    workers: int,
+) -> Iterator[bool]:
+    """Whether each of `prompts`, in order, has the words of one of the validation `problems` or
+    shares an n-gram with one alone.
+
+    Validation problems are drawn from what is trained on, and are worded alike: "the first line
+    contains a single integer t, the number of test cases" stands in most of Codeforces. So, unlike
+    in the search for benchmarks, an n-gram that several of them hold removes nothing.
+    """
+    index = OverlapIndex(
+        {"validation": [(problem.id, problem.prompt) for problem in problems]},
+        n=ngram_words,
+        mode=ngram_mode,
+        stop_more_than=1,
+    )
+    return (removal is not None for removal in index.stream(prompts, workers=workers))
+
+
 def _unlike(path: Path, names: list[str], held_out: set[str], **rule) -> list[str]:
     """Those of the problems `names` that are not like one of `held_out`, in their order."""
     wanted = held_out.union(names)
-    rows = read_rows(path, columns=["id", "prompt"])
-    texts = {row["id"]: row["prompt"] for row in rows if row["id"] in wanted}
+    texts = {problem.id: problem.prompt for problem in iter_problems(path) if problem.id in wanted}
     validation = (Problem(name, texts[name]) for name in sorted(held_out))
     near = near_held_out((texts[name] for name in names), validation, **rule)
     return [name for name, is_near in zip(names, near, strict=True) if not is_near]

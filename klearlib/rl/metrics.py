@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from statistics import pstdev
 
-from klearlib.records import NOT_JUDGED, OUTCOMES
-from klearlib.rl.coefficients import CORNERS
-from klearlib.rl.mismatch import NUM_QUARTERS
+import torch
+
+from klearlib.records import NOT_JUDGED, OUTCOMES, TokenBatch
+from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
+from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
+from klearlib.rl.objective import token_weights
 from klearlib.rl.rollouts import RolloutBatch
-from klearlib.rl.update import UpdateSums
 
 METRICS = {
     "rollout/reward_mean": "mean reward over all rollouts of the step, before any filter",
@@ -71,6 +74,86 @@ TIMINGS = {
     "sampling/engine_restarts": "engines that died and were started again in the step",
     "training/memory_halvings": "times in the step that micro-batches were halved for memory",
 }
+
+
+@dataclass(frozen=True)
+class MicroBatchStats:
+    """What K tokens of a mini-batch gave: their share of its two losses, logp and entropy [K]."""
+
+    batch: TokenBatch
+    policy_loss: torch.Tensor
+    lm_loss: torch.Tensor
+    logp: torch.Tensor
+    entropy: torch.Tensor
+
+
+@dataclass
+class UpdateSums:
+    """Sums over the tokens of one or more updates; means are taken once, by
+    `step_metrics`."""
+
+    mismatch: Mismatch
+    num_tokens: int = 0
+    num_positive_tokens: int = 0
+    entropy: float = 0.0
+    ratio_min: float = float("inf")
+    ratio_max: float = 0.0
+    corner_tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CORNERS, 0))
+    corner_gradient: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CORNERS, 0.0))
+    gradient: float = 0.0
+    policy_loss: float = 0.0
+    lm_loss: float = 0.0
+    grad_norms: list[float] = field(default_factory=list)
+    skipped_updates: int = 0
+    memory_halvings: int = 0
+
+    def add(
+        self,
+        stats: MicroBatchStats,
+        *,
+        rule: Rule,
+        log_ratio_clamp: float | None,
+        count_mismatch: bool,
+    ) -> None:
+        """Count K tokens.
+
+        count_mismatch: `logp_old` is the sampler's and the weights are still those that sampled, so
+        that logp - logp_old is the mismatch between sampler and trainer.
+        """
+        batch = stats.batch
+        log_ratio = stats.logp - batch.logp_old
+        ratio = log_ratio.exp()
+        # |F A| is the size of a token's gradient with respect to its own log-probability.
+        gradient = token_weights(
+            log_ratio, batch.advantage, batch.correction, rule=rule, log_ratio_clamp=log_ratio_clamp
+        )
+        gradient = gradient.abs().double()
+        corners = corner_masks(ratio, batch.advantage, rule)
+        totals = [
+            stats.policy_loss,
+            stats.lm_loss,
+            stats.entropy.double().sum(),
+            gradient.sum(),
+            ratio.min(),
+            ratio.max(),
+            *(inside.sum() for inside in corners.values()),
+            *(gradient[inside].sum() for inside in corners.values()),
+        ]
+        # One transfer from the device for all of them.
+        policy, lm, entropy, total, low, high, *of_corners = torch.stack(
+            [each.double() for each in totals]
+        ).tolist()
+        self.policy_loss += policy
+        self.lm_loss += lm
+        self.entropy += entropy
+        self.gradient += total
+        self.ratio_min, self.ratio_max = min(self.ratio_min, low), max(self.ratio_max, high)
+        self.num_tokens += len(log_ratio)
+        for index, corner in enumerate(corners):
+            self.corner_tokens[corner] += int(of_corners[index])
+            self.corner_gradient[corner] += of_corners[len(corners) + index]
+        if count_mismatch:
+            self.mismatch.add(log_ratio, batch.place)
 
 
 def step_metrics(

@@ -1,16 +1,22 @@
-"""Rollout batches: judged groups -> advantages -> the rows that train."""
+"""Judged groups -> advantages -> mini-batches of rows -> micro-batches of tokens."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 
-from klearlib.records import Group
+from klearlib.records import Group, TokenBatch
 from klearlib.rl.advantages import group_advantages, mixed_accuracy_groups, nonzero_groups
 from klearlib.rl.settings import RLSettings
+from klearlib.sft.objective import shares
+
+if TYPE_CHECKING:
+    from klearlib.policy.batch_plan import BatchPlan
 
 
 @dataclass(frozen=True)
@@ -105,3 +111,48 @@ def _rows(batch: RolloutBatch, index: int, positives: str) -> list[Row]:
         )
         if keep
     ]
+
+
+def micro_batches(
+    rows: Sequence[Row], settings: RLSettings, plan: BatchPlan, *, device
+) -> list[tuple[list[list[Row]], TokenBatch]]:
+    """The micro-batches of a mini-batch: rows as the model reads them, and their response tokens.
+
+    A token's share in either mean is that in the whole mini-batch, so that the gradient does not
+    depend on the cut. ``"micro_batch"`` takes the mean of each micro-batch and the mean of these
+    means, as the released code does.
+    """
+    made = []
+    parts = plan.cut(rows)
+    for part in parts:
+        flat = [row for line in part for row in line]
+        lengths = torch.tensor([len(row.logp_old) for row in flat])
+        of_policy = flat if settings.loss_denominator == "micro_batch" else rows
+        of_lm = flat if settings.lm_normalizer == "micro_batch" else rows
+        count = num_tokens(of_policy) if settings.normalizer == "token" else len(of_policy)
+        weight = shares(lengths, normalizer=settings.normalizer, denominator=count)
+        lm_weight = torch.tensor([float(row.is_correct) for row in flat]).repeat_interleave(lengths)
+        lm_weight /= max(1, num_positive_tokens(of_lm))
+        batch = TokenBatch(
+            logp_old=torch.tensor([value for row in flat for value in row.logp_old]),
+            advantage=torch.tensor([row.advantage for row in flat]).repeat_interleave(lengths),
+            place=torch.cat([torch.arange(length) for length in lengths]),
+            weight=(weight / (len(parts) if of_policy is flat else 1)).float(),
+            lm_weight=lm_weight / (len(parts) if of_lm is flat else 1),
+            correction=torch.tensor(
+                [x for row in flat for x in row.correction or (1.0,) * len(row.logp_old)]
+            ),
+        )
+        tensors = (getattr(batch, each.name).to(device) for each in dataclasses.fields(batch))
+        made.append((part, TokenBatch(*tensors)))
+    return made
+
+
+def num_tokens(rows: Sequence[Row]) -> int:
+    """Response tokens of these rollouts."""
+    return sum(len(row.logp_old) for row in rows)
+
+
+def num_positive_tokens(rows: Sequence[Row]) -> int:
+    """Response tokens of the correct ones among them."""
+    return num_tokens([row for row in rows if row.is_correct])

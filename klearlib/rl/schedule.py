@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.harness import evaluate
+from klearlib.data.problems import read_problems
+from klearlib.evaluate.harness import Measurement, evaluate_all
 from klearlib.evaluate.record_files import save_record
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.rl.settings import RLSettings
+from klearlib.rl.settings import EVALUATION_TEMPERATURE, EVALUATION_TOP_P, RLSettings
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import example_order
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from klearlib.policy.engines import Engine
     from klearlib.records import EvalRecord
     from klearlib.run.folder import RunFolder
-
-# The paper's evaluation (section 4): temperature 0.6, top_p 0.95.
-EVALUATION_TEMPERATURE, EVALUATION_TOP_P = 0.6, 0.95
 
 
 def problem_order(num_problems: int, *, seed: int) -> Iterator[int]:
@@ -41,6 +38,12 @@ def rollout_sampling(settings: RLSettings, *, seed: int, step: int) -> SamplingS
     )
 
 
+def learning_rate(settings: RLSettings, step: int) -> float:
+    """Of all updates on the rollouts of `step`, which counts from 1: linear warm-up, then
+    constant."""
+    return settings.learning_rate * min(1.0, step / (settings.warmup_steps + 1))
+
+
 def judging(settings: RLSettings, *, seed: int) -> dict:
     """The keywords of `klearlib.verify.groups.judge_groups` for the rollouts of a run."""
     names = ("format_scores", "format_penalty", "code_reward", "code_scores")
@@ -56,25 +59,22 @@ def evaluation_is_due(settings: RLSettings, step: int) -> bool:
 
 def evaluations(
     engine: Engine, world: Path, settings: RLSettings, *, seed: int, step: int
-) -> Iterator[tuple[str, EvalRecord]]:
+) -> dict[str, EvalRecord]:
     """Measure the policy after a step on each benchmark of `world`, and on the validation set
-    before the first and after the last; see `train_rl`."""
-    plan = [
+    before the first and after the last, all judged in one batch; see `train_rl`."""
+    asked = [
         (name, size, settings.eval_responses, EVALUATION_TEMPERATURE, EVALUATION_TOP_P)
         for name, size in settings.benchmarks.items()
     ]
     if step in (0, settings.num_steps):
-        plan.append(
-            ("validation", settings.num_validation, settings.validation_responses, 1.0, 1.0)
-        )
-    for name, size, num_responses, temperature, top_p in plan:
-        record = evaluate(
-            engine,
-            read_problems(world / f"{name}.jsonl", expected_size=size),
+        validation = settings.num_validation, settings.validation_responses
+        asked.append(("validation", *validation, 1.0, 1.0))
+    # Each has a seed of its own, so that stage ``evaluate`` measures the same on any of them.
+    measurements = [
+        Measurement(
             benchmark=name,
+            problems=read_problems(world / f"{name}.jsonl", expected_size=size),
             num_responses=num_responses,
-            test_timeout_s=settings.test_timeout_s,
-            test_memory_mb=settings.test_memory_mb,
             settings=SamplingSettings(
                 temperature=temperature,
                 top_p=top_p,
@@ -83,7 +83,11 @@ def evaluations(
                 seed=derive_seed(seed, "evaluate", name, step),
             ),
         )
-        yield name, record
+        for name, size, num_responses, temperature, top_p in asked
+    ]
+    limits = {"test_timeout_s": settings.test_timeout_s, "test_memory_mb": settings.test_memory_mb}
+    records = evaluate_all(engine, measurements, **limits)
+    return {record.benchmark: record for record in records}
 
 
 def keep_evaluation(folder: RunFolder, name: str, record: EvalRecord, *, step: int) -> None:

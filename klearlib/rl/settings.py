@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
 
+# The paper's evaluation (section 4): temperature 0.6, top_p 0.95.
+EVALUATION_TEMPERATURE, EVALUATION_TOP_P = 0.6, 0.95
+
 
 @dataclass(frozen=True)
 class RLSettings:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,30 +12,38 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import Stopped
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
-from klearlib.policy.passes import Passes, plan_passes
+from klearlib.policy.reader import in_chunks
 from klearlib.rl.coefficients import Rule, rule_from
-from klearlib.rl.metrics import step_metrics, step_timings
-from klearlib.rl.mismatch import require_finite
-from klearlib.rl.rollouts import form_batch
+from klearlib.rl.metrics import MicroBatchStats, UpdateSums, step_metrics, step_timings
+from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
+from klearlib.rl.objective import token_losses
+from klearlib.rl.rollouts import (
+    RolloutBatch,
+    Row,
+    form_batch,
+    micro_batches,
+    mini_batches,
+    num_positive_tokens,
+)
 from klearlib.rl.schedule import (
     evaluation_is_due,
     evaluations,
     judging,
     keep_evaluation,
+    learning_rate,
     problem_order,
     rollout_sampling,
 )
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
-from klearlib.rl.update import train_on
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
-    from klearlib.records import Problem
     from klearlib.run.folder import RunFolder
 
 
@@ -52,7 +62,10 @@ def train_rl(
     Writes ``model/``, metrics.jsonl (keys of `klearlib.rl.metrics.METRICS`), timings.jsonl and
     ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps at temperature
     0.6 and top_p 0.95, the validation set at temperature 1 before the first and after the last
-    step; a program counts as correct there if it passes all tests of its problem.
+    step; a program counts as correct there if it passes all tests of its problem. The evaluations
+    before the first step are equal for all runs of a seed that start from one model: they are
+    copied from ``inputs["start_validation"]`` and, where there are benchmarks, ``inputs["start"]``,
+    stages of `klearlib.evaluate.harness.evaluate_benchmarks` of step 0, where these are given.
 
     Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser,
     step and the budget of a micro-batch, so a run that was killed anywhere and resumed equals the
@@ -75,7 +88,7 @@ def train_rl(
     path = inputs["sft"] / "model"
     model, tokenizer = load_policy(path, attention=compute.attention)
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
-    passes = plan_passes(
+    plan = plan_batches(
         model, compute, pad_id=tokenizer.pad_token_id, parts_count=parts_count(settings)
     )
     optimizer = torch.optim.AdamW(
@@ -90,35 +103,68 @@ def train_rl(
         state, done = saved
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        passes.micro_batch_tokens = state["micro_batch_tokens"]
+        plan.micro_batch_tokens = state["micro_batch_tokens"]
     with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
-        if not done:
+        if not done and "start_validation" in inputs:
+            for name in {"start", "start_validation"} & inputs.keys():
+                shutil.copytree(
+                    inputs[name] / "evaluations", folder.path / "evaluations", dirs_exist_ok=True
+                )
+        elif not done:
             _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
-        order = itertools.islice(
-            problem_order(len(problems), seed=seed), done * settings.num_problems, None
-        )
+        order = problem_order(len(problems), seed=seed)
+        order = itertools.islice(order, done * settings.num_problems, None)
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
-            _step(
-                folder,
-                inputs,
-                engine,
-                model,
-                optimizer,
+            clock, restarts = _Clock(), engine.num_restarts
+
+            # G responses to each problem, with the log-probability of every token.
+            engine.wake()
+            responses = engine.sample_groups(
                 chosen,
-                rule=rule,
-                settings=settings,
-                passes=passes,
-                seed=seed,
-                step=step,
+                group_size=settings.group_size,
+                settings=rollout_sampling(settings, seed=seed, step=step),
+            )
+            engine.sleep()
+            require_finite(responses, engine=engine.setting["engine"])
+            sampling_s = clock.lap()
+
+            # Verdicts and rewards [P, G].
+            groups = judge_groups(chosen, responses, **judging(settings, seed=seed))
+            verifying_s = clock.lap()
+
+            # Advantages (Eq. 4), the groups that teach anything (5.2.5), some optimiser updates.
+            batch = form_batch(groups, settings)
+            sums = train_on(
+                batch, model, optimizer, rule=rule, settings=settings, plan=plan, step=step
+            )
+            training_s = clock.lap()
+
+            if evaluation_is_due(settings, step):
+                _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
+            folder.append_metrics(
+                step_metrics(batch, sums, step=step, learning_rate=learning_rate(settings, step))
+            )
+            folder.append_timings(
+                step_timings(
+                    step=step,
+                    sampling_s=sampling_s,
+                    verifying_s=verifying_s,
+                    training_s=training_s,
+                    evaluating_s=clock.lap(),
+                    num_sampled=sum(len(r.token_ids) for group in responses for r in group),
+                    num_trained=sums.num_tokens,
+                    engine_restarts=engine.num_restarts - restarts,
+                    memory_halvings=sums.memory_halvings,
+                )
             )
             due = step % settings.checkpoint_every == 0 or folder.stop_requested
             if due and step < settings.num_steps:
                 state = {
                     "model": model.state_dict(),
                     "optimizer": optimizer.state_dict(),
-                    "micro_batch_tokens": passes.micro_batch_tokens,
+                    "micro_batch_tokens": plan.micro_batch_tokens,
                 }
                 folder.save_checkpoint(state, step)
                 if folder.stop_requested:
@@ -129,68 +175,131 @@ def train_rl(
     save_policy(model, tokenizer, folder.path / "model")
 
 
-def _step(
-    folder: RunFolder,
-    inputs: dict[str, Path],
-    engine: Engine,
+def train_on(
+    batch: RolloutBatch,
     model,
     optimizer: torch.optim.Optimizer,
-    problems: Sequence[Problem],
     *,
     rule: Rule,
     settings: RLSettings,
-    passes: Passes,
-    seed: int,
+    plan: BatchPlan,
     step: int,
-) -> None:
-    """Sample, judge, update, evaluate where that is due, and write the step's lines."""
-    clock, restarts = _Clock(), engine.num_restarts
-    engine.wake()
-    responses = engine.sample_groups(
-        problems,
-        group_size=settings.group_size,
-        settings=rollout_sampling(settings, seed=seed, step=step),
+) -> UpdateSums:
+    """All optimiser updates on the rollouts of `step`, which counts from 1, and what they saw.
+
+    With ``logp_old`` trainer the old log-probabilities of the whole batch are computed before the
+    first update, while the weights are those that sampled.
+    """
+    sums, num_halvings = UpdateSums(Mismatch(settings.max_new_tokens)), plan.num_halvings
+    sampled = parts = mini_batches(
+        batch, mini_batch_problems=settings.mini_batch_problems, positives=settings.positives
     )
-    engine.sleep()
-    require_finite(responses, engine=engine.setting["engine"])
-    sampling = clock.lap()
-    groups = judge_groups(problems, responses, **judging(settings, seed=seed))
-    verifying = clock.lap()
-    batch = form_batch(groups, settings)
-    sums = train_on(
-        batch,
-        model,
-        optimizer,
-        rule=rule,
-        settings=settings,
-        passes=passes,
-        step=step,
-    )
-    training = clock.lap()
-    if evaluation_is_due(settings, step):
-        _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
-    learning_rate = optimizer.param_groups[0]["lr"]
-    folder.append_metrics(step_metrics(batch, sums, step=step, learning_rate=learning_rate))
-    folder.append_timings(
-        step_timings(
-            step=step,
-            sampling_s=sampling,
-            verifying_s=verifying,
-            training_s=training,
-            evaluating_s=clock.lap(),
-            num_sampled=sum(len(r.token_ids) for group in responses for r in group),
-            num_trained=sums.num_tokens,
-            engine_restarts=engine.num_restarts - restarts,
-            memory_halvings=sums.memory_halvings,
+    if settings.logp_old == "trainer":
+        temperature = settings.temperature
+        parts = [
+            trainer_logprobs(model, rows, temperature=temperature, plan=plan) for rows in sampled
+        ]
+        for rows, before in zip(parts, sampled, strict=True):
+            observe(sums.mismatch, rows, before)
+        if (cap := settings.sampler_correction) is not None:
+            parts = [
+                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
+                for rows, before in zip(parts, sampled, strict=True)
+            ]
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(settings, step)
+    for index, rows in enumerate(parts):
+        first = index == 0 and settings.logp_old == "sampler"
+        update(
+            model,
+            optimizer,
+            rows,
+            sums,
+            rule=rule,
+            settings=settings,
+            plan=plan,
+            count_mismatch=first,
         )
-    )
+    sums.memory_halvings = plan.num_halvings - num_halvings
+    return sums
+
+
+def update(
+    model,
+    optimizer: torch.optim.Optimizer,
+    rows: Sequence[Row],
+    sums: UpdateSums,
+    *,
+    rule: Rule,
+    settings: RLSettings,
+    plan: BatchPlan,
+    count_mismatch: bool,
+) -> None:
+    """Minimise policy loss + alpha x LM loss (Eq. 14) by one step; adds to `sums`.
+
+    A gradient that is not finite skips the step, and the skip is counted.
+
+    Args:
+        rows: a mini-batch. plan: how it is cut and computed. Where the memory runs out, the
+            gradient so far is thrown away and made again in smaller parts.
+        count_mismatch: see `UpdateSums.add`.
+
+    Raises:
+        KlearError: out of memory with a single row, or with parts that may not become smaller.
+    """
+    temperature, log_ratio_clamp = settings.temperature, settings.log_ratio_clamp
+
+    def add_gradients() -> list[MicroBatchStats]:
+        optimizer.zero_grad(set_to_none=True)
+        stats = []
+        with plan.reading(model) as reader:
+            for part, batch in micro_batches(rows, settings, plan, device=model.device):
+                for chunk, logp, entropy in in_chunks(reader, part, temperature=temperature):
+                    policy, lm = token_losses(
+                        logp, batch[chunk], rule=rule, log_ratio_clamp=log_ratio_clamp
+                    )
+                    (policy + settings.alpha * lm).backward()
+                    losses = policy.detach(), lm.detach()
+                    stats.append(MicroBatchStats(batch[chunk], *losses, logp.detach(), entropy))
+        return stats
+
+    for each in plan.fitting(add_gradients, sequences=rows):
+        sums.add(each, rule=rule, log_ratio_clamp=log_ratio_clamp, count_mismatch=count_mismatch)
+    sums.num_positive_tokens += num_positive_tokens(rows)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
+    if torch.isfinite(norm):
+        sums.grad_norms.append(norm.item())
+        optimizer.step()
+    else:
+        sums.skipped_updates += 1
+
+
+@torch.no_grad()
+def trainer_logprobs(
+    model, rows: Sequence[Row], *, temperature: float, plan: BatchPlan
+) -> list[Row]:
+    """The same rows with `logp_old` computed by the trainer's forward pass (semantics.md D14)."""
+
+    def compute() -> dict[int, Row]:
+        renewed = {}
+        with plan.reading(model) as reader:
+            for part in plan.cut(rows):
+                chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
+                values = iter(torch.cat([logp for _, logp, _ in chunks]).tolist())
+                for row in (row for line in part for row in line):
+                    found = tuple(next(values) for _ in row.logp_old)
+                    renewed[id(row)] = dataclasses.replace(row, logp_old=found)
+        return renewed
+
+    renewed = plan.fitting(compute, sequences=rows)
+    return [renewed[id(row)] for row in rows]
 
 
 def _evaluate(
     folder: RunFolder, world: Path, engine: Engine, settings: RLSettings, *, seed: int, step: int
 ) -> None:
     engine.wake()
-    for name, record in evaluations(engine, world, settings, seed=seed, step=step):
+    for name, record in evaluations(engine, world, settings, seed=seed, step=step).items():
         keep_evaluation(folder, name, record, step=step)
     engine.sleep()
 

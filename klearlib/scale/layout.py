@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from klearlib.rl.mismatch import Mismatch, corrected, observe
-from klearlib.rl.rollouts import Row
-from klearlib.rl.update import num_positive_tokens
+from klearlib.rl.rollouts import Row, num_positive_tokens
 
 
 @dataclass(frozen=True)

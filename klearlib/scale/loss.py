@@ -13,9 +13,9 @@ from verl.workers.utils.padding import no_padding_2_padding
 from klearlib.errors import KlearError
 from klearlib.records import TokenBatch
 from klearlib.rl.coefficients import CORNERS
+from klearlib.rl.metrics import MicroBatchStats, UpdateSums
 from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import positive_lm_loss
-from klearlib.rl.update import Seen, UpdateSums
 from klearlib.scale.policy_losses import rule_of
 
 ROW_FIELDS = ("is_correct", "num_rollouts", "num_positive_tokens", "first_of_step")
@@ -79,7 +79,7 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
             lm_weight=none,
             correction=torch.ones_like(log_prob)[mask] if correction is None else correction[mask],
         )
-        seen = Seen(
+        stats = MicroBatchStats(
             batch,
             policy_loss=policy.detach() / dp_size,
             lm_loss=lm.detach() / dp_size,
@@ -87,10 +87,10 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
             entropy=entropy.detach()[mask],
         )
         sums.add(
-            seen,
+            stats,
             rule=rule_of(config),
             log_ratio_clamp=losses.log_ratio_clamp,
-            sampled=bool(rows["first_of_step"][0]),
+            count_mismatch=bool(rows["first_of_step"][0]),
         )
     return policy + losses.alpha * lm, _metrics(sums, dp_size)
 

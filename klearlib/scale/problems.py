@@ -22,11 +22,10 @@ from klearlib.records import Problem, Response, TestCase, TestReport, Verdict
 from klearlib.rl.schedule import judging, problem_order
 from klearlib.rl.settings import RLSettings
 from klearlib.run.files import one_line_failures
-from klearlib.verify import judge, program_judge
-from klearlib.verify.answers import MAX_DEFAULT_WORKERS
+from klearlib.verify import answer_judge, program_judge
 from klearlib.verify.code_answers import chosen_tests
 from klearlib.verify.groups import is_code, judge_groups
-from klearlib.verify.pool import shared_pool
+from klearlib.verify.pool import MAX_DEFAULT_WORKERS, shared_pool
 
 KLEAR = "klear"
 """What verl calls the source of all rows, and our agent loop."""
@@ -149,7 +148,7 @@ def compute_score(
             "set actor_rollout_ref.rollout.agent.default_agent_loop=klear"
         )
     problem = problem_of(ground_truth, problem_id=extra_info["problem_id"])
-    _have_judges(program_judge.__name__ if is_code(problem) else judge.__name__)
+    _have_judges(program_judge.__name__ if is_code(problem) else answer_judge.__name__)
     response = Response(
         problem_id=problem.id,
         prompt=extra_info[PROMPT_TEXT],

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from transformers import AutoTokenizer
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError, Stopped
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.load import chat_prompt
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.schedule import keep_evaluation, problem_order

@@ -24,15 +24,14 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.config import omega_conf_to_dataclass
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.prompts import end_ids
-from klearlib.rl.metrics import step_metrics, step_timings
+from klearlib.rl.metrics import UpdateSums, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, require_finite
-from klearlib.rl.rollouts import Row, form_batch, mini_batches
-from klearlib.rl.schedule import evaluation_is_due, evaluations
+from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
+from klearlib.rl.schedule import evaluation_is_due, evaluations, learning_rate
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import UpdateSums, learning_rate, num_positive_tokens
 from klearlib.scale.driver import EVALUATION, SAVED, STEP, STOPPED
 from klearlib.scale.layout import lay_out, row_fields, update_words, with_trainer_logprobs
 from klearlib.scale.loss import add_sums, klear_loss
@@ -241,9 +240,8 @@ class KlearTrainer(PPOTrainerSync):
             setting={"engine": f"verl {self.config.actor_rollout_ref.rollout.name}"}
             | {"precision": self.config.klear.precision},
         )
-        for name, record in evaluations(
-            engine, self._world, self._settings, seed=self._seed, step=step
-        ):
+        records = evaluations(engine, self._world, self._settings, seed=self._seed, step=step)
+        for name, record in records.items():
             self._tell(EVALUATION, (step, name, record))
 
     def _tell(self, kind: str, content: object) -> None:

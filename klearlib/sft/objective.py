@@ -1,10 +1,31 @@
-"""The mean that a loss over tokens takes."""
+"""The SFT loss (Eq. 8), and the mean that any loss over tokens takes."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+
+
+def sft_loss(
+    logp: torch.Tensor,
+    loss_mask: torch.Tensor,
+    *,
+    normalizer: str,
+    denominator: float | None = None,
+) -> torch.Tensor:
+    """Minus the log-likelihood of the response tokens (Eq. 8 as printed, with log pi for pi).
+
+    Args:
+        logp: [N, T]; loss_mask: bool [N, T], True on response tokens.
+        normalizer, denominator: see `shares`; Eq. 8 is ``"sequence"``.
+
+    >>> logp, mask = torch.tensor([[-1.0, -3.0], [-4.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
+    >>> sft_loss(logp, mask.bool(), normalizer="sequence")
+    tensor(3.)
+    """
+    weight = shares(loss_mask.sum(1), normalizer=normalizer, denominator=denominator)
+    return -(weight.to(logp.dtype) * logp[loss_mask]).sum()
 
 
 def shares(

@@ -229,8 +229,7 @@ def missing_of(profile: str, stages: Sequence[Stage]) -> list[str]:
     not here."""
     if not is_real(profile):
         return []
-    from klearlib.real.missing import missing_assets
-    from klearlib.real.paths import located
+    from klearlib.real.assets import located, missing_assets
 
     read = {asset for stage in stages for asset in _read_by(stage)}
     return [

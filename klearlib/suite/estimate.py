@@ -285,7 +285,8 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     steps, budget = settings["num_steps"], settings["max_new_tokens"]
     rollouts = settings["num_problems"] * settings["group_size"]
     validated = settings["num_validation"] * settings["validation_responses"]
-    calls = 1 + -(-steps // settings["eval_every"])
+    first = "start_validation" not in stage.inputs  # else stages of their own measured the start
+    calls = first + -(-steps // settings["eval_every"])
     trained = training(
         setup,
         tokens=steps * rollouts * (PROMPT_TOKENS + budget * RESPONSE_SHARE),
@@ -295,7 +296,7 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
         forward_again=settings["logp_old"] != "sampler",
     )
     cost = trained + sampling(setup, calls=steps, rows=rollouts, budget=budget)
-    cost += sampling(setup, calls=2, rows=validated, budget=budget)
+    cost += sampling(setup, calls=1 + first, rows=validated, budget=budget)
     cost += _benchmarks(setup, settings, each=settings["eval_responses"], calls=calls)
     if setup.cluster:
         cost += Cost(wall_s=CLUSTER_S, gpu_s=CLUSTER_S * setup.gpus)

@@ -27,7 +27,7 @@ from klearlib.suite.kernel import EXIT_FAILED
 from klearlib.suite.plan import PlannedNotebook, describe, plan, results_dir, weighed
 
 PUBLISH_EVERY_S = 60.0
-"""Between two publications of what is done of one notebook."""
+"""Between two publications of what is done of a notebook."""
 PUBLISH = "klearlib.suite.notebooks:publish"
 """What publishes, in a process of its own."""
 
@@ -153,21 +153,24 @@ class _Suite:
         print(f"[{planned.number}] done: {output.relative_to(root())}", flush=True)
 
     def _publications(self, stage: Stage) -> list[Task]:
-        """What is to be published anew now that a stage is done; a notebook whose stages are all
-        done is executed at once."""
+        """What is to be published anew now that a stage is done: of notebooks with stages left
+        the one whose publication is the oldest, alone, so that drawing takes little from training.
+        A notebook whose stages are all done is executed at once."""
         self.ended.add(stage.key)
-        tasks = []
-        for name in sorted(self.needing.get(stage.key, ())):
-            planned = self.planned[name]
-            recent = time.monotonic() - self.published[name] < PUBLISH_EVERY_S
-            whole = all(each.key in self.ended for each in planned.stages)
-            if recent or whole or name in self.publishing.values():
-                continue
-            log, arguments = self.results / name / LOG, {"notebook": name, "values": planned.values}
-            task = Task(f"results of {planned.number}", PUBLISH, arguments, log, estimate_s=5.0)
-            self.publishing[task] = name
-            tasks.append(task)
-        return tasks
+        recent = time.monotonic() - max(self.published.values()) < PUBLISH_EVERY_S
+        waiting = [
+            name
+            for name in sorted(self.needing.get(stage.key, ()))
+            if any(each.key not in self.ended for each in self.planned[name].stages)
+        ]
+        if recent or self.publishing or not waiting:
+            return []
+        planned = self.planned[min(waiting, key=self.published.__getitem__)]
+        arguments = {"notebook": planned.name, "values": planned.values}
+        log = self.results / planned.name / LOG
+        task = Task(f"results of {planned.number}", PUBLISH, arguments, log, estimate_s=5.0)
+        self.publishing[task] = planned.name
+        return [task]
 
     def _fails(self, failure: Failure) -> None:
         """Say what failed, which notebooks wait for it, and how to go on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from klearlib.records import Verdict
 from klearlib.verify.extract import (
     MAX_ANSWER_CHARS,
     Reading,
+    check_texts,
     last_boxed,
     read_response,
     same_text,
@@ -20,12 +20,11 @@ from klearlib.verify.extract import (
     unboxed,
 )
 from klearlib.verify.plain import read_number, same_number
-from klearlib.verify.pool import close_pool, shared_pool
+from klearlib.verify.pool import close_pool, num_workers, shared_pool
 
 __all__ = ["REASONS", "close_pool", "count_reasons", "verify_answer", "verify_answers"]
 
 REASONS = ("correct", "wrong", "no_answer", "bad_format", "timeout", "judge_error")
-MAX_DEFAULT_WORKERS = 8
 
 # math-verify finds answers only where there is a digit, a dollar or a LaTeX bracket or command.
 _CAN_HOLD_ANSWER = re.compile(r"[\d$\\\[]")
@@ -92,7 +91,7 @@ def verify_answers(
             opening tag of its response.
         require_think: False judges text without tags, as other benchmarks' formats need it.
         workers: how many judge processes this Python process may grow to; None for one per usable
-            core, at most `MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
+            core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
         timeout_s: wall-clock seconds for one answer, from the moment a process takes it.
 
     Returns:
@@ -107,8 +106,8 @@ def verify_answers(
     ['correct', 'bad_format']
     """
     prompts = [""] * len(responses) if prompts is None else prompts
-    _check(responses, golds, prompts, workers=workers, timeout_s=timeout_s)
-    most = workers or min(_num_usable_cores(), MAX_DEFAULT_WORKERS)
+    _check(responses, golds, prompts, timeout_s)
+    most = num_workers(workers)
     readings: list[Reading] = []
     outcomes: list[tuple[str, str | None] | _Case] = []
     judging: dict[_Case, Future] = {}  # the rollouts of a group often share a case
@@ -149,25 +148,15 @@ def _check(
     responses: Sequence[str],
     golds: Sequence[str | Sequence[str]],
     prompts: Sequence[str],
-    *,
-    workers: int | None,
     timeout_s: float,
 ) -> None:
-    for name, values in (("responses", responses), ("golds", golds), ("prompts", prompts)):
-        if isinstance(values, str):
-            raise ValueError(f"{name} must be a sequence of texts, got one string")
-        if len(values) != len(responses):
-            raise ValueError(
-                f"{name} must be as many as responses, {len(responses)}, got {len(values)}"
-            )
+    check_texts(len(responses), responses=responses, golds=golds, prompts=prompts)
     for i, gold in enumerate(golds):
         texts = (gold,) if isinstance(gold, str) else tuple(gold or ())
         if not texts or not all(isinstance(t, str) and trim(unboxed(t)) for t in texts):
             raise ValueError(
                 f"golds[{i}] must be a non-empty string or a list of such, got {gold!r}"
             )
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1, or None for one per core, got {workers}")
     if not 0 < timeout_s < float("inf"):
         raise ValueError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
 
@@ -227,7 +216,3 @@ def _verdict(reading: Reading, reason: str, extracted: str | None) -> Verdict:
         has_think_open=reading.has_think_open,
         has_think_close=reading.has_think_close,
     )
-
-
-def _num_usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from klearlib.errors import KlearError
 from klearlib.records import Problem, TestCase, TestReport, Verdict
 from klearlib.run.seeding import derive_seed
-from klearlib.verify.extract import last_code_block, read_response
+from klearlib.verify.extract import check_texts, last_code_block, read_response
 from klearlib.verify.programs import ProgramJob, run_many
 
 USUAL_IMPORTS = """\
@@ -62,7 +62,7 @@ def read_programs(
     ['print(input())', 'bad_format', 'no_answer']
     """
     prompts = [""] * len(responses) if prompts is None else prompts
-    _check_texts(responses, prompts)
+    check_texts(len(responses), responses=responses, prompts=prompts)
     return [_read(r, p, require_think) for r, p in zip(responses, prompts, strict=True)]
 
 
@@ -137,10 +137,7 @@ def verify_programs(
         KlearError: lengths that differ, a problem without tests, a number out of range.
     """
     readings = read_programs(responses, prompts=prompts, require_think=require_think)
-    if len(problems) != len(responses):
-        raise KlearError(
-            f"problems must be as many as responses, {len(responses)}, got {len(problems)}"
-        )
+    check_texts(len(responses), problems=problems)
     tests = {
         problem: chosen_tests(problem, max_tests=max_tests, seed=tests_seed)
         for problem in dict.fromkeys(problems)
@@ -167,16 +164,6 @@ def _read(response: str, prompt: str, require_think: bool) -> ProgramReading:
         return ProgramReading(None, "bad_format", *tags)
     source = last_code_block(reading.text)
     return ProgramReading(source, None if source is not None else "no_answer", *tags)
-
-
-def _check_texts(responses: Sequence[str], prompts: Sequence[str]) -> None:
-    for name, values in (("responses", responses), ("prompts", prompts)):
-        if isinstance(values, str):
-            raise KlearError(f"{name} must be a sequence of texts, got one string")
-        if len(values) != len(responses):
-            raise KlearError(
-                f"{name} must be as many as responses, {len(responses)}, got {len(values)}"
-            )
 
 
 def _with_prelude(source: str, prelude: str) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-THINK_OPEN = "<think>"
-THINK_CLOSE = "</think>"
+from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
+from klearlib.errors import KlearError
+
 MAX_ANSWER_CHARS = 2000  # some ten times the longest gold answer of the benchmarks
 
 _PREFILL = re.compile(r"<think>\s*(?P<closed></think>\s*)?\Z")
-_BRACES = re.compile(r"(?P<box>\\boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 # Neither `\right.` nor an ellipsis ends a sentence: their point is part of the formula.
 _FULL_STOP = re.compile(r"(?<![.\\])(?<!\\right)\.\Z")
@@ -26,6 +26,12 @@ _PYTHON_LABEL = re.compile(r"(?:\{?\.)?(?:python|py)[0-9.]*(?![\w+#./-])", re.IG
 _MAX_FENCE_SHIFT = 3  # CommonMark: a fence farther to the right than this is code
 _NUMBER_WITH_UNIT = re.compile(
     r"(?P<text>\\(?:text|textrm|mathrm|mbox)\{)\s*(?P<number>[+-]?[\d.,]*\d)(?P<unit>\s+[A-Za-z][^{}\d]*\})",
+    re.ASCII,
+)
+# One plain number and nothing else: a word beside it ("not 33") may turn its meaning.
+_NUMBER_IN_TEXT = re.compile(
+    r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf)|mbox)\s*\{\s*"
+    r"(?P<number>[+-]?(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d+)?(?<=\d)(?:\s*\\?%|\s*/\s*\d+)?)\.?\s*\}",
     re.ASCII,
 )
 
@@ -65,42 +71,28 @@ def read_response(response: str, prompt: str = "") -> Reading:
     return Reading(text=text, has_think_open=has_open, has_think_close=has_close)
 
 
-def last_boxed(text: str) -> str | None:
-    r"""The content of the last ``\boxed{...}`` whose braces balance, None where there is none.
-
-    Escaped braces (``\{``) do not count, an empty box is passed over, and of nested boxes the
-    innermost is taken. One pass, so a hostile text costs no more than its length. math-verify joins
-    neighbouring boxes into a list; here only the last box counts, so that no answer can be hedged.
-
-    >>> last_boxed(r"\boxed{1}, then \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    """
-    if "\\boxed" not in text:
-        return None
-    open_braces: list[int | None] = []
-    last_start, last_content = -1, None
-    for token in _BRACES.finditer(text):
-        if token["box"]:
-            open_braces.append(token.end())
-        elif token["open"]:
-            open_braces.append(None)
-        elif token["close"] and open_braces:
-            start = open_braces.pop()
-            if start is not None and start > last_start:
-                content = text[start : token.start()].strip()
-                if content:
-                    last_start, last_content = start, content
-    return last_content
+def check_texts(num_responses: int, **columns: Sequence) -> None:
+    """KlearError where one of `columns` is a text instead of a sequence, or has another length than
+    the responses."""
+    for name, values in columns.items():
+        if isinstance(values, str):
+            raise KlearError(f"{name} must be a sequence of texts, got one string")
+        if len(values) != num_responses:
+            raise KlearError(
+                f"{name} must be as many as responses, {num_responses}, got {len(values)}"
+            )
 
 
 def trim(answer: str) -> str:
     r"""An answer without what carries no meaning: blanks, enclosing dollars, one full stop.
 
-    A number that shares a ``\text{}`` with its unit is taken out of it, and ``~`` becomes the blank
-    that it is in LaTeX: math-verify 0.9.0 finds no number in either.
+    A number that stands in a ``\text{}``, alone or with its unit, is taken out of it, and ``~``
+    becomes the blank that it is in LaTeX: math-verify 0.9.0 finds no number in any of them.
 
     >>> trim(" $385.$ "), trim(r"\text{18 dollars}"), trim(r"18~\text{m}")
     ('385', '18\\text{ dollars}', '18 \\text{m}')
+    >>> trim(r"\text{033}"), trim(r"\text{not 33}")
+    ('033', '\\text{not 33}')
     """
     answer = answer.replace("~", " ")
     for _ in range(2):  # the full stop may stand inside or outside of the dollars
@@ -112,6 +104,8 @@ def trim(answer: str) -> str:
         num_after = len(answer) - len(answer.rstrip("$")) - inner.endswith("\\")
         num_pairs = min(num_before, num_after)
         answer = answer[num_pairs : len(answer) - num_pairs].strip()
+    if match := _NUMBER_IN_TEXT.fullmatch(answer):
+        return match["number"]
     if match := _NUMBER_WITH_UNIT.fullmatch(answer):
         return match["number"] + match["text"] + match["unit"]
     return answer

@@ -2,23 +2,118 @@
 
 math-verify's time-outs are alarms of the main thread, so the clock is kept here: one thread
 (a lane) per process sends a job, waits for the reply, and kills the process when time is over.
-There is one pool for each kind of judge: `judge` for answers, `program_judge` for programs.
+There is one pool for each kind of judge: `answer_judge` and `program_judge`.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import queue
+import select
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from klearlib.errors import MissingAsset
-from klearlib.verify import judge
-from klearlib.verify.judge_process import JudgeEndedError, JudgeProcess
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.verify import answer_judge
 
+MAX_DEFAULT_WORKERS = 8
+READY_TIMEOUT_S = 120.0
 _ATTEMPTS = 2
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class JudgeEndedError(Exception):
+    """The process ended, or never got ready, without a reply."""
+
+
+class JudgeProcess:
+    """A running judge with its pipes; the calling thread must outlive it (see `_Lane`)."""
+
+    def __init__(self, module: str) -> None:
+        search_path = [p for p in (os.environ.get("PYTHONPATH"), _PACKAGE_ROOT) if p]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(search_path),
+            "PYTHONSAFEPATH": "1",  # a user's sympy.py in the working folder is not sympy
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",  # its buffers for 64 cores would fill the memory limit
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", module, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,  # nothing buffered that a forked child could send twice
+            env=environment,
+            start_new_session=True,  # Ctrl-C in a terminal is for the caller, not for the judges
+        )
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._next_id = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_until_ready(self) -> None:
+        greeting = self._receive(time.monotonic() + READY_TIMEOUT_S)
+        if "fatal" in greeting:
+            raise MissingAsset(greeting["fatal"])
+
+    def ask(self, request: dict, timeout_s: float) -> dict:
+        """The reply; TimeoutError at the deadline, JudgeEndedError when the process ended."""
+        deadline = time.monotonic() + timeout_s
+        self._next_id += 1
+        self._send(json.dumps({"id": self._next_id, **request}).encode() + b"\n", deadline)
+        reply = self._receive(deadline)
+        assert reply["id"] == self._next_id
+        return reply
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _send(self, line: bytes, deadline: float) -> None:
+        while line:
+            _wait_for(self._process.stdin.fileno(), select.POLLOUT, deadline)
+            try:
+                line = line[os.write(self._process.stdin.fileno(), line) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError as error:
+                raise JudgeEndedError from error
+
+    def _receive(self, deadline: float) -> dict:
+        received = b""
+        while not received.endswith(b"\n"):
+            _wait_for(self._process.stdout.fileno(), select.POLLIN, deadline)
+            chunk = os.read(self._process.stdout.fileno(), 65536)
+            if not chunk:
+                raise JudgeEndedError
+            received += chunk
+        return json.loads(received)
+
+
+def _wait_for(descriptor: int, event: int, deadline: float) -> None:
+    poller = select.poll()
+    poller.register(descriptor, event)
+    remaining_s = deadline - time.monotonic()
+    if remaining_s <= 0 or not poller.poll(remaining_s * 1000):
+        raise TimeoutError
 
 
 @dataclass(frozen=True)
@@ -44,25 +139,26 @@ class _Lane(threading.Thread):
         while (job := self._pool.jobs.get()) is not None:
             if job.future.set_running_or_notify_cancel():
                 try:
-                    job.future.set_result(self._judge(job))
+                    job.future.set_result(self._reply(job))
                 except MissingAsset as error:
+                    self._drop_worker()
                     job.future.set_exception(error)
                 except Exception:  # a lane that dies would leave its callers waiting for ever
                     self._drop_worker()
                     job.future.set_result(_undecided("judge_error"))
         self._drop_worker()
 
-    def _judge(self, job: _Job) -> dict:
+    def _reply(self, job: _Job) -> dict:
         for _ in range(_ATTEMPTS):
             if self._pool.is_closed:
                 break
             try:
-                self._ensure_worker()
+                worker = self._ready_worker()
             except (JudgeEndedError, TimeoutError):
                 self._drop_worker()
                 continue
             try:
-                return self.worker.ask(job.request, job.timeout_s)
+                return worker.ask(job.request, job.timeout_s)
             except TimeoutError:
                 self._drop_worker()
                 return _undecided("timeout")
@@ -70,16 +166,13 @@ class _Lane(threading.Thread):
                 self._drop_worker()
         return _undecided("judge_error")
 
-    def _ensure_worker(self) -> None:
+    def _ready_worker(self) -> JudgeProcess:
         if self.worker is not None and not self.worker.is_alive():
             self._drop_worker()
         if self.worker is None:
             self.worker = JudgeProcess(self._pool.module)
-            try:
-                self.worker.wait_until_ready()
-            except MissingAsset:
-                self._drop_worker()
-                raise
+            self.worker.wait_until_ready()
+        return self.worker
 
     def _drop_worker(self) -> None:
         worker, self.worker = self.worker, None
@@ -90,7 +183,7 @@ class _Lane(threading.Thread):
 class Pool:
     """The judge processes that run `module`, and the jobs that wait for them."""
 
-    def __init__(self, module: str = judge.__name__) -> None:
+    def __init__(self, module: str = answer_judge.__name__) -> None:
         self.module = module
         self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self.is_closed = False
@@ -154,7 +247,18 @@ _pool_lock = threading.Lock()
 _inherited: list[Pool] = []
 
 
-def shared_pool(num_workers: int, module: str = judge.__name__) -> Pool:
+def num_workers(asked: int | None) -> int:
+    """How many judges a call may grow to: those asked for, else one per usable core, up to
+    `MAX_DEFAULT_WORKERS`. KlearError for a number below 1."""
+    if asked is not None and asked < 1:
+        raise KlearError(f"workers must be at least 1, or None for one per core, got {asked}")
+    if asked is not None:
+        return asked
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MAX_DEFAULT_WORKERS)
+
+
+def shared_pool(num_workers: int, module: str = answer_judge.__name__) -> Pool:
     """This process's pool of judges that run `module`, with at least `num_workers` lanes."""
     with _pool_lock:
         pool = _pools.get(module)

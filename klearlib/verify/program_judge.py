@@ -1,10 +1,9 @@
-"""The process that judges programs: ``python -m klearlib.verify.program_judge PARENT_PID``.
+"""The process that judges programs, see `judge_loop`.
 
-It reads one JSON job a line and writes one JSON reply a line, as `judge` does for answers. It alone
-knows the tests and what they expect: it hands inputs to a fork server (`sandbox_process`), takes
-outputs from it and compares. A job is ``{"id", "tier", "source", "entry_point", "timeout_s",
+It alone knows the tests and what they expect: it hands inputs to a fork server (`sandbox_process`),
+takes outputs from it and compares. A job is ``{"tier", "source", "entry_point", "timeout_s",
 "memory_mb", "float_tolerance", "tests": [{"kind", "given", "expected"}, ...]}``, a reply
-``{"id", "outcomes": [...], "messages": [...]}``.
+``{"outcomes": [...], "messages": [...]}``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from klearlib.verify.compare import same_output, same_value
-from klearlib.verify.judge import die_with_parent
+from klearlib.verify.judge_loop import serve
 from klearlib.verify.sandbox_child import MOST_CODE_BYTES, NOT_SHUT_IN, Limits
 from klearlib.verify.sandbox_process import (
     Ending,
@@ -40,112 +39,88 @@ _NOT_RUN = ("judge_error", "the sandbox could not be closed")
 Outcome = tuple[str, str]  # a word of records.OUTCOMES, and a message or ""
 
 
-class _Sandbox:
-    """One fork server that is started when it is needed and again when it is lost."""
+class ProgramJudge:
+    """Judges jobs one after the other; `close` ends its fork server, which is started when it is
+    needed and again when it is lost."""
 
     def __init__(self) -> None:
-        self._process: SandboxProcess | None = None
+        self._server: SandboxProcess | None = None
         self._tier = ""
-
-    def process(self, tier: str) -> SandboxProcess:
-        if self._process is None or self._tier != tier:
-            self.close()
-            self._process, self._tier = SandboxProcess(tier), tier
-        return self._process
-
-    def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.close()
-
-
-class _Program:
-    """A job's program in the sandbox; where that is lost, in a new one."""
-
-    def __init__(self, sandbox: _Sandbox, job: dict) -> None:
-        self.job, self.limits = job, _limits(job)
-        self._sandbox = sandbox
-        self._opened: SandboxProgram | None = None
+        self._program: SandboxProgram | None = None
         self._code: int | None = None
 
-    def __enter__(self) -> _Program:
-        return self
+    def close(self) -> None:
+        self._leave_program()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
-    def __exit__(self, *_: object) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.close()
+    def judge(self, job: dict) -> dict:
+        """The outcomes and messages of all tests of a job."""
+        self.job, self.limits, self._code = job, _limits(job), None
+        with _sealed(_encoded(job["source"])) as source, _memory_file() as code:
+            try:
+                failure = self._lasting(_compile, source, code)
+                if failure is None:
+                    _seal(code)
+                    self._code = code  # a program that is opened anew gets it too
+                    failure = self._lasting(_load, code)
+                if failure is None:
+                    pairs = [self._outcome(test) for test in job["tests"]]
+                else:
+                    pairs = [failure] * len(job["tests"])
+            finally:
+                self._leave_program()
+        return {"outcomes": [p[0] for p in pairs], "messages": [p[1] for p in pairs]}
 
-    def load(self, code: int) -> Outcome | None:
-        """Hand the compiled program to all later children; None where that went well."""
-        self._code = code
-        return self.lasting(_load, code)
+    def _outcome(self, test: dict) -> Outcome:
+        judge = _judge_asserts if test["kind"] == "asserts" else _judge_output
+        outcome = self._lasting(judge, test)
+        if outcome == _NOT_RUN and self._lasting(_check_sandbox) is None:
+            return "runtime_error", f"exit status {NOT_SHUT_IN}"  # the program's own
+        return outcome
 
-    def lasting(self, action: Callable, *arguments: object) -> Outcome | None:
+    def _lasting(self, action: Callable, *arguments: object) -> Outcome | None:
         """`action` in a sandbox that lasts until it is done."""
         reason = ""
         for _ in range(_ATTEMPTS):
             try:
-                return action(self._open(), self, *arguments)
+                return action(self._opened(), self, *arguments)
             except SandboxEndedError as error:
                 reason = str(error)
-                self.__exit__()
-                self._sandbox.close()
+                self.close()
         return "judge_error", f"the sandbox ended {_ATTEMPTS} times: {reason}"
 
-    def _open(self) -> SandboxProgram:
-        if self._opened is None:
-            self._opened = self._sandbox.process(self.job["tier"]).program(self.limits)
-            if self._code is not None and not self._opened.load(self._code):
+    def _opened(self) -> SandboxProgram:
+        if self._program is None:
+            if self._tier != self.job["tier"]:
+                self.close()
+            if self._server is None:
+                self._tier = self.job["tier"]
+                self._server = SandboxProcess(self._tier)
+            self._program = self._server.program(self.limits)
+            if self._code is not None and not self._program.load(self._code):
                 raise SandboxEndedError("a new sandbox has no room for the program")
-        return self._opened
+        return self._program
+
+    def _leave_program(self) -> None:
+        program, self._program = self._program, None
+        if program is not None:
+            program.close()
 
 
-class ProgramJudge:
-    """Judges jobs one after the other; `close` ends its fork server."""
-
-    def __init__(self) -> None:
-        self._sandbox = _Sandbox()
-
-    def close(self) -> None:
-        self._sandbox.close()
-
-    def judge(self, job: dict) -> dict:
-        """The outcomes and messages of all tests of a job."""
-        with (
-            _sealed(job["source"].encode("utf-8", "surrogatepass")) as source,
-            _memory_file() as code,
-            _Program(self._sandbox, job) as program,
-        ):
-            failure = program.lasting(_compile, source, code)
-            if failure is None:
-                _seal(code)
-                failure = program.load(code)
-            if failure is None:
-                pairs = [_judge_test(program, test) for test in job["tests"]]
-            else:
-                pairs = [failure] * len(job["tests"])
-        return {"outcomes": [p[0] for p in pairs], "messages": [p[1] for p in pairs]}
-
-
-def _judge_test(program: _Program, test: dict) -> Outcome:
-    judge = _judge_asserts if test["kind"] == "asserts" else _judge_output
-    outcome = program.lasting(judge, test)
-    if outcome == _NOT_RUN and program.lasting(_check_sandbox) is None:
-        return "runtime_error", f"exit status {NOT_SHUT_IN}"  # the program's own
-    return outcome
-
-
-def _compile(sandbox: SandboxProgram, program: _Program, source: int, code: int) -> Outcome | None:
+def _compile(
+    sandbox: SandboxProgram, judge: ProgramJudge, source: int, code: int
+) -> Outcome | None:
     """Compile the program into the file `code`; None where that went well.
 
     A child does it that runs nothing of the program, once for all tests.
     """
-    limits = replace(program.limits, file_bytes=MOST_CODE_BYTES)
+    limits = replace(judge.limits, file_bytes=MOST_CODE_BYTES)
     os.ftruncate(code, 0)
     os.lseek(code, 0, os.SEEK_SET)
     with _sealed(b"") as nothing, _memory_file() as record:
-        timeout_s = program.job["timeout_s"]
+        timeout_s = judge.job["timeout_s"]
         key = sandbox.start("compile", [nothing, code, record, source], timeout_s=timeout_s)
         ending = sandbox.ending(key)
         if ending.status == 0 and not ending.timed_out:
@@ -153,30 +128,30 @@ def _compile(sandbox: SandboxProgram, program: _Program, source: int, code: int)
         return _failure(ending, limits, code, record)
 
 
-def _load(sandbox: SandboxProgram, _: _Program, code: int) -> Outcome | None:
+def _load(sandbox: SandboxProgram, _: ProgramJudge, code: int) -> Outcome | None:
     if sandbox.load(code):
         return None
     return "compile_error", "MemoryError: the program needs too much memory to load"
 
 
-def _check_sandbox(sandbox: SandboxProgram, program: _Program) -> Outcome | None:
+def _check_sandbox(sandbox: SandboxProgram, judge: ProgramJudge) -> Outcome | None:
     """None where the sandbox closes around a child that does nothing of a program's."""
     with _sealed(b"") as source, _memory_file() as code:
-        return _compile(sandbox, program, source, code)
+        return _compile(sandbox, judge, source, code)
 
 
-def _judge_output(sandbox: SandboxProgram, program: _Program, test: dict) -> Outcome:
+def _judge_output(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> Outcome:
     """A test by stdin or by call: one child, whose output or result is compared here."""
     by_call = test["kind"] == "call"
     role = "call" if by_call else "script"
-    timeout_s, tolerance = program.job["timeout_s"], program.job["float_tolerance"]
+    timeout_s, tolerance = judge.job["timeout_s"], judge.job["float_tolerance"]
     with (
-        _sealed(test["given"].encode("utf-8", "surrogatepass")) as given,
+        _sealed(_encoded(test["given"])) as given,
         _memory_file() as stdout,
         _memory_file() as record,
     ):
         key = sandbox.start(role, [given, stdout, record], timeout_s=timeout_s)
-        failure = _failure(sandbox.ending(key), program.limits, stdout, record)
+        failure = _failure(sandbox.ending(key), judge.limits, stdout, record)
         if failure is not None:
             return failure
         if by_call:
@@ -242,7 +217,7 @@ def _compare_value(record: int, expected: str, tolerance: float) -> Outcome:
     return ("passed" if equal else "wrong_answer"), ""
 
 
-def _judge_asserts(sandbox: SandboxProgram, program: _Program, test: dict) -> Outcome:
+def _judge_asserts(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> Outcome:
     """The program serves calls in one child, the test code makes them in another."""
     token = secrets.token_hex(16)
     given_text = json.dumps({"asserts": test["given"], "token": token}).encode()
@@ -253,7 +228,7 @@ def _judge_asserts(sandbox: SandboxProgram, program: _Program, test: dict) -> Ou
         given = stack.enter_context(_sealed(given_text))
         ends = socket.socketpair()
         serving = testing = None
-        timeout_s = program.job["timeout_s"]
+        timeout_s = judge.job["timeout_s"]
         try:
             serving = sandbox.start(
                 "serve", [nothing, stdout, record, ends[0].fileno()], timeout_s=timeout_s
@@ -276,12 +251,12 @@ def _judge_asserts(sandbox: SandboxProgram, program: _Program, test: dict) -> Ou
             return "passed", ""
         if word in ("wrong_answer", "runtime_error", "memory_limit", "judge_error"):
             return word, " ".join(text.split())[:300]
-        failure = _failure(ending, program.limits, stdout, record)
+        failure = _failure(ending, judge.limits, stdout, record)
         if ending.timed_out or test_ending.timed_out:
             return "time_limit", ""
         if has_ended:
             return failure or ("runtime_error", "the program ended during the test")
-        return _failure(test_ending, program.limits, test_stdout, test_record) or (
+        return _failure(test_ending, judge.limits, test_stdout, test_record) or (
             "wrong_answer",
             "the test code ended before its last statement",
         )
@@ -332,26 +307,17 @@ def _size(descriptor: int) -> int:
     return os.fstat(descriptor).st_size
 
 
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
 def main(parent_pid: int) -> int:
     """Serve jobs until standard input ends."""
-    die_with_parent(parent_pid)
-    replies = os.dup(1)
-    os.dup2(2, 1)
-
-    def reply(record: dict) -> None:
-        line = memoryview(json.dumps(record).encode() + b"\n")
-        while line:
-            line = line[os.write(replies, line) :]
-
     judge = ProgramJudge()
-    reply({"ready": True})
     try:
-        for line in sys.stdin.buffer:
-            job = json.loads(line)
-            reply({"id": job["id"], **judge.judge(job)})
+        return serve(parent_pid, judge.judge)
     finally:
         judge.close()
-    return 0
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from klearlib.errors import KlearError
 from klearlib.records import TestCase, TestReport
 from klearlib.verify import program_judge
-from klearlib.verify.pool import close_pool, shared_pool
+from klearlib.verify.pool import close_pool, num_workers, shared_pool
 from klearlib.verify.sandbox import active_tier
 from klearlib.verify.sandbox_program import MAX_STRETCH
 
-__all__ = ["MAX_DEFAULT_WORKERS", "ProgramJob", "close_pool", "run_many", "run_tests"]
+__all__ = ["ProgramJob", "close_pool", "run_many", "run_tests"]
 
-MAX_DEFAULT_WORKERS = 8
 _JOBS_PER_WORKER = 2
 _SLACK_S = 60.0
 _MOST_REMEMBERED = 20_000
@@ -129,7 +128,7 @@ def run_many(
     Args:
         jobs: `ProgramJob` or mappings of its fields.
         workers: how many judge processes this Python process may grow to; None for one per usable
-            core, at most `MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
+            core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
         on_progress: called with the number of jobs that are done, each time it rises.
         remember: take the report of an equal job that an earlier such call of this Python process
             ran, where no limit and no failure of the judge was involved; a policy that is trained
@@ -142,10 +141,7 @@ def run_many(
     >>> [report.pass_rate for report in run_many([job, job])]
     [1.0, 1.0]
     """
-    if workers is not None and workers < 1:
-        raise KlearError(f"workers must be at least 1, or None for one per core, got {workers}")
-    most = workers or min(_num_usable_cores(), MAX_DEFAULT_WORKERS)
-    batch = _Batch(most, on_progress, _remembered if remember else {})
+    batch = _Batch(num_workers(workers), on_progress, _remembered if remember else {})
     try:
         for job in jobs:
             batch.add(job if isinstance(job, ProgramJob) else _job_of(job))
@@ -166,24 +162,23 @@ class _Batch:
     ) -> None:
         self._num_workers = num_workers
         self._on_progress = on_progress
-        self._places: dict[bytes, list[int]] = {}
-        self._reports: list[TestReport | None] = []
-        self._in_flight: dict[Future, tuple[bytes, ProgramJob]] = {}
-        self._finished: dict[bytes, TestReport] = {}
         self._remembered = remembered
+        self._keys: list[bytes] = []  # of all jobs, in order; equal jobs have one key
+        self._reports: dict[bytes, TestReport] = {}
+        self._waiting: Counter[bytes] = Counter()
+        self._in_flight: dict[Future, tuple[bytes, ProgramJob]] = {}
         self._num_done = 0
 
     def add(self, job: ProgramJob) -> None:
         key = hashlib.sha256(repr(job).encode("utf-8", "backslashreplace")).digest()
+        self._keys.append(key)
         if (report := self._remembered.get(key)) is not None:
-            self._finished[key] = report
-        place = len(self._reports)
-        self._reports.append(self._finished.get(key))
-        if key in self._finished:
+            self._reports[key] = report
+        if key in self._reports:
             self._count(1)
             return
-        self._places.setdefault(key, []).append(place)
-        if len(self._places[key]) > 1:
+        self._waiting[key] += 1
+        if self._waiting[key] > 1:
             return
         while len(self._in_flight) >= _JOBS_PER_WORKER * self._num_workers:
             self._take_results()
@@ -198,7 +193,7 @@ class _Batch:
     def finish(self) -> list[TestReport]:
         while self._in_flight:
             self._take_results()
-        return self._reports
+        return [self._reports[key] for key in self._keys]
 
     def cancel(self) -> None:
         for future in self._in_flight:
@@ -216,16 +211,13 @@ class _Batch:
             self._put(key, report)
 
     def _put(self, key: bytes, report: TestReport) -> None:
-        self._finished[key] = report
+        self._reports[key] = report
         if not _UNSETTLED & set(report.outcomes):
             with _remembering:
                 self._remembered[key] = report
                 while len(self._remembered) > _MOST_REMEMBERED:
                     del self._remembered[next(iter(self._remembered))]
-        places = self._places.pop(key)
-        for place in places:
-            self._reports[place] = report
-        self._count(len(places))
+        self._count(self._waiting.pop(key))
 
     def _count(self, more: int) -> None:
         self._num_done += more
@@ -276,7 +268,3 @@ def _parsed(text: str, name: str) -> object:
         return json.loads(text, parse_int=len)  # of any length: only the form matters
     except (ValueError, RecursionError) as error:
         raise KlearError(f"{name} must be JSON ({error}), got {text[:60]!r}") from None
-
-
-def _num_usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

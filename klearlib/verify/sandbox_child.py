@@ -44,8 +44,10 @@ MOST_CODE_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a child puts on; None where the tier has no such thing."""
+    """What a child puts on, None where the tier has no such thing; and whether a process namespace
+    holds it, whose processes can all be killed at once."""
 
+    has_own_root: bool
     ruleset: int | None
     ruleset_flags: int
     filter: Filter | None

@@ -33,174 +33,72 @@ _IOCTL_FORBIDDEN = (0x8901, 0x8902, 0x5412, 0x541C)  # FIOSETOWN, SIOCSPGRP, TIO
 # PR_GET_NO_NEW_PRIVS, PR_SET_VMA (malloc names its maps)
 _PRCTL_ALLOWED = (2, 3, 15, 16, 21, 30, 39, 0x53564D41)
 
-# name -> (x86_64, aarch64); None where the machine has no such call.
+_TABLE = {
+    "new processes and programs": """
+        fork 57/- vfork 58/- clone 56/220 clone3 435/435 execve 59/221 execveat 322/281
+    """,
+    "sockets, but for pairs of a process's own": """
+        socket 41/198 connect 42/203 bind 49/200 listen 50/201 accept 43/202 accept4 288/242
+        socketpair 53/199 sendto 44/206
+    """,
+    "other processes": """
+        ptrace 101/117 process_vm_readv 310/270 process_vm_writev 311/271 process_madvise 440/440
+        process_mrelease 448/448 pidfd_open 434/434 pidfd_send_signal 424/424 pidfd_getfd 438/438
+        kcmp 312/272 get_robust_list 274/100 migrate_pages 256/238 move_pages 279/239 kill 62/129
+        tkill 200/130 tgkill 234/131 rt_sigqueueinfo 129/138 rt_tgsigqueueinfo 297/240
+        prlimit64 302/261 sched_setaffinity 203/122 sched_setscheduler 144/119
+        sched_setparam 142/118 sched_setattr 314/274 setpriority 141/140 ioprio_set 251/30
+        fcntl 72/25 ioctl 16/29 prctl 157/167
+    """,
+    "memory and queues that outlive a process, or that no limit counts": """
+        memfd_create 319/279 memfd_secret 447/447 shmget 29/194 shmat 30/196 shmctl 31/195
+        shmdt 67/197 semget 64/190 semop 65/193 semctl 66/191 semtimedop 220/192 msgget 68/186
+        msgsnd 69/189 msgrcv 70/188 msgctl 71/187 mq_open 240/180 mq_unlink 241/181
+        mq_timedsend 242/182 mq_timedreceive 243/183 mq_notify 244/184 mq_getsetattr 245/185
+        keyctl 250/219 add_key 248/217 request_key 249/218
+    """,
+    "mounts, roots and namespaces": """
+        mount 165/40 umount2 166/39 mount_setattr 442/442 move_mount 429/429 open_tree 428/428
+        fsopen 430/430 fsconfig 431/431 fsmount 432/432 fspick 433/433 statmount 457/457
+        listmount 458/458 pivot_root 155/41 chroot 161/51 unshare 272/97 setns 308/268
+        name_to_handle_at 303/264 open_by_handle_at 304/265
+    """,
+    "ways around this filter, and wide doors into the kernel": """
+        io_uring_setup 425/425 io_uring_enter 426/426 io_uring_register 427/427 bpf 321/280
+        perf_event_open 298/241 userfaultfd 323/282 seccomp 317/277
+        landlock_create_ruleset 444/444 landlock_add_rule 445/445
+    """,
+    "files that are not regular, and attributes of any": """
+        chmod 90/- fchmod 91/52 fchmodat 268/53 fchmodat2 452/452 chown 92/- fchown 93/55
+        lchown 94/- fchownat 260/54 utime 132/- utimes 235/- utimensat 280/88 futimesat 261/-
+        setxattr 188/5 lsetxattr 189/6 fsetxattr 190/7 removexattr 197/14 lremovexattr 198/15
+        fremovexattr 199/16 truncate 76/45 mknod 133/- mknodat 259/33 mkdir 83/- mkdirat 258/34
+        symlink 88/- symlinkat 266/36 link 86/- linkat 265/37
+    """,
+    "watching and flushing file systems": """
+        fanotify_init 300/262 fanotify_mark 301/263 inotify_init 253/- inotify_init1 294/26
+        inotify_add_watch 254/27 sync 162/81 syncfs 306/267
+    """,
+    "the machine's own affairs": """
+        reboot 169/142 settimeofday 164/170 clock_settime 227/112 adjtimex 159/171
+        clock_adjtime 305/266 create_module 174/- init_module 175/105 finit_module 313/273
+        delete_module 176/106 get_kernel_syms 177/- query_module 178/- kexec_load 246/104
+        kexec_file_load 320/294 quotactl 179/60 quotactl_fd 443/443 swapon 167/224 swapoff 168/225
+        acct 163/89 syslog 103/116 sethostname 170/161 setdomainname 171/162 iopl 172/-
+        ioperm 173/- modify_ldt 154/- personality 135/92 vhangup 153/58 lookup_dcookie 212/18
+        nfsservctl 180/42 uselib 134/- ustat 136/- sysfs 139/- _sysctl 156/-
+    """,
+    "users and capabilities": """
+        setuid 105/146 setgid 106/144 setreuid 113/145 setregid 114/143 setresuid 117/147
+        setresgid 119/149 setgroups 116/159 setfsuid 122/151 setfsgid 123/152 capset 126/91
+    """,
+}
+"""The calls with a rule, by what they could reach: names and numbers on x86_64/aarch64, a dash
+where the machine has no such call."""
+_words = " ".join(_TABLE.values()).split()
 _CALLS = {
-    "fork": (57, None),
-    "vfork": (58, None),
-    "clone": (56, 220),
-    "clone3": (435, 435),
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "socket": (41, 198),
-    "connect": (42, 203),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
-    "socketpair": (53, 199),
-    "sendto": (44, 206),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "process_mrelease": (448, 448),
-    "pidfd_open": (434, 434),
-    "pidfd_send_signal": (424, 424),
-    "pidfd_getfd": (438, 438),
-    "kcmp": (312, 272),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "mount_setattr": (442, 442),
-    "move_mount": (429, 429),
-    "open_tree": (428, 428),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "statmount": (457, 457),
-    "listmount": (458, 458),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "shmdt": (67, 197),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semctl": (66, 191),
-    "semtimedop": (220, 192),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    "mq_timedsend": (242, 182),
-    "mq_timedreceive": (243, 183),
-    "mq_notify": (244, 184),
-    "mq_getsetattr": (245, 185),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "fchown": (93, 55),
-    "lchown": (94, None),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "utimensat": (280, 88),
-    "futimesat": (261, None),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "truncate": (76, 45),
-    "mknod": (133, None),
-    "mknodat": (259, 33),
-    "mkdir": (83, None),
-    "mkdirat": (258, 34),
-    "symlink": (88, None),
-    "symlinkat": (266, 36),
-    "link": (86, None),
-    "linkat": (265, 37),
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "prlimit64": (302, 261),
-    "sched_setaffinity": (203, 122),
-    "sched_setscheduler": (144, 119),
-    "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274),
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
-    "fcntl": (72, 25),
-    "ioctl": (16, 29),
-    "prctl": (157, 167),
-    "reboot": (169, 142),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266),
-    "create_module": (174, None),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "get_kernel_syms": (177, None),
-    "query_module": (178, None),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265),
-    "acct": (163, 89),
-    "syslog": (103, 116),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "modify_ldt": (154, None),
-    "personality": (135, 92),
-    "vhangup": (153, 58),
-    "lookup_dcookie": (212, 18),
-    "nfsservctl": (180, 42),
-    "uselib": (134, None),
-    "ustat": (136, None),
-    "sysfs": (139, None),
-    "_sysctl": (156, None),
-    "get_robust_list": (274, 100),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "fanotify_init": (300, 262),
-    "fanotify_mark": (301, 263),
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
-    "inotify_add_watch": (254, 27),
-    "sync": (162, 81),
-    "syncfs": (306, 267),
-    "seccomp": (317, 277),
-    "landlock_create_ruleset": (444, 444),
-    "landlock_add_rule": (445, 445),
-    "setuid": (105, 146),
-    "setgid": (106, 144),
-    "setreuid": (113, 145),
-    "setregid": (114, 143),
-    "setresuid": (117, 147),
-    "setresgid": (119, 149),
-    "setgroups": (116, 159),
-    "setfsuid": (122, 151),
-    "setfsgid": (123, 152),
-    "capset": (126, 91),
+    name: [int(number) if number != "-" else None for number in numbers.split("/")]
+    for name, numbers in zip(_words[::2], _words[1::2], strict=True)
 }
 # The machine's name -> (column of _CALLS, AUDIT_ARCH_*)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}

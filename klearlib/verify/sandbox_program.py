@@ -25,6 +25,7 @@ import socket
 import struct
 import time
 import types
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -63,12 +64,7 @@ class _Child:
 
 
 def serve(
-    control: socket.socket,
-    limits: Limits,
-    confinement: Confinement,
-    parent_pid: int,
-    *,
-    has_own_root: bool,
+    control: socket.socket, limits: Limits, confinement: Confinement, parent_pid: int
 ) -> NoReturn:
     """Fork, watch and reap until the judge is done with the program."""
     die_with_parent(signal.SIGKILL)
@@ -88,16 +84,17 @@ def serve(
                 poller.unregister(descriptor)
                 os.close(descriptor)
                 child = children.pop(descriptor)
-                _reap(child, control, is_last=not children, has_own_root=has_own_root)
+                _reap(child, control, confinement, is_last=not children)
                 continue
             message, ancillary, _, _ = control.recvmsg(REQUEST.size, _ANCILLARY_BYTES)
             if not message:
-                _end(children)
+                _kill(children.values())
+                os._exit(0)
             place, key, timeout_s = REQUEST.unpack(message)
             received = array.array("i", ancillary[0][2] if ancillary else b"")
             name = REQUESTS[place]
             if name == "stop":
-                _stop(children, key)
+                _kill(child for child in children.values() if child.key == key)
                 continue
             if name == "load":
                 code = _load(received[0])
@@ -123,9 +120,9 @@ def serve(
                 _watch(child)
 
 
-def clear_up(names: list[str], *, has_own_root: bool) -> None:
+def clear_up(names: list[str], confinement: Confinement) -> None:
     """Leave no process and no file of the last test; `names` are the files of its folder."""
-    if has_own_root:
+    if confinement.has_own_root:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
     for name in names:
@@ -143,16 +140,9 @@ def remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end(children: dict[int, _Child]) -> None:
-    for child in children.values():
+def _kill(children: Iterable[_Child]) -> None:
+    for child in children:
         os.kill(child.pid, signal.SIGKILL)
-    os._exit(0)
-
-
-def _stop(children: dict[int, _Child], key: int) -> None:
-    for child in children.values():
-        if child.key == key:
-            os.kill(child.pid, signal.SIGKILL)
 
 
 def _load(descriptor: int) -> types.CodeType | None:
@@ -197,12 +187,10 @@ def _watch(child: _Child) -> None:
 def _seconds_without_core(pid: int) -> float:
     """How long the child was ready to run while others had the cores; 0 where nobody says."""
     longest = 0
-    try:
+    with contextlib.suppress(OSError, IndexError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as schedstat:
                 longest = max(longest, int(schedstat.read().split()[1]))
-    except (OSError, IndexError):
-        return longest / 1e9
     return longest / 1e9
 
 
@@ -214,12 +202,14 @@ def _is_folder_full(names: list[str]) -> bool:
     return size > FOLDER_BYTES or len(names) > FOLDER_ENTRIES
 
 
-def _reap(child: _Child, control: socket.socket, *, is_last: bool, has_own_root: bool) -> None:
+def _reap(
+    child: _Child, control: socket.socket, confinement: Confinement, *, is_last: bool
+) -> None:
     _, status, usage = os.wait4(child.pid, 0)
     names = os.listdir(".")
     folder_full = child.folder_full or bool(names and _is_folder_full(names))
     if is_last:
-        clear_up(names, has_own_root=has_own_root)
+        clear_up(names, confinement)
     reply = ENDING.pack(
         child.key,
         os.waitstatus_to_exitcode(status),

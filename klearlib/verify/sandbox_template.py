@@ -81,14 +81,14 @@ def main(tier: str, descriptor: int) -> None:
         if server:
             control.close()
             _keep(server, None if has_own_root else folder)
-        confinement = _confine(tier, folder)
+        confinement = _confine(tier, folder, has_own_root=has_own_root)
     except (OSError, KeyError) as error:
         control.send(json.dumps({"fatal": str(error)}).encode())
         if not has_own_root:
             remove(folder)
         os._exit(1)
     control.send(json.dumps({"folder": None if has_own_root else folder}).encode())
-    _serve(control, confinement, has_own_root=has_own_root)
+    _serve(control, confinement)
 
 
 def _keep(server: int, folder: str | None) -> NoReturn:
@@ -123,14 +123,14 @@ def _new_namespaces() -> None:
             file.write(text)
 
 
-def _confine(tier: str, folder: str) -> Confinement:
+def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
     """Shut the fork server in as far as it can work; what is left is for each child to put on."""
     for name in _PRELOADED:
         importlib.import_module(name)
     with open("/proc/self/statm", encoding="ascii") as statm:
         address_space = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     sys.path[:] = library_folders()
-    if tier == "namespaces":
+    if has_own_root:
         check(libc.unshare(_NEW_OTHERS), "unshare of the other namespaces")
         enter_private_root(folder, folder_bytes=4 * FOLDER_BYTES, folder_entries=4 * FOLDER_ENTRIES)
     _drop_privileges(folder)
@@ -141,7 +141,7 @@ def _confine(tier: str, folder: str) -> Confinement:
     hide_memory()
     sandbox_child.prepare()
     ruleset = None
-    if tier == "landlock" or (tier == "namespaces" and landlock_abi()):
+    if tier == "landlock" or (has_own_root and landlock_abi()):
         ruleset = landlock_ruleset(readable_paths(), DEVICES, folder)
     if tier != "none":
         template_filter().install()
@@ -149,6 +149,7 @@ def _confine(tier: str, folder: str) -> Confinement:
     gc.collect()
     gc.freeze()
     return Confinement(
+        has_own_root=has_own_root,
         ruleset=ruleset,
         ruleset_flags=landlock_flags() if ruleset is not None else 0,
         filter=child_filter() if tier != "none" else None,
@@ -184,7 +185,7 @@ def _become_nobody() -> None:
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
 
 
-def _serve(control: socket.socket, confinement: Confinement, *, has_own_root: bool) -> NoReturn:
+def _serve(control: socket.socket, confinement: Confinement) -> NoReturn:
     """One program after the other until the judge is gone."""
     parent = os.getpid()
     while True:
@@ -199,8 +200,7 @@ def _serve(control: socket.socket, confinement: Confinement, *, has_own_root: bo
                 Limits(**json.loads(message)),
                 confinement,
                 parent,
-                has_own_root=has_own_root,
             )
         os.close(received[0])
         os.waitpid(program, 0)
-        clear_up(os.listdir("."), has_own_root=has_own_root)
+        clear_up(os.listdir("."), confinement)

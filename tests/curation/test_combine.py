@@ -5,7 +5,7 @@ import json
 import pytest
 
 from klearlib.curation.combine import combine
-from klearlib.curation.tables import Sample, read_samples, write_samples
+from klearlib.data.tables import Sample, read_samples, write_samples
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.run.files import sha256_file
 from klearlib.run.folder import RunFolder

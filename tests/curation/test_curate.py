@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from klearlib.curation import curate as module
-from klearlib.curation.curate import curate
-from klearlib.curation.curate_pass import TABLES
+from klearlib.curation.curate import FILES, curate
 from klearlib.curation.normalise import duplicate_key
-from klearlib.curation.tables import read_problem_table, read_rows, read_samples
+from klearlib.data.lines import read_lines
+from klearlib.data.problems import iter_problems, write_problems
+from klearlib.data.tables import read_samples
 from klearlib.errors import Stopped
-from klearlib.evaluate.benchmarks import write_problems
 from klearlib.records import Problem
 from klearlib.run.files import sha256_file
 from klearlib.run.folder import RunFolder
@@ -30,7 +30,7 @@ HOW = {
     "merge_responses": "source",
     "workers": 1,
 }
-OUTPUTS = [*(f"{name}.parquet" for name in TABLES), "card.json"]
+OUTPUTS = [*FILES, "card.json"]
 
 
 def write_lines(path: Path, rows: list[dict]) -> None:
@@ -105,7 +105,7 @@ def mixed(place):
 
 def test_every_row_meets_the_fate_that_was_planted(mixed):
     out = run(mixed, "out", [MATHS_SOURCE, CODE_SOURCE])
-    kept = list(read_problem_table(out / "problems.parquet"))
+    kept = list(iter_problems(out / "problems.jsonl"))
     assert [p.prompt.partition("\n")[0] for p in kept] == [
         "What is 2 + 2?",
         "What is 2 - 2?",
@@ -115,7 +115,7 @@ def test_every_row_meets_the_fate_that_was_planted(mixed):
     assert [p.answer for p in kept] == ["4", "0", None, None]
     assert [len(p.tests) for p in kept] == [0, 0, 16, 20]
     assert kept[2].tests[7].stdin == "7" and kept[2].tests[7].expected == "7"
-    rejects = list(read_rows(out / "rejects.parquet"))
+    rejects = list(read_lines(out / "rejects.jsonl"))
     assert [(r["source"], r["row"], r["reason"]) for r in rejects] == [
         ("acereason_math", 1, "duplicate"),
         ("acereason_math", 3, "overlap"),
@@ -126,7 +126,7 @@ def test_every_row_meets_the_fate_that_was_planted(mixed):
         ("deepcoder", 2, "few_tests"),
         ("deepcoder", 4, "no_tests"),
     ]
-    removals = list(read_rows(out / "removals.parquet"))
+    removals = list(read_lines(out / "removals.jsonl"))
     assert [(r["row"], r["item"], r["num_items"]) for r in removals] == [
         (3, "g-1", 1),
         (4, "g-2", 1),
@@ -181,10 +181,10 @@ def test_boilerplate_removals_are_counted_and_a_stop_list_spares_them(place):
 def test_the_request_under_every_code_problem_is_no_overlap(place, mode):
     write_lines(place / "code.jsonl", [program("Echo.", 16), program("Say it twice.", 16)])
     first = run(place, "first", [CODE_SOURCE])
-    (echo, _) = read_problem_table(first / "problems.parquet")
+    (echo, _) = iter_problems(first / "problems.jsonl")
     write_problems([echo], place / "bench.jsonl")
     out = run(place, "second", [CODE_SOURCE], ngram_mode=mode, ngram_words=5)
-    kept = [p.prompt for p in read_problem_table(out / "problems.parquet")]
+    kept = [p.prompt for p in iter_problems(out / "problems.jsonl")]
     assert len(kept) == 2 - (mode == "words") and kept[-1].startswith("Say it twice.")
 
 
@@ -219,7 +219,7 @@ THOUGHTS = [
 def test_rows_of_one_problem_give_it_their_responses(thoughts, merge, expected, second):
     write_lines(thoughts / "third.jsonl", [thought("What is 5?", "<think></think>5")])
     out = run(thoughts, "out", THOUGHTS, merge_responses=merge, need_gold=False)
-    problems = {p.id: p.prompt for p in read_problem_table(out / "problems.parquet")}
+    problems = {p.id: p.prompt for p in iter_problems(out / "problems.jsonl")}
     samples = list(read_samples(out / "responses.parquet"))
     assert [int(s.response[-1]) for s in samples] == expected
     assert all(s.problem_id in problems and s.is_correct is None for s in samples)
@@ -238,15 +238,15 @@ def test_problems_without_gold_are_kept_for_sft_and_rejected_for_rl(thoughts):
         run(thoughts, "out", THOUGHTS)
     write_lines(thoughts / "maths.jsonl", MATHS)
     out = run(thoughts, "both", [*THOUGHTS, MATHS_SOURCE])
-    reasons = [r["reason"] for r in read_rows(out / "rejects.parquet") if r["source"] == "first"]
+    reasons = [r["reason"] for r in read_lines(out / "rejects.jsonl") if r["source"] == "first"]
     assert reasons == ["no_gold"] * 4 + ["overlap"]
     # A row that is rejected leaves its place to a usable one with the same question.
-    kept = [p.prompt for p in read_problem_table(out / "problems.parquet")]
+    kept = [p.prompt for p in iter_problems(out / "problems.jsonl")]
     assert kept[0] == "What is 2 + 2?"
 
 
 def kinds(out: Path) -> set[str]:
-    return {duplicate_key(p.prompt).decode() for p in read_problem_table(out / "problems.parquet")}
+    return {duplicate_key(p.prompt).decode() for p in iter_problems(out / "problems.jsonl")}
 
 
 @pytest.mark.parametrize("mode", ["words", "whitespace"])
@@ -269,7 +269,7 @@ def test_order_changes_nothing_but_which_copy_is_first(place, mode):
         fates.append(
             sorted(
                 (r["source"], r["detail"])
-                for r in read_rows(out / "rejects.parquet")
+                for r in read_lines(out / "rejects.jsonl")
                 if r["reason"] == "overlap"
             )
         )
@@ -306,7 +306,7 @@ def test_a_kill_at_any_row_leaves_no_half_file_and_the_next_run_is_whole(mixed, 
         assert {p.name for p in (mixed.parent / f"killed{last}").iterdir()} <= {"progress.json"}
         monkeypatch.undo()
         # What SIGKILL leaves: a temporary file that nobody removed.
-        (mixed.parent / f"killed{last}" / ".problems.parquet.1.tmp").write_bytes(b"half")
+        (mixed.parent / f"killed{last}" / ".problems.jsonl.1.tmp").write_bytes(b"half")
         out = run(mixed, f"killed{last}", sources)
         for file in OUTPUTS:
             assert (out / file).read_bytes() == (whole / file).read_bytes()
@@ -318,13 +318,9 @@ def test_a_stop_is_obeyed(mixed):
     folder = RunFolder(mixed.parent / "out", stop_requested=lambda: True)
     with pytest.raises(Stopped, match="it starts over"):
         curate(
-            folder,
-            {"raw": mixed},
-            sources=[{"input": "raw", **MATHS_SOURCE}],
-            benchmarks=[],
-            **HOW,
+            folder, {"raw": mixed}, sources=[{"input": "raw", **MATHS_SOURCE}], benchmarks=[], **HOW
         )
-    assert not list(folder.path.glob("*.parquet"))
+    assert not {file.name for file in folder.path.iterdir()} & set(FILES)
 
 
 @pytest.mark.parametrize(
@@ -359,15 +355,14 @@ def test_a_finished_stage_is_not_run_again_and_a_killed_worker_starts_over(mixed
     folder = stage.folder(tmp_path / "runs")
     folder.mkdir(parents=True)
     (folder / ".responses.parquet.7.tmp").write_bytes(b"half")  # what SIGKILL leaves
-    (folder / "problems.parquet").write_bytes(b"of a run that ended before done.json")
+    (folder / "problems.jsonl").write_bytes(b"of a run that ended before done.json")
     run_stages([stage], runs_dir=tmp_path / "runs", workers=1)
     assert is_done(stage, tmp_path / "runs")
-    assert {p.name for p in folder.glob("*.parquet")} == {f"{name}.parquet" for name in TABLES}
+    assert {p.name for p in folder.iterdir()} >= set(FILES)
     assert not list(folder.glob(".responses*"))
     times = {p.name: p.stat().st_mtime_ns for p in folder.iterdir()}
     run_stages([stage], runs_dir=tmp_path / "runs", workers=1)
     assert {p.name: p.stat().st_mtime_ns for p in folder.iterdir()} == times
     direct = run(mixed, "direct", [MATHS_SOURCE, CODE_SOURCE])
-    for name in TABLES:
-        file = f"{name}.parquet"
+    for file in FILES:
         assert (folder / file).read_bytes() == (direct / file).read_bytes()

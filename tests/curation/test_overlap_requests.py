@@ -7,11 +7,10 @@ from raw_rows import ROWS, livecodebench_row
 
 from klearlib.curation.curate import curate
 from klearlib.curation.overlap import OverlapIndex, contaminated
-from klearlib.curation.source_benchmarks import read_benchmark
-from klearlib.curation.sources import read_source
-from klearlib.curation.tables import read_problem_table, write_problem_table
+from klearlib.data.benchmarks import read_benchmark
+from klearlib.data.problems import iter_problems, write_problems
+from klearlib.data.sources import read_source
 from klearlib.run.folder import RunFolder
-from klearlib.verify.loader_formats import humaneval_problem, livecodebench_problem, mbpp_problem
 
 
 def programs(question: str, starter: str, name: str | None) -> list:
@@ -44,9 +43,13 @@ def programs(question: str, starter: str, name: str | None) -> list:
         "public_test_cases": json.dumps([case]),
         "private_test_cases": "[]",
     }
+    return problems_of(rows | {"livecodebench": contest})
+
+
+def problems_of(rows: dict) -> list:
     problems = [row.problem for source in rows for row in read_source(source, [rows[source]])]
     assert len(problems) == len(rows)
-    return [*problems, livecodebench_problem(contest)]
+    return problems
 
 
 def written_by_hand(question: str, name: str, number: int) -> list:
@@ -62,7 +65,7 @@ def written_by_hand(question: str, name: str, number: int) -> list:
         "test_setup_code": "",
         "challenge_test_list": [],
     }
-    return [humaneval_problem(human), mbpp_problem(basic)]
+    return problems_of({"humaneval": human, "mbpp": basic})
 
 
 def all_forms(words: list[str], name: str, number: int) -> list[str]:
@@ -110,7 +113,7 @@ def leetcode(name: str) -> str:
 @pytest.mark.parametrize("mode", ["words", "whitespace"])
 def test_curate_keeps_a_function_whose_signature_is_like_that_of_an_item(tmp_path, mode):
     *_, item = programs("You may halve each of them. Return the least cost.", leetcode("f"), "f")
-    write_problem_table([item], tmp_path / "items.parquet")
+    write_problems([item], tmp_path / "items.parquet")
     names = {"taco": "question", "apps": "question"}
     for name in names:
         row = {
@@ -135,7 +138,7 @@ def test_curate_keeps_a_function_whose_signature_is_like_that_of_an_item(tmp_pat
         merge_responses="none",
         workers=1,
     )
-    assert len(list(read_problem_table(folder.path / "problems.parquet"))) == 2
+    assert len(list(iter_problems(folder.path / "problems.jsonl"))) == 2
 
 
 def test_a_benchmark_as_it_is_loaded_does_not_remove_clean_programs():

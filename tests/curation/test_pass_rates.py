@@ -17,8 +17,7 @@ from klearlib.curation.pass_rates import (
     rejected_by_pass_rate,
     write_pass_rates,
 )
-from klearlib.curation.tables import write_problem_table
-from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.data.problems import read_problems, write_problems
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
 
@@ -78,8 +77,8 @@ def test_kept_and_rejected_add_up_to_what_was_read(stages, tmp_path):
 
 
 def test_a_table_of_problems_is_filtered_as_lines_are(stages, tmp_path):
-    write_problem_table(PROBLEMS, stages["world"] / "problems.parquet")
-    how = {"threshold": 0.5, "keep_equal": True, "problems": "problems.parquet"}
+    write_problems(PROBLEMS, stages["world"] / "problems.jsonl")
+    how = {"threshold": 0.5, "keep_equal": True, "problems": "problems.jsonl"}
     keep_by_pass_rate(RunFolder(tmp_path / "f"), stages, **how)
     assert read_problems(tmp_path / "f" / "train.jsonl") == PROBLEMS[2:]
 

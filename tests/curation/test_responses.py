@@ -10,9 +10,9 @@ from klearlib.curation import responses as module
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import RATES, read_pass_rates
 from klearlib.curation.responses import CARD, RESPONSES, respond
-from klearlib.curation.tables import Sample, read_samples, write_problem_table
+from klearlib.data.problems import read_problems, write_problems
+from klearlib.data.tables import Sample, read_samples
 from klearlib.errors import Stopped
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
@@ -90,7 +90,7 @@ def test_rates_and_labels_are_those_of_the_responses(inputs, tmp_path):
     folder.finish()
 
 
-SMALL = HOW | {"problems": "problems.parquet", "num_responses": 2, "max_new_tokens": 20}
+SMALL = HOW | {"problems": "problems.jsonl", "num_responses": 2, "max_new_tokens": 20}
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def small(inputs, tmp_path, monkeypatch):
     """The inputs of runs with three chunks."""
     monkeypatch.setattr(module, "_CHUNK", 6)
     problems = read_problems(inputs["problems"] / "train.jsonl")[:15]
-    write_problem_table(problems, tmp_path / "problems.parquet")
+    write_problems(problems, tmp_path / "problems.jsonl")
     return inputs | {"problems": tmp_path}
 
 
@@ -107,7 +107,7 @@ def whole(tiny_stages, tmp_path_factory):
     """What an unbroken small run gives."""
     path = tmp_path_factory.mktemp("whole")
     problems = read_problems(tiny_stages.world / "train.jsonl")[:15]
-    write_problem_table(problems, path / "problems.parquet")
+    write_problems(problems, path / "problems.jsonl")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", 6)
         respond(RunFolder(path), {"problems": path, "model": tiny_stages.sft}, **SMALL)
@@ -199,7 +199,7 @@ def test_two_models_of_the_same_weights_draw_their_own_responses(small, tmp_path
 def test_responses_without_problems_or_number_are_refused(inputs, tmp_path):
     with pytest.raises(ValueError, match="num_responses must be at least 1, got 0"):
         respond(RunFolder(tmp_path), inputs, **HOW | {"num_responses": 0})
-    write_problem_table([], tmp_path / "none.parquet")
+    write_problems([], tmp_path / "none.parquet")
     with pytest.raises(ValueError, match=r"none\.parquet holds no problems"):
         respond(
             RunFolder(tmp_path),

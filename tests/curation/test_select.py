@@ -9,13 +9,9 @@ from klearlib.curation import select as module
 from klearlib.curation.labels import judge_samples
 from klearlib.curation.pass_rates import MAJORITY, RATES, PassRate, write_pass_rates
 from klearlib.curation.select import select
-from klearlib.curation.tables import (
-    Sample,
-    read_rows,
-    read_samples,
-    write_problem_table,
-    write_samples,
-)
+from klearlib.data.lines import read_lines
+from klearlib.data.problems import write_problems
+from klearlib.data.tables import Sample, read_samples, write_samples
 from klearlib.errors import Stopped
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
@@ -74,7 +70,7 @@ def inputs(tmp_path):
     found = {name: tmp_path / name for name in names}
     for folder in found.values():
         folder.mkdir()
-    write_problem_table(PROBLEMS, found["problems"] / "problems.parquet")
+    write_problems(PROBLEMS, found["problems"] / "problems.jsonl")
     write_samples(SAMPLES, found["responses"] / "responses.parquet")
     licences = {"licences": {"x": {"mit": 1}, "y": {"cc": 1}, "w": {"cc": 3}}}
     (found["problems"] / "card.json").write_text(json.dumps(licences))
@@ -90,7 +86,7 @@ def run(inputs, tmp_path, name="out", leave_out=("pass_rates",), **changes):
     out = tmp_path / name
     samples = list(read_samples(out / "examples.parquet"))
     card = json.loads((out / "card.json").read_text())
-    rejects = [(r["row"], r["reason"]) for r in read_rows(out / "rejects.parquet")]
+    rejects = [(r["row"], r["reason"]) for r in read_lines(out / "rejects.jsonl")]
     assert card["num_read"] == len(SAMPLES) == len(samples) + len(rejects)
     assert sum(card["labels"].values()) == card["num_kept"] == len(samples)
     for row in card["funnel"]:
@@ -122,7 +118,7 @@ def test_correct_keeps_the_labels_of_the_source_and_judges_the_others(inputs, tm
         (8, "wrong"),
         (9, "no label"),
     ]
-    details = {r["row"]: r["detail"] for r in read_rows(tmp_path / "out" / "rejects.parquet")}
+    details = {r["row"]: r["detail"] for r in read_lines(tmp_path / "out" / "rejects.jsonl")}
     assert details[1] == "label of the source" and details[5] == "bad_format"
     assert details[6] == "timeout" and details[2] == details[8] == "wrong"
     assert card["sources"]["y"] == {
@@ -164,7 +160,7 @@ def test_a_response_is_judged_as_it_stands(response, reason):
 def test_difficulty_is_the_references(inputs, tmp_path, difficulty, kept, unknown):
     samples, _, _ = run(inputs, tmp_path, difficulty=difficulty, easy_from=0.5)
     assert list(dict.fromkeys(s.problem_id for s in samples)) == kept
-    details = [r["detail"] for r in read_rows(tmp_path / "out" / "rejects.parquet")]
+    details = [r["detail"] for r in read_lines(tmp_path / "out" / "rejects.jsonl")]
     assert details.count("unknown") == unknown
 
 
@@ -244,7 +240,7 @@ def test_a_stop_or_a_kill_while_judging_goes_on_and_ends_with_the_same_bytes(
     last = RunFolder(tmp_path / "parts")
     select(last, used, **how)
     last.finish()
-    for name in ("examples.parquet", "rejects.parquet", "card.json"):
+    for name in ("examples.parquet", "rejects.jsonl", "card.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     answered = [s for s in judged if s.problem_id != "d"]
     assert len(answered) == len(set(answered)) == 6  # none was judged twice
@@ -280,7 +276,7 @@ def test_a_missing_input_is_named(inputs, tmp_path):
         run(inputs, tmp_path, leave_out=("reference",), difficulty="easy", easy_from=0.5)
     with pytest.raises(ValueError, match="responses without labels needs the input 'problems'"):
         run(inputs, tmp_path, leave_out=("problems",), correctness="correct")
-    write_problem_table(PROBLEMS[1:], inputs["problems"] / "problems.parquet")
+    write_problems(PROBLEMS[1:], inputs["problems"] / "problems.jsonl")
     with pytest.raises(ValueError, match="without a label is to problem 'a'"):
         run(inputs, tmp_path, correctness="correct")
     with pytest.raises(ValueError, match="no response passes the filters"):

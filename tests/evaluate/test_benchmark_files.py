@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import klearlib
+from klearlib.data.problems import read_problems, write_problems
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.evaluate.benchmark_files import ALIASES, collect, open_benchmark
-from klearlib.evaluate.benchmarks import read_problems, write_problems
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
 
@@ -49,7 +49,7 @@ def test_an_alias_reads_the_released_file(released, alias):
 
 
 def test_aliases_are_names_of_the_benchmarks():
-    from klearlib.curation.source_benchmarks import SIZES
+    from klearlib.data.benchmarks import SIZES
 
     assert sorted(ALIASES.values()) == sorted(SIZES)
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from klearlib import cli
+from klearlib.data.problems import read_problems, write_problems
 from klearlib.evaluate import command, judging, model_responses
-from klearlib.evaluate.arguments import chosen_preset
-from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.evaluate.arguments import OF_A_MODEL, chosen_preset
 from klearlib.evaluate.record_files import UNKNOWN_TOKENS, load_record
 from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
 from klearlib.policy import engines
@@ -151,12 +151,14 @@ def test_judging_that_was_killed_goes_on_and_ends_with_the_same_files(
 @pytest.mark.parametrize("change", ["response", "prompt", "think tags", "gold", "limits"])
 def test_what_was_judged_of_others_is_not_taken(judged, tmp_path, monkeypatch, change):
     monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", 1)
+    rows, problems, more = rows_of(tmp_path / "r.jsonl"), list(PROBLEMS), []
+    rows[0]["response"] = rows[0]["response"].removeprefix("<think>")
+    write_rows(tmp_path / "r.jsonl", rows)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(command, "save_record", lambda *_: (_ for _ in ()).throw(Killed))
         cli.main(judged)
-    rows, problems, more = rows_of(tmp_path / "r.jsonl"), list(PROBLEMS), []
     if change == "response":
-        rows[0]["response"] = rows[0]["response"].replace("1", "9")
+        rows[3]["response"] = rows[3]["response"].replace("2", "9")
     if change == "prompt":
         rows[0]["prompt"] = "<think>"
     if change == "gold":
@@ -297,6 +299,13 @@ def test_programs_are_run(tmp_path):
     assert folder.name.startswith("code-") and folder.name.endswith("-r")
 
 
+@pytest.mark.parametrize("option", OF_A_MODEL, ids=lambda option: option.name)
+def test_how_a_model_is_asked_is_no_matter_of_a_file(judged, capsys, option):
+    value = option.kind[0] if isinstance(option.kind, tuple) else "1"
+    line = failure(capsys, [*judged, option.flag, value], 2)
+    assert f"{option.flag} says how a model is asked" in line
+
+
 def test_judging_a_file_needs_no_torch(judged, tmp_path):
     script = (
         "import sys; from klearlib import cli\n"
@@ -315,11 +324,6 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
         (["--n", "4"], "has 3 responses to 'p-0' and must have 4, as --n says", 1),
         (["--n", "0"], "--n must be at least 1", 2),
         (["--temperature", "1"], "--temperature says how a model is asked", 2),
-        (["--yarn", "2.5"], "--yarn says how a model is asked", 2),
-        (["--engine", "vllm"], "--engine says how a model is asked", 2),
-        (["--precision", "bf16"], "--precision says how a model is asked", 2),
-        (["--tensor-parallel", "2"], "--tensor-parallel says how a model is asked", 2),
-        (["--gpu-memory-share", "0.5"], "--gpu-memory-share says how a model is asked", 2),
         (["--test-timeout-s", "0"], "--test-timeout-s must be above 0", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
 from klearlib.evaluate import harness
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import evaluate, evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.experiments.results import Results, evaluations

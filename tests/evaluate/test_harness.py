@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import DamagedEntry, KlearError
 from klearlib.evaluate import harness
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.evaluate.harness import Measurement, evaluate, evaluate_all
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.policy.compute import local_compute
@@ -111,58 +111,50 @@ def test_rows_are_problems_and_columns_responses():
     ]
 
 
-def measurements(*seeds):
-    problems = [Problem(name, f"What is {name}?", "4") for name in "abcde"]
-    parts = {"one": problems[:2], "two": problems[2:3], "three": problems[3:]}
-    return [
-        Measurement(name, part, 3, dataclasses.replace(SETTINGS, max_tokens=8, seed=seed))
-        for (name, part), seed in zip(parts.items(), seeds, strict=True)
-    ]
-
-
 @pytest.mark.parametrize(
     ("seeds", "calls"),
     [((1, 2, 3), ["ab", "c", "de"]), ((1, 2, 1), ["abde", "c"]), ((1, 1, 1), ["abcde"])],
 )
-def test_what_is_drawn_alike_is_one_batch(tiny_policy, tiny_tokenizer, seeds, calls):
-    engine = TransformersEngine(tiny_policy, tiny_tokenizer, local_compute())
-    asked = []
+def test_what_is_drawn_alike_is_one_batch_and_all_is_judged_in_one(monkeypatch, seeds, calls):
+    problems = [Problem(name, f"What is {name}?", "4") for name in "abcde"]
+    parts = {"one": problems[:2], "two": problems[2:3], "three": problems[3:]}
+    asked, judged, real = [], [], harness.judge_responses
 
-    def counted(problems, **how):
+    def canned(problems, *, group_size, settings):
         asked.append("".join(problem.id for problem in problems))
-        return engine.sample_groups(problems, **how)
-
-    canned = Canned(counted)
-    canned.setting = engine.setting
-    together = evaluate_all(canned, measurements(*seeds), **LIMITS)
-    assert asked == calls
-    assert [r.benchmark for r in together] == ["one", "two", "three"]
-    assert [r.problem_ids for r in together] == [("a", "b"), ("c",), ("d", "e")]
-    for measurement, record in zip(measurements(*seeds), together, strict=True):
-        alone = evaluate(
-            engine,
-            measurement.problems,
-            benchmark=measurement.benchmark,
-            num_responses=3,
-            settings=measurement.settings,
-            **LIMITS,
-        )
-        assert record.sampling == alone.sampling and record.correct.shape == alone.correct.shape
-        if seeds.count(measurement.settings.seed) == 1:  # the company changes nothing
-            assert_equal_records(record, alone)
-
-
-def test_all_benchmarks_are_judged_in_one_batch(tiny_policy, tiny_tokenizer, monkeypatch):
-    real, batches = harness.judge_responses, []
+        return [
+            [
+                Response(
+                    problem_id=problem.id,
+                    prompt="<think>",
+                    prompt_ids=(1,),
+                    token_ids=(2,) * (ord(problem.id) + index + 10 * settings.seed),
+                    logp=(-1.0,),
+                    text=f"</think>\\boxed{{{4 if problem.id in 'ad' else index}}}",
+                    truncated=False,
+                )
+                for index in range(group_size)
+            ]
+            for problem in problems
+        ]
 
     def judge(problems, responses, **how):
-        batches.append(len(problems))
+        judged.append(len(problems))
         return real(problems, responses, **how)
 
     monkeypatch.setattr(harness, "judge_responses", judge)
-    engine = TransformersEngine(tiny_policy, tiny_tokenizer, local_compute())
-    assert len(evaluate_all(engine, measurements(1, 2, 3), **LIMITS)) == 3
-    assert batches == [5]
+    measurements = [
+        Measurement(name, part, 3, dataclasses.replace(SETTINGS, seed=seed))
+        for (name, part), seed in zip(parts.items(), seeds, strict=True)
+    ]
+    together = evaluate_all(Canned(canned), measurements, **LIMITS)
+    assert asked == calls and judged == [5]
+    for (name, part), seed, record in zip(parts.items(), seeds, together, strict=True):
+        assert record.benchmark == name and record.sampling["seed"] == seed
+        assert record.problem_ids == tuple(problem.id for problem in part)
+        firsts = [ord(problem.id) + 10 * seed for problem in part]
+        assert record.num_tokens.tolist() == [[n, n + 1, n + 2] for n in firsts]
+        assert record.correct.all(axis=1).tolist() == [p.id in "ad" for p in part]
 
 
 def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():
@@ -259,18 +251,23 @@ def small(tmp_path):
     return tmp_path / "x-00001.npz", (tmp_path / "x-00001.npz").read_bytes(), record
 
 
-def test_cut_off_file_is_damaged_at_any_length(small):
+SWEEP = [pytest.param(1, marks=pytest.mark.slow), 13]
+
+
+@pytest.mark.parametrize("step", SWEEP)
+def test_cut_off_file_is_damaged_at_any_length(small, step):
     path, content, _ = small
-    for length in range(len(content)):
+    for length in range(0, len(content), step):
         path.write_bytes(content[:length])
         with pytest.raises(DamagedEntry, match="delete its run folder"):
             load_record(path)
 
 
-def test_changed_byte_is_damaged_or_changes_nothing(small):
+@pytest.mark.parametrize("step", SWEEP)
+def test_changed_byte_is_damaged_or_changes_nothing(small, step):
     path, content, record = small
     num_damaged = 0
-    for index in range(len(content)):
+    for index in range(0, len(content), step):
         changed = bytearray(content)
         changed[index] ^= 0x55
         path.write_bytes(changed)
@@ -280,7 +277,7 @@ def test_changed_byte_is_damaged_or_changes_nothing(small):
             num_damaged += 1
         else:
             assert_equal_records(found, record)
-    assert num_damaged > len(content) / 2
+    assert num_damaged > len(content) / step / 2
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", b"\x93NUMPY"])

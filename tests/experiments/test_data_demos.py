@@ -6,8 +6,6 @@ import json
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from klearlib.curation import overlap
@@ -97,6 +95,6 @@ def test_what_counts_as_found(tmp_path, kind, reason, is_found):
     lines = "".join(json.dumps(each) + "\n" for each in (row, elsewhere))
     (tmp_path / TRUTH).write_text(lines)
     rejects = [{"source": "math_1", "row": 3 if reason else 4, "reason": reason or "overlap"}]
-    pq.write_table(pa.Table.from_pylist(rejects), tmp_path / "rejects.parquet")
+    (tmp_path / "rejects.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rejects))
     how = "1 to 15 tests" if kind == "few_tests" else "exact"
     assert planted.found(tmp_path, tmp_path, "math") == {(kind, how): [is_found]}

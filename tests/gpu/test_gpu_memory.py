@@ -5,11 +5,11 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from klearlib.errors import KlearError
+from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.memory import choose_micro_batch_tokens, free_memory
-from klearlib.policy.passes import plan_passes
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import batch_gradient
+from klearlib.sft.train import batch_gradient
 
 pytestmark = pytest.mark.gpu
 
@@ -54,9 +54,9 @@ def examples(count: int) -> list[Example]:
     return [Example(tuple(row), num_prompt=8) for row in rows]
 
 
-def gradient(policy, passes, count: int) -> torch.Tensor:
+def gradient(policy, plan, count: int) -> torch.Tensor:
     """Of one batch, on the CPU."""
-    batch_gradient(policy, examples(count), normalizer="token", passes=passes, seed=0)
+    batch_gradient(policy, examples(count), normalizer="token", plan=plan, seed=0)
     found = torch.cat([p.grad.flatten() for p in policy.parameters()]).cpu()
     policy.zero_grad(set_to_none=True)
     return found
@@ -66,24 +66,24 @@ def peak_of(policy, count: int) -> int:
     """Bytes that one pass over `count` rows takes beside the weights."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    passes = plan_passes(policy, local_compute(micro_batch_tokens=count * NUM_TOKENS), pad_id=0)
-    gradient(policy, passes, count)
-    assert passes.num_halvings == 0
+    plan = plan_batches(policy, local_compute(micro_batch_tokens=count * NUM_TOKENS), pad_id=0)
+    gradient(policy, plan, count)
+    assert plan.num_halvings == 0
     return torch.cuda.max_memory_allocated() - before
 
 
 def test_a_pass_that_does_not_fit_is_halved_and_gives_the_same_gradient(policy):
-    whole = plan_passes(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS), pad_id=0)
+    whole = plan_batches(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS), pad_id=0)
     expected = gradient(policy, whole, 32)
     # Room for 8 rows and a half more, not for 16.
     leave_free(int(1.5 * peak_of(policy, 8)))
-    passes = plan_passes(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS), pad_id=0)
-    found = gradient(policy, passes, 32)
-    assert passes.num_halvings >= 1 and passes.micro_batch_tokens < 32 * NUM_TOKENS
+    plan = plan_batches(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS), pad_id=0)
+    found = gradient(policy, plan, 32)
+    assert plan.num_halvings >= 1 and plan.micro_batch_tokens < 32 * NUM_TOKENS
     assert float((found - expected).norm() / expected.norm()) < 1e-4
-    halvings = passes.num_halvings
-    gradient(policy, passes, 32)
-    assert passes.num_halvings == halvings, "it stays as small as it had to become"
+    halvings = plan.num_halvings
+    gradient(policy, plan, 32)
+    assert plan.num_halvings == halvings, "it stays as small as it had to become"
 
 
 def test_what_is_chosen_from_the_memory_fits(policy):
@@ -91,9 +91,9 @@ def test_what_is_chosen_from_the_memory_fits(policy):
         leave_free(num_bytes)
         compute = local_compute(micro_batch_tokens=0)
         tokens = choose_micro_batch_tokens(policy, compute=compute, free_bytes=num_bytes)
-        passes = plan_passes(policy, local_compute(micro_batch_tokens=tokens), pad_id=0)
-        gradient(policy, passes, max(2, 2 * tokens // NUM_TOKENS))
-        assert passes.num_halvings == 0
+        plan = plan_batches(policy, local_compute(micro_batch_tokens=tokens), pad_id=0)
+        gradient(policy, plan, max(2, 2 * tokens // NUM_TOKENS))
+        assert plan.num_halvings == 0
 
 
 def test_free_memory_is_that_of_the_card(policy):
@@ -106,8 +106,8 @@ def test_free_memory_is_that_of_the_card(policy):
 
 
 def test_a_single_row_that_does_not_fit_is_one_line(policy):
-    passes = plan_passes(policy, local_compute(micro_batch_tokens=4 * NUM_TOKENS), pad_id=0)
+    plan = plan_batches(policy, local_compute(micro_batch_tokens=4 * NUM_TOKENS), pad_id=0)
     leave_free(2**20)
     with pytest.raises(KlearError, match=r"out of memory .* gradient_checkpointing") as caught:
-        gradient(policy, passes, 4)
+        gradient(policy, plan, 4)
     assert "\n" not in str(caught.value)

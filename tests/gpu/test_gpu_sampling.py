@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine

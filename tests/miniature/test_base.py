@@ -5,14 +5,16 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from tiny_world import TINY_MODEL
+from tiny_world import TINY_CODE_WORLD, TINY_MODEL
 
 from klearlib.errors import Stopped
 from klearlib.miniature.base import pretrain
+from klearlib.miniature.code_world import build
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.run.folder import RunFolder
+from klearlib.sft.train import train_sft
 
 SCHEDULE = {
     "seed": 0,
@@ -21,6 +23,7 @@ SCHEDULE = {
     "learning_rate": 1e-3,
     "compute": asdict(local_compute()),
 }
+ONE_STEP = SCHEDULE | {"num_steps": 1, "batch_size": 8}
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +74,43 @@ def test_stopped_and_resumed_equals_the_unbroken_run(tiny_stages, tmp_path):
     for name in ("metrics.jsonl", "model/model.safetensors", "model/tokenizer.json"):
         whole, resumed = (tmp_path / run / name for run in ("whole", "broken"))
         assert whole.read_bytes() == resumed.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def code_world(tmp_path_factory):
+    path = tmp_path_factory.mktemp("code_world")
+    few = dict.fromkeys(("base_examples", "sft_examples", "teacher_examples"), 8)
+    build(RunFolder(path), {}, **TINY_CODE_WORLD | few)
+    return path
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_specifications_are_read_and_not_learnt(code_world, tmp_path):
+    pretrain(RunFolder(tmp_path), {"world": code_world}, **ONE_STEP, **TINY_MODEL)
+    _, tokenizer = load_policy(tmp_path / "model", device="cpu")
+    corpus = rows(code_world / "corpus.jsonl")
+    learnt = sum(
+        len(tokenizer(row["text"], add_special_tokens=False)["input_ids"]) + 1 for row in corpus
+    )
+    assert rows(tmp_path / "metrics.jsonl")[0]["sft/num_tokens"] == learnt
+    for row in corpus:
+        assert row["given"].endswith("Print n.\n") and "input()" in row["text"]
+
+
+def test_the_stage_sft_reads_the_file_that_it_is_told(code_world, tmp_path):
+    inputs = {"world": code_world, "base": tmp_path / "base"}
+    pretrain(RunFolder(inputs["base"]), inputs, **ONE_STEP, **TINY_MODEL)
+    how = ONE_STEP | {"final_learning_rate": 1e-3, "normalizer": "token"}
+    _, tokenizer = load_policy(inputs["base"] / "model", device="cpu")
+    for name, extra in (("sft", {}), ("teacher", {"examples": "teacher.jsonl"})):
+        train_sft(RunFolder(tmp_path / name), inputs, **how, **extra)
+        learnt = sum(
+            len(tokenizer(row["response"], add_special_tokens=False)["input_ids"]) + 1
+            for row in rows(code_world / f"{name}.jsonl")
+        )
+        assert rows(tmp_path / name / "metrics.jsonl")[0]["sft/num_tokens"] == learnt
+    weights = [tmp_path / name / "model" / "model.safetensors" for name in ("sft", "teacher")]
+    assert weights[0].read_bytes() != weights[1].read_bytes()

@@ -7,8 +7,9 @@ from random import Random
 import pytest
 from code_reader import MEANING, output_of
 
-from klearlib.miniature.code_families import FAMILIES, OPERATIONS
 from klearlib.miniature.code_problems import (
+    FAMILIES,
+    OPERATIONS,
     draw,
     make_tests,
     misread,
@@ -158,9 +159,3 @@ def test_problem_says_where_it_comes_from():
     assert (problem.id, problem.source, problem.date) == ("x-1", "x", "2025-02-01")
     assert problem.tests == tests and problem.answer is None
     assert (problem.prompt, problem.family, problem.difficulty) == (draft.prompt, "letters", 4)
-
-
-@pytest.mark.parametrize("difficulty", [1, 9])
-def test_difficulty_out_of_range(difficulty):
-    with pytest.raises(ValueError, match="difficulty must be 2 to 8"):
-        FAMILIES["bands"](Random(0), difficulty)

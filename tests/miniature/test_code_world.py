@@ -7,30 +7,23 @@ from random import Random
 
 import pytest
 from code_reader import output_of
+from tiny_world import TINY_CODE_WORLD as TINY
 
-from klearlib.evaluate.benchmarks import read_problems
-from klearlib.evaluate.windows import in_window
-from klearlib.miniature.code_flaws import FLAWS, count_wrong, flawed_tests
+from klearlib.data.problems import read_problems
+from klearlib.data.windows import in_window
 from klearlib.miniature.code_problems import draw, make_tests
-from klearlib.miniature.code_world import BENCHMARK_SIZE, BENCHMARKS, WINDOWS, build
+from klearlib.miniature.code_world import (
+    BENCHMARK_SIZE,
+    BENCHMARKS,
+    FLAWS,
+    WINDOWS,
+    build,
+    count_wrong,
+    flawed_tests,
+)
 from klearlib.miniature.problems import Slips, held_out
 from klearlib.run.folder import RunFolder
 
-TINY = {
-    "seed": 0,
-    "max_difficulty": 4,
-    "num_tests": 16,
-    "slip_share": 0.3,
-    "slip_rate": 0.5,
-    "step_noise": 0.0,
-    "teacher_slip_share": 0.1,
-    "flawed_share": 0.25,
-    "base_examples": 40,
-    "sft_examples": 120,
-    "teacher_examples": 120,
-    "num_train_problems": 80,
-    "num_validation": 12,
-}
 PROBLEM_FILES = ("train", "validation", "contest", *BENCHMARKS)
 FILES = ("corpus", "sft", "teacher", "truth", *PROBLEM_FILES)
 
@@ -176,8 +169,7 @@ def test_each_flaw_is_what_it_says(flaw):
     slips, random = Slips(7, 0.0, 0.0, 0.0), Random(2)
     for draft in drafts[:30]:
         right = make_tests(draft, num_tests=16)
-        how = {"flaw": flaw, "num_tests": 16, "slips": slips, "random": random}
-        tests = flawed_tests(draft, drafts, **how)
+        tests = flawed_tests(draft, right, drafts, flaw=flaw, slips=slips, random=random)
         assert len(tests) == 16 and 1 <= count_wrong(draft, tests) <= 16
         if flaw == "other":
             origins = [make_tests(other, num_tests=16) for other in drafts if other is not draft]
@@ -200,23 +192,6 @@ def test_each_flaw_is_what_it_says(flaw):
 
 def test_flaws_that_cannot_be_planted_are_refused():
     drafts = draw(Random(0), 3, difficulties=range(3, 4), held_out_part=False, seen=set())
-    how = {"num_tests": 16, "slips": Slips(0, 0.0, 0.0, 0.0), "random": Random(0)}
-    with pytest.raises(ValueError, match="flaw must be one of outputs"):
-        flawed_tests(drafts[0], drafts, flaw="output", **how)
+    tests = make_tests(drafts[0], num_tests=16)
     with pytest.raises(ValueError, match="raise the number of training problems"):
-        flawed_tests(drafts[0], drafts, flaw="other", **how)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"max_difficulty": 9}, "max_difficulty must be 2 to 8"),
-        ({"num_tests": 15}, "num_tests must be 16 to 32"),
-        ({"flawed_share": 1.0}, "flawed_share must be in"),
-        ({"slip_share": 1.0}, "slip share must be in"),
-        ({"max_difficulty": 2}, "raise max_difficulty"),
-    ],
-)
-def test_bad_world_is_refused(tmp_path, change, message):
-    with pytest.raises(ValueError, match=message):
-        build(RunFolder(tmp_path), {}, **TINY | change)
+        flawed_tests(drafts[0], tests, drafts, flaw="other", slips=None, random=Random(0))

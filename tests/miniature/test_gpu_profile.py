@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from klearlib.curation.tables import read_samples
+from klearlib.data.tables import read_samples
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.miniature import code_world, joint, world
-from klearlib.miniature.base import pretrain
+from klearlib.miniature.base import pretrain, train_tokenizer
 from klearlib.miniature.stages import code_start_stages, joint_stages, start_stages
-from klearlib.miniature.tokenizer import train_tokenizer
 from klearlib.params import LOCAL, load, load_profile
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.shape import ModelShape, shape_of

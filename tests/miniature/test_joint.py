@@ -6,15 +6,15 @@ from random import Random
 import pytest
 from code_reader import output_of
 from prompt_reader import answer_of, step_holds
-from tiny_world import TINY_WORLD
+from tiny_world import TINY_CODE_WORLD, TINY_WORLD
 
 from klearlib.curation.overlap import OverlapIndex
-from klearlib.curation.tables import read_samples
+from klearlib.data.problems import read_problems
+from klearlib.data.tables import read_samples
 from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.problems import draw, held_out
-from klearlib.miniature.source_plants import TEMPLATES
+from klearlib.miniature.sources import TEMPLATES
 from klearlib.policy.load import chat_prompt
 from klearlib.run.folder import RunFolder
 from klearlib.run.seeding import derive_seed
@@ -32,21 +32,7 @@ HOW = {
     "sft_long_maths": 10,
     "num_validation": 8,
 }
-CODE_WORLD = {
-    "seed": 0,
-    "max_difficulty": 3,
-    "num_tests": 16,
-    "slip_share": 0.2,
-    "slip_rate": 0.5,
-    "step_noise": 0.02,
-    "teacher_slip_share": 0.03,
-    "flawed_share": 0.25,
-    "base_examples": 20,
-    "sft_examples": 20,
-    "teacher_examples": 20,
-    "num_train_problems": 12,
-    "num_validation": 6,
-}
+CODE_WORLD = TINY_CODE_WORLD | {"max_difficulty": 3, "num_validation": 6}
 
 
 @pytest.fixture(scope="module")

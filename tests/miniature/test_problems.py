@@ -24,7 +24,7 @@ from klearlib.verify.answers import verify_answer
 def test_answer_is_what_the_prompt_asks_for(family, difficulty, modulus):
     random = Random(f"{family} {difficulty} {modulus}")
     for _ in range(60):
-        draft = FAMILIES[family](random, difficulty, modulus)
+        draft = FAMILIES[family](random, difficulty, modulus=modulus)
         lines, answer = work_out(draft, modulus=modulus)
         assert answer == answer_of(draft.prompt)
         assert 0 <= answer < modulus
@@ -38,7 +38,7 @@ def test_answer_is_what_the_prompt_asks_for(family, difficulty, modulus):
 def test_chain_of_thought_is_true_and_ends_in_the_answer(family):
     random = Random(family)
     for _ in range(60):
-        draft = FAMILIES[family](random, 6, 20)
+        draft = FAMILIES[family](random, 6, modulus=20)
         lines, answer = work_out(draft, modulus=20)
         assert all(step_holds(line, 20) for line in lines)
         assert int(lines[-1].partition("=")[2]) == answer
@@ -52,7 +52,7 @@ def test_chain_of_thought_is_true_and_ends_in_the_answer(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_chain_of_thought_goes_on_from_its_last_result(family):
-    draft = FAMILIES[family](Random(3), 6, 50)
+    draft = FAMILIES[family](Random(3), 6, modulus=50)
     lines, _ = work_out(draft, modulus=50)
     for before, after in pairwise(lines):
         result = before.partition("=")[2]
@@ -61,7 +61,7 @@ def test_chain_of_thought_goes_on_from_its_last_result(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_response_passes_the_verifier_with_its_answer_and_no_other(family):
-    draft = FAMILIES[family](Random(1), 4, 20)
+    draft = FAMILIES[family](Random(1), 4, modulus=20)
     lines, answer = work_out(draft, modulus=20)
     response = response_text(lines, answer)
     verdict = verify_answer(response, str(answer))
@@ -71,7 +71,7 @@ def test_response_passes_the_verifier_with_its_answer_and_no_other(family):
 
 
 def test_problem_says_where_it_comes_from():
-    draft = FAMILIES["recurrence"](Random(0), 4, 10)
+    draft = FAMILIES["recurrence"](Random(0), 4, modulus=10)
     problem = to_problem(draft, id="x-3", modulus=10, source="x")
     assert (problem.id, problem.source, problem.family) == ("x-3", "x", "recurrence")
     assert problem.prompt == draft.prompt and problem.difficulty == 4
@@ -79,7 +79,7 @@ def test_problem_says_where_it_comes_from():
 
 
 def test_a_tenth_of_all_prompts_is_held_out():
-    prompts = {FAMILIES["chain"](Random(seed), 8, 100).prompt for seed in range(20_000)}
+    prompts = {FAMILIES["chain"](Random(seed), 8, modulus=100).prompt for seed in range(20_000)}
     share = sum(map(held_out, prompts)) / len(prompts)
     assert 0.09 < share < 0.115  # 26 of 256, with a standard error of 0.002
 
@@ -104,5 +104,5 @@ def test_draw_never_repeats_what_was_seen():
 
 
 def test_world_that_is_too_small_says_so():
-    with pytest.raises(ValueError, match="different problems exist at modulus 3"):
+    with pytest.raises(ValueError, match="exist at difficulty 2 to 2: raise max_difficulty or mod"):
         draw(Random(0), 60, difficulties=range(2, 3), modulus=3, held_out_part=True, seen=set())

@@ -5,34 +5,18 @@ from collections import Counter
 
 import pytest
 from prompt_reader import answer_of
-from tiny_world import TINY_WORLD
+from tiny_world import TINY_CODE_WORLD, TINY_WORLD
 
 from klearlib.curation.overlap import OverlapIndex, deduplicate
-from klearlib.curation.sources import read_source
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
+from klearlib.data.sources import read_source
 from klearlib.miniature import code_world, world
 from klearlib.miniature.problems import held_out
 from klearlib.miniature.source_plan import SOURCES
-from klearlib.miniature.source_plants import TEMPLATES
-from klearlib.miniature.sources import BENCHMARKS, build
+from klearlib.miniature.sources import BENCHMARKS, TEMPLATES, build
 from klearlib.run.folder import RunFolder
 from klearlib.verify.extract import last_boxed
 
-CODE_WORLD = {
-    "seed": 0,
-    "max_difficulty": 4,
-    "num_tests": 16,
-    "slip_share": 0.3,
-    "slip_rate": 0.5,
-    "step_noise": 0.0,
-    "teacher_slip_share": 0.1,
-    "flawed_share": 0.25,
-    "base_examples": 6,
-    "sft_examples": 6,
-    "teacher_examples": 6,
-    "num_train_problems": 60,
-    "num_validation": 6,
-}
 SIZES = {
     "seed": 0,
     "modulus": 7,
@@ -57,7 +41,7 @@ SIZES = {
 def worlds(tmp_path_factory):
     folders = {name: tmp_path_factory.mktemp(name) for name in ("math", "code")}
     world.build(RunFolder(folders["math"]), {}, **TINY_WORLD | {"modulus": 7})
-    code_world.build(RunFolder(folders["code"]), {}, **CODE_WORLD)
+    code_world.build(RunFolder(folders["code"]), {}, **TINY_CODE_WORLD)
     return folders
 
 
@@ -223,8 +207,6 @@ def test_same_seed_same_bytes(worlds, raw, tmp_path, seed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"broken_share": 1.0}, "broken_share must be in"),
-        ({"max_generations": 1}, "max_generations must be at least 2"),
         ({"num_contaminated": 60}, "num_contaminated is too large"),
         ({"modulus": 3, "max_difficulty": 2}, "different problems exist"),
     ],

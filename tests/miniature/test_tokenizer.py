@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from klearlib.miniature.tokenizer import train_tokenizer
+from klearlib.miniature.base import train_tokenizer
 
 CORPUS = [
     "Start with 3 and apply +4 -12 *7 in turn. Result modulo 100?\n3+4=7\nThe answer is 7.",

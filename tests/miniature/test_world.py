@@ -6,7 +6,7 @@ import pytest
 from prompt_reader import answer_of, step_holds
 from tiny_world import TINY_WORLD
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
 from klearlib.miniature.problems import held_out
 from klearlib.miniature.world import BENCHMARK_SIZE, BENCHMARKS, build
 from klearlib.run.folder import RunFolder
@@ -99,9 +99,3 @@ def test_more_training_rows_leave_the_benchmarks_alone(world, tmp_path):
     build(RunFolder(tmp_path), {}, **TINY_WORLD | {"sft_examples": 10, "num_train_problems": 20})
     for name in ("corpus", *BENCHMARKS, "validation"):
         assert (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("change", [{"max_difficulty": 1}, {"modulus": 2}, {"slip_share": 1.0}])
-def test_bad_world_is_refused(tmp_path, change):
-    with pytest.raises(ValueError):
-        build(RunFolder(tmp_path), {}, **TINY_WORLD | change)

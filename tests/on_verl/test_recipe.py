@@ -14,9 +14,8 @@ from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 from klearlib.rl.coefficients import rule_from
-from klearlib.rl.schedule import judging
+from klearlib.rl.schedule import judging, learning_rate
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import learning_rate
 from klearlib.scale.cluster import Cluster, small_cluster
 from klearlib.scale.policy_losses import normalizer_of, rule_of
 

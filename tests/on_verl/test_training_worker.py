@@ -12,12 +12,12 @@ import pytest
 import torch
 from worker_cases import CASES, SKIPPED, Case, groups_of_steps, start_rank
 
+from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy, save_policy
-from klearlib.policy.passes import plan_passes
 from klearlib.rl.coefficients import CORNERS, rule_from
 from klearlib.rl.rollouts import form_batch
-from klearlib.rl.update import train_on
+from klearlib.rl.train import train_on
 
 CLOSE = 1e-5
 NUM_RANKS = (1, 2)
@@ -66,9 +66,7 @@ def _here(case: Case, work, steps):
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    passes = plan_passes(
-        model, local_compute(micro_batch_tokens=200), pad_id=tokenizer.pad_token_id
-    )
+    plan = plan_batches(model, local_compute(micro_batch_tokens=200), pad_id=tokenizer.pad_token_id)
     sums = [
         train_on(
             form_batch(groups, settings),
@@ -76,7 +74,7 @@ def _here(case: Case, work, steps):
             optimizer,
             rule=rule_from(case.spec),
             settings=settings,
-            passes=passes,
+            plan=plan,
             step=step,
         )
         for step, groups in enumerate(case.groups(steps), start=1)

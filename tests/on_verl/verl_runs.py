@@ -14,7 +14,7 @@ from pathlib import Path
 from cpu_settings import ENVIRONMENT, OVERRIDES, ray_init
 from rollout_fakes import SETTINGS
 
-from klearlib.evaluate.benchmarks import read_problems, write_problems
+from klearlib.data.problems import read_problems, write_problems
 from klearlib.run.entry import DONE, LOG, SPEC
 from klearlib.run.files import write_json
 from klearlib.run.fingerprint import code_fingerprint

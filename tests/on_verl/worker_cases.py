@@ -11,11 +11,11 @@ from pathlib import Path
 from printed_equations import SPECS
 from rollout_fakes import SETTINGS
 
-from klearlib.policy.passes import Passes
+from klearlib.policy.batch_plan import BatchPlan
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.rollouts import Row
 from klearlib.rl.settings import RLSettings
-from klearlib.rl.update import trainer_logprobs
+from klearlib.rl.train import trainer_logprobs
 
 GROUP_SIZE, MAX_NEW_TOKENS = 4, 24
 SKIPPED = "skipped update"
@@ -90,7 +90,7 @@ def groups_of_steps(model, *, pad_id: int) -> list[list[Group]]:
     """The judged groups of two steps: random tokens, and log-probabilities around the model's own,
     so that the ratios reach all corners and what lies beyond a dual clip of 10."""
     chance = random.Random(0)
-    passes = Passes(micro_batch_tokens=None, precision="fp32", pad_id=pad_id)
+    plan = BatchPlan(micro_batch_tokens=None, precision="fp32", pad_id=pad_id)
     steps = []
     for numbers in _NUM_CORRECT:
         drawn = [
@@ -103,7 +103,7 @@ def groups_of_steps(model, *, pad_id: int) -> list[list[Group]]:
             )
             for r in flat
         ]
-        found = trainer_logprobs(model, rows, temperature=1.0, passes=passes)
+        found = trainer_logprobs(model, rows, temperature=1.0, plan=plan)
         sampled = iter(
             replace(response, logp=tuple(value + _noise(chance) for value in row.logp_old))
             for response, row in zip(flat, found, strict=True)

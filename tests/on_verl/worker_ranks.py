@@ -21,9 +21,9 @@ from verl.workers.utils.padding import response_from_nested
 from worker_cases import CASES, Case
 
 from klearlib.records import Group
+from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
-from klearlib.rl.rollouts import Row, form_batch, mini_batches
-from klearlib.rl.update import UpdateSums, num_positive_tokens
+from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.configuration import compose, overrides
 from klearlib.scale.layout import (

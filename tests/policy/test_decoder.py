@@ -155,18 +155,81 @@ def test_bf16_agrees_with_autocast_within_its_precision(model, rollouts):
     assert states.dtype == torch.float32
 
 
-def test_what_it_does_not_compute_is_left_to_transformers():
-    assert not can_decode(new_model("mistral"))
-    qwen = new_model("qwen3")
-    assert can_decode(qwen)
-    qwen.set_attn_implementation("eager")
-    assert not can_decode(qwen)
-    slides = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
-    assert not can_decode(new_model("qwen2", **slides))
-    dynamic = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
-    assert not can_decode(new_model("llama", rope_parameters=dynamic))
-    assert not can_decode(new_model("llama", hidden_act="gelu"))
-    assert not can_decode(new_model("llama", attention_dropout=0.1))
+def test_a_token_that_is_padding_elsewhere_has_the_gradient_of_transformers(rollouts):
+    """Its embedding has none, as in torch."""
+    pad = SimpleNamespace(ids=[7, 3, 7, 9], num_prompt=2)
+    model = new_model("llama", pad_token_id=7)
+    states, gradients = Decoder(model).line_states(token_line([pad], device="cpu")), []
+    found = torch.log_softmax(states @ model.lm_head.weight.T, -1)
+    for values in (found, expected_of(model, [pad])):
+        model.zero_grad()
+        values[:, 5].sum().backward()
+        gradients.append(model.model.embed_tokens.weight.grad.clone())
+    assert not gradients[1][7].any() and apart(*gradients) < 1e-5
+
+
+class Adapter(torch.nn.Linear):
+    """What a library of adapters puts in place of a linear map."""
+
+
+def adapted(model):
+    attention = model.model.layers[1].self_attn
+    attention.q_proj = Adapter(48, 96)
+    return model
+
+
+def hooked(model):
+    model.model.layers[1].mlp.register_forward_hook(lambda *_: None)
+    return model
+
+
+def offloaded(model):
+    model.model.norm.forward = model.model.norm.forward
+    return model
+
+
+def parametrised(model):
+    torch.nn.utils.parametrizations.weight_norm(model.lm_head)
+    return model
+
+
+def other_attention(model):
+    model.set_attn_implementation("eager")
+    return model
+
+
+def quantised(model):
+    weight = model.lm_head.weight.detach().to(torch.int8)
+    model.lm_head.weight = torch.nn.Parameter(weight, requires_grad=False)
+    return model
+
+
+ROPE = {"rope_theta": 1e4, "factor": 2.0}
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+SLIDING = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+UNUSUAL = {
+    "another family": lambda: new_model("mistral"),
+    "window": lambda: new_model("qwen2", **SLIDING),
+    "activation": lambda: new_model("llama", hidden_act="gelu"),
+    "dropout": lambda: new_model("llama", attention_dropout=0.1),
+    "dynamic": lambda: new_model("llama", rope_parameters=ROPE | {"rope_type": "dynamic"}),
+    "linear": lambda: new_model("llama", rope_parameters=ROPE | {"rope_type": "linear"}),
+    "llama3": lambda: new_model("llama", rope_parameters=ROPE | LLAMA3 | {"rope_type": "llama3"}),
+    "bf16": lambda: new_model("qwen3").bfloat16(),
+    "two types": lambda: (
+        new_model("qwen3")
+        .requires_grad_(False)
+        .apply(lambda module: module.half() if isinstance(module, torch.nn.Embedding) else module)
+    ),
+} | {
+    change.__name__: lambda change=change: change(new_model("qwen3"))
+    for change in (adapted, hooked, offloaded, parametrised, other_attention, quantised)
+}
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_what_it_does_not_compute_is_left_to_transformers(unusual):
+    assert not can_decode(UNUSUAL[unusual]())
 
 
 @pytest.mark.parametrize("shape", [(16,), (4, 8)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
-from klearlib.miniature.tokenizer import train_tokenizer
+from klearlib.miniature.base import train_tokenizer
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
 
 

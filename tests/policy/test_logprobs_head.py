@@ -120,7 +120,7 @@ def test_chunks_have_the_gradient_of_the_dense_softmax(
     wanted = torch.autograd.grad((scale * expected.exp()).sum(), weights)
     monkeypatch.setattr(reader_module, "head_chunk_tokens", lambda *_, **__: size)
     seen = []
-    how = {"num_words": 280, "temperature": 0.7}
+    how = {"temperature": 0.7}
     with reading(policy, precision="fp32", plain_head=plain_head, pad_id=0) as reader:
         for chunk, logp, _ in in_chunks(reader, [[x] for x in rows], **how):
             assert len(logp) <= size

@@ -13,10 +13,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausa
 
 from klearlib.errors import KlearError
 from klearlib.policy import memory
+from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import autocast
 from klearlib.policy.logprobs import token_logprobs
-from klearlib.policy.passes import plan_passes
 from klearlib.policy.reader import in_chunks
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.sft.batches import Example
@@ -56,7 +56,7 @@ def peak_of_a_pass(shape: ModelShape, compute) -> int:
     """Most bytes that a forward and backward pass of training holds beside weights and
     gradients."""
     model = model_of(shape, compute.attention).eval()
-    passes = plan_passes(model, compute, pad_id=0)
+    plan = plan_batches(model, compute, pad_id=0)
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     num_rows, length = ROWS, ROW_TOKENS
@@ -70,9 +70,9 @@ def peak_of_a_pass(shape: ModelShape, compute) -> int:
     gc.collect()
     with (
         LiveBytes([*model.parameters(), *(w.grad for w in model.parameters())]) as live,
-        passes.reading(model) as reader,
+        plan.reading(model) as reader,
     ):
-        for _, logp, _ in in_chunks(reader, part, num_words=shape.vocab_size):
+        for _, logp, _ in in_chunks(reader, part):
             (-logp.sum()).backward()
     return live.peak
 
@@ -200,10 +200,10 @@ def test_what_a_model_has_is_counted_and_not_what_its_config_says():
 def test_a_config_without_the_shape_is_one_line():
     model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1))
     assert (
-        plan_passes(model, local_compute(micro_batch_tokens=64), pad_id=0).micro_batch_tokens == 64
+        plan_batches(model, local_compute(micro_batch_tokens=64), pad_id=0).micro_batch_tokens == 64
     )
     with pytest.raises(KlearError, match=r"GPT2LMHeadModel .* give micro_batch_tokens") as caught:
-        plan_passes(model, local_compute(micro_batch_tokens=0), pad_id=0)
+        plan_batches(model, local_compute(micro_batch_tokens=0), pad_id=0)
     assert "\n" not in str(caught.value)
 
 

@@ -20,8 +20,8 @@ from transformers import (
 )
 
 from klearlib.errors import KlearError
+from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
-from klearlib.policy.passes import plan_passes
 from klearlib.policy.reader import has_plain_head, in_chunks
 from klearlib.sft.batches import Example
 
@@ -52,12 +52,12 @@ def test_models_whose_logits_are_no_linear_head_train_by_their_own_logits(kind):
     model_class, config_class, how = OTHER_HEADS[kind]
     torch.manual_seed(0)
     model = model_class(config_class(**SMALL | how)).train()
-    plan = plan_passes(model, local_compute(micro_batch_tokens=100), pad_id=0)
+    plan = plan_batches(model, local_compute(micro_batch_tokens=100), pad_id=0)
     assert not plan.plain_head and model.training
     model.eval()
     ids = (5, 9, 2, 7, 7, 3)
     with plan.reading(model) as reader:
-        for _, found, _ in in_chunks(reader, [[Example(ids, 2)]], num_words=97, temperature=0.7):
+        for _, found, _ in in_chunks(reader, [[Example(ids, 2)]], temperature=0.7):
             found.sum().backward()
     logits = model(input_ids=torch.tensor([ids])).logits[0] / 0.7
     expected = torch.log_softmax(logits, -1)[range(1, 5), ids[2:]]
@@ -67,7 +67,7 @@ def test_models_whose_logits_are_no_linear_head_train_by_their_own_logits(kind):
 def test_a_model_that_looks_ahead_is_refused():
     model = BertGenerationDecoder(BertGenerationConfig(**SMALL | {"is_decoder": False}))
     with pytest.raises(KlearError, match=r"^BertGenerationDecoder is no causal model.*supported$"):
-        plan_passes(model, local_compute(micro_batch_tokens=100), pad_id=0)
+        plan_batches(model, local_compute(micro_batch_tokens=100), pad_id=0)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

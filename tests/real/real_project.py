@@ -104,7 +104,7 @@ def write_model(folder: Path, *, chat_template: bool = True, **shape) -> None:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from klearlib.miniature.tokenizer import train_tokenizer
+    from klearlib.miniature.base import train_tokenizer
 
     tokenizer = train_tokenizer(["user\nWhat is 2 + 17?\nassistant\n"], vocab_size=300)
     if not chat_template:

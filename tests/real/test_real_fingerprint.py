@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-TARGETS = tuple(f"klearlib.real.{name}" for name in ("data", "learnable", "model", "world"))
+TARGETS = tuple(f"klearlib.real.{name}" for name in ("data", "model", "world"))
 
 
 @pytest.mark.parametrize("target", TARGETS)

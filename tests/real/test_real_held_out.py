@@ -7,12 +7,11 @@ import json
 import pytest
 from real_project import card_of, make, run_here, write_rows
 
-from klearlib.curation.tables import read_rows
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
+from klearlib.data.tables import read_rows
 from klearlib.experiments.origins import origin
 from klearlib.experiments.origins.real import RealOrigin
-from klearlib.real.held_out import near_held_out
-from klearlib.real.world import NEAR_HELD_OUT, VALIDATION
+from klearlib.real.world import NEAR_HELD_OUT, VALIDATION, near_held_out
 from klearlib.records import Problem
 
 LONG = "Every task of this contest is given on the first line as one number. "

@@ -29,7 +29,7 @@ from klearlib.experiments.origins.real import RealOrigin
 from klearlib.hub import has_weights, hub_folder
 from klearlib.params import load
 from klearlib.real import data as data_stage
-from klearlib.real.missing import missing_assets
+from klearlib.real.assets import missing_assets
 from klearlib.run.folder import RunFolder
 
 NAMES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")

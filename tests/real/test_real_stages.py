@@ -9,15 +9,15 @@ import shutil
 import pytest
 from real_project import SHAPE, card_of, make, run_here, write_model, write_rows
 
+from klearlib.data.problems import read_problems
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
-from klearlib.evaluate.benchmarks import read_problems
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.origins import origin
 from klearlib.experiments.origins.real import RealOrigin
 from klearlib.params import load
 from klearlib.policy.load import load_policy
 from klearlib.real import model as model_stage
-from klearlib.real.missing import missing_assets
+from klearlib.real.assets import missing_assets
 from klearlib.real.world import NOT_DRAWN, NOTHING_TO_JUDGE_BY, OTHER_DOMAIN, build
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import is_done
@@ -138,13 +138,13 @@ def test_worlds_hold_out_and_account_for_every_problem(project):
 
 
 def test_problems_that_cannot_be_judged_have_a_reason(tmp_path):
-    from klearlib.curation.tables import write_problem_table
+    from klearlib.data.problems import write_problems
     from klearlib.records import Problem, TestCase
 
     (tmp_path / "problems").mkdir()
     problems = [Problem(str(n), f"{n}?", answer="1") for n in range(4)]
     problems += [Problem("open", "?"), Problem("code", "?", tests=(TestCase("1", stdin=""),))]
-    write_problem_table(problems, tmp_path / "problems" / "problems.parquet")
+    write_problems(problems, tmp_path / "problems" / "problems.jsonl")
     inputs = {"problems": tmp_path / "problems", "benchmarks": tmp_path}
     how = {"seed": 0, "domain": "math", "num_validation": 2, "benchmarks": [], "workers": 1}
     how |= {"ngram_words": 9, "ngram_mode": "words"}
@@ -210,5 +210,5 @@ def test_missing_assets_need_no_torch(project):
     import subprocess
     import sys
 
-    code = "import sys; import klearlib.real.missing; sys.exit('torch' in sys.modules)"
+    code = "import sys; import klearlib.real.assets; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,10 +12,9 @@ import torch
 from rollout_fakes import group
 
 from klearlib.records import OUTCOMES, Group, TestCase, TestReport, Verdict
-from klearlib.rl.metrics import METRICS, TIMINGS, step_metrics
+from klearlib.rl.metrics import METRICS, TIMINGS, UpdateSums, step_metrics
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import RolloutBatch
-from klearlib.rl.update import UpdateSums
 
 ROOT = Path(__file__).resolve().parents[2]
 

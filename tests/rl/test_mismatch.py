@@ -10,7 +10,7 @@ from tiny_runs import lines, run, weights
 from klearlib.errors import KlearError
 from klearlib.policy import engines
 from klearlib.records import Response
-from klearlib.rl import update
+from klearlib.rl import train
 from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
 
 
@@ -132,7 +132,7 @@ def test_the_trainers_way_measures_every_mini_batch_before_the_first_update(
     inputs, tmp_path, monkeypatch
 ):
     seen = []
-    original = update.train_on
+    original = train.train_on
 
     def kept(*arguments, **how):
         seen.append(original(*arguments, **how))

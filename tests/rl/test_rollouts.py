@@ -6,11 +6,16 @@ import pytest
 import torch
 from rollout_fakes import group, row, settings
 
-from klearlib.policy.passes import Passes
+from klearlib.policy.batch_plan import BatchPlan
 from klearlib.records import Problem, Response, TestCase
 from klearlib.rl.advantages import mixed_accuracy_groups
-from klearlib.rl.rollouts import form_batch, mini_batches
-from klearlib.rl.update import micro_batches, num_positive_tokens, num_tokens
+from klearlib.rl.rollouts import (
+    form_batch,
+    micro_batches,
+    mini_batches,
+    num_positive_tokens,
+    num_tokens,
+)
 from klearlib.verify.groups import judge_groups
 
 GROUPS = [
@@ -125,8 +130,8 @@ def test_response_tokens_keep_their_numbers_and_weigh_their_share():
         row([1, 2, 3, 4, 9, 10], 3, logp_old=(-0.4, -0.9, -1.0), advantage=-2.0, is_correct=False),
         row([11, 12], 1, logp_old=(-0.12,), correction=(0.5,), advantage=0.0, is_correct=True),
     ]
-    passes = Passes(100, "fp32", 0)
-    ((part, batch),) = micro_batches(rows, settings(), passes, device="cpu")
+    plan = BatchPlan(100, "fp32", 0)
+    ((part, batch),) = micro_batches(rows, settings(), plan, device="cpu")
     assert [line[0].num_prompt for line in part] == [1, 2, 3]  # by rising length
     expected = {
         "logp_old": [-0.12, -0.7, -0.8, -0.4, -0.9, -1.0],
@@ -140,14 +145,14 @@ def test_response_tokens_keep_their_numbers_and_weigh_their_share():
         assert getattr(batch, name).tolist() == pytest.approx(values), name
         assert getattr(batch[1:3], name).tolist() == pytest.approx(values[1:3]), name
     by_rollout = settings(normalizer="sequence")
-    ((_, batch),) = micro_batches(rows, by_rollout, passes, device="cpu")
+    ((_, batch),) = micro_batches(rows, by_rollout, plan, device="cpu")
     assert batch.weight.tolist() == pytest.approx([1 / 3, *[1 / 6] * 2, *[1 / 9] * 3])
 
 
 @pytest.mark.parametrize("max_tokens", [1, 6, 8, 13, 20, 1000])
 def test_micro_batches_keep_every_row_within_the_budget(max_tokens):
     rows = [row(range(length), 1) for length in (3, 9, 2, 6, 6, 4, 2, 5)]
-    cut = Passes(max_tokens, "fp32", 0).cut(rows)
+    cut = BatchPlan(max_tokens, "fp32", 0).cut(rows)
     parts = [[r for line in part for r in line] for part in cut]
     assert all(len(line) == 1 for part in cut for line in part)
     assert sorted(map(id, (r for part in parts for r in part))) == sorted(map(id, rows))

@@ -1,18 +1,24 @@
 """The whole RL loop on a tiny world: what it writes, and that it learns."""
 
 import dataclasses
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 from rollout_fakes import SETTINGS
-from tiny_runs import lines, run, weights
+from tiny_runs import PLAIN, lines, run, weights
 
-from klearlib.evaluate.benchmarks import read_problems
+from klearlib.data.problems import read_problems
+from klearlib.evaluate.harness import evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy import engines
+from klearlib.policy.compute import local_compute
 from klearlib.rl import train
 from klearlib.rl.metrics import METRICS, TIMINGS
+from klearlib.run.folder import RunFolder
+
+OF_EVALUATION = ("max_new_tokens", "test_timeout_s", "test_memory_mb")
 
 
 def test_keys_are_those_that_are_declared(plain):
@@ -60,6 +66,40 @@ def test_evaluations_at_their_steps_with_their_sampling(plain):
         assert (record.sampling["temperature"], record.sampling["top_p"]) == (temperature, top_p)
         assert record.sampling["max_tokens"] == 40
     assert len({record.sampling["seed"] for record in records.values()}) == len(records)
+
+
+def test_a_start_that_a_stage_of_its_own_measured_is_the_same(plain, inputs, tmp_path):
+    asked = {
+        "start": (PLAIN["benchmarks"], "eval_responses", 0.6, 0.95),
+        "start_validation": ({"validation": 6}, "validation_responses", 1.0, 1.0),
+    }
+    measured = {}
+    for name, (benchmarks, responses, temperature, top_p) in asked.items():
+        measured[name] = tmp_path / name
+        evaluate_benchmarks(
+            RunFolder(measured[name]),
+            {"world": inputs["world"], "model": inputs["sft"]},
+            seed=0,
+            benchmarks=benchmarks,
+            num_responses=SETTINGS[responses],
+            temperature=temperature,
+            top_p=top_p,
+            compute=asdict(local_compute(micro_batch_tokens=400)),
+            **{name: SETTINGS[name] for name in OF_EVALUATION},
+        )
+    run(tmp_path / "run", inputs | measured, **PLAIN)
+    assert torch.equal(weights(tmp_path / "run"), weights(plain))
+    names = {path.name for path in (plain / "evaluations").iterdir()}
+    assert {path.name for path in (tmp_path / "run" / "evaluations").iterdir()} == names
+    for name in names:
+        ours, theirs = (
+            load_record(folder / "evaluations" / name) for folder in (tmp_path / "run", plain)
+        )
+        assert np.array_equal(ours.correct, theirs.correct)
+        assert np.array_equal(ours.num_tokens, theirs.num_tokens)
+        assert ours.problem_ids == theirs.problem_ids
+        stretched = {"yarn_factor": None, "yarn_original": None}
+        assert stretched | theirs.sampling == stretched | ours.sampling
 
 
 def test_seeds_and_steps_draw_different_rollouts_of_the_problems_in_order(

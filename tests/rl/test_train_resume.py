@@ -5,9 +5,8 @@ import torch
 from tiny_runs import PLAIN, lines, run, weights
 
 from klearlib.errors import KlearError, Stopped
-from klearlib.policy import passes as passes_module
+from klearlib.policy import batch_plan
 from klearlib.rl import train
-from klearlib.rl import update as update_module
 from klearlib.run.folder import RunFolder
 
 SLOW = pytest.mark.slow
@@ -76,7 +75,7 @@ def test_budget_of_the_checkpoint_is_that_of_the_resumed_run(inputs, tmp_path, m
         return whole(folder)
 
     whole = RunFolder.load_checkpoint
-    monkeypatch.setattr(passes_module, "choose_micro_batch_tokens", choose)
+    monkeypatch.setattr(batch_plan, "choose_micro_batch_tokens", choose)
     monkeypatch.setattr(RunFolder, "load_checkpoint", load)
     run(tmp_path / "unbroken", inputs, **how)
     with pytest.raises(Stopped):
@@ -99,6 +98,6 @@ def test_parts_that_the_objective_counts_are_kept(inputs, tmp_path, monkeypatch,
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(update_module, "in_chunks", full)
+    monkeypatch.setattr(train, "in_chunks", full)
     with pytest.raises(KlearError, match=r"CUDA out of memory.*to mini_batch"):
         run(tmp_path, inputs, **how)

@@ -17,10 +17,11 @@ from update_oracle import (
     oracle,
 )
 
-from klearlib.policy.passes import Passes
+from klearlib.policy.batch_plan import BatchPlan
 from klearlib.rl.coefficients import rule_from
+from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
-from klearlib.rl.update import UpdateSums, trainer_logprobs, update
+from klearlib.rl.train import trainer_logprobs, update
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,9 @@ def rows(policy):
 
 
 def how(**changes) -> dict:
-    passes = Passes(**PASSES)
+    plan = BatchPlan(**PASSES)
     chosen = settings(**SETTINGS | changes)
-    return {"rule": RULE, "settings": chosen, "passes": passes, "sampled": True}
+    return {"rule": RULE, "settings": chosen, "plan": plan, "count_mismatch": True}
 
 
 def assert_same(found: torch.Tensor, expected: torch.Tensor, relative: float = 1e-6) -> None:
@@ -180,7 +181,7 @@ def test_sums_are_those_of_the_tokens(policy, rows):
 
 
 def test_mismatch_is_measured_only_at_the_weights_that_sampled(policy, rows):
-    _, sums = gradient(policy, rows, sampled=False)
+    _, sums = gradient(policy, rows, count_mismatch=False)
     assert sums.mismatch == Mismatch(max_tokens=16)
 
 
@@ -229,7 +230,7 @@ def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
             policy,
             rows,
             temperature=1.0,
-            passes=Passes(tokens, "fp32", 0),
+            plan=BatchPlan(tokens, "fp32", 0),
         )
         for old, new in zip(rows, renewed, strict=True):
             assert (new.ids, new.num_prompt) == (old.ids, old.num_prompt)

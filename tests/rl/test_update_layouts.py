@@ -9,13 +9,14 @@ from rollout_fakes import row, settings
 from update_oracle import RULE, SETTINGS, exact_logprobs, gradient, make_rows, oracle
 
 from klearlib.errors import KlearError
+from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.decoder import Decoder
 from klearlib.policy.layout import token_line
-from klearlib.policy.passes import Passes, plan_passes
-from klearlib.rl import update as update_module
+from klearlib.rl import train
+from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
-from klearlib.rl.update import UpdateSums, trainer_logprobs, update
+from klearlib.rl.train import trainer_logprobs, update
 
 LOSS = {"alpha": 0.3, "normalizer": "sequence"}
 
@@ -101,8 +102,8 @@ def test_corrections_and_old_logprobs_keep_to_their_tokens(policy, by_rows, grou
     assert apart(gradient(policy, groups, **LOSS)[0], expected) > 0.1
     for model, layout in ((m, x) for m in (policy, by_rows) for x in LAYOUTS):
         assert apart(gradient(model, factors, **layout, **LOSS)[0], expected) < 1e-6
-        passes = Passes(30, "fp32", 0, **layout)
-        renewed = trainer_logprobs(model, factors, temperature=1.0, passes=passes)
+        plan = BatchPlan(30, "fp32", 0, **layout)
+        renewed = trainer_logprobs(model, factors, temperature=1.0, plan=plan)
         for old, new in zip(factors, renewed, strict=True):
             assert replace(new, logp_old=old.logp_old) == old
             exact = exact_logprobs(policy, torch.tensor(old.ids))[old.num_prompt - 1 :]
@@ -136,10 +137,10 @@ def test_gradient_checkpointing_changes_nothing_and_is_off_while_sampling(
     policy = new_policy(3)
     policy.set_attn_implementation("eager")
     expected, _ = gradient(policy, groups, **layout, **LOSS)
-    passes = plan_passes(policy, local_compute(gradient_checkpointing=True), pad_id=0)
-    passes, calls = replace(passes, **layout), []
+    plan = plan_batches(policy, local_compute(gradient_checkpointing=True), pad_id=0)
+    plan, calls = replace(plan, **layout), []
     policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
-    found, _ = gradient(policy, groups, passes=passes, **LOSS)
+    found, _ = gradient(policy, groups, plan=plan, **LOSS)
     assert len(calls) == 2, "the layer is computed a second time"
     assert torch.equal(found, expected)
     assert not any(module.training for module in policy.modules())
@@ -167,7 +168,7 @@ def test_bf16_agrees_within_its_precision(new_policy, groups, layout, attention)
 
 def bounded(max_tokens: int, error: BaseException):
     """`in_chunks` on a machine whose memory holds no more than that many padded tokens."""
-    whole = update_module.in_chunks
+    whole = train.in_chunks
 
     def in_chunks(reader, part, **how):
         held = len(part) * max(sum(len(each.ids) for each in row) for row in part)
@@ -192,42 +193,42 @@ ERRORS = [
 @pytest.mark.parametrize("layout", [{}, {"pack_tokens": 14}])
 def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch, layout, error):
     expected, sums = gradient(policy, groups, micro_batch_tokens=28, **layout, **LOSS)
-    monkeypatch.setattr(update_module, "in_chunks", bounded(40, error))
-    passes = Passes(112, "fp32", 0, **layout)
-    found, others = gradient(policy, groups, passes=passes, **LOSS)
+    monkeypatch.setattr(train, "in_chunks", bounded(40, error))
+    plan = BatchPlan(112, "fp32", 0, **layout)
+    found, others = gradient(policy, groups, plan=plan, **LOSS)
     assert torch.equal(found, expected)
     assert others == sums
-    assert (passes.micro_batch_tokens, passes.num_halvings) == (28, 2)
+    assert (plan.micro_batch_tokens, plan.num_halvings) == (28, 2)
     # The rest of the run stays with it.
-    again, _ = gradient(policy, groups, passes=passes, **LOSS)
-    assert torch.equal(again, expected) and passes.num_halvings == 2
-    passes = Passes(112, "fp32", 0, **layout)
-    trainer_logprobs(policy, groups, temperature=1.0, passes=passes)
-    assert passes.num_halvings == 2
+    again, _ = gradient(policy, groups, plan=plan, **LOSS)
+    assert torch.equal(again, expected) and plan.num_halvings == 2
+    plan = BatchPlan(112, "fp32", 0, **layout)
+    trainer_logprobs(policy, groups, temperature=1.0, plan=plan)
+    assert plan.num_halvings == 2
 
 
 def test_rollout_that_fits_no_memory_is_one_line(policy, groups, monkeypatch):
-    monkeypatch.setattr(update_module, "in_chunks", bounded(10, ERRORS[0]))
+    monkeypatch.setattr(train, "in_chunks", bounded(10, ERRORS[0]))
     before = [p.detach().clone() for p in policy.parameters()]
     sums = UpdateSums(Mismatch(max_tokens=16))
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     with pytest.raises(KlearError, match=r"12 tokens .*CUDA out of memory.*gradient_checkpointing"):
-        how = {"rule": RULE, "settings": settings(**SETTINGS), "sampled": True}
-        update(policy, optimizer, groups, sums, passes=Passes(100, "fp32", 0), **how)
+        how = {"rule": RULE, "settings": settings(**SETTINGS), "count_mismatch": True}
+        update(policy, optimizer, groups, sums, plan=BatchPlan(100, "fp32", 0), **how)
     assert all(map(torch.equal, before, policy.parameters()))
     assert sums == UpdateSums(Mismatch(max_tokens=16))
 
 
 def test_other_errors_are_not_taken_for_a_full_memory(policy, groups, monkeypatch):
     error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    monkeypatch.setattr(update_module, "in_chunks", bounded(10, error))
+    monkeypatch.setattr(train, "in_chunks", bounded(10, error))
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         gradient(policy, groups)
 
 
 def test_budget_is_chosen_where_none_is_given(policy):
     given, chosen = (
-        plan_passes(policy, local_compute(micro_batch_tokens=tokens), pad_id=0).micro_batch_tokens
+        plan_batches(policy, local_compute(micro_batch_tokens=tokens), pad_id=0).micro_batch_tokens
         for tokens in (512, 0)
     )
     assert given == 512

@@ -6,10 +6,11 @@ import torch
 from printed_equations import SPECS, printed_objective
 from rollout_fakes import row, settings
 
-from klearlib.policy.passes import Passes
+from klearlib.policy.batch_plan import BatchPlan
 from klearlib.rl.coefficients import rule_from
+from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
-from klearlib.rl.update import UpdateSums, update
+from klearlib.rl.train import update
 
 NUM_PROMPT = 3
 
@@ -48,16 +49,16 @@ SETTINGS = {"max_new_tokens": 16, "max_grad_norm": 1e9}
 def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
     """The gradient of one update that moves nothing, as one vector.
 
-    changes: `rule`, `sampled` and `passes` of `update`, fields of `Passes`, and settings.
+    changes: `rule`, `count_mismatch` and `plan` of `update`, fields of `BatchPlan`, and settings.
     """
-    rule, sampled = changes.pop("rule", RULE), changes.pop("sampled", True)
-    names = [field.name for field in fields(Passes)]
+    rule, count_mismatch = changes.pop("rule", RULE), changes.pop("count_mismatch", True)
+    names = [field.name for field in fields(BatchPlan)]
     layout = PASSES | {name: changes.pop(name) for name in names if name in changes}
-    passes = changes.pop("passes", None) or Passes(**layout)
-    how = {"rule": rule, "passes": passes, "settings": settings(**SETTINGS | changes)}
+    plan = changes.pop("plan", None) or BatchPlan(**layout)
+    how = {"rule": rule, "plan": plan, "settings": settings(**SETTINGS | changes)}
     sums = UpdateSums(Mismatch(max_tokens=16))
     still = torch.optim.SGD(policy.parameters(), lr=0.0)
-    update(policy, still, rows, sums, sampled=sampled, **how)
+    update(policy, still, rows, sums, count_mismatch=count_mismatch, **how)
     return torch.cat([p.grad.flatten().double() for p in policy.parameters()]), sums
 
 

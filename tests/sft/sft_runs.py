@@ -8,7 +8,7 @@ from klearlib.policy.compute import local_compute
 from klearlib.policy.reader import in_chunks
 from klearlib.run.folder import RunFolder
 from klearlib.sft.batches import Example
-from klearlib.sft.fit import fit
+from klearlib.sft.train import fit
 
 EXAMPLES = [
     Example(ids=tuple((7 * i + 3 * t) % 250 for t in range(5 + i % 4)), num_prompt=2)

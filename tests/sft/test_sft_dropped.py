@@ -6,7 +6,7 @@ import pytest
 from sft_runs import EXAMPLES, lines, run
 
 from klearlib.errors import KlearError
-from klearlib.sft import fit
+from klearlib.sft import train
 from klearlib.sft.batches import Example
 
 LONG = Example(ids=(1,) * 257, num_prompt=1)
@@ -27,13 +27,13 @@ def test_dropped_examples_are_counted_and_the_others_are_whole(
     new_policy, tiny_tokenizer, tmp_path, monkeypatch
 ):
     seen = set()
-    original = fit.batch_gradient
+    original = train.batch_gradient
 
     def spy(model, batch, **how):
         seen.update(tuple(example.ids) for example in batch)
         return original(model, batch, **how)
 
-    monkeypatch.setattr(fit, "batch_gradient", spy)
+    monkeypatch.setattr(train, "batch_gradient", spy)
     how = {"drop_longer": True, "num_steps": None, "num_epochs": 1}
     run(tmp_path / "a", new_policy(6), tiny_tokenizer, pack_tokens=7, **how)
     assert seen == {tuple(example.ids) for example in EXAMPLES if len(example.ids) <= 7}

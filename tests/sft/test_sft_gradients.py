@@ -8,10 +8,10 @@ from transformers import AttentionInterface, BloomConfig, BloomForCausalLM, mask
 
 from klearlib.errors import KlearError
 from klearlib.policy import reader
-from klearlib.policy.passes import Passes
+from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.reader import reading, require_separate, wants_one_row
 from klearlib.sft.batches import Example
-from klearlib.sft.gradients import batch_gradient
+from klearlib.sft.train import batch_gradient
 
 PAD = 0
 _DRAWS = random.Random(2)
@@ -33,7 +33,7 @@ def gradient(policy, *, normalizer: str, layout: dict, examples=EXAMPLES):
     """Loss and gradient of a batch, and its sums."""
     how = {"precision": "fp32", "one_row": wants_one_row(policy), "pad_id": PAD, "plain_head": True}
     sums = batch_gradient(
-        policy, examples, normalizer=normalizer, passes=Passes(**how | layout), seed=0
+        policy, examples, normalizer=normalizer, plan=BatchPlan(**how | layout), seed=0
     )
     return sums.loss, torch.cat([p.grad.flatten() for p in policy.parameters()]), sums
 

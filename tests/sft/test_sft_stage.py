@@ -74,7 +74,7 @@ def test_packed_stage_ends_where_the_padded_one_does(inputs, tmp_path):
 
 
 def test_samples_of_a_table_and_of_a_world_train_alike(inputs, tmp_path):
-    tables = pytest.importorskip("klearlib.curation.tables")
+    tables = pytest.importorskip("klearlib.data.tables")
     rows = list(read_turns(inputs["world"] / "sft.jsonl"))
     samples = (
         tables.Sample(

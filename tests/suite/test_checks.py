@@ -11,7 +11,7 @@ from machines import GB, LAPTOP, SERVER
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.params import load, load_profile
 from klearlib.policy.compute import INSTALL_VLLM, Compute, local_compute
-from klearlib.real.missing import missing_assets
+from klearlib.real.assets import missing_assets
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted, small_cluster
 from klearlib.scale.require import INSTALL_VERL

@@ -3,6 +3,13 @@
 import time
 from pathlib import Path
 
+import pytest
+
+one_tier_is_slow = pytest.mark.parametrize(
+    "tier", ["namespaces", pytest.param("landlock", marks=pytest.mark.slow)], indirect=True
+)
+"""For what does not depend on the tier; the attacks meet both in the fast run too."""
+
 
 def is_running(pid: int) -> bool:
     """Whether `pid` is there and has not ended."""

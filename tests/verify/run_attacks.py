@@ -2,7 +2,7 @@
 
     KLEAR_SANDBOX=landlock python tests/verify/run_attacks.py [--sample] [UID]
 
-With a UID it becomes that user first; --sample takes three programs of each theme. Prints one JSON
+With a UID it becomes that user first; --sample takes one program of each theme. Prints one JSON
 line: ``failures`` (programs with another outcome than they must get), ``left`` (what was changed or
 left outside) and ``judge_mb`` (the peak memory of all judge processes together).
 """
@@ -270,4 +270,4 @@ def _marked_modules() -> list[str]:
 
 if __name__ == "__main__":
     uids = [int(word) for word in sys.argv[1:] if word != "--sample"]
-    main(uids[0] if uids else None, 3 if "--sample" in sys.argv else None)
+    main(uids[0] if uids else None, 1 if "--sample" in sys.argv else None)

@@ -121,7 +121,7 @@ def test_last_balanced_box(text, content):
         ("18~\\text{m}", "18 \\text{m}"),
         ("\\text{18 dollars}", "18\\text{ dollars}"),
         ("\\text{1,080.50 m}", "1,080.50\\text{ m}"),
-        ("\\text{18}", "\\text{18}"),
+        ("\\text{18}", "18"),
         ("\\text{18 of 20}", "\\text{18 of 20}"),
         ("\\text{no 18}", "\\text{no 18}"),
     ],
@@ -380,6 +380,25 @@ def test_symbolic_answers():
     assert [p for p, r in zip(different, reasons(different), strict=True) if r != "wrong"] == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_right"),
+    [
+        *((text, True) for text in (
+            "\\text{033}", "\\textbf{ 33 }", "\\mathrm{033}", "\\mbox{33.}", "$\\text{33.0}$",
+            "\\text{+33}", "\\text{66/2}", "\\text{3300\\%}",
+        )),
+        *((text, False) for text in (
+            "\\text{not 33}", "\\text{33 or 34}", "\\text{33?}", "\\text{33!}", "\\text{-33}",
+            "\\text{33,34}", "\\text{33}\\text{4}", "\\text{3.3}", "\\text{330}", "\\text{no, 33}",
+        )),
+    ],
+)  # fmt: skip
+def test_a_number_alone_in_text_is_that_number(answer, is_right):
+    assert reasons([(answer, "33")]) == ["correct" if is_right else "wrong"]
+    if is_right:
+        assert verify_answer("<think></think>\\boxed{33}", answer).correct  # as a gold too
+
+
 def test_any_of_several_golds_matches():
     golds = ["\\sqrt{2}", "7", "2^{3}"]
     answers = ["7", "8", "\\frac{2}{\\sqrt{2}}", "9", "\\sqrt{3}"]
@@ -459,7 +478,7 @@ def test_count_reasons_lists_every_reason():
 
 def test_importing_verify_needs_no_torch():
     code = (
-        "import sys, klearlib.verify.answers, klearlib.verify.rewards, klearlib.verify.judge\n"
+        "import sys, klearlib.verify.answers, klearlib.verify.rewards\n"
         "sys.exit(bool({'torch', 'sympy', 'math_verify'} & set(sys.modules)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -6,7 +6,9 @@ import random
 from dataclasses import replace
 
 import pytest
+from raw_rows import ROWS
 
+from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
 from klearlib.records import Problem, TestCase, TestReport, Verdict
 from klearlib.verify import code_answers
@@ -16,7 +18,6 @@ from klearlib.verify.code_answers import (
     read_programs,
     verify_programs,
 )
-from klearlib.verify.loaders import humaneval_problem, load_problems
 from klearlib.verify.rewards import hard_code_reward, soft_code_reward
 
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}
@@ -211,8 +212,8 @@ def test_asserts_with_functions_of_the_tests_own():
         "def poly(x):\n    return 7\ndef find(x):\n    return 7": False,
         "def check(f):\n    pass\ndef find(x):\n    return 7": False,
     }
-    problem = humaneval_problem(row)
-    verdicts = verify_programs([answer(p) for p in programs], [problem] * 4, **LIMITS)
+    (given,) = read_source("humaneval", [row])
+    verdicts = verify_programs([answer(p) for p in programs], [given.problem] * 4, **LIMITS)
     assert [v.correct for v in verdicts] == list(programs.values())
 
 
@@ -332,7 +333,6 @@ def test_rows_are_judged(name):
     format, columns, right, wrong = FROM_ROWS[name]
     if format == "klear_code":
         columns = {"reward_model": {"ground_truth": json.dumps(columns)}}
-    loaded = load_problems([COLUMNS[format] | columns], format=format)
-    assert loaded.rejects == ()
-    verdicts = verify_programs([answer(right), answer(wrong)], [loaded.problems[0]] * 2, **LIMITS)
+    (given,) = read_source(format, [ROWS[format] | COLUMNS[format] | columns])
+    verdicts = verify_programs([answer(right), answer(wrong)], [given.problem] * 2, **LIMITS)
     assert [v.reason for v in verdicts] == ["correct", "wrong"], verdicts

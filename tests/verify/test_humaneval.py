@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import klearlib
-from klearlib.verify.loaders import load_problems
+from klearlib.data.sources import read_source
 from klearlib.verify.programs import ProgramJob, run_many
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
@@ -25,11 +25,10 @@ def rows():
 
 
 def judge(rows, sources):
-    loaded = load_problems(rows, format="humaneval")
-    assert not loaded.rejects
+    problems = [row.problem for row in read_source("humaneval", rows)]
     return run_many(
         ProgramJob(source, problem.tests, 20.0, 1024, problem.entry_point)
-        for source, problem in zip(sources, loaded.problems, strict=True)
+        for source, problem in zip(sources, problems, strict=True)
     )
 
 

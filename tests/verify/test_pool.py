@@ -1,4 +1,4 @@
-"""Attacks on the judge processes: hostile answers, kills, forks, threads, event loops."""
+"""Attacks on the judges' processes: hostile answers, kills, forks, threads, event loops."""
 
 import asyncio
 import multiprocessing
@@ -8,15 +8,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from processes import is_running, wait_until
 
 import klearlib
-from klearlib.verify import answers, pool
+from klearlib.records import TestCase
+from klearlib.verify import answer_judge, answers, pool, program_judge
 from klearlib.verify.answers import close_pool, verify_answer, verify_answers
+from klearlib.verify.programs import ProgramJob, run_many, run_tests
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
 HANGS = "\\sum_{k=1}^{10^9} k^k"
@@ -30,6 +34,38 @@ def judge_right_and_wrong() -> list[str]:
     """The reasons for one right and one wrong answer that need math-verify."""
     verdicts = verify_answers([boxed("\\sqrt{8}")] * 2, ["2\\sqrt{2}", "3\\sqrt{2}"], workers=1)
     return [v.reason for v in verdicts]
+
+
+def run_right_and_wrong() -> list[float]:
+    """The pass rates of a program that passes all its tests and of one that passes half."""
+    jobs = [
+        ProgramJob(f"print(int(input()) + {n})", tests, timeout_s=5.0, memory_mb=64)
+        for n in range(2)
+        for tests in [[TestCase(str(k + n * k), stdin=str(k)) for k in range(2)]]
+    ]
+    return [report.pass_rate for report in run_many(jobs, workers=1)]
+
+
+ASKED = {
+    "answers": (answer_judge.__name__, judge_right_and_wrong, ["correct", "wrong"]),
+    "programs": (program_judge.__name__, run_right_and_wrong, [1.0, 0.5]),
+}
+
+
+@pytest.fixture(params=ASKED)
+def kind(request):
+    """A way to ask the judges of a kind."""
+    return Kind(*ASKED[request.param])
+
+
+@dataclass(frozen=True)
+class Kind:
+    module: str
+    ask: Callable[[], list]
+    expected: list
+
+    def pids(self) -> list[int]:
+        return pool.shared_pool(1, self.module).worker_pids()
 
 
 HOSTILE = {
@@ -54,7 +90,21 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+QUICKLY = (
+    "power tower",
+    "too many parentheses",
+    "a million digits",
+    "open boxes",
+    "surrogate",
+    "code",
+)
+"""One of each class; the others come with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICKLY else pytest.param(n, marks=pytest.mark.slow) for n in HOSTILE],
+)
 def test_hostile_answers_keep_their_limit_and_are_never_correct(name):
     judge_right_and_wrong()  # a process is ready, or its start would count
     start = time.monotonic()
@@ -99,13 +149,13 @@ def test_a_process_killed_mid_batch_costs_no_verdict():
     assert pool.shared_pool(1).worker_pids() != [pid]
 
 
-def test_a_job_whose_process_dies_twice_is_a_judge_error():
-    judge_right_and_wrong()
+def test_a_job_whose_process_dies_twice_is_a_judge_error(kind):
+    kind.ask()
     stop = threading.Event()
 
     def kill_all():
         while not stop.is_set():
-            for pid in pool.shared_pool(1).worker_pids():
+            for pid in kind.pids():
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -115,57 +165,59 @@ def test_a_job_whose_process_dies_twice_is_a_judge_error():
     killer = threading.Thread(target=kill_all)
     killer.start()
     try:
-        verdict = verify_answer(boxed("\\sqrt{4}"), "2")
+        if kind.module == answer_judge.__name__:
+            assert verify_answer(boxed("\\sqrt{4}"), "2").reason == "judge_error"
+        else:
+            report = run_tests("print(2)", [TestCase("2", stdin="")], timeout_s=5.0, memory_mb=64)
+            assert (report.outcomes, report.pass_rate) == (("judge_error",), 0)
     finally:
         stop.set()
         killer.join()
-    assert (verdict.reason, verdict.correct) == ("judge_error", False)
-    assert judge_right_and_wrong() == ["correct", "wrong"]
+    assert kind.ask() == kind.expected
 
 
-def test_threads_share_the_processes_and_may_end_before_them():
+def test_threads_share_the_processes_and_may_end_before_them(kind):
     close_pool()
     found = []
-    first = threading.Thread(target=lambda: found.append(judge_right_and_wrong()))
+    first = threading.Thread(target=lambda: found.append(kind.ask()))
     first.start()
     first.join()
-    (pid,) = pool.shared_pool(1).worker_pids()
+    (pid,) = kind.pids()
     time.sleep(0.1)
     assert is_running(pid)  # the thread that asked first has ended, its judge has not
     with ThreadPoolExecutor(8) as executor:
-        found += [f.result() for f in [executor.submit(judge_right_and_wrong) for _ in range(16)]]
-    assert found == [["correct", "wrong"]] * 17
-    assert pool.shared_pool(1).worker_pids() == [pid]
+        found += [f.result() for f in [executor.submit(kind.ask) for _ in range(8)]]
+    assert found == [kind.expected] * 9
+    assert kind.pids() == [pid]
 
 
-def test_inside_a_running_event_loop():
+def test_inside_a_running_event_loop(kind):
     async def main():
-        direct = judge_right_and_wrong()
-        return [direct, await asyncio.to_thread(judge_right_and_wrong)]
+        return [kind.ask(), await asyncio.to_thread(kind.ask)]
 
-    assert asyncio.run(main()) == [["correct", "wrong"]] * 2
+    assert asyncio.run(main()) == [kind.expected] * 2
 
 
-def _send_reasons(connection) -> None:
-    connection.send(judge_right_and_wrong())
+def _send_reply(connection, ask) -> None:
+    connection.send(ask())
     connection.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_inside_a_daemonic_worker_process(method):
-    judge_right_and_wrong()  # the forked child inherits a pool that is not its own
-    pids = pool.shared_pool(1).worker_pids()
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_inside_a_daemonic_worker_process(kind, method):
+    kind.ask()  # the forked child inherits a pool that is not its own
+    pids = kind.pids()
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe()
-    child = context.Process(target=_send_reasons, args=(theirs,), daemon=True)
+    child = context.Process(target=_send_reply, args=(theirs, kind.ask), daemon=True)
     child.start()
-    assert ours.poll(30)
-    assert ours.recv() == ["correct", "wrong"]
+    assert ours.poll(60)
+    assert ours.recv() == kind.expected
     child.join(10)
     assert child.exitcode == 0
-    assert pool.shared_pool(1).worker_pids() == pids
-    assert judge_right_and_wrong() == ["correct", "wrong"]
+    assert kind.pids() == pids
+    assert kind.ask() == kind.expected
 
 
 SCRIPT = f"""
@@ -206,13 +258,13 @@ def test_no_judge_outlives_its_parent(way):
             os.kill(pid, signal.SIGKILL)
 
 
-def test_close_pool_ends_all_and_the_next_call_starts_anew():
-    judge_right_and_wrong()
-    pids = pool.shared_pool(1).worker_pids()
+def test_close_pool_ends_all_and_the_next_call_starts_anew(kind):
+    kind.ask()
+    pids = kind.pids()
     assert pids
     close_pool()
     assert not any(is_running(pid) for pid in pids)
-    assert judge_right_and_wrong() == ["correct", "wrong"]
+    assert kind.ask() == kind.expected
 
 
 def test_an_interrupted_caller_leaves_no_jobs_behind(monkeypatch):

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from processes import one_tier_is_slow
 
 from klearlib.errors import KlearError
 from klearlib.records import TestCase
@@ -140,6 +141,7 @@ def ways(tier):
 
 
 @pytest.mark.parametrize("name", WAYS)
+@one_tier_is_slow
 def test_ways_to_read_and_print(ways, name):
     if name == "numpy" and "No module named" in ways[name].messages[0]:
         pytest.skip("programs of this interpreter have no numpy")
@@ -237,6 +239,7 @@ def failures(tier):
 
 
 @pytest.mark.parametrize("name", FAILURES)
+@one_tier_is_slow
 def test_failures(failures, name):
     _, expected, message = FAILURES[name]
     report = failures[name]
@@ -246,6 +249,7 @@ def test_failures(failures, name):
     assert "\n" not in report.messages[0]
 
 
+@one_tier_is_slow
 def test_all_tests_are_run_and_counted(tier):
     source = "n = int(input())\nprint(1 // (n - 1) if n < 3 else n)"
     tests = [by_stdin(str(n), str(n)) for n in (1, 5, 2, 7)]
@@ -258,6 +262,7 @@ def test_no_tests_give_no_pass_rate():
     assert run_tests("print(1)", [], **LIMITS).outcomes == ()
 
 
+@one_tier_is_slow
 def test_undecodable_output_is_compared_not_raised(tier):
     write = "import sys; sys.stdout.buffer.write(b'\\xff\\xfe6')"
     assert outcome(write, by_stdin("", "6")) == "wrong_answer"
@@ -366,6 +371,7 @@ def by_call_of_any_length(arguments: object, expected: object) -> TestCase:
 
 
 @pytest.mark.parametrize("name", CALLS)
+@one_tier_is_slow
 def test_calls(calls, name):
     assert calls[name].outcomes == (CALLS[name][3],), calls[name].messages
 
@@ -451,6 +457,7 @@ def asserts(tier):
 
 
 @pytest.mark.parametrize("name", ASSERTS)
+@one_tier_is_slow
 def test_asserts(asserts, name):
     assert asserts[name][0] == ASSERTS[name][1], asserts[name][1]
 
@@ -480,6 +487,7 @@ TEST = TestCase(asserts="assert f(1) == 2\nassert f(2) == 3")
          "    except OSError: pass", "runtime_error"),
     ],
 )  # fmt: skip
+@one_tier_is_slow
 def test_programs_under_assert_tests(tier, source, expected):
     report = run_tests(source, [TEST], timeout_s=0.6, memory_mb=128, entry_point="f")
     assert report.outcomes == (expected,), report.messages
@@ -492,6 +500,7 @@ def told(source: str, expected: str) -> str:
     return report.messages[0]
 
 
+@one_tier_is_slow
 def test_the_same_program_gives_the_same_result(tier):
     source = """
         import os, random
@@ -504,11 +513,13 @@ def test_the_same_program_gives_the_same_result(tier):
     assert told(textwrap.dedent(source), "") == first
 
 
+@one_tier_is_slow
 def test_limits_tell_nothing_of_what_is_expected(tier):
     source = "import resource as r; raise ValueError([r.getrlimit(i) for i in range(16)])"
     assert told(source, "YES") == told(source, "NO" * 1000)
 
 
+@one_tier_is_slow
 def test_nothing_of_the_judge_is_in_the_environment(tier, monkeypatch):
     monkeypatch.setenv("KLEAR_SECRET", "secret")
     source = "import os; raise ValueError(' '.join(os.environ))"
@@ -516,6 +527,7 @@ def test_nothing_of_the_judge_is_in_the_environment(tier, monkeypatch):
     assert "PYTHONPATH" not in told(source, "")
 
 
+@one_tier_is_slow
 def test_tests_do_not_see_each_other(tier):
     source = """
         import builtins, os, random, sys, tempfile
@@ -618,7 +630,9 @@ def test_a_change_of_any_judging_module_changes_the_code_s_fingerprint():
         "program_judge",
         "compare",
     )
-    assert {f"klearlib.verify.{name}" for name in (*names, "judge")} <= modules
+    assert {
+        f"klearlib.verify.{name}" for name in (*names, "answer_judge", "judge_loop", "pool")
+    } <= modules
     assert not {"torch", "transformers", "math_verify", "sympy"} & modules
 
 

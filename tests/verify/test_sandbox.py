@@ -1,8 +1,6 @@
 """The isolation tiers: how one is chosen, what it keeps in, what is left when processes die."""
 
-import asyncio
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -10,13 +8,12 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from processes import descendants, is_running, wait_until
+from processes import descendants, is_running, one_tier_is_slow, wait_until
 
 import klearlib
 from klearlib.errors import KlearError, MissingAsset
@@ -234,6 +231,7 @@ def test_programs_have_no_rights_to_lose(tier):
     assert told(source) == str([[0] * 6, 1])
 
 
+@one_tier_is_slow
 def test_time_that_others_take_is_not_the_program_s(tier):
     """Four programs that work for 0.4 s each fit into 0.7 s, also side by side on one core."""
     core = min(os.sched_getaffinity(0))
@@ -258,6 +256,7 @@ def test_time_that_others_take_is_not_the_program_s(tier):
 # When processes die
 
 
+@pytest.mark.slow  # of the pool, see test_pool; here with programs
 def test_a_worker_killed_mid_batch_costs_no_report(tier):
     pool.close_pool()
     jobs = half_right(12, seconds=0.02)
@@ -274,6 +273,7 @@ def test_a_worker_killed_mid_batch_costs_no_report(tier):
 PROCESSES = ["keeper", "fork server", "program", "child"]
 
 
+@one_tier_is_slow
 @pytest.mark.parametrize("who", PROCESSES)
 def test_a_fork_server_killed_mid_batch_costs_no_report(tier, who):
     family = []
@@ -295,30 +295,6 @@ def test_a_fork_server_killed_mid_batch_costs_no_report(tier, who):
         assert [r.pass_rate for r in reports] == EXPECTED * 2
 
 
-def test_a_job_whose_worker_keeps_dying_is_a_judge_error(tier):
-    stop = threading.Event()
-
-    def kill_all():
-        while not stop.is_set():
-            for pid in worker_pids():
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            time.sleep(0.01)
-
-    killer = threading.Thread(target=kill_all)
-    killer.start()
-    try:
-        reports = run_many(half_right(1), workers=1)
-    finally:
-        stop.set()
-        killer.join()
-    assert reports[0].outcomes == ("judge_error",) * 4
-    assert reports[0].pass_rate == 0
-    assert run_many(half_right(2), workers=1)[1].pass_rate == EXPECTED[1]
-
-
 def test_a_sandbox_that_keeps_dying_is_a_judge_error(monkeypatch):
     class Dead:
         def __init__(self, tier):
@@ -338,6 +314,7 @@ def worker_pids() -> list[int]:
     return pool.shared_pool(1, program_judge.__name__).worker_pids()
 
 
+@one_tier_is_slow
 def test_close_pool_leaves_no_process_and_no_folder(tier):
     before = folders()
     run_many(half_right(4), workers=2)
@@ -366,7 +343,9 @@ print(pool.shared_pool(1, program_judge.__name__).worker_pids()[0], flush=True)
 """
 
 
-@pytest.mark.parametrize("way", ["exit", "kill", "interrupt"])
+@pytest.mark.parametrize(
+    "way", ["kill", *(pytest.param(w, marks=pytest.mark.slow) for w in ("exit", "interrupt"))]
+)
 def test_nothing_outlives_the_parent(tier, way):
     before = folders()
     parent = subprocess.Popen(
@@ -389,42 +368,6 @@ def test_nothing_outlives_the_parent(tier, way):
     assert way == "exit" or len(family) == 5
     assert wait_until(lambda: not any(map(is_running, family)))
     assert wait_until(lambda: folders() <= before)
-
-
-# Callers of all kinds
-
-
-def rates() -> list[float]:
-    return [r.pass_rate for r in run_many(half_right(2), workers=1)]
-
-
-def test_threads_and_event_loops(tier):
-    async def main():
-        return [rates(), *await asyncio.gather(*(asyncio.to_thread(rates) for _ in range(4)))]
-
-    assert asyncio.run(main()) == [EXPECTED] * 5
-
-
-def _send_rates(connection) -> None:
-    connection.send(rates())
-    connection.close()
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_inside_a_daemonic_worker_process(tier, method):
-    rates()
-    pids = worker_pids()
-    context = multiprocessing.get_context(method)
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_send_rates, args=(theirs,), daemon=True)
-    child.start()
-    assert ours.poll(60)
-    assert ours.recv() == EXPECTED
-    child.join(10)
-    assert child.exitcode == 0
-    assert worker_pids() == pids
-    assert rates() == EXPECTED
 
 
 AS_PLAIN_USER = """

@@ -52,7 +52,7 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
         policy = -per_token[mask].sum() / mask.sum()
         # Eq. 14 as it is printed.
         printed = policy - alpha * (logp * positive).sum() / positive.sum()
-        # Eq. 14 by the training loop's functions; `klearlib.rl.update` adds them up.
+        # Eq. 14 by the training loop's functions; `klearlib.rl.train` adds them up.
         loop = policy_loss(logp, logp_old, advantages, mask, rule=rule)
         loop = loop + alpha * positive_lm_loss(logp, mask, correct)
         closed = -push * mask / mask.sum() - alpha * positive / positive.sum()

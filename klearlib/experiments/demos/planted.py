@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from klearlib.curation.sources import read_source
-from klearlib.curation.tables import read_problem_file, read_rows
+from klearlib.data.lines import read_lines
+from klearlib.data.problems import iter_problems
+from klearlib.data.sources import read_source
 from klearlib.miniature.source_plan import curate_sources
 from klearlib.miniature.sources import TRUTH
 
@@ -35,9 +36,9 @@ def truth(sources: Path, domain: str) -> dict[Place, dict]:
 
 
 def by_place(file: Path) -> dict[Place, dict]:
-    """The rows that curation took away, ``rejects.parquet`` or, for overlap with its n-gram,
-    benchmark and item, ``removals.parquet``."""
-    return {(row["source"], row["row"]): row for row in read_rows(file)}
+    """The rows that curation took away, ``rejects.jsonl`` or, for overlap with its n-gram,
+    benchmark and item, ``removals.jsonl``."""
+    return {(row["source"], row["row"]): row for row in read_lines(file)}
 
 
 def found(curated: Path, sources: Path, domain: str) -> dict[tuple[str, str], list[bool]]:
@@ -46,7 +47,7 @@ def found(curated: Path, sources: Path, domain: str) -> dict[tuple[str, str], li
     A repeated prompt, or a problem with few tests, that shares something with a benchmark counts as
     found where it is removed for that: the search for overlap comes first.
     """
-    rejects, groups = by_place(curated / "rejects.parquet"), {}
+    rejects, groups = by_place(curated / "rejects.jsonl"), {}
     for place, row in truth(sources, domain).items():
         how = "1 to 15 tests" if row["kind"] == "few_tests" else row["how"]
         reasons = _FINDS[row["kind"]]
@@ -71,7 +72,7 @@ def items(world: Path, names: list[str]) -> dict[tuple[str, str], str]:
     return {
         (name, problem.id): problem.prompt
         for name in names
-        for problem in read_problem_file(world / f"{name}.jsonl")
+        for problem in iter_problems(world / f"{name}.jsonl")
     }
 
 

@@ -220,7 +220,7 @@ class Origin(ABC):
             difficulty=difficulty,
             easy_from=None if difficulty == "overall" else easy_from,
             correctness=correctness,
-            **({} if file == "problems.parquet" else {"problems": file}),
+            **({} if file == "problems.jsonl" else {"problems": file}),
         )
 
     def chosen_sources(self, domain: str, *, most: int, size: int | None) -> Stage:

@@ -8,7 +8,7 @@ from functools import cached_property
 from klearlib.experiments.origins.base import Joint, Origin, Start
 from klearlib.miniature import code_world, joint, world
 from klearlib.miniature.source_plan import SOURCES, curate_sources
-from klearlib.miniature.source_plants import TEMPLATES
+from klearlib.miniature.sources import TEMPLATES
 from klearlib.miniature.stages import code_start_stages, data_stages, joint_stages, start_stages
 from klearlib.params import DataOptions, SFTPhase, load
 from klearlib.run.stage import Stage
@@ -105,7 +105,7 @@ class MiniatureOrigin(Origin):
         return self.curated(domain)
 
     def pool(self) -> tuple[Stage, str]:
-        return self.curated("math", pool_only=True), "problems.parquet"
+        return self.curated("math", pool_only=True), "problems.jsonl"
 
     def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
         return joint_stages(

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from klearlib.curation.source_benchmarks import SIZES
-from klearlib.curation.sources import Source, source_named
+from klearlib.data.benchmarks import SIZES
+from klearlib.data.declaration import Source
+from klearlib.data.sources import source_named
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
 from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import BENCHMARKS, CODE_BENCHMARKS, MATHS_BENCHMARKS, shape_of_model
+from klearlib.real.assets import located, model_path
 from klearlib.real.data import FILES
-from klearlib.real.paths import located, model_path
 from klearlib.run.stage import Stage
 
 _ABLATIONS = 2  # maths benchmarks outside of notebook 10: AIME 2024 and 2025
@@ -134,7 +135,7 @@ class RealOrigin(Origin):
     def learnable(self, domain: str) -> Stage:
         return Stage(
             "learnable",
-            "klearlib.real.learnable:keep_learnable",
+            "klearlib.real.world:keep_learnable",
             {"domain": domain, "mixed": mixed_sets(self._real, domain), **self._overlap},
             # One checkpoint learns both domains, so neither's validation problems may be in either.
             {"curated": self.curated(domain)}

@@ -1,0 +1,455 @@
+"""Data sets of code problems with tests: one declaration each, row in, `Problem` out.
+
+Column names and types are those of the data sets' cards. Prompts are the problem's text, the
+starter code where there is one, and one sentence that asks for one Python block and says whether it
+reads stdin or is called; KlearReasoner-CodeSub's and Skywork's rows hold whole prompts, which are
+taken as they are. Time limits of a data set are not carried over: they are settings of a run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from klearlib.data import rows
+from klearlib.data.code_tests import (
+    assert_tests,
+    function_in,
+    listed_tests,
+    paired_tests,
+    pytest_tests,
+)
+from klearlib.data.declaration import Found, data_set
+from klearlib.data.responses import written_responses
+from klearlib.data.rows import Row, UnusableRow, is_null, json_or_none, unpacked, whole_number
+from klearlib.data.windows import in_window
+from klearlib.errors import KlearError
+from klearlib.records import Problem, TestCase
+
+STDIN_REQUEST = (
+    "Write a Python program that reads the input from stdin and prints the answer to stdout."
+)
+BLOCK_REQUEST = "Put the whole program, with its imports, into one ```python block."
+# The row's own words stand before or behind a request and never within, so it can be cut out whole.
+_FENCE = "\n\n```python"
+_READ_STDIN = f"{STDIN_REQUEST} {BLOCK_REQUEST}"
+_READ_STDIN_FROM = f"{_READ_STDIN}{_FENCE}"
+_COMPLETE_STARTER = f"Complete the starter code. {BLOCK_REQUEST}{_FENCE}"
+_COMPLETE_STUB = f"Complete this function. {BLOCK_REQUEST}{_FENCE}"
+_PASS_TESTS = f"Write a function that passes these tests. {BLOCK_REQUEST}{_FENCE}"
+_WRITE_FUNCTION = f"Write a Python function. {BLOCK_REQUEST} Name the function"
+REQUESTS = (
+    _READ_STDIN,
+    _READ_STDIN_FROM,
+    _COMPLETE_STARTER,
+    _COMPLETE_STUB,
+    _PASS_TESTS,
+    _WRITE_FUNCTION,
+)
+"""All that is written into prompts besides a row's own words: no problem is recognised by it."""
+
+CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in part
+
+
+@data_set(
+    "BAAI/TACO",
+    "code",
+    "apache-2.0",
+    "question input_output starter_code solutions",
+    config="ALL",
+    optional="difficulty",
+)
+def taco(row: Row) -> Found:
+    """``input_output`` as in APPS. Rows have no id; a hash of question and tests is theirs."""
+    question = row.asked("question")
+    cases = row.cases(question, row.value("input_output"), "input_output")
+    levels = ("EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "VERY_HARD")
+    return _with_solutions(row, _paired(row, cases, levels))
+
+
+@data_set(
+    "codeparrot/apps",
+    "code",
+    "mit",
+    "problem_id question input_output starter_code solutions",
+    hub_file="{split}.jsonl",
+    optional="difficulty",
+    has_ids=True,
+)
+def apps(row: Row) -> Found:
+    """``input_output`` is JSON text of ``{"inputs": [...], "outputs": [...], "fn_name"?}``, ""
+    without tests; see `paired_tests` for lists of lines, wrapped outputs and integer keys."""
+    row.own_id("problem_id")
+    cases = json_or_none(row.value("input_output"), "input_output")
+    levels = ("introductory", "interview", "competition")
+    return _with_solutions(row, _paired(row, cases, levels))
+
+
+def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
+    if not cases:
+        raise UnusableRow("no_tests", "input_output is empty")
+    tests, entry_point = paired_tests(cases, "input_output")
+    question, starter = row.question("question"), row.text("starter_code")
+    return Problem(
+        id=row.id,
+        prompt=_prompt(question, starter=starter, function=entry_point),
+        tests=tests,
+        entry_point=entry_point,
+        difficulty=_level(row, levels),
+    )
+
+
+@data_set(
+    "open-r1/codeforces",
+    "code",
+    "cc-by-4.0",
+    "id description input_format output_format interaction_format note examples rating "
+    "official_tests official_tests_complete input_mode generated_checker executable",
+    config="default",
+    optional="contest_start",
+    has_ids=True,
+)
+def codeforces(row: Row) -> Found:
+    """The statement in its parts, ``official_tests`` and ``examples``.
+
+    Used are problems that a comparison of outputs can judge: rows with a ``generated_checker``
+    (many outputs are right) or an ``interaction_format``, that read files (``input_mode``), or that
+    are not ``executable`` are rejected. Unless ``official_tests_complete``, Codeforces cut the long
+    tests off: those that end in "..." are left out. The tests that the authors generated are in
+    files of their own (``generated_tests`` counts them) and are not read. `Problem.difficulty` is
+    the rating, `Problem.date` the day of ``contest_start``, in seconds since 1970.
+    """
+    row.own_id("id")
+    parts = [row.question("description")]
+    if row.text("interaction_format").strip():
+        raise UnusableRow("needs_interaction", "the problem is interactive")
+    if row.text("generated_checker").strip():
+        raise UnusableRow("needs_checker", "many outputs are right")
+    mode = row.text("input_mode").strip()
+    if mode not in ("", "stdio"):
+        raise UnusableRow("needs_files", f"input_mode is {mode!r}")
+    executable = row.value("executable")
+    if executable is not True:
+        raise UnusableRow("not_executable", f"executable is {executable!r}")
+    for title, column in (("Input", "input_format"), ("Output", "output_format")):
+        if text := row.text(column).strip():
+            parts.append(f"{title}\n\n{text}")
+    for example in _pairs(row, "examples"):
+        shown = f"{example['input'].rstrip()}\n\nOutput\n\n{example['output'].rstrip()}"
+        parts.append(f"Example\n\nInput\n\n{shown}")
+    if note := row.text("note").strip():
+        parts.append(f"Note\n\n{note}")
+    cases = _pairs(row, "official_tests")
+    if row.value("official_tests_complete") is not True:
+        cases = [c for c in cases if not any(t.rstrip().endswith(CUT_OFF) for t in c.values())]
+    if not cases:
+        raise UnusableRow("no_tests", "official_tests holds no whole test")
+    tests, _ = listed_tests(cases, "official_tests")
+    start = whole_number(row.value("contest_start", optional=True))
+    problem = Problem(
+        id=row.id,
+        prompt="\n\n".join([*parts, _READ_STDIN]),
+        tests=tests,
+        difficulty=whole_number(row.value("rating")),
+        date=datetime.fromtimestamp(start, UTC).date().isoformat() if start else "",
+    )
+    return Found(problem)
+
+
+def _pairs(row: Row, column: str) -> list[dict[str, str]]:
+    found = [{k: pair.get(k) for k in ("input", "output")} for pair in row.items(column, Mapping)]
+    if not all(isinstance(text, str) for pair in found for text in pair.values()):
+        raise UnusableRow("unknown_format", f"{column} must be a list of texts input and output")
+    return found
+
+
+@data_set(
+    "Skywork/Skywork-OR1-RL-Data", "code", "unknown", "prompt reward_model extra_info", split="code"
+)
+def skywork_or1_code(row: Row) -> Found:
+    """A whole prompt, and ``reward_model.ground_truth``, JSON of ``{"inputs", "outputs",
+    "fn_name"?}``, of ``{"assert_case": [...]}``, or of LeetCode's ``{"import_prefix", "test_code",
+    "entry_point"}``.
+
+    LeetCode's ``test_code`` is a function ``check``, one assert a line; it is one test here, and
+    the released grader's many. `Problem.difficulty`: see `skywork_difficulty`.
+    """
+    prompt = row.user_prompt("prompt")
+    cases = row.cases(prompt, row.truth(), "reward_model.ground_truth")
+    if not cases:
+        raise UnusableRow("no_tests", "reward_model.ground_truth is empty")
+    tests, entry_point = _skywork_tests(cases)
+    difficulty = skywork_difficulty(row)
+    problem = Problem(row.id, prompt, tests=tests, entry_point=entry_point, difficulty=difficulty)
+    return Found(problem)
+
+
+def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
+    if isinstance(cases, Mapping) and cases.get("test_code"):
+        parts = [cases.get(key) or "" for key in ("test_code", "import_prefix", "entry_point")]
+        if not all(isinstance(part, str) for part in parts):
+            raise UnusableRow("unknown_format", "test_code must be text")
+        test, setup, caller = parts
+        name = re.fullmatch(r"(?:Solution\(\)\.)?(\w+)", caller)
+        if name is None:
+            raise UnusableRow("no_entry_point", f"{caller!r} is no name of a function")
+        statements = [f"{test.strip()}\n\n\ncheck(candidate)"]
+        return assert_tests(statements, "test_code", setup=setup, entry_point=name[1])
+    if isinstance(cases, Mapping) and cases.get("assert_case"):
+        return assert_tests(cases["assert_case"], "assert_case")
+    if isinstance(cases, list):
+        return listed_tests(cases, "ground_truth")
+    return paired_tests(cases, "ground_truth")
+
+
+def skywork_difficulty(row: Row) -> int:
+    """How many of 16 responses of DeepSeek-R1-Distill-Qwen-7B were wrong: 0 is easy, 16 hard.
+
+    The columns also hold the counts of its 1.5B and 32B relatives.
+    """
+    extra = row.value("extra_info")
+    counts = extra.get("model_difficulty") if isinstance(extra, Mapping) else None
+    count = counts.get("DeepSeek-R1-Distill-Qwen-7B") if isinstance(counts, Mapping) else None
+    if isinstance(count, bool) or count not in range(17):
+        message = f"model_difficulty of DeepSeek-R1-Distill-Qwen-7B must be 0 to 16, got {count!r}"
+        raise UnusableRow("unknown_format", message)
+    return int(count)
+
+
+@data_set(
+    "agentica-org/DeepCoder-Preview-Dataset",
+    "code",
+    "mit",
+    "problem tests",
+    optional="solutions starter_code metadata",
+)
+def deepcoder(row: Row) -> Found:
+    """``tests`` is JSON text whose form depends on the config: a mapping as APPS' ``input_output``
+    (taco) or a list of tests (codeforces, lcbv5, primeintellect), see `listed_tests`.
+
+    Rows have no id; theirs is a hash of the problem and the tests. The split lcbv5 holds problems
+    of LiveCodeBench's evaluation windows.
+    """
+    question = row.asked("problem")
+    cases = row.cases(question, row.value("tests"), "tests")
+    if cases is None:
+        raise UnusableRow("no_tests", "tests is empty")
+    if isinstance(cases, Mapping):
+        tests, entry_point = paired_tests(cases, "tests")
+    else:
+        name = function_in(row.columns.get("metadata"))
+        tests, entry_point = listed_tests(cases, "tests", func_name=name)
+    starter = row.text("starter_code", optional=True)
+    prompt = _prompt(question, starter=starter, function=entry_point)
+    problem = Problem(row.id, prompt, tests=tests, entry_point=entry_point)
+    return _with_solutions(row, problem)
+
+
+@data_set(
+    "Kwai-Klear/KlearReasoner-CodeSub-15K",
+    "code",
+    "unknown",
+    "hash prompt reward_model",
+    hub_file="train_code_rllm_clean.json",
+    has_ids=True,
+)
+def klear_code(row: Row) -> Found:
+    """A whole prompt, hash, and ``reward_model.ground_truth``, JSON text with one of
+
+    - ``functional``: assert statements, one text or a list of texts (one test each);
+    - ``pytest``: a test file that imports from ``solution`` (`code_tests.pytest_tests`);
+    - ``inputs`` and ``outputs``: as in APPS;
+    - ``inputs_file`` and ``outputs_file``: files that are not part of the data (``needs_files``).
+
+    The order is the released grader's. Its ``timeout`` and ``max_test_cases`` are settings of a
+    run: all tests are kept, and `code_answers.chosen_tests` caps them. The grader joins lists of
+    lines by ``", "``; here they are lines.
+    """
+    row.name = row.id = "klear-code"  # what its ids begin with
+    prompt, truth, column = row.user_prompt("prompt"), row.truth(), "reward_model.ground_truth"
+    if is_null(row.columns.get("hash")) or row.columns["hash"] == "":
+        cases = row.cases(prompt, truth, column)
+    else:
+        row.own_id("hash")
+        cases = json_or_none(truth, column)
+    if not isinstance(cases, Mapping):
+        reason = "no_tests" if cases is None else "unknown_format"
+        raise UnusableRow(reason, "reward_model.ground_truth must be JSON of a mapping")
+    if cases.get("functional"):
+        tests, entry_point = assert_tests(cases["functional"], "functional")
+    elif isinstance(cases.get("pytest"), str) and cases["pytest"]:
+        tests, entry_point = pytest_tests(cases["pytest"], "pytest")
+    elif {"inputs_file", "outputs_file"} & set(cases) and "inputs" not in cases:
+        raise UnusableRow("needs_files", f"the tests are in files: {cases.get('inputs_file')}")
+    else:
+        tests, entry_point = paired_tests(cases, "ground_truth")
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+
+
+@data_set(
+    "openai/openai_humaneval",
+    "code",
+    "mit",
+    "task_id prompt entry_point test",
+    split="test",
+    has_ids=True,
+)
+def humaneval(row: Row) -> Found:
+    """``test`` defines ``check(candidate)``.
+
+    The one test is the prompt, the test and a call of ``check``. The prompt comes along because
+    some tests use the functions that it defines before the one to write (``poly`` of HumanEval/32):
+    so they are the test's own and not what the program made of them. HumanEval's own harness runs
+    the completion behind the prompt; here a program must be whole.
+    """
+    row.id = row.own_id("task_id")
+    stub, test, name = row.question("prompt"), row.text("test"), row.text("entry_point")
+    _check_size([stub, test], "test")
+    # The prompt defines the entry point as a stub, and the tests may call it by name.
+    setup = f"{stub}\n\n\n{name} = candidate\n"
+    statements = [f"{test.strip()}\n\n\ncheck(candidate)"]
+    tests, entry_point = assert_tests(statements, "test", setup=setup, entry_point=name)
+    prompt = f"{_COMPLETE_STUB}\n{stub}\n```"
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+
+
+@data_set(
+    "google-research-datasets/mbpp",
+    "code",
+    "cc-by-4.0",
+    "task_id text|prompt code test_list",
+    config="full",
+    optional="test_setup_code test_imports challenge_test_list",
+    has_ids=True,
+)
+def mbpp(row: Row) -> Found:
+    """``text`` (full) or ``prompt`` (sanitized), ``code``, ``test_list``, and where the config has
+    them ``test_setup_code`` or ``test_imports``, and ``challenge_test_list``. Each assert statement
+    is a test.
+
+    The format does not name the function: it is the one that the tests use and `code` defines. As
+    the task's authors do, the prompt shows the tests of test_list, without which neither the name
+    nor the arguments could be known; those of challenge_test_list stay hidden.
+    """
+    row.own_id("task_id")
+    question = row.question("text" if "text" in row.columns else "prompt")
+    shown = row.items("test_list", str)
+    hidden = row.items("challenge_test_list", str, optional=True)
+    imports = row.items("test_imports", str, optional=True)
+    setup = "\n".join([*imports, row.text("test_setup_code", optional=True)])
+    _check_size(shown + hidden, "test_list")
+    reference = row.text("code")
+    tests, entry_point = assert_tests(shown + hidden, "test_list", setup=setup, reference=reference)
+    examples = "\n".join(shown)
+    prompt = f"{question}\n\n{_PASS_TESTS}\n{examples}\n```"
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
+
+
+@data_set(
+    "lighteval/code_generation_lite",
+    "code",
+    "cc",
+    "question_id question_content starter_code contest_date public_test_cases "
+    "private_test_cases metadata",
+    config="release_v6",
+    split="test",
+    optional="difficulty",
+    has_ids=True,
+)
+def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
+    """``metadata`` is JSON with ``func_name``; of the tests the public ones come first.
+
+    ``public_test_cases`` is JSON text of a list of ``{"input", "output", "testtype"}``;
+    ``private_test_cases`` the same, or base64(zlib(pickle(text))) of it, which is read without
+    unpickling (`rows.unpacked`). Inputs of functional tests are one JSON value a line. Rows outside
+    of `window`, by LiveCodeBench's own comparison (`windows.in_window`), are rejected before their
+    tests, which may have hundreds of megabytes, are unpacked.
+
+    `Problem.date` keeps the time of ``contest_date``: the windows' bounds are inclusive, so a
+    contest at midnight of a bound and one later that day differ.
+    """
+    row.own_id("question_id")
+    day = row.value("contest_date")
+    day = day.isoformat() if hasattr(day, "isoformat") else day
+    if window is not None:
+        try:
+            is_inside = in_window(day, *window)
+        except KlearError as error:
+            raise UnusableRow("bad_date", str(error)) from error
+        if not is_inside:
+            raise UnusableRow("outside_window", f"contest_date is {day}")
+    items: list = []
+    for column in ("public_test_cases", "private_test_cases"):
+        cases = row.value(column)
+        if isinstance(cases, str):
+            if cases.strip() and cases.lstrip()[0] not in "[{":
+                cases = unpacked(cases, column)
+            cases = json_or_none(cases, column)
+        if not isinstance(cases, list | None):
+            kind = type(cases).__name__
+            raise UnusableRow("unknown_format", f"{column} must be a list, got {kind}")
+        items += cases or []
+    name = function_in(row.value("metadata"))
+    tests, entry_point = listed_tests(items, "test cases", func_name=name)
+    starter, question = row.text("starter_code"), row.question("question_content")
+    problem = Problem(
+        id=row.id,
+        prompt=_prompt(question, starter=starter, function=entry_point),
+        tests=tests,
+        entry_point=entry_point,
+        date=_iso_date(day),
+        difficulty=_level(row, ("easy", "medium", "hard")),
+    )
+    return Found(problem)
+
+
+def _iso_date(value: object) -> str:
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        message = f"contest_date must be an ISO 8601 date, got {value!r}"
+        raise UnusableRow("bad_date", message) from error
+    return value
+
+
+def _with_solutions(row: Row, problem: Problem) -> Found:
+    """`problem`, with the programs in the column ``solutions`` (a list, or JSON text of one, or "")
+    as responses that nobody judged. A program without a code block is put into one; what is none,
+    or blank, is dropped and counted, and so is a column that cannot be read."""
+    try:
+        programs = json_or_none(row.value("solutions", optional=True), "solutions")
+    except UnusableRow as error:
+        return Found(problem, dropped=(error.reason,))
+    if is_null(programs):
+        return Found(problem)
+    if not isinstance(programs, list):
+        programs = [programs]  # JSON of one text is one program; any other value is none
+    return Found(problem, *written_responses(map(_in_block, programs)))
+
+
+def _in_block(program: object) -> object:
+    if not isinstance(program, str) or not program.strip() or "```" in program:
+        return program
+    return f"```python\n{program.strip()}\n```"
+
+
+def _check_size(texts: list[str], column: str) -> None:
+    if sum(map(len, texts)) > rows.MAX_TESTS_BYTES:
+        message = f"{column} is larger than {rows.MAX_TESTS_BYTES} bytes"
+        raise UnusableRow("too_large", message)
+
+
+def _prompt(question: str, *, starter: str, function: str | None) -> str:
+    if starter.strip():
+        request = _READ_STDIN_FROM if function is None else _COMPLETE_STARTER
+        request = f"{request}\n{starter.strip()}\n```"
+    else:
+        request = _READ_STDIN if function is None else f"{_WRITE_FUNCTION} {function}."
+    return f"{question}\n\n{request}"
+
+
+def _level(row: Row, levels: tuple[str, ...]) -> int:
+    """1 for the first level, 0 for a word that is none of them."""
+    word = row.columns.get("difficulty")
+    return levels.index(word) + 1 if word in levels else 0

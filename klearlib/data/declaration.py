@@ -1,0 +1,91 @@
+"""How a data set is declared: where it is, what its rows must have, and how one is read.
+
+@data_set("nvidia/AceReason-Math", domain="math", licence="cc-by-4.0", columns="problem answer")
+def acereason_math(row):
+    question = row.asked("problem")
+    return Found(Problem(row.id, question, row.answer("answer")))
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from klearlib.errors import KlearError
+from klearlib.records import LabelledResponse, Problem
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a row gave: its problem, its usable responses, and the reason of each other one.
+
+    `licence` is the row's own, "" where the data set's holds.
+    """
+
+    problem: Problem
+    responses: tuple[LabelledResponse, ...] = ()
+    dropped: tuple[str, ...] = ()
+    licence: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: where it is, what its rows must have, how one is read, under which licence.
+
+    `name` is what `read_source` takes and `Problem.source` says; `domain` is ``math``, ``code`` or
+    ``both``; `licence` is ``unknown`` where nobody has read the card. Of `columns` (``a|b`` means
+    either) every row must have each; `optional` ones are read where they are there. `config`,
+    `split` and `hub_file` are for the hub, see `files.open_hub`. With `has_ids`, ids are the data
+    set's own and must differ; without, an id is a hash of the question (of some data sets with its
+    tests), and rows that ask the same have the same.
+    """
+
+    name: str
+    hub_id: str
+    domain: str
+    licence: str
+    columns: tuple[str, ...]
+    read: Callable[..., Found]
+    optional: tuple[str, ...] = ()
+    config: str | None = None
+    split: str = "train"
+    hub_file: str | None = None
+    has_ids: bool = False
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All columns that `read` looks at."""
+        return (*(name for c in self.columns for name in c.split("|")), *self.optional)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What `read` takes besides a row."""
+        return tuple(inspect.signature(self.read).parameters)[1:]
+
+    def check_columns(self, columns: tuple[str, ...]) -> None:
+        """Refuse a table without a column that every row must have.
+
+        Raises:
+            KlearError: names the columns that are missing, the data set, and the columns found.
+        """
+        missing = [c for c in self.columns if not set(c.split("|")) & set(columns)]
+        if missing:
+            words = ", ".join(c.replace("|", " or ") for c in missing)
+            raise KlearError(
+                f"{self.name} ({self.hub_id}) needs the column {words}; "
+                f"found: {', '.join(sorted(columns)) or 'none'}"
+            )
+
+
+def data_set(
+    hub_id: str, domain: str, licence: str, columns: str, *, optional: str = "", **declared: object
+) -> Callable[[Callable[..., Found]], Source]:
+    """Declare a function of a `Row` as the data set of its name, see `Source`; columns are words of
+    a text."""
+
+    def declare(read: Callable[..., Found]) -> Source:
+        needed, more = tuple(columns.split()), tuple(optional.split())
+        return Source(read.__name__, hub_id, domain, licence, needed, read, more, **declared)
+
+    return declare

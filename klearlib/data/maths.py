@@ -1,0 +1,141 @@
+"""Data sets of maths problems with an answer: for RL, for filters, and the contests' benchmarks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from klearlib.data.code import skywork_difficulty
+from klearlib.data.declaration import Found, data_set
+from klearlib.data.responses import boxed_answer, only_response, written_responses
+from klearlib.data.rows import Row, UnusableRow, gold_text, is_null, message_texts, parsed
+from klearlib.records import Problem
+
+
+@data_set("nvidia/AceReason-Math", "math", "cc-by-4.0", "problem answer")
+def acereason_math(row: Row) -> Found:
+    """Problem and answer. It holds problems of NuminaMath and DeepScaleR, so deduplicate it against
+    these."""
+    question = row.asked("problem")
+    return Found(Problem(row.id, question, row.answer("answer")))
+
+
+@data_set(
+    "agentica-org/DeepScaleR-Preview-Dataset", "math", "mit", "problem answer", optional="solution"
+)
+def deepscaler(row: Row) -> Found:
+    """Six rows have no answer; solutions, which nobody judged, are often empty, and one that cannot
+    be used is dropped."""
+    question = row.asked("problem")
+    problem = Problem(row.id, question, row.answer("answer"))
+    solution = row.value("solution", optional=True)
+    if is_null(solution) or (isinstance(solution, str) and not solution.strip()):
+        return Found(problem)
+    return Found(problem, *written_responses([solution]))
+
+
+@data_set(
+    "Skywork/Skywork-OR1-RL-Data", "math", "unknown", "prompt reward_model extra_info", split="math"
+)
+def skywork_or1_math(row: Row) -> Found:
+    """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds, any of
+    which is right. `Problem.difficulty`: see `code.skywork_difficulty`."""
+    prompt = row.user_prompt("prompt")
+    row.hash_id(prompt)
+    golds = parsed(_truth(row), "reward_model.ground_truth")
+    golds = golds if isinstance(golds, list) else [golds]
+    golds = [gold for gold in golds if not isinstance(gold, str) or gold.strip()]
+    texts = tuple(gold_text(gold, "reward_model.ground_truth") for gold in golds)
+    if not texts:
+        raise UnusableRow("no_answer", "reward_model.ground_truth is an empty list")
+    answer = texts[0] if len(texts) == 1 else texts
+    return Found(Problem(row.id, prompt, answer, difficulty=skywork_difficulty(row)))
+
+
+@data_set(
+    "Kwai-Klear/KlearReasoner-MathSub-30K",
+    "math",
+    "apache-2.0",
+    "prompt reward_model",
+    hub_file="train_math_30K.json",
+)
+def klear_math(row: Row) -> Found:
+    """A prompt of messages, without an instruction to box the answer, and
+    ``reward_model.ground_truth``."""
+    prompt = row.user_prompt("prompt")
+    row.hash_id(prompt)
+    return Found(Problem(row.id, prompt, _truth(row)))
+
+
+@data_set("openai/gsm8k", "math", "mit", "question answer", config="main")
+def gsm8k(row: Row) -> Found:
+    """The answer stands behind the last ``####`` of ``answer``, whose whole text, written by
+    people, is the response; a dollar sign and the thousands' commas of 45 answers go."""
+    question, solution = row.asked("question"), row.text("answer")
+    _, mark, answer = solution.rpartition("####")
+    answer = answer.strip().replace(",", "").removeprefix("$")
+    if not mark or not answer:
+        raise UnusableRow("no_answer", "answer has nothing behind ####")
+    if not re.fullmatch(r"-?[0-9]*\.?[0-9]+", answer):
+        raise UnusableRow("unknown_format", f"behind #### stands no number: {answer!r}")
+    responses = only_response(solution, is_correct=True, labelled_by="people")
+    return Found(Problem(row.id, question, answer), responses)
+
+
+def _truth(row: Row) -> str:
+    model = row.value("reward_model")
+    if not isinstance(model, Mapping) or "ground_truth" not in model:
+        raise UnusableRow("unknown_format", "reward_model must hold ground_truth")
+    return gold_text(model["ground_truth"], "ground_truth")
+
+
+_CONTEST = "problem|question|messages answer|solution|meta"
+_CONTEST_IDS = {"optional": "id problem_idx", "has_ids": True}
+
+
+def _contest(row: Row) -> Found:
+    r"""A problem of AIME or HMMT, in the columns of any of its copies.
+
+    The copies on the hub have problem (or question) and answer; the released evaluation files
+    have ``messages`` and ``solution`` ("\boxed{...}") or a mapping ``meta`` of both. The solution
+    is looked at only where there is no column ``answer``, and must have a box or be one word. An
+    answer in a box is taken out of it; of whole numbers the leading zeros ("073") go.
+    """
+    meta = row.value("meta", optional=True)
+    row.columns = fields = {**row.columns, **(meta if isinstance(meta, Mapping) else {})}
+    if fields.get("problem") is None and fields.get("question") is not None:
+        fields["problem"] = fields["question"]
+    if fields.get("problem") is None and fields.get("messages") is not None:
+        pairs = message_texts(fields["messages"])
+        fields["problem"] = "\n\n".join(text for role, text in pairs if role == "user")
+    question = row.question("problem")
+    ids = [c for c in ("unique_id", "problem_idx", "id") if not is_null(fields.get(c))]
+    if ids:
+        row.own_id(ids[0])
+    else:
+        row.hash_id(question)
+    column = "answer" if "answer" in fields else "solution"
+    answer = row.answer(column)
+    if "\\boxed" in answer:
+        answer = boxed_answer(answer)
+    elif column == "solution" and len(answer.split()) > 1:
+        raise UnusableRow("no_answer", "solution is a text and has no answer in a box")
+    return Found(Problem(row.id, question, str(int(answer)) if answer.isdecimal() else answer))
+
+
+@data_set("HuggingFaceH4/aime_2024", "math", "unknown", _CONTEST, **_CONTEST_IDS)
+def aime_2024(row: Row) -> Found:
+    """See `_contest`."""
+    return _contest(row)
+
+
+@data_set("yentinglin/aime_2025", "math", "unknown", _CONTEST, config="default", **_CONTEST_IDS)
+def aime_2025(row: Row) -> Found:
+    """See `_contest`."""
+    return _contest(row)
+
+
+@data_set("MathArena/hmmt_feb_2025", "math", "cc-by-nc-sa-4.0", _CONTEST, **_CONTEST_IDS)
+def hmmt_feb_2025(row: Row) -> Found:
+    """See `_contest`; 16 of the 30 answers are no whole numbers."""
+    return _contest(row)

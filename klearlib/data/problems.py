@@ -1,0 +1,133 @@
+"""Files of problems, from curation to training and evaluation: one JSON object a line, with the
+fields of `klearlib.records.Problem`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from klearlib.data.lines import LineWriter
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.records import Problem, TestCase
+
+
+def write_problems(problems: Iterable[Problem], path: Path) -> int:
+    """One line for each problem; their number. The file is there when it is whole."""
+    with LineWriter(path) as file:
+        for problem in problems:
+            file.add(asdict(problem))
+    return file.num_rows
+
+
+def read_problems(path: Path, *, expected_size: int | None = None) -> list[Problem]:
+    """The problems of a file.
+
+    Args:
+        expected_size: the number of problems that a benchmark is known to have. A score over fewer
+            would look like a score.
+
+    Raises:
+        MissingAsset: no such file.
+        KlearError: a line that is no problem, an empty file, a duplicate id, another size.
+    """
+    problems = list(iter_problems(path))
+    if not problems:
+        raise KlearError(f"{path.name} holds no problems")
+    _check_ids({problem.id for problem in problems}, len(problems), path)
+    if expected_size is not None and len(problems) != expected_size:
+        raise KlearError(
+            f"{path.name} must hold {expected_size} problems, got {len(problems)}: a score over "
+            "another number of problems is another benchmark"
+        )
+    return problems
+
+
+def iter_problems(path: Path) -> Iterator[Problem]:
+    """The problems of a file in order, one at a time; MissingAsset where there is none."""
+    return (_problem(line, number, path) for number, (_, line) in enumerate(_lines(path), start=1))
+
+
+def count_problems(path: Path) -> int:
+    """The number of problems in a file."""
+    return sum(1 for _ in _lines(path))
+
+
+class ProblemFile(Mapping[str, Problem]):
+    """The problems of a file by id, read when they are asked for: in memory are ids and places.
+
+    Raises:
+        KlearError: two problems with one id.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "problems.jsonl"
+    >>> write_problems([Problem("a", "2 + 2?", "4"), Problem("b", "2 + 3?", "5")], path)
+    2
+    >>> ProblemFile(path)["b"].answer
+    '5'
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._places = {}
+        number = 0
+        for number, (place, line) in enumerate(_lines(path), start=1):
+            self._places[_problem(line, number, path).id] = place
+        _check_ids(self._places, number, path)
+
+    def __getitem__(self, name: str) -> Problem:
+        place = self._places[name]
+        with self._path.open("rb") as file:
+            file.seek(place)
+            return _problem(file.readline(), 0, self._path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Each line with the byte at which it starts."""
+    if not path.is_file():
+        raise MissingAsset(
+            f"no problem file at {path}; run the stage that makes it, or mend the path"
+        )
+
+    def lines() -> Iterator[tuple[int, bytes]]:
+        place = 0
+        # Bytes are cut at line feeds alone: text also ends at U+2028, which JSON leaves inside.
+        with path.open("rb") as file:
+            for line in file:
+                yield place, line
+                place += len(line)
+
+    return lines()
+
+
+def _problem(line: bytes, number: int, path: Path) -> Problem:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+        tests = tuple(TestCase(**test) for test in row.pop("tests", ()))
+        answer = row.pop("answer", None)
+        answer = tuple(answer) if isinstance(answer, list) else answer
+        problem = Problem(**row, answer=answer, tests=tests)
+        answers = answer if isinstance(answer, tuple) else (answer or "",)
+        for name, texts in (
+            ("id", (problem.id,)),
+            ("prompt", (problem.prompt,)),
+            ("answer", answers),
+        ):
+            for text in texts:
+                if not isinstance(text, str):
+                    raise TypeError(f"{name} must be a text, got {text!r}")
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise KlearError(f"{path.name} line {number} is no problem: {error}") from error
+    return problem
+
+
+def _check_ids(ids: Collection[str], num_problems: int, path: Path) -> None:
+    if num_same := num_problems - len(ids):
+        raise KlearError(f"{path.name} holds {num_same} problems with the id of another")

@@ -1,0 +1,183 @@
+"""One pass over a data set: usable rows out, an account of every row kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from klearlib.data.declaration import Found, Source
+from klearlib.data.files import Table
+from klearlib.data.rows import Row, UnusableRow, encodable
+from klearlib.errors import KlearError
+from klearlib.records import SourceRow
+
+# What Python raises over a value that no column of its kind holds (an integer of 5000 digits, a
+# list in the place of a word, a date of the year 50000): it costs that row, and not the others.
+_FAULTS = (ValueError, TypeError, OverflowError, RecursionError, OSError)
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A row that is not used: `row` is its index in its source from 0, `reason` a word of
+    `REASONS`, `detail` one line; `id` and `detail` have at most 300 characters."""
+
+    source: str
+    row: int
+    id: str
+    reason: str
+    detail: str
+
+
+class SourceReader:
+    """The usable rows of a data set, one at a time, and an account of the others.
+
+    Every pass (``for row in reader``) starts anew and resets the account. At any moment
+    ``num_kept + num_rejected.total() == num_read``.
+
+    Attributes:
+        source: the `Source`. name: its name, or the alias that it is read under.
+        num_kept: rows so far; the row just given has the index ``num_read - 1``.
+        num_rejected: rows by reason.
+        rejects: the rejected rows since the last `take_rejects`.
+        num_dropped: responses by reason, of rows that were kept with their other responses.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tables: list[Table],
+        read: Callable[[Row], Found],
+        *,
+        limit: int | None,
+        alias: str | None,
+    ) -> None:
+        self.source = source
+        self.name = alias or source.name
+        self._tables = tables
+        self._read = read
+        self._limit = limit
+        self._reset()
+
+    def _reset(self) -> None:
+        self.num_kept = 0
+        self.num_rejected: Counter[str] = Counter()
+        self.num_dropped: Counter[str] = Counter()
+        self.rejects: list[Reject] = []
+        self._seen: dict[int, int] = {}
+
+    @property
+    def num_read(self) -> int:
+        """Rows so far."""
+        return self.num_kept + self.num_rejected.total()
+
+    def take_rejects(self) -> list[Reject]:
+        """`rejects`, which begins anew: for readers of millions of rows."""
+        taken, self.rejects = self.rejects, []
+        return taken
+
+    def summary(self) -> str:
+        """One line with the numbers of the rows read so far.
+
+        >>> from klearlib.data.sources import read_source
+        >>> read = read_source("gsm8k", [{"question": "1+1?", "answer": "2 #### 2"}])
+        >>> len(list(read)), read.summary()
+        (1, 'gsm8k: 1 of 1 rows kept; rejected: none')
+        """
+        rejected, dropped = (
+            ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
+            for counts in (self.num_rejected, self.num_dropped)
+        )
+        return (
+            f"{self.name}: {self.num_kept} of {self.num_read} rows kept; "
+            f"rejected: {rejected or 'none'}"
+        ) + (f"; responses dropped: {dropped}" if dropped else "")
+
+    def __iter__(self) -> Iterator[SourceRow]:
+        for row in self.account():
+            if isinstance(row, Reject):
+                self.rejects.append(row)
+            else:
+                yield row
+
+    def account(self) -> Iterator[SourceRow | Reject]:
+        """All rows in order, usable or rejected; `rejects` then stays empty."""
+        self._reset()
+        for table in self._tables:
+            is_checked = table.columns is not None
+            for columns in table.rows():
+                number = self.num_read
+                if self._limit is not None and number >= self._limit:
+                    return
+                if not is_checked and isinstance(columns, Mapping):
+                    self.source.check_columns(tuple(map(str, columns)))
+                    is_checked = True
+                try:
+                    usable = self._usable(columns, number)
+                except UnusableRow as error:
+                    self.num_rejected[error.reason] += 1
+                    row_id, detail = map(
+                        _short, (error.row_id, f"{error.row_id}: {error} ({error.reason})")
+                    )
+                    yield Reject(self.name, number, row_id, error.reason, detail)
+                else:
+                    self.num_kept += 1
+                    yield usable
+        if not self.num_read:
+            raise KlearError(
+                f"{self.source.name} holds no rows: name other files, or another split"
+            )
+
+    def _usable(self, columns: Mapping | UnusableRow, number: int) -> SourceRow:
+        if isinstance(columns, UnusableRow):
+            raise columns
+        row = Row(columns, self.source.name)
+        try:
+            if not isinstance(columns, Mapping):
+                kind = type(columns).__name__
+                raise TypeError(f"a row must be a mapping of columns, got {kind}")
+            found = self._read(row)
+            _check_storable(found)
+        except UnusableRow as error:
+            error.row_id = error.row_id or row.id
+            raise
+        except _FAULTS as error:
+            message = f"{type(error).__name__}: {error}"
+            raise UnusableRow("unknown_format", message, self.name) from error
+        alias = f"{self.name}-" if self.name != self.source.name else ""
+        problem = replace(found.problem, source=self.name, id=alias + found.problem.id)
+        if self.source.has_ids:
+            # 64 bits of each id: two of ten million share them in one of 370,000 data sets.
+            key = int.from_bytes(hashlib.sha256(problem.id.encode()).digest()[:8])
+            first = self._seen.setdefault(key, number)
+            if first != number:
+                raise UnusableRow("duplicate_id", f"has the id of row {first}", problem.id)
+        self.num_dropped.update(found.dropped)
+        return SourceRow(problem, found.responses, found.licence or self.source.licence)
+
+
+def _short(text: str) -> str:
+    """One line of at most 300 characters that UTF-8 can hold."""
+    return " ".join(text.split()).encode(errors="backslashreplace").decode()[:300]
+
+
+def _check_storable(found: Found) -> None:
+    """Refuse what no table can hold: it would end the run that writes it, hours later."""
+    problem = found.problem
+    answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer,)
+    tests = (text for t in problem.tests for text in (t.stdin, t.expected, t.call, t.asserts))
+    texts = {
+        "id": (problem.id,),
+        "prompt": (problem.prompt, problem.entry_point, problem.family, problem.date),
+        "answer": answers,
+        "tests": tests,
+        "responses": (response.text for response in found.responses),
+        "licence": (found.licence,),
+    }
+    for column, values in texts.items():
+        for text in values:
+            if text is not None:
+                encodable(text, column)
+    if not -(2**63) <= problem.difficulty < 2**63:
+        raise UnusableRow("unknown_format", "difficulty has more than 64 bits")

@@ -1,0 +1,191 @@
+"""Data sets of problems with sampled reasoning or written solutions, for SFT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from klearlib.data.declaration import Found, data_set
+from klearlib.data.responses import boxed_answer, only_response, thought_fault
+from klearlib.data.rows import Row, UnusableRow, encodable, message_texts, whole_number
+from klearlib.records import LabelledResponse, Problem
+
+R1, QWQ = "DeepSeek-R1", "QwQ-32B"
+
+
+@data_set(
+    "open-r1/OpenR1-Math-220k",
+    "math",
+    "apache-2.0",
+    "uuid problem answer generations is_reasoning_complete correctness_math_verify "
+    "correctness_llama",
+    config="default",
+    optional="problem_type",
+    has_ids=True,
+)
+def openr1_math(row: Row) -> Found:
+    """A problem with 2 to 4 responses of DeepSeek-R1 and a label for each.
+
+    A response is correct where math-verify says so, or else where Llama does: the authors asked
+    Llama about the problems that math-verify could not settle, so ``correctness_llama`` is null for
+    most rows. A null label stays unknown. Responses that never ended (``is_reasoning_complete``
+    False, or an open thought) are dropped. ``correctness_count`` is not read: the labels are.
+    """
+    row.own_id("uuid")
+    question = row.question("problem")
+    texts = row.items("generations", str)
+    if not texts:
+        raise UnusableRow("no_response", "generations is empty")
+    by_math_verify, by_llama, are_complete = (
+        _labels(row, column, len(texts))
+        for column in ("correctness_math_verify", "correctness_llama", "is_reasoning_complete")
+    )
+    responses, dropped = [], []
+    for text, math_verify, llama, complete in zip(
+        texts, by_math_verify, by_llama, are_complete, strict=True
+    ):
+        fault = thought_fault(text, must_think=True)
+        if fault is None and complete is False:
+            fault = "unclosed_think"
+        if fault:
+            dropped.append(fault)
+            continue
+        text = encodable(text, "generations")
+        if math_verify or llama is None:
+            word = "math_verify" if math_verify is not None else ""
+            responses.append(LabelledResponse(text, math_verify, word, R1))
+        else:
+            responses.append(LabelledResponse(text, llama, "llama", R1))
+    if not responses:
+        raise UnusableRow(dropped[0], f"none of {len(texts)} responses ended")
+    answer, family = row.answer("answer"), row.text("problem_type", optional=True)
+    problem = Problem(row.id, question, answer, family=family)
+    return Found(problem, tuple(responses), tuple(dropped))
+
+
+def _labels(row: Row, column: str, num_responses: int) -> list[bool | None]:
+    labels = row.items(column, bool | None) or [None] * num_responses
+    if len(labels) != num_responses:
+        message = f"{column} has {len(labels)} labels for {num_responses} responses"
+        raise UnusableRow("uneven_labels", message)
+    return labels
+
+
+@data_set(
+    "open-thoughts/OpenThoughts3-1.2M", "both", "apache-2.0", "difficulty domain conversations"
+)
+def openthoughts3(row: Row) -> Found:
+    """``conversations`` of a human and QwQ-32B, unfiltered and without answers.
+
+    ``difficulty`` is null for mathematics: 0. The 16 responses to a question are rows of their own,
+    with the same id. `Problem.family` is ``domain``: math, code or science.
+    """
+    pairs = message_texts(row.value("conversations"), role="from", text="value")
+    roles = [role for role, _ in pairs]
+    if roles == ["human"]:
+        raise UnusableRow("no_response", "conversations has only the human's turn")
+    if roles != ["human", "gpt"]:
+        raise UnusableRow("unknown_format", f"conversations must be of human and gpt, got {roles}")
+    (_, question), (_, response) = pairs
+    question = question.strip()
+    row.hash_id(question)
+    if not question:
+        raise UnusableRow("no_problem", "the human says nothing")
+    difficulty = whole_number(row.value("difficulty"))
+    problem = Problem(row.id, question, difficulty=difficulty, family=row.text("domain"))
+    return Found(problem, only_response(response, teacher=QWQ))
+
+
+@data_set("nvidia/AceReason-1.1-SFT", "both", "cc-by-4.0", "category input output")
+def acereason_sft(row: Row) -> Found:
+    """``input`` and ``output`` of DeepSeek-R1; `Problem.family` is ``category``.
+
+    Neither answers nor labels. Questions come again with other responses, under the same id.
+    """
+    question, response = row.asked("input"), row.text("output")
+    problem = Problem(row.id, question, family=row.text("category"))
+    return Found(problem, only_response(response, teacher=R1))
+
+
+@data_set("AI-MO/NuminaMath-CoT", "math", "apache-2.0", "source problem solution")
+def numinamath_cot(row: Row) -> Found:
+    r"""The answer is the last ``\boxed{}`` of the solution, and the solution, which no one judged,
+    is the response. `Problem.family` is ``source``."""
+    question, solution = row.asked("problem"), row.text("solution")
+    problem = Problem(row.id, question, boxed_answer(solution), family=row.text("source"))
+    return Found(problem, only_response(solution))
+
+
+@data_set(
+    "AI-MO/NuminaMath-1.5",
+    "math",
+    "apache-2.0",
+    "problem solution answer problem_type question_type problem_is_valid solution_is_valid",
+)
+def numinamath_1_5(row: Row) -> Found:
+    """Problem, solution, answer, and the authors' own word on both.
+
+    Rejected are problems and solutions that ``problem_is_valid`` and ``solution_is_valid`` do not
+    call ``Yes``, proofs (``question_type``, or ``proof`` as answer), and ``notfound`` as answer.
+    Synthetic problems and multiple choice stay. `Problem.family` is ``problem_type``.
+    """
+    question, solution = row.asked("problem"), row.text("solution")
+    for what in ("problem", "solution"):
+        word = row.text(f"{what}_is_valid")
+        if word != "Yes":
+            raise UnusableRow(f"invalid_{what}", f"{what}_is_valid is {word!r}")
+    if row.text("question_type") == "proof":
+        raise UnusableRow("proof", "question_type is proof")
+    answer = row.answer("answer")
+    if answer.lower() in ("proof", "notfound"):
+        reason = "proof" if answer.lower() == "proof" else "no_answer"
+        raise UnusableRow(reason, f"answer is {answer!r}")
+    problem = Problem(row.id, question, answer, family=row.text("problem_type"))
+    return Found(problem, only_response(solution, is_correct=True, labelled_by="solution_is_valid"))
+
+
+@data_set(
+    "nvidia/OpenCodeReasoning",
+    "code",
+    "cc-by-4.0",
+    "id input output source license dataset split difficulty",
+    config="split_0",
+    split="split_0",
+    optional="index",
+)
+def opencodereasoning(
+    row: Row, questions: Mapping[str, Sequence[tuple[str, str, str]]] | None = None
+) -> Found:
+    """``input`` and ``output`` of DeepSeek-R1, without tests or labels.
+
+    Rows of config ``split_1`` have "-" as input. Theirs is row ``index`` of the split ``split`` of
+    ``dataset`` (taco or apps), whose questions `questions` holds as (question, difficulty, source)
+    under ``taco/train`` and so on. The row's own ``difficulty`` and ``source`` must agree where
+    both have them, so a file in another order than the one that the index counts in is noticed.
+    The licence is the row's.
+    """
+    question = row.text("input").strip()
+    if question == "-":
+        row.id = f"{row.name}-{row.value('id')}"
+        question = _joined(row, questions or {})
+    row.hash_id(question)
+    if not question:
+        raise UnusableRow("no_problem", "input is empty")
+    problem = Problem(row.id, question, family=row.text("source"))
+    responses = only_response(row.text("output"), teacher=R1)
+    return Found(problem, responses, licence=row.text("license"))
+
+
+def _joined(row: Row, questions: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
+    key = f"{row.text('dataset')}/{row.text('split')}"
+    index = row.text("index", optional=True)
+    rows = questions.get(key, ())
+    if not index.isdecimal() or int(index) >= len(rows):
+        message = f"its question is row {index or '?'} of {key}, which questions does not hold"
+        raise UnusableRow("needs_question", message)
+    question, *theirs = rows[int(index)]
+    for column, their in zip(("difficulty", "source"), theirs, strict=True):
+        own = row.text(column)
+        if own not in ("", "-") and their and own.lower() != their.lower():
+            message = f"{column} is {own!r}, and {their!r} in row {index} of {key}"
+            raise UnusableRow("join_mismatch", message)
+    return question.strip()

@@ -1,0 +1,317 @@
+"""A raw row: its columns by type, JSON within text, its id, and why it cannot be used."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import json
+import math
+import numbers
+import pickletools
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from types import UnionType
+
+import numpy as np
+
+from klearlib.errors import KlearError
+
+_REASONS = """
+    missing_column no_problem no_answer no_response no_think unclosed_think uneven_labels
+    invalid_problem invalid_solution proof bad_json bad_packing bad_python bad_date
+    forbidden_pickle too_large unknown_format no_tests uneven_tests mixed_kinds no_entry_point
+    undefined_names integer_keys needs_files needs_pytest needs_checker needs_interaction
+    needs_question join_mismatch not_executable outside_window duplicate_id
+"""
+REASONS = tuple(_REASONS.split())
+"""Why a row, or one response of it, is not used; docs/datasets.md explains each."""
+
+MAX_TESTS_BYTES = 256 * 2**20
+"""The limit for one column of tests, in bytes when unpacked and in characters of JSON."""
+
+MAX_INTEGER_DIGITS = 100_000
+_STRING_OPCODES = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+_OTHER_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
+_integer_limit = threading.Lock()
+
+
+class UnusableRow(KlearError):
+    """A row, or a response, that is not used: `reason` is a word of `REASONS`. `row_id` says where
+    a row stands that has no columns; "" for the id that its `Row` has."""
+
+    def __init__(self, reason: str, message: str, row_id: str = "") -> None:
+        assert reason in REASONS, reason
+        super().__init__(message)
+        self.reason = reason
+        self.row_id = row_id
+
+
+class Row:
+    """The columns of a row by type. `id` is the data set's name until a reader knows better.
+
+    >>> row = Row({"problem": " 1 + 1? ", "answer": 2.0}, "x")
+    >>> row.asked("problem"), row.id, row.answer("answer")
+    ('1 + 1?', 'x-c97c3a9c9b990740', '2')
+    """
+
+    def __init__(self, columns: Mapping, name: str) -> None:
+        self.columns = columns
+        self.name = self.id = name
+
+    def value(self, column: str, *, optional: bool = False) -> object:
+        """The value of a column that the row must have, or an optional one's or None; an array, as
+        pandas gives for a list, becomes a list."""
+        if column not in self.columns and not optional:
+            raise UnusableRow("missing_column", f"has no column {column!r}")
+        return _plain(self.columns.get(column))
+
+    def text(self, column: str, *, optional: bool = False) -> str:
+        r"""A column's text with ``\n`` as line end; "" for None, or an absent optional one."""
+        value = self.value(column, optional=optional)
+        value = "" if value is None else value
+        if not isinstance(value, str):
+            raise UnusableRow("unknown_format", f"{column} must be text, got {_kind(value)}")
+        return encodable(value.replace("\r\n", "\n"), column)
+
+    def items(
+        self, column: str, kind: type | UnionType = object, *, optional: bool = False
+    ) -> list:
+        """A column's list, all of whose items are of a kind; [] for None, or an absent optional
+        one."""
+        value = self.value(column, optional=optional)
+        items = [] if value is None else value
+        if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
+            wanted = getattr(kind, "__name__", str(kind))
+            message = f"{column} must be a list of {wanted}, got {_kind(value)}"
+            raise UnusableRow("unknown_format", message)
+        return items
+
+    def question(self, column: str) -> str:
+        """The text of a problem, without blanks around it; ``no_problem`` where it is empty."""
+        text = self.text(column).strip()
+        if not text:
+            raise UnusableRow("no_problem", f"{column} is empty")
+        return text
+
+    def asked(self, column: str) -> str:
+        """`question`, whose hash becomes the row's id."""
+        question = self.question(column)
+        self.hash_id(question)
+        return question
+
+    def user_prompt(self, column: str) -> str:
+        """The prompt in a column of messages of a user, and of a system, in their order."""
+        pairs = message_texts(self.value(column))
+        if not {role for role, _ in pairs} <= {"user", "system"}:
+            raise UnusableRow("unknown_format", f"{column} must be a user's messages")
+        prompt = "\n\n".join(text.strip() for _, text in pairs).strip()
+        if not prompt:
+            raise UnusableRow("no_problem", f"{column} is empty")
+        return prompt
+
+    def answer(self, column: str) -> str:
+        """The gold answer in a column, see `gold_text`."""
+        return gold_text(self.value(column), column)
+
+    def truth(self) -> object:
+        """``reward_model.ground_truth``, None where there is none."""
+        model = self.value("reward_model")
+        return _plain(model.get("ground_truth")) if isinstance(model, Mapping) else None
+
+    def cases(self, question: str, value: object, column: str) -> object:
+        """The tests in a column, see `json_or_none`; the row's id becomes a hash of the question
+        and of the tests, whether the column holds JSON or its value."""
+        self.hash_id(question)
+        cases = json_or_none(value, column)
+        self.hash_id(question, json_text(cases, column))
+        return cases
+
+    def hash_id(self, *parts: str) -> None:
+        """An id for a row that has none: equal rows have equal ids, whatever their order."""
+        digest = hashlib.sha256("\x1f".join(parts).encode(errors="surrogatepass")).hexdigest()
+        self.id = f"{self.name}-{digest[:16]}"
+
+    def own_id(self, column: str) -> str:
+        """The id that a data set gives to a row, as text: a whole number without a point. It
+        becomes the row's, behind the data set's name.
+
+        Raises:
+            UnusableRow: ``unknown_format`` for what names no row: null, "", a list.
+        """
+        value = self.value(column)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str) or not value.strip():
+            message = f"{column} must be an id, a text or a whole number, got {value!r}"
+            raise UnusableRow("unknown_format", message)
+        own = encodable(value.strip(), column)
+        self.id = f"{self.name}-{own}"
+        return own
+
+
+def is_null(value: object) -> bool:
+    """Whether a value is None, or the NaN that pandas writes in its place."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def whole_number(value: object) -> int:
+    """A number as int; 0 for null, NaN and what is no number.
+
+    >>> whole_number(1900.0), whole_number(None), whole_number(float("nan"))
+    (1900, 0, 0)
+    """
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    is_finite = isinstance(value, float) and math.isfinite(value)
+    return int(value) if is_whole or is_finite else 0
+
+
+def gold_text(value: object, column: str) -> str:
+    """A gold answer as text; numbers are written out, 73.0 as 73.
+
+    Raises:
+        UnusableRow: ``no_answer`` where it is null, NaN or empty, ``unknown_format`` where it is
+            neither text nor a finite number.
+    """
+    if is_null(value) or (isinstance(value, str) and not value.strip()):
+        raise UnusableRow("no_answer", f"{column} is null or empty")
+    if isinstance(value, str):
+        return encodable(value.replace("\r\n", "\n").strip(), column)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isinf(value):
+        message = f"{column} must be text or a finite number, got {value!r}"
+        raise UnusableRow("unknown_format", message)
+    return str(int(value) if value == int(value) else value)
+
+
+def encodable(text: str, column: str) -> str:
+    """`text`, which must be encodable as UTF-8: JSON may hold halves of surrogate pairs."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        message = f"{column} holds half a surrogate pair, which no UTF-8 text can"
+        raise UnusableRow("bad_json", message) from None
+    return text
+
+
+def message_texts(
+    value: object, *, role: str = "role", text: str = "content"
+) -> list[tuple[str, str]]:
+    """The (role, text) pairs of a column of messages.
+
+    >>> message_texts([{"from": "human", "value": "2+2?"}], role="from", text="value")
+    [('human', '2+2?')]
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise UnusableRow("unknown_format", "messages must be a list")
+    pairs = []
+    for message in value:
+        parts = (message.get(role), message.get(text)) if isinstance(message, Mapping) else ()
+        if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+            raise UnusableRow(
+                "unknown_format", f"messages must be mappings of texts {role} and {text}"
+            )
+        pairs.append((parts[0], encodable(parts[1].replace("\r\n", "\n"), text)))
+    return pairs
+
+
+def parsed(value: object, column: str) -> object:
+    """The value that JSON text in `column` stands for; a value that is no text is taken as it is.
+
+    Integers may have up to `MAX_INTEGER_DIGITS` digits: APPS has some beyond Python's limit.
+    """
+    if not isinstance(value, str):
+        return value
+    if len(value) > MAX_TESTS_BYTES:
+        message = f"{column} has {len(value)} characters, the limit is {MAX_TESTS_BYTES}"
+        raise UnusableRow("too_large", message)
+    try:
+        return _with_long_integers(json.loads, value)
+    except json.JSONDecodeError as error:
+        raise UnusableRow("bad_json", f"{column} is no JSON: {error}") from error
+    except ValueError as error:
+        message = f"{column} holds an integer of more than {MAX_INTEGER_DIGITS} digits"
+        raise UnusableRow("too_large", message) from error
+    except RecursionError as error:
+        raise UnusableRow("bad_json", f"{column} is nested too deeply") from error
+
+
+def json_or_none(value: object, column: str) -> object:
+    """What `parsed` gives, and None for blank text too."""
+    if isinstance(value, str) and not value.strip():
+        return None
+    return parsed(value, column)
+
+
+def json_text(value: object, column: str) -> str:
+    """The JSON text of a value that `parsed` gave."""
+    try:
+        return _with_long_integers(json.dumps, value)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{column} holds a value that JSON cannot: {error}"
+        raise UnusableRow("unknown_format", message) from error
+
+
+def _with_long_integers(convert: Callable, value: object) -> object:
+    """`convert(value)`, where it must be beyond Python's limit for the digits of an integer. The
+    limit belongs to the whole interpreter: one thread at a time raises it, and puts it back."""
+    try:
+        return convert(value)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        with _integer_limit:
+            before = sys.get_int_max_str_digits()
+            sys.set_int_max_str_digits(MAX_INTEGER_DIGITS)
+            try:
+                return convert(value)
+            finally:
+                sys.set_int_max_str_digits(before)
+
+
+def unpacked(text: str, column: str) -> str:
+    """The text in base64(zlib(pickle(text))), LiveCodeBench's packing of its private tests.
+
+    Nothing is unpickled. The payload is one string, so only the opcodes that a pickled string
+    consists of are read, and any other (a class, a call, a container) is refused: an Unpickler,
+    also one without classes, can still be made to allocate gigabytes by its memo. Decompression
+    stops at `MAX_TESTS_BYTES`.
+    """
+    try:
+        packed = base64.b64decode(text, validate=True)
+        stream = zlib.decompressobj()
+        pickled = stream.decompress(packed, MAX_TESTS_BYTES + 1)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        message = f"{column} is neither JSON nor base64 of zlib: {error}"
+        raise UnusableRow("bad_packing", message) from error
+    if len(pickled) > MAX_TESTS_BYTES:
+        raise UnusableRow("too_large", f"{column} unpacks to more than {MAX_TESTS_BYTES} bytes")
+    if not stream.eof:
+        raise UnusableRow("bad_packing", f"{column} ends within its zlib stream")
+    found: str | None = None
+    try:
+        for opcode, argument, _ in pickletools.genops(io.BytesIO(pickled)):
+            if opcode.name in _STRING_OPCODES and found is None:
+                found = argument
+            elif opcode.name not in _OTHER_OPCODES:
+                message = f"{column} is a pickle of more than one string: {opcode.name}"
+                raise UnusableRow("forbidden_pickle", message)
+    except UnusableRow:
+        raise
+    except (ValueError, UnicodeError, OverflowError) as error:
+        raise UnusableRow("bad_packing", f"{column} is no pickle: {error}") from error
+    if found is None:
+        raise UnusableRow("bad_packing", f"{column} is a pickle without a string")
+    return found
+
+
+def _plain(value: object) -> object:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,154 @@
+"""The table of the data sets, and `read_source`: one of them, from the hub or from files in the
+same schema, as problems and labelled responses with an account of every row."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from klearlib.data import code, maths, reasoning
+from klearlib.data.declaration import Source
+from klearlib.data.files import Table, open_hub, open_location
+from klearlib.data.reader import SourceReader
+from klearlib.data.windows import in_window
+from klearlib.errors import KlearError
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for module in (reasoning, maths, code)
+    for source in vars(module).values()
+    if isinstance(source, Source)
+}
+"""Every data set by the name that `read_source` takes."""
+
+_QUESTION_COLUMNS = ("question", "difficulty", "source")
+
+
+def read_source(
+    name: str,
+    location: Path | str | list[Mapping] | None = None,
+    *,
+    split: str | None = None,
+    config: str | None = None,
+    revision: str | None = None,
+    streaming: bool = True,
+    limit: int | None = None,
+    alias: str | None = None,
+    questions: Mapping[str, Path | str] | None = None,
+    window: tuple[str, str] | None = None,
+) -> SourceReader:
+    """A reader of a data set's usable rows.
+
+    Args:
+        name: a name of `SOURCES`, the hub id, or its last part; case does not matter.
+        location: a file, a folder of files or a folder that `datasets` saved, in the schema of the
+            data set (`files.open_location`); or a list of its rows. None reads from the hub.
+        split, config: those of the data set's `Source` where None; of a folder they choose files
+            (`open_location`), and one that is given must be there: so a file, which is what it is,
+            and rows take none.
+        revision: of the hub, the newest where None.
+        streaming: from the hub, read while downloading and keep nothing; False downloads to the
+            cache of `datasets` first.
+        limit: rows to read at most, usable or not.
+        alias: what `Problem.source` says in place of the name, and what stands before each id,
+            where several files have the schema of one data set.
+        questions: for opencodereasoning's split_1, where the questions are: locations of TACO and
+            APPS by ``taco/train``, ``taco/test``, ``apps/train``, ``apps/test``.
+        window: for livecodebench, the first and the last day, both included; rows outside of it are
+            rejects (``outside_window``), and their tests are not unpacked.
+
+    Raises:
+        MissingAsset: an unknown location, or a hub that cannot be reached.
+        KlearError: an unknown name, or a column that is missing: the message names it, the columns
+            found, and the data set. Where a table's columns are known only by its rows (from a hub
+            that does not say them) it is raised at the first row.
+
+    >>> rows = [{"problem": "1 + 1?", "answer": "2"}, {"problem": "Prove it.", "answer": ""}]
+    >>> reader = read_source("AceReason-Math", rows)
+    >>> [row.problem.answer for row in reader], reader.num_rejected["no_answer"]
+    (['2'], 1)
+    """
+    source = source_named(name)
+    if limit is not None and limit < 1:
+        raise KlearError(f"limit must be at least 1, got {limit}")
+    if source.split == source.config:  # as its configs have each one split of the same name
+        split = config = split or config
+    wanted = {"split": split or source.split, "config": config or source.config}
+    if location is None:
+        how = {"revision": revision, "hub_file": source.hub_file, "streaming": streaming}
+        tables = [open_hub(source.hub_id, **wanted, **how)]
+    elif isinstance(location, Path | str):
+        tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)
+    elif isinstance(location, Sequence):
+        if split or config:
+            raise KlearError("split and config choose files: leave them out where rows are given")
+        tables = [Table(None, lambda: iter(location))]
+    else:
+        kind = type(location).__name__
+        raise KlearError(f"location must be a path or a list of rows, got {kind}: make it a list")
+    for table in tables:
+        if table.columns is not None:
+            source.check_columns(table.columns)
+    options = {"questions": questions, "window": window}
+    options = {name: value for name, value in options.items() if value is not None}
+    if wrong := set(options) - set(source.options):
+        raise KlearError(f"{source.name} takes no {', '.join(sorted(wrong))}: leave it out")
+    if questions is not None:
+        options["questions"] = {key: _questions(key, at) for key, at in questions.items()}
+    if window is not None:
+        in_window(window[0], *window)  # an error of the call, and not of each row
+    return SourceReader(source, tables, partial(source.read, **options), limit=limit, alias=alias)
+
+
+def source_named(name: str) -> Source:
+    """The data set of a name, a hub id or its last part.
+
+    Raises:
+        KlearError: none, with the names that look alike.
+
+    >>> source_named("open-r1/OpenR1-Math-220k").name
+    'openr1_math'
+    """
+    wanted = name.lower()
+    spelled = re.sub(r"[-.]", "_", wanted)
+    found = [
+        source
+        for source in SOURCES.values()
+        if spelled == source.name
+        or wanted in (source.hub_id.lower(), source.hub_id.lower().partition("/")[2])
+    ]
+    if len(found) > 1:
+        names = " or ".join(source.name for source in found)
+        raise KlearError(f"{name!r} is read in parts: name {names}")
+    if found:
+        return found[0]
+    close = difflib.get_close_matches(spelled, SOURCES, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"one of {', '.join(SOURCES)}"
+    raise KlearError(f"no data set {name!r}: {hint}")
+
+
+def _questions(key: str, location: Path | str) -> list[tuple[str, str, str]]:
+    """(question, difficulty, source) of every row, in order; "" for what a row lacks."""
+    name, _, split = key.partition("/")
+    if name not in ("taco", "apps") or not split:
+        raise KlearError(f"questions has keys such as taco/train and apps/test, got {key!r}")
+    tables = open_location(
+        location, wanted=_QUESTION_COLUMNS, split=split, config=SOURCES[name].config
+    )
+    found = []
+    for table in tables:
+        if table.columns is not None and "question" not in table.columns:
+            raise KlearError(
+                f"{key} at {location} needs the column question; found: {', '.join(table.columns)}"
+            )
+        for row in table.rows():
+            # An unreadable row keeps its place: an index counts it too.
+            row = row if isinstance(row, Mapping) else {}
+            texts = (row.get(column) for column in _QUESTION_COLUMNS)
+            found.append(
+                tuple(t.replace("\r\n", "\n") if isinstance(t, str) else "" for t in texts)
+            )
+    return found

@@ -1,0 +1,117 @@
+"""Where the models and data sets of a profile are, which are not on this machine, and how to get
+them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from klearlib.data.sources import source_named
+from klearlib.hub import (
+    WEIGHTS,
+    cached_snapshot,
+    fetch_command,
+    has_weights,
+    hub_folder,
+    is_path,
+)
+from klearlib.params import root
+from klearlib.params.real import RealParams, shape_of_model
+from klearlib.policy.shape import ModelShape
+
+SIZES_GB = {
+    "open-r1/OpenR1-Math-220k": 4.2,
+    "open-thoughts/OpenThoughts3-1.2M": 28.2,
+    "AI-MO/NuminaMath-1.5": 0.5,
+    "nvidia/OpenCodeReasoning": 32.8,
+    "Skywork/Skywork-OR1-RL-Data": 1.5,
+    "Kwai-Klear/KlearReasoner-MathSub-30K": 0.02,
+    "Kwai-Klear/KlearReasoner-CodeSub-15K": 4.2,
+}
+"""Of the downloads whose size is known, in gigabytes; docs/datasets.md has the data sets."""
+_SOURCE_OF = {"livecodebench_v5": "livecodebench", "livecodebench_v6": "livecodebench"}
+"""Benchmarks that are windows of a data set of another name."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A model, data set or chat template that is not here.
+
+    `kind` is ``model``, ``dataset`` or ``chat template``; `looked` is where it would be; `command`
+    fetches it, "" where a path of real.yaml is wrong; `size_gb` is None where nobody has written it
+    down.
+    """
+
+    kind: str
+    name: str
+    looked: str
+    command: str
+    size_gb: float | None
+
+    def __str__(self) -> str:
+        size = f" ({self.size_gb:g} GB)" if self.size_gb is not None else ""
+        how = self.command or "mend its path in real.yaml"
+        return f"{self.kind} {self.name}{size} is not at {self.looked}: {how}"
+
+
+def located(path: str) -> Path:
+    """A path of real.yaml; one that is not absolute starts at the project's folder."""
+    return root() / Path(path).expanduser()
+
+
+def model_path(model: str) -> Path | None:
+    """The folder that a model of real.yaml names, whether it is there or not; None for a hub id.
+
+    ``models/tiny`` looks like a hub id: it is a path where the project has a folder ``models``.
+    """
+    place = located(model)
+    return place if is_path(model) or place.parent.is_dir() else None
+
+
+def missing_assets(real: RealParams) -> list[Missing]:
+    """All that `real` names and that is not whole at its path or in the hub's cache, once for each
+    place."""
+    return list(dict.fromkeys((*_models(real), *_data_sets(real))))
+
+
+def _models(real: RealParams) -> Iterator[Missing]:
+    for field in dataclasses.fields(real):
+        name = getattr(real, field.name)
+        if field.metadata.get("asset") != "model" or not name:
+            continue
+        place = model_path(name)
+        if place is not None:
+            if not has_weights(place):
+                looked = f"{place} (config.json and all weights in {WEIGHTS})"
+                yield Missing("model", name, looked, "", None)
+            continue
+        snapshot = cached_snapshot("model", name)
+        if snapshot is None or not has_weights(snapshot):
+            yield _of_hub("model", name, _weights_gb(shape_of_model(real, name)))
+    template = real.chat_template
+    if template is not None and not (place := located(template)).is_file():
+        yield Missing("chat template", template, str(place), "", None)
+
+
+def _data_sets(real: RealParams) -> Iterator[Missing]:
+    lists = (real.maths_sources, real.code_sources, real.maths_problems, real.code_problems)
+    named = [(how["name"] or name, how) for each in lists for name, how in each.items()]
+    named += [(_SOURCE_OF.get(name, name), how) for name, how in real.benchmarks.items()]
+    for name, how in named:
+        hub_id = source_named(name).hub_id
+        if how["location"] is not None:
+            if not (place := located(how["location"])).exists():
+                yield Missing("dataset", hub_id, str(place), "", None)
+        elif cached_snapshot("dataset", hub_id) is None:
+            yield _of_hub("dataset", hub_id, SIZES_GB.get(hub_id))
+
+
+def _of_hub(kind: str, name: str, size_gb: float | None) -> Missing:
+    return Missing(kind, name, str(hub_folder(kind, name)), fetch_command(kind, name), size_gb)
+
+
+def _weights_gb(shape: dict) -> float:
+    """A model's weights in bf16, as the hub has them, from its shape."""
+    return round(2 * ModelShape(**shape).num_parameters / 1e9, 1)

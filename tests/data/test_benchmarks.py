@@ -1,0 +1,126 @@
+"""The benchmarks: their size is asserted, their windows are LiveCodeBench's; and the real files."""
+
+import os
+from pathlib import Path
+
+import pytest
+from raw_rows import ROWS, livecodebench_row, messages
+
+import klearlib
+from klearlib.data.benchmarks import SIZES, read_benchmark
+from klearlib.data.sources import read_source
+from klearlib.errors import KlearError
+from klearlib.verify.answers import verify_answers
+
+ROOT = Path(klearlib.__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
+
+
+def shared(name):
+    if not (SHARED / name).exists():
+        pytest.skip(f"no {name}: set KLEAR_SHARED to the folder that holds it")
+    return SHARED / name
+
+
+def aime(count):
+    return [ROWS["aime_2024"] | {"id": n, "problem": f"What is {n}?"} for n in range(count)]
+
+
+@pytest.mark.parametrize("name", [name for name, size in SIZES.items() if size == 30])
+def test_another_size_is_another_benchmark(name):
+    assert len(read_benchmark(name, aime(30)).problems) == 30
+    for count in (29, 31):
+        with pytest.raises(KlearError, match=f"{name} must have 30 problems, got {count}"):
+            read_benchmark(name, aime(count))
+    assert len(read_benchmark(name, aime(3), expected_size=3).problems) == 3
+
+
+def test_a_row_that_gives_no_problem_is_an_error_and_no_smaller_benchmark():
+    rows = [*aime(29), {**aime(1)[0], "id": 99, "answer": ""}]
+    with pytest.raises(KlearError, match="1 rows without a usable problem, the first is row 29"):
+        read_benchmark("aime_2024", rows, expected_size=29)
+    with pytest.raises(KlearError, match="has the id of row 3"):
+        read_benchmark("aime_2024", [*aime(29), aime(4)[3]])
+    with pytest.raises(KlearError, match="no benchmark 'aime'"):
+        read_benchmark("aime", aime(30))
+
+
+@pytest.mark.parametrize(
+    ("row", "answer"),
+    [
+        ({"problem": "?", "answer": "073"}, "73"),
+        ({"problem": "?", "answer": 73}, "73"),
+        ({"problem": "?", "answer": 73.0}, "73"),
+        ({"problem": "?", "answer": "000"}, "0"),
+        ({"question": "?", "answer": "73"}, "73"),
+        ({"problem": "?", "answer": "73", "solution": "so \\boxed{5}"}, "73"),
+        ({"messages": messages("?"), "id": 1, "solution": "\\boxed{2^{25} 26!}"}, "2^{25} 26!"),
+        ({"problem": "?", "answer": "\\sqrt{2}, -1"}, "\\sqrt{2}, -1"),
+        ({"problem": "?", "answer": "0.5"}, "0.5"),
+        ({"meta": {"problem": "?", "solution": "016"}, "messages": messages("other")}, "16"),
+    ],
+)
+def test_contests_in_the_columns_of_their_copies(row, answer):
+    (problem,) = read_benchmark("hmmt_feb_2025", [row], expected_size=1).problems
+    assert (problem.prompt, problem.answer) == ("?", answer)
+
+
+def test_a_written_solution_is_no_answer():
+    reader = read_source("aime_2024", [{"problem": "?", "solution": "Add them. " * 50}])
+    assert list(reader) == [] and reader.rejects[0].reason == "no_answer"
+
+
+DAYS = {
+    "2024-07-31T23:59:59": "",
+    "2024-08-01T00:00:00": "v5",
+    "2025-01-31T20:00:00": "v5",
+    "2025-02-01T00:00:00": "v5 v6",
+    "2025-02-01T19:30:00": "v6",
+    "2025-05-01T00:00:00": "v6",
+    "2025-05-01T08:00:00": "",
+}
+
+
+def test_the_windows_of_livecodebench_share_one_midnight():
+    rows = [livecodebench_row(number, day) for number, day in enumerate(DAYS)]
+    for name in ("v5", "v6"):
+        size = sum(name in windows for windows in DAYS.values())
+        found = read_benchmark(f"livecodebench_{name}", rows, expected_size=size)
+        wanted = [day for day, windows in DAYS.items() if name in windows]
+        assert [problem.date for problem in found.problems] == wanted
+        assert f"livecodebench_{name}: {size} problems of 7" in found.summary
+        assert wanted[0][:10] in found.summary and wanted[-1][:10] in found.summary
+    with pytest.raises(KlearError, match="must have 279 problems, got 3 from 7 rows"):
+        read_benchmark("livecodebench_v5", rows)
+    assert len(read_benchmark("livecodebench_v6", rows).problems) == 3
+    with pytest.raises(KlearError, match="no problems among 1 rows"):
+        read_benchmark("livecodebench_v6", rows[:1])
+
+
+@pytest.mark.parametrize("year", [2024, 2025])
+def test_the_released_files_of_aime(year):
+    found = read_benchmark(f"aime_{year}", shared(f"aime{year - 2000}.jsonl"))
+    answers = [problem.answer for problem in found.problems]
+    assert all(answer.isdecimal() and 0 <= int(answer) <= 999 for answer in answers)
+    assert all(answer == str(int(answer)) for answer in answers)
+    assert len({problem.id for problem in found.problems}) == 30
+
+
+def test_the_file_of_gsm8k():
+    reader = read_source("gsm8k", shared("gsm8k_train.jsonl"))
+    rows = list(reader)
+    assert (reader.num_read, reader.num_kept, reader.rejects) == (7473, 7473, [])
+    assert len({row.problem.prompt for row in rows}) == len({row.problem.id for row in rows})
+    assert rows[0].problem.answer == "72" and rows[0].licence == "mit"
+    assert not any(character in row.problem.answer for row in rows for character in "#, ")
+    sample = rows[::40]
+    responses = [f"<think></think>\\boxed{{{row.problem.answer}}}" for row in sample]
+    verdicts = verify_answers(responses, [row.problem.answer for row in sample])
+    assert all(verdict.correct for verdict in verdicts)
+
+
+def test_the_file_of_humaneval():
+    reader = read_source("humaneval", shared("HumanEval.jsonl.gz"))
+    rows = list(reader)
+    assert (reader.num_read, len(rows), reader.rejects) == (164, 164, [])
+    assert all(row.problem.tests and row.problem.entry_point for row in rows)

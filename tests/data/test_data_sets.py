@@ -1,0 +1,605 @@
+"""Every data set: rows of its schema from every kind of file, what they give, and every reject."""
+
+import gzip
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from raw_rows import (
+    CODE_THOUGHT,
+    OPENR1,
+    PROGRAM,
+    ROWS,
+    THOUGHT,
+    WRONG_COUNTS,
+    livecodebench_row,
+    messages,
+)
+
+from klearlib.data.rows import REASONS, UnusableRow, gold_text, whole_number
+from klearlib.data.sources import SOURCES, read_source, source_named
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.records import LabelledResponse, TestCase
+
+SQUARES = (TestCase(stdin="3\n", expected="9\n"), TestCase(stdin="4\n", expected="16\n"))
+R1, NAN, HUGE, DIGITS = "DeepSeek-R1", float("nan"), 10**5000, "7" * 5000
+# What each data set asks in; the others have messages in the column `prompt`.
+QUESTIONS = {
+    "taco": "question",
+    "apps": "question",
+    "deepcoder": "problem",
+    "livecodebench": "question_content",
+    "humaneval": "prompt",
+    "mbpp": "text",
+    "openr1_math": "problem",
+    "acereason_sft": "input",
+    "gsm8k": "question",
+}
+IDS = {
+    "openr1_math": "uuid",
+    "apps": "problem_id",
+    "codeforces": "id",
+    "livecodebench": "question_id",
+    "humaneval": "task_id",
+    "mbpp": "task_id",
+}
+TURNS = ROWS["openthoughts3"]["conversations"]
+JOINED = {"input": "-", "dataset": "taco", "split": "train"}
+
+
+# Columns that tables have and that single rows may lack.
+LENIENT = {
+    *(("opencodereasoning", column) for column in ("id", "dataset", "split", "difficulty")),
+    ("aime_2025", "problem|question|messages"),
+    ("taco", "solutions"),
+    ("apps", "solutions"),
+    ("klear_code", "hash"),
+}
+
+
+def truth(value) -> dict:
+    """The column of a released RL data set that holds the answer or, as JSON, the tests."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return {"reward_model": {"ground_truth": text, "style": "rule"}}
+
+
+def difficulty(count) -> dict:
+    return {"extra_info": {"model_difficulty": {"DeepSeek-R1-Distill-Qwen-7B": count}}}
+
+
+def write(rows, path):
+    """The rows in the format that the path's suffix says; without one, as `datasets` saves them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    if path.name.endswith(".jsonl.gz"):
+        path.write_bytes(gzip.compress(lines.encode()))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=1))
+    elif path.suffix == ".jsonl":
+        path.write_text(lines)
+    else:
+        datasets.Dataset.from_list(rows).save_to_disk(str(path))
+    return path
+
+
+def only(name, change, **options):
+    """The reader of one row, after a pass, and what it gave."""
+    reader = read_source(name, [ROWS[name] | change], **options)
+    given = list(reader)
+    assert reader.num_kept + reader.num_rejected.total() == reader.num_read == 1
+    assert len(given) == reader.num_kept
+    return reader, (given[0] if given else None)
+
+
+def given_by(name, change, **options):
+    reader, given = only(name, change, **options)
+    assert given is not None, reader.rejects
+    return given
+
+
+def reject_of(name, change, **options):
+    reader, given = only(name, change, **options)
+    assert given is None
+    (reject,) = reader.rejects
+    assert reject.row == 0 and reject.source == name
+    assert "\n" not in reject.detail and len(reject.detail) <= 300 and reject.detail.encode()
+    return reject.reason
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_data_set_from_every_kind_of_file_and_without_a_column(name, tmp_path):
+    source, rows = SOURCES[name], [ROWS[name]]
+    (given,) = read_source(name, rows)
+    problem = given.problem
+    assert problem.source == name and problem.prompt and given.licence
+    assert (problem.answer == "4") == (source.domain == "math")
+    assert source.has_ids or len(problem.id.rpartition("-")[2]) == 16  # 64 bits of a hash
+    for file in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.json", "saved"):
+        assert list(read_source(name, write(rows, tmp_path / file))) == [given], file
+    for column in source.columns:
+        row = {k: v for k, v in ROWS[name].items() if k not in column.split("|")}
+        for path in (tmp_path / "x.jsonl", tmp_path / "x.parquet"):
+            with pytest.raises(KlearError) as error:
+                read_source(name, write([{**row, "renamed": "x"}], path))
+            wanted, _, found = str(error.value).partition("found:")
+            assert column.replace("|", " or ") in wanted and source.hub_id in wanted
+            assert "renamed" in found and "\n" not in found
+        late = read_source(name, [ROWS[name], row])
+        list(late)
+        assert (name, column) in LENIENT or late.num_rejected == {"missing_column": 1}
+
+
+def test_every_data_set_has_a_row_here():
+    assert set(ROWS) == set(SOURCES)
+
+
+REJECTS = [
+    ("openr1_math", {"answer": ""}, "no_answer"),
+    ("openr1_math", {"answer": None}, "no_answer"),
+    ("openr1_math", {"answer": float("inf")}, "unknown_format"),
+    ("openr1_math", {"answer": HUGE}, "unknown_format"),
+    ("openr1_math", {"generations": "text"}, "unknown_format"),
+    ("openr1_math", {"generations": []}, "no_response"),
+    ("openr1_math", {"generations": ["<think>a", "<think>b", "", "x"]}, "unclosed_think"),
+    ("openr1_math", {"correctness_math_verify": [True]}, "uneven_labels"),
+    ("openthoughts3", {"conversations": TURNS[:1]}, "no_response"),
+    ("openthoughts3", {"conversations": TURNS * 2}, "unknown_format"),
+    ("openthoughts3", {"conversations": [{"from": "user", "value": "x"}]}, "unknown_format"),
+    ("openthoughts3", {"difficulty": 10**400}, "unknown_format"),
+    ("openthoughts3", {"difficulty": 2**63}, "unknown_format"),
+    ("acereason_sft", {"output": "<think>2 + 2"}, "unclosed_think"),
+    ("acereason_sft", {"output": "<think>a</think>b<think>c"}, "unclosed_think"),
+    ("acereason_sft", {"output": "4"}, "no_think"),
+    ("acereason_sft", {"output": ""}, "no_response"),
+    ("acereason_sft", {"input": 3}, "unknown_format"),
+    ("acereason_sft", {"input": "\ud800"}, "bad_json"),
+    ("numinamath_cot", {"solution": "It is 4."}, "no_answer"),
+    ("numinamath_cot", {"solution": "\\boxed{}"}, "no_answer"),
+    ("numinamath_cot", {"solution": "<think>It is \\boxed{4}"}, "unclosed_think"),
+    ("numinamath_cot", {"solution": "\ud800 \\boxed{4}"}, "bad_json"),
+    ("numinamath_1_5", {"problem_is_valid": "Incomplete"}, "invalid_problem"),
+    ("numinamath_1_5", {"solution_is_valid": "Problem not solved"}, "invalid_solution"),
+    ("numinamath_1_5", {"question_type": "proof"}, "proof"),
+    ("numinamath_1_5", {"answer": "proof"}, "proof"),
+    ("numinamath_1_5", {"answer": "notfound"}, "no_answer"),
+    ("opencodereasoning", {"output": "<think>Square"}, "unclosed_think"),
+    ("opencodereasoning", {"input": "-"}, "needs_question"),
+    ("acereason_math", {"answer": NAN}, "no_answer"),
+    ("acereason_math", {"answer": [DIGITS]}, "unknown_format"),
+    ("deepscaler", {"answer": None}, "no_answer"),
+    ("skywork_or1_math", truth("[]"), "no_answer"),
+    ("skywork_or1_math", truth("[4"), "bad_json"),
+    ("skywork_or1_math", truth("[true]"), "unknown_format"),
+    ("skywork_or1_math", truth('["4", NaN]'), "no_answer"),
+    ("skywork_or1_math", truth('["\\ud800"]'), "bad_json"),
+    ("skywork_or1_math", truth(f"[{DIGITS}]"), "unknown_format"),
+    ("skywork_or1_math", {"reward_model": {}}, "unknown_format"),
+    ("skywork_or1_math", {"extra_info": {}}, "unknown_format"),
+    *(
+        (f"skywork_or1_{kind}", difficulty(count), "unknown_format")
+        for kind in ("math", "code")
+        for count in (True, -1, 17, 10**18, 0.5, "3", None)
+    ),
+    ("klear_math", {"prompt": messages("x", "assistant")}, "unknown_format"),
+    ("gsm8k", {"answer": "4"}, "no_answer"),
+    ("gsm8k", {"answer": "4 ####"}, "no_answer"),
+    ("gsm8k", {"answer": "#### $1,500 dollars\nextra"}, "unknown_format"),
+    ("aime_2024", {"answer": None, "solution": "4"}, "no_answer"),
+    ("aime_2024", {"answer": NAN, "solution": "\\boxed{4}"}, "no_answer"),
+    ("aime_2024", {"answer": "\\boxed{}", "solution": "4"}, "no_answer"),
+    ("aime_2024", {"answer": DIGITS}, "unknown_format"),
+    ("aime_2024", {"id": HUGE}, "unknown_format"),
+    ("aime_2025", {"meta": {"problem": "?", "solution": "It is 4."}}, "no_answer"),
+    ("aime_2025", {"meta": {"problem": "?", "solution": "\\boxed{ }"}}, "no_answer"),
+    ("aime_2025", {"meta": {"problem": "?", "solution": None}}, "no_answer"),
+    ("hmmt_feb_2025", {"answer": ""}, "no_answer"),
+    ("codeforces", {"generated_checker": "import sys"}, "needs_checker"),
+    ("codeforces", {"interaction_format": "Ask."}, "needs_interaction"),
+    ("codeforces", {"input_mode": "file"}, "needs_files"),
+    ("codeforces", {"executable": False}, "not_executable"),
+    ("codeforces", {"executable": None}, "not_executable"),
+    ("codeforces", {"official_tests": None}, "no_tests"),
+    ("codeforces", {"official_tests": [{"input": "1...", "output": "1"}]}, "no_tests"),
+    ("codeforces", {"examples": [{"input": "\ud800", "output": "1"}]}, "bad_json"),
+    ("codeforces", {"contest_start": 1504535700000}, "unknown_format"),
+    ("codeforces", {"contest_start": 10**300}, "unknown_format"),
+    ("livecodebench", {"contest_date": HUGE}, "unknown_format"),
+    *(
+        (name, {column: value}, "unknown_format")
+        for name, column in IDS.items()
+        for value in (None, NAN, "", " ", [], ["x"], {"a": 1}, True, 1.5, HUGE)
+    ),
+    *((name, {column: "\ud800"}, "bad_json") for name, column in IDS.items()),
+    *((n, {c: text}, "no_problem") for n, c in QUESTIONS.items() for text in ("", " \n", None)),
+    *(
+        (name, {"prompt": messages(" \n")}, "no_problem")
+        for name in ("klear_code", "klear_math", "skywork_or1_code", "skywork_or1_math")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "reason"), REJECTS)
+def test_what_cannot_be_used_is_a_reject_with_its_reason_and_costs_its_row_only(
+    name, change, reason
+):
+    assert reason in REASONS
+    assert reject_of(name, change) == reason
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "answer", "family", "responses"),
+    [
+        ("openthoughts3", {}, None, "math", [(THOUGHT, None, "", "QwQ-32B")]),
+        ("acereason_sft", {}, None, "math", [(THOUGHT, None, "", R1)]),
+        ("numinamath_cot", {}, "4", "cn_k12", [(ROWS["numinamath_cot"]["solution"],)]),
+        ("numinamath_1_5", {}, "4", "Algebra", [("It is 4.", True, "solution_is_valid")]),
+        ("opencodereasoning", {}, None, "codeforces", [(CODE_THOUGHT, None, "", R1)]),
+        ("deepscaler", {}, "4", "", [("Add them.",)]),
+        ("gsm8k", {"answer": "#### $1,500"}, "1500", "", [("#### $1,500", True, "people")]),
+        ("skywork_or1_math", truth('["1/2", "0.5"]'), ("1/2", "0.5"), "", []),
+        ("aime_2024", {"answer": " 073"}, "73", "", []),
+        ("openr1_math", {"generations": [THOUGHT] * 4, "is_reasoning_complete": None}, "4",
+         "Algebra", [(THOUGHT, label, who, R1) for label, who in (
+             (True, "math_verify"), (False, "math_verify"), (True, "llama"), (False, "llama"))]),
+        ("openr1_math", {"generations": [THOUGHT] * 4, "correctness_llama": None,
+                         "correctness_math_verify": None}, "4", "Algebra",
+         [(THOUGHT, None, "", R1)] * 3),
+    ],
+)  # fmt: skip
+def test_answers_families_and_responses(name, change, answer, family, responses):
+    given = given_by(name, change)
+    assert (given.problem.answer, given.problem.family) == (answer, family)
+    assert given.responses == tuple(LabelledResponse(*response) for response in responses)
+
+
+def test_responses_of_openr1_keep_the_label_of_each():
+    reader, given = only("openr1_math", {})
+    texts = OPENR1["generations"]
+    assert given.problem.id == f"openr1_math-{OPENR1['uuid']}"
+    assert given.responses == (
+        LabelledResponse(texts[0], True, "math_verify", R1),
+        LabelledResponse(texts[1], False, "math_verify", R1),
+        LabelledResponse(texts[2], True, "llama", R1),
+    )
+    assert reader.num_dropped == {"unclosed_think": 1}
+    # Dropped though its tags close.
+    reader, given = only("openr1_math", {"is_reasoning_complete": [False, True, True, True]})
+    assert [r.text for r in given.responses] == texts[1:3]
+    assert reader.num_dropped == {"unclosed_think": 2}
+    assert "responses dropped: unclosed_think 2" in reader.summary()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "number"),
+    [
+        ("openthoughts3", {}, 0),
+        ("openthoughts3", {"difficulty": 7}, 7),
+        ("skywork_or1_math", {}, WRONG_COUNTS["DeepSeek-R1-Distill-Qwen-7B"]),
+        ("codeforces", {}, 1900),
+        ("taco", {}, 2),
+        ("taco", {"difficulty": "UNKNOWN_DIFFICULTY"}, 0),
+        ("apps", {}, 2),
+        ("livecodebench", {}, 1),
+    ],
+)
+def test_difficulties(name, change, number):
+    assert given_by(name, change).problem.difficulty == number
+
+
+def test_codeforces_leaves_out_the_tests_that_were_cut_off():
+    problem = given_by("codeforces", {}).problem
+    assert (problem.tests, problem.date) == (SQUARES, "2017-09-04")
+    for part in ("Print the square", "One line with n.", "Its square.", "Mind zero.", "9"):
+        assert part in problem.prompt
+    assert len(given_by("codeforces", {"official_tests_complete": True}).problem.tests) == 3
+
+
+@pytest.mark.parametrize("name", ["taco", "apps", "deepcoder"])
+@pytest.mark.parametrize(
+    ("programs", "kept", "dropped"),
+    [
+        ([PROGRAM, PROGRAM], 2, {}),
+        ([CODE_THOUGHT], 1, {}),
+        (["print(4)", "", None, "  "], 1, {"no_response": 2, "unknown_format": 1}),
+        (["\ud800", "print(4)"], 1, {"bad_json": 1}),
+        ('["print(4)", ', 0, {"bad_json": 1}),
+        ("{}", 0, {"unknown_format": 1}),
+        ('"print(4)"', 1, {}),
+        (7, 0, {"unknown_format": 1}),
+        ("", 0, {}),
+        (None, 0, {}),
+        ("[]", 0, {}),
+    ],
+)
+def test_programs_become_responses_and_a_bad_one_spoils_no_problem(name, programs, kept, dropped):
+    reader, given = only(name, {"solutions": programs})
+    assert len(given.responses) == kept and reader.num_dropped == dropped
+    if programs == [CODE_THOUGHT]:
+        assert given.responses == (LabelledResponse(CODE_THOUGHT),)
+    assert all("```python\n" in response.text for response in given.responses)
+
+
+def test_the_optional_solution_of_deepscaler_spoils_no_gold():
+    for solution, dropped in (
+        ("<think>2 + 2", {"unclosed_think": 1}),
+        (3, {"unknown_format": 1}),
+        *((nothing, {}) for nothing in (None, "", NAN)),
+    ):
+        reader, given = only("deepscaler", {"solution": solution})
+        assert (given.problem.answer, given.responses) == ("4", ())
+        assert reader.num_dropped == dropped
+
+
+# ids and numbers
+
+
+@pytest.mark.parametrize(("name", "column"), IDS.items())
+def test_an_id_is_the_number_that_it_is_and_comes_once(name, column):
+    values = (11, 11.0, "11", " 11", np.int64(11))
+    ids = {given_by(name, {column: value}).problem.id for value in values}
+    assert len(ids) == 1 and ids.pop().endswith("11")
+    reader = read_source(name, [ROWS[name], ROWS[name]])
+    assert len(list(reader)) == 1
+    assert [(r.row, r.reason) for r in reader.rejects] == [(1, "duplicate_id")]
+
+
+@pytest.mark.parametrize("name", ["aime_2024", "aime_2025", "hmmt_feb_2025", "klear_code"])
+def test_an_id_that_is_null_gives_way_to_a_hash(name):
+    column = {"aime_2024": "id", "klear_code": "hash"}.get(name, "problem_idx")
+    change = {"answer": "4", "meta": None}
+    ids = {given_by(name, {"problem": "?"} | change | {column: v}).problem.id for v in (None, NAN)}
+    assert len(ids) == 1 and len(ids.pop().rpartition("-")[2]) == 16
+
+
+def test_rows_that_ask_the_same_share_an_id_and_keep_their_responses():
+    other = ROWS["acereason_sft"] | {"output": "<think>x</think>\\boxed{5}"}
+    first, second = read_source("acereason_sft", [ROWS["acereason_sft"], other])
+    assert first.problem == second.problem and first.responses != second.responses
+
+
+def test_golds_and_whole_numbers_of_any_kind():
+    given = {"4 ": "4", 4: "4", 73.0: "73", 0.5: "0.5", np.int64(4): "4", "a\r\nb": "a\nb"}
+    for value, text in given.items():
+        assert gold_text(value, "answer") == text
+    for value in (True, float("inf"), -float("inf"), [4], {}, b"4"):
+        with pytest.raises(UnusableRow) as error:
+            gold_text(value, "answer")
+        assert error.value.reason == "unknown_format"
+    assert whole_number(np.int64(7)) == 7 and whole_number(10**400) == 10**400
+    assert [whole_number(v) for v in (True, float("inf"), "7", None)] == [0] * 4
+    with pytest.raises(AssertionError):
+        UnusableRow("no_such_reason", "")
+
+
+# questions of another data set, windows
+
+
+def test_the_questions_of_split_1_are_joined_by_index_and_checked(tmp_path):
+    taco = [
+        ROWS["taco"] | {"question": question, "difficulty": level}
+        for question, level in (("Q0", "EASY"), ("a\r\nb", "HARD"), ("\ud800", ""), (7, ""))
+    ]
+    at = {"taco/train": write(taco, tmp_path / "train.jsonl")}
+    row = JOINED | {"index": "1", "difficulty": "HARD", "source": "codewars"}
+    assert given_by("opencodereasoning", row, questions=at).problem.prompt == "a\nb"
+    for change, reason in (
+        # In another order than the one that the index counts in, the difficulties do not fit.
+        ({"index": "0"}, "join_mismatch"),
+        ({"source": "kattis"}, "join_mismatch"),
+        ({"index": "4"}, "needs_question"),
+        ({"index": ""}, "needs_question"),
+        ({"split": "test"}, "needs_question"),
+        ({"dataset": "apps"}, "needs_question"),
+        ({"index": "2", "difficulty": "-"}, "bad_json"),
+        ({"index": "3", "difficulty": "-"}, "no_problem"),
+    ):
+        assert reject_of("opencodereasoning", row | change, questions=at) == reason
+    with pytest.raises(KlearError, match="keys such as taco/train"):
+        read_source("opencodereasoning", [row], questions={"taco": tmp_path})
+    write([{"text": "Q"}], tmp_path / "train.jsonl")
+    with pytest.raises(KlearError, match="needs the column question"):
+        read_source("opencodereasoning", [row], questions=at)
+
+
+def test_opencodereasoning_has_the_licence_of_the_row():
+    assert given_by("opencodereasoning", {}).licence == "mit"
+    assert given_by("opencodereasoning", {"license": ""}).licence == "cc-by-4.0"
+
+
+def test_windows_reject_before_tests_are_unpacked():
+    rows = [livecodebench_row(n, day) for n, day in enumerate(("2024-07-31", "2024-08-01T00:00"))]
+    rows[0]["private_test_cases"] = "no packing"
+    reader = read_source("livecodebench", rows, window=("2024-08-01", "2025-02-01"))
+    (given,) = reader
+    assert given.problem.tests == SQUARES and given.problem.date == "2024-08-01T00:00"
+    assert reader.num_rejected == {"outside_window": 1}
+    for window in (("soon", "2025-02-01"), ("2025-02-01", "2024-08-01")):
+        with pytest.raises(KlearError, match=r"no date|must not end before"):
+            read_source("livecodebench", rows, window=window)
+
+
+# the account
+
+
+def test_the_account_adds_up_at_every_moment_and_begins_anew(tmp_path):
+    good, bad = ROWS["acereason_sft"], ROWS["acereason_sft"] | {"output": "<think>"}
+    lines = [json.dumps(good), "{", json.dumps(bad), "", "[1]", json.dumps(good), "\xff"]
+    path = tmp_path / "x.jsonl"
+    path.write_bytes("\n".join(lines).encode("latin1") + b"\n")
+    reader = read_source("acereason_sft", path)
+    expected = ["bad_json", "unclosed_think", "unknown_format", "bad_json"]
+    for _ in range(2):
+        rows = []
+        for _ in reader:
+            assert reader.num_kept + reader.num_rejected.total() == reader.num_read
+            rows.append(reader.num_read - 1)
+        assert rows == [0, 4]
+        assert [(r.row, r.reason) for r in reader.rejects] == list(
+            zip((1, 2, 3, 5), expected, strict=True)
+        )
+        assert (reader.num_read, reader.num_kept) == (6, 2)
+    assert "2 of 6 rows kept; rejected: bad_json 2, unclosed_think 1" in reader.summary()
+    assert len(reader.take_rejects()) == 4 and reader.rejects == []
+    assert reader.num_rejected.total() == 4
+    fates = [getattr(row, "reason", "kept") for row in reader.account()]
+    assert fates == ["kept", *expected[:3], "kept", expected[3]] and reader.rejects == []
+
+
+@pytest.mark.parametrize("row", [None, [], "x", 3])
+def test_a_row_that_is_no_mapping_is_a_reject(row):
+    reader = read_source("taco", [row, ROWS["taco"]])
+    assert len(list(reader)) == 1
+    assert [(r.row, r.reason) for r in reader.rejects] == [(0, "unknown_format")]
+
+
+def test_rejects_are_short_lines_that_a_table_can_hold():
+    reader, _ = only("livecodebench", {"question_id": "x" * 10**6, "metadata": "["})
+    assert len(reader.rejects[0].id) == len(reader.rejects[0].detail) == 300
+    change = {"contest_date": "2020-01-01T\ud800"}
+    assert reject_of("livecodebench", change, window=("2024-08-01", "2025-02-01")) == "bad_date"
+
+
+def test_an_alias_names_the_source_and_keeps_ids_apart():
+    one, two = given_by("openr1_math", {}), given_by("openr1_math", {}, alias="math_4")
+    assert two.problem.source == "math_4" and two.problem.id == f"math_4-{one.problem.id}"
+    assert replace(two.problem, source="openr1_math", id=one.problem.id) == one.problem
+
+
+def test_limit_counts_rows_read():
+    row = ROWS["acereason_math"]
+    rows = [row | {"problem": f"{n}?", "answer": str(n) * (n % 2)} for n in range(9)]
+    reader = read_source("acereason_math", rows, limit=4)
+    assert [row.problem.answer for row in reader] == ["1", "3"] and reader.num_read == 4
+
+
+# calls
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("OpenR1-Math-220k", "openr1_math"),
+        ("nvidia/AceReason-1.1-SFT", "acereason_sft"),
+        ("NuminaMath-1.5", "numinamath_1_5"),
+        ("numinamath-1.5", "numinamath_1_5"),
+        ("TACO", "taco"),
+    ],
+)
+def test_names(name, found):
+    assert source_named(name).name == found
+
+
+@pytest.mark.parametrize(
+    ("name", "location", "options", "match"),
+    [
+        ("openr1_mat", [], {}, "did you mean openr1_math"),
+        ("Skywork-OR1-RL-Data", [], {}, "skywork_or1_math or skywork_or1_code"),
+        ("taco", [], {"limit": 0}, "limit must be at least 1"),
+        ("taco", [], {"window": ("a", "b")}, "taco takes no window"),
+        ("taco", [], {}, "holds no rows"),
+        ("taco", [ROWS["taco"]], {"split": "test"}, "leave them out where rows are given"),
+        ("taco", [ROWS["taco"]], {"config": "EASY"}, "leave them out where rows are given"),
+        ("taco", ROWS["taco"], {}, "got dict: make it a list"),
+        ("taco", pd.DataFrame([ROWS["taco"]]), {}, "got DataFrame: make it a list"),
+        ("taco", iter([ROWS["taco"]]), {}, "got list_iterator: make it a list"),
+        ("taco", datasets.Dataset.from_list([ROWS["taco"]]), {}, "got Dataset: make it a list"),
+        ("taco", "none", {}, "no file or folder"),
+    ],
+)
+def test_wrong_calls_are_told_in_one_line(name, location, options, match):
+    with pytest.raises(KlearError, match=match) as error:
+        list(read_source(name, location, **options))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("choice", [{"split": "test"}, {"config": "EASY"}])
+def test_a_choice_that_cannot_be_made_is_refused(tmp_path, choice):
+    with pytest.raises(KlearError, match="is one file"):
+        read_source("taco", write([ROWS["taco"]], tmp_path / "x.jsonl"), **choice)
+    saved = datasets.Dataset.from_list([ROWS["taco"]], split="train")
+    saved.save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(KlearError, match=r"not '(test|EASY)': leave it out"):
+        read_source("taco", tmp_path / "saved", **choice)
+    assert len(list(read_source("taco", tmp_path / "saved", split="train"))) == 1
+    write([ROWS["taco"]], tmp_path / "folder" / "ALL" / "train-0.jsonl")
+    assert len(list(read_source("taco", tmp_path / "folder"))) == 1
+    with pytest.raises(KlearError, match="named after"):
+        read_source("taco", tmp_path / "folder", **choice)
+
+
+# the hub
+
+
+def fake_hub(monkeypatch, rows, *, knows_columns=True):
+    calls = []
+
+    def load_dataset(*args, **options):
+        calls.append((args, options))
+        found = datasets.Dataset.from_list(rows)
+        found = found.to_iterable_dataset() if options["streaming"] else found
+        return found if knows_columns else found.map(lambda row: row)
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    return calls
+
+
+def test_offline_the_hub_is_a_missing_asset(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    for name in ("numinamath_cot", "klear_code", "apps"):
+        with pytest.raises(MissingAsset, match="name its file or folder") as error:
+            list(read_source(name))
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_the_hub_is_asked_for_config_split_and_revision(monkeypatch, streaming):
+    calls = fake_hub(monkeypatch, [ROWS["taco"]])
+    (given,) = read_source("taco", split="test", revision="abc", streaming=streaming)
+    assert given.problem.tests == SQUARES
+    asked = {"split": "test", "revision": "abc", "streaming": streaming}
+    assert calls == [(("BAAI/TACO", "ALL"), asked)]
+    calls = fake_hub(monkeypatch, [ROWS["opencodereasoning"]])
+    for choice in ({"config": "split_1"}, {"split": "split_1"}):
+        assert len(list(read_source("opencodereasoning", **choice))) == 1
+        args, options = calls.pop()
+        assert args == ("nvidia/OpenCodeReasoning", "split_1") and options["split"] == "split_1"
+
+
+def test_repositories_with_scripts_are_read_by_their_files(monkeypatch):
+    calls = fake_hub(monkeypatch, [ROWS["apps"]])
+    (given,) = read_source("apps", split="test", revision="abc")
+    assert given.problem.tests == SQUARES
+    file = {"test": "hf://datasets/codeparrot/apps@abc/test.jsonl"}
+    assert calls == [(("json",), {"data_files": file, "split": "test", "streaming": True})]
+
+
+@pytest.mark.parametrize("knows_columns", [True, False])
+def test_the_schema_of_the_hub_is_checked(monkeypatch, knows_columns):
+    fake_hub(monkeypatch, [{"problem": "?", "solution": "4"}], knows_columns=knows_columns)
+    with pytest.raises(KlearError, match="needs the column answer; found: problem, solution"):
+        list(read_source("acereason_math"))
+
+
+def test_a_config_that_the_hub_lacks_is_told_in_one_line(monkeypatch):
+    def load_dataset(*args, **options):
+        raise ValueError("BuilderConfig 'x' not found.\nAvailable: ['ALL']")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(KlearError, match=r"no config 'x' .* Available: \['ALL'\]") as error:
+        read_source("taco", config="x")
+    assert "\n" not in str(error.value)
+
+
+def test_data_sets_need_no_torch():
+    code = "import sys, klearlib.data.sources; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,220 @@
+"""Files of problems and responses: what goes in comes out, equal rows are equal bytes, and no half
+file is ever there."""
+
+import dataclasses
+import json
+import tracemalloc
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+
+from klearlib.curation.chunks import chunks
+from klearlib.data import tables
+from klearlib.data.lines import LineWriter, read_lines
+from klearlib.data.problems import (
+    ProblemFile,
+    count_problems,
+    iter_problems,
+    read_problems,
+    write_problems,
+)
+from klearlib.data.tables import (
+    SAMPLES,
+    Sample,
+    TableWriter,
+    count_rows,
+    read_rows,
+    read_samples,
+    sample_row,
+    write_samples,
+)
+from klearlib.errors import KlearError, MissingAsset
+from klearlib.records import Problem, TestCase
+
+PROBLEMS = [
+    Problem("a", "What is\u2028 2 + 2?", "4", family="chain", difficulty=3, source="x"),
+    Problem("b", "Ελλάς, π, 😀, \u0085 and \r\n in it", ("1/2", "0.5"), source="x"),
+    Problem("c", "Echo.", tests=(TestCase("", stdin=""), TestCase("ü\n", stdin="ü")), date="2024"),
+    Problem("d", "f", tests=(TestCase("[1]", call="[[2]]"),), entry_point="f"),
+    Problem("e", "g", tests=(TestCase(asserts="assert g(1)"),), entry_point="g"),
+    Problem("f", "Nothing to judge by"),
+    Problem("g", "One of one", ("7",)),
+]
+EXAMPLES = [
+    Sample("a", "?", "<think>…</think>4", "x", "t", label, by, reason)
+    for label, by, reason in (
+        (True, "math_verify", ""),
+        (False, "klear", "no_answer"),
+        (None, "klear", "timeout"),
+        (None, "", ""),
+    )
+]
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "x.jsonl"
+    assert write_problems(iter(PROBLEMS), path) == count_problems(path) == 7
+    assert read_problems(path) == PROBLEMS == list(iter_problems(path))
+    assert read_problems(path, expected_size=7) == PROBLEMS
+    rows = [dataclasses.asdict(problem) for problem in PROBLEMS]
+    assert list(read_lines(path)) == json.loads(json.dumps(rows))
+    known = ProblemFile(path)
+    for problem in [*PROBLEMS, *reversed(PROBLEMS)]:
+        assert known[problem.id] == problem
+    assert len(known) == 7 and "z" not in known and list(known) == [p.id for p in PROBLEMS]
+    path = tmp_path / "x.parquet"
+    for samples in (EXAMPLES, []):
+        assert write_samples(iter(samples), path) == len(samples) == count_rows(path)
+        assert list(read_samples(path)) == samples
+
+
+def test_few_keys_are_enough_and_a_mark_at_the_start_is_none(tmp_path):
+    rows = [{"id": "z", "prompt": "?", "answer": "1"}, {"id": "y", "prompt": "?"}]
+    text = "\ufeff" + "\n".join(map(json.dumps, rows))
+    (tmp_path / "x.jsonl").write_text(text, encoding="utf-8")
+    assert read_problems(tmp_path / "x.jsonl") == [Problem("z", "?", "1"), Problem("y", "?")]
+    assert ProblemFile(tmp_path / "x.jsonl")["z"].answer == "1"
+
+
+@pytest.mark.parametrize("size", [0, 2, 8, 30])
+def test_another_size_is_refused(tmp_path, size):
+    write_problems(PROBLEMS, tmp_path / "x.jsonl")
+    with pytest.raises(KlearError, match=f"must hold {size} problems, got 7"):
+        read_problems(tmp_path / "x.jsonl", expected_size=size)
+
+
+def test_a_file_of_nothing_with_an_id_twice_or_none_at_all_is_refused(tmp_path):
+    path = tmp_path / "x.jsonl"
+    for read in (read_problems, iter_problems, count_problems, ProblemFile):
+        with pytest.raises(MissingAsset, match=r"x\.jsonl"):
+            read(path)
+    path.touch()
+    with pytest.raises(KlearError, match="no problems"):
+        read_problems(path)
+    write_problems([PROBLEMS[0], PROBLEMS[2], PROBLEMS[0]], path)
+    for read in (read_problems, ProblemFile):
+        with pytest.raises(KlearError, match=r"x\.jsonl holds 1 problems with the id of another"):
+            read(path)
+
+
+GOOD = {"id": "z", "prompt": "?", "answer": "1"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{",
+        json.dumps(GOOD)[:-3],
+        *map(json.dumps, ([], 3, None, {"prompt": "?", "answer": "1"}, {"id": "y", "answer": "1"})),
+        *(
+            json.dumps(GOOD | change)
+            for change in (
+                {"colour": "red"},
+                {"tests": [{"stdin": "3"}]},
+                {"tests": 3},
+                {"id": 7},
+                {"prompt": None},
+                {"answer": 7},
+                {"answer": [1]},
+            )
+        ),
+    ],
+)
+def test_a_line_that_is_no_problem_is_named_by_its_number(tmp_path, line):
+    (tmp_path / "x.jsonl").write_text(f"{json.dumps(GOOD)}\n{line}\n")
+    for read in (read_problems, ProblemFile):
+        with pytest.raises(KlearError, match=r"x\.jsonl line 2 is no problem") as error:
+            read(tmp_path / "x.jsonl")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("rows, chars", [(1, 10**9), (3, 10**9), (10**9, 40), (4096, 10**9)])
+def test_row_groups_end_by_rows_or_by_text_and_bytes_are_the_same_again(
+    tmp_path, monkeypatch, rows, chars
+):
+    monkeypatch.setattr(tables, "ROWS_IN_GROUP", rows)
+    monkeypatch.setattr(tables, "CHARS_IN_GROUP", chars)
+    samples = [replace(EXAMPLES[i % 4], response="r" * (i % 5)) for i in range(20)]
+    for name in ("one", "two"):
+        write_samples(iter(samples), tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert list(read_samples(tmp_path / "one")) == samples
+    groups = pq.ParquetFile(tmp_path / "one").num_row_groups
+    assert groups == {1: 20, 3: 7, 4096: 1}.get(rows, groups) and (chars > 40 or groups > 3)
+
+
+@pytest.mark.parametrize("write, rows", [(write_samples, EXAMPLES), (write_problems, PROBLEMS)])
+def test_a_file_that_failed_half_way_is_not_there_and_the_old_one_stays(tmp_path, write, rows):
+    path = tmp_path / "x"
+    write(rows, path)
+    before = path.read_bytes()
+
+    def failing():
+        yield from rows[:2]
+        assert len(list(tmp_path.iterdir())) == 2  # it grows beside the old one
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(failing(), path)
+    assert path.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ({"source": "x"}, "must have the columns problem_id, prompt, .*, got source"),
+        (sample_row(EXAMPLES[0]) | {"colour": ""}, "must have the columns"),
+        (sample_row(EXAMPLES[0]) | {"is_correct": "x"}, "column 'is_correct', must hold bool"),
+        (sample_row(EXAMPLES[0]) | {"source": "\ud800"}, "column 'source', must hold string"),
+    ],
+)
+def test_a_row_of_another_kind_is_one_line(tmp_path, row, message):
+    with (
+        pytest.raises(KlearError, match=message) as caught,
+        TableWriter(tmp_path / "t.parquet", SAMPLES) as table,
+    ):
+        table.add(row)
+    assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_such_table_is_one_line(tmp_path):
+    path = tmp_path / "t.parquet"
+    with pytest.raises(MissingAsset, match="no table at"):
+        read_rows(path)
+    path.write_bytes(b"PAR1 half")
+    with pytest.raises(KlearError, match="is no parquet file"):
+        read_rows(path)
+    write_samples(EXAMPLES, path)
+    with pytest.raises(KlearError, match=r"t\.parquet has no column colour; it has: problem_id"):
+        read_rows(path, columns=["colour"])
+    assert next(read_rows(path, columns=["labelled_by"])) == {"labelled_by": "math_verify"}
+
+
+@pytest.mark.parametrize("kind", ["table", "lines", "problems"])
+def test_reading_holds_few_rows(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(tables, "ROWS_IN_GROUP", 20)
+    text, path = "d" * 10_000, tmp_path / "x"
+    if kind == "table":
+        write_samples((Sample(str(n), "", text) for n in range(2000)), path)
+        read = read_samples
+    elif kind == "problems":
+        write_problems((Problem(str(n), text) for n in range(2000)), path)
+        read = iter_problems
+    else:
+        with LineWriter(path) as file:
+            for number in range(2000):
+                file.add({"row": number, "detail": text})
+        read = read_lines
+    tracemalloc.start()
+    assert sum(1 for _ in read(path)) == 2000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000  # of 20 MB; a group has 200 kB
+
+
+def test_chunks_are_lazy():
+    seen = []
+    rows = (seen.append(i) or i for i in range(5))
+    assert next(chunks(rows, 2)) == [0, 1] and seen == [0, 1]

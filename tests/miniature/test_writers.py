@@ -1,0 +1,164 @@
+"""Writers of sources: each dial does what it says and nothing else."""
+
+import re
+from itertools import pairwise
+from random import Random
+
+import pytest
+from code_reader import output_of
+from prompt_reader import answer_of, step_holds
+
+from klearlib.miniature import code_problems, problems
+from klearlib.miniature.problems import Slips
+from klearlib.miniature.source_plan import CODE_SOURCES, COLUMNS, MATHS_SOURCES, POOLS, SOURCES
+from klearlib.miniature.sources import BREAKS
+from klearlib.miniature.writers import NOTATIONS, Writer, code_response, maths_response
+
+MODULUS = 10
+WORDS = {"plus": "+", "minus": "-", "times": "*"}
+
+
+def writer(share=0.0, noise=0.0, gaps=0.0, repeats=0.0, notation="plain"):
+    return Writer(Slips(3, share, 0.5, noise), gaps=gaps, repeats=repeats, notation=notation)
+
+
+def maths_drafts(count=60):
+    return problems.draw(
+        Random(1),
+        count,
+        difficulties=range(4, 9),
+        modulus=MODULUS,
+        held_out_part=False,
+        seen=set(),
+    )
+
+
+def code_drafts(count=60):
+    return code_problems.draw(
+        Random(1), count, difficulties=range(3, 7), held_out_part=False, seen=set()
+    )
+
+
+def thinking_of(text: str) -> list[str]:
+    return re.fullmatch(r"<think>\n(.*)\n</think>\n.*", text, re.DOTALL)[1].split("\n")
+
+
+def program_of(text: str) -> str:
+    return re.fullmatch(r".*</think>\n```python\n(.*)\n```", text, re.DOTALL)[1]
+
+
+def plain_line(line: str, before: str) -> str:
+    """Any notation as ``3*9=7``; `before` is the last result, which ``worded`` leaves out."""
+    if match := re.fullmatch(r"(\w+) (\d+) is (\d+)", line):
+        return f"{before}{WORDS[match[1]]}{match[2]}={match[3]}"
+    if match := re.fullmatch(r"(\d+)=(\d+)([-+*])(\d+)", line):
+        return f"{match[4]}{match[3]}{match[2]}={match[1]}"
+    return line.replace(" ", "")
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+def test_a_flawless_writer_only_changes_the_notation(notation):
+    for draft in maths_drafts():
+        text, answer = maths_response(
+            draft, writer(notation=notation), modulus=MODULUS, random=Random(0)
+        )
+        assert str(answer) == str(answer_of(draft.prompt))
+        assert text.endswith(f"\n\\boxed{{{answer}}}")
+        lines, _ = problems.work_out(draft, modulus=MODULUS)
+        before = str(draft.start[-1])
+        written = []
+        for line in thinking_of(text):
+            written.append(plain_line(line, before))
+            before = written[-1].partition("=")[2]
+        assert written == lines
+        assert all(step_holds(line, MODULUS) for line in written)
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+@pytest.mark.parametrize("repeats", [0.0, 0.6])
+def test_needless_and_spelled_out_programs_print_what_they_should(notation, repeats):
+    for draft in code_drafts(30):
+        text = code_response(draft, writer(repeats=repeats, notation=notation), random=Random(4))
+        program = program_of(text)
+        assert ("n = n " in program or "n = -n" in program) or notation in ("plain", "swapped")
+        for stdin in draft.propose(Random(0), 16):
+            printed = []
+            exec(program, {"input": lambda s=stdin: s, "print": lambda n: printed.append(str(n))})  # noqa: B023
+            assert printed == [output_of(draft.prompt, stdin)]
+
+
+def test_gaps_leave_steps_out_and_answers_alone():
+    drafts, random = maths_drafts(200), Random(5)
+    written = steps = 0
+    for draft in drafts:
+        text, answer = maths_response(draft, writer(gaps=0.4), modulus=MODULUS, random=random)
+        lines, _ = problems.work_out(draft, modulus=MODULUS)
+        kept = thinking_of(text)
+        assert kept[-1] == lines[-1] and answer == answer_of(draft.prompt)
+        assert [line for line in lines if line in kept] and set(kept) <= set(lines)
+        written, steps = written + len(kept) - 1, steps + len(lines) - 1
+    assert written / steps == pytest.approx(0.6, abs=0.05)
+
+
+def test_repeats_write_the_same_line_again():
+    drafts, random = maths_drafts(200), Random(6)
+    written = steps = 0
+    for draft in drafts:
+        text, answer = maths_response(draft, writer(repeats=0.3), modulus=MODULUS, random=random)
+        lines, _ = problems.work_out(draft, modulus=MODULUS)
+        kept = thinking_of(text)
+        assert answer == answer_of(draft.prompt) and list(dict.fromkeys(kept)) == list(
+            dict.fromkeys(lines)
+        )
+        written, steps = written + len(kept), steps + len(lines)
+    assert written / steps == pytest.approx(1.3, abs=0.05)
+
+
+def test_only_slips_make_answers_wrong():
+    drafts = maths_drafts(200)
+
+    def share_wrong(how: Writer) -> float:
+        random = Random(7)
+        answers = [
+            maths_response(draft, how, modulus=MODULUS, random=random)[1] for draft in drafts
+        ]
+        wrong = [a != answer_of(d.prompt) for a, d in zip(answers, drafts, strict=True)]
+        return sum(wrong) / len(wrong)
+
+    assert share_wrong(writer(gaps=0.5, repeats=0.5, notation="worded")) == 0
+    # Some 5.5 steps, of which two hardly ever leave a mistake standing: x 0 mod 2 and mod 5.
+    assert 0.25 < share_wrong(writer(noise=0.1)) < 0.5
+    assert share_wrong(writer(noise=0.1)) < share_wrong(writer(share=0.3, noise=0.1))
+
+
+def test_ranks_are_complete_and_no_dial_turns_back():
+    for sources, size in ((MATHS_SOURCES, 10), (CODE_SOURCES, 6)):
+        assert [plan.rank for plan in sources] == list(range(1, size + 1))
+        for better, worse in pairwise(sources):
+            for dial in ("slip_share", "noise", "gaps", "repeats"):
+                assert getattr(better, dial) <= getattr(worse, dial), (better.name, dial)
+            assert NOTATIONS.index(better.notation) <= NOTATIONS.index(worse.notation)
+    assert [plan.rank for plan in POOLS] == [0, 0]
+    assert len({plan.name for plan in SOURCES}) == 18
+    assert {plan.dataset for plan in SOURCES} == set(COLUMNS) == set(BREAKS)
+
+
+@pytest.mark.parametrize("sources", [MATHS_SOURCES, CODE_SOURCES])
+def test_each_rank_has_more_wrong_responses_than_the_one_before(sources):
+    is_maths = sources is MATHS_SOURCES
+    drafts = maths_drafts(600) if is_maths else code_drafts(600)
+    shares = []
+    for plan in sources:
+        how, random = plan.writer(habits=11, slip_rate=0.55), Random(8)
+        if is_maths:
+            wrong = [
+                maths_response(d, how, modulus=MODULUS, random=random)[1] != answer_of(d.prompt)
+                for d in drafts
+            ]
+        else:
+            wrong = [
+                code_problems.misread(d, slips=how.slips, random=random) != d.branches
+                for d in drafts
+            ]
+        shares.append(sum(wrong) / len(wrong))
+    assert shares == sorted(shares) and shares[0] < 0.1 and shares[-1] > 0.3

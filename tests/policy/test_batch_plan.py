@@ -1,0 +1,103 @@
+"""BatchPlan of training: gradient checkpointing changes nothing, and some parts may not shrink."""
+
+import pytest
+import torch
+from transformers import OPTConfig, OPTForCausalLM
+
+from klearlib.errors import KlearError
+from klearlib.policy.batch_plan import BatchPlan, plan_batches
+from klearlib.policy.compute import local_compute
+from klearlib.policy.reader import in_chunks
+from klearlib.sft.batches import Example
+
+SEQUENCES = [Example(tuple(range(length)), 1) for length in (10, 20)]
+
+
+@pytest.fixture
+def dropping():
+    """A model that calls dropout in the layer itself, as the layer's mode says."""
+    torch.manual_seed(0)
+    config = OPTConfig(
+        vocab_size=97,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=64,
+        max_position_embeddings=64,
+        word_embed_proj_dim=32,
+        dropout=0.5,
+    )
+    return OPTForCausalLM(config)
+
+
+def gradient(model, plan: BatchPlan) -> tuple[torch.Tensor, int]:
+    """Of the log-probabilities of one row, twice, and how often the first layer was computed."""
+    part = [[Example(tuple(range(3, 15)), num_prompt=3)]]
+    calls = []
+    first = model.model.decoder.layers[0].self_attn
+    counter = first.register_forward_pre_hook(lambda *_: calls.append(1))
+    model.zero_grad()
+    with plan.reading(model) as reader:
+        for _ in range(2):
+            for _, logp, _ in in_chunks(reader, part):
+                logp.sum().backward()
+    counter.remove()
+    gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+    return torch.cat(gradients), len(calls)
+
+
+def passes_of(model, *, checkpointing: bool) -> BatchPlan:
+    compute = local_compute(gradient_checkpointing=checkpointing)
+    return plan_batches(model, compute, pad_id=0)
+
+
+def test_checkpointing_switches_no_dropout_on(dropping):
+    dropping.eval()
+    expected, num_calls = gradient(dropping, passes_of(dropping, checkpointing=False))
+    assert num_calls == 2
+    plan = passes_of(dropping, checkpointing=True)
+    for _ in range(2):
+        found, num_calls = gradient(dropping, plan)
+        assert torch.equal(found, expected) and num_calls == 4
+    assert not any(module.training for module in dropping.modules())
+
+
+def test_checkpointing_keeps_the_dropout_of_training(dropping):
+    found = []
+    for checkpointing in (False, True):
+        plan = passes_of(dropping.train(), checkpointing=checkpointing)
+        torch.manual_seed(3)
+        found.append(gradient(dropping, plan)[0])
+        assert all(module.training for module in dropping.modules())
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], gradient(dropping.eval(), plan)[0])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be reported later",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ],
+)
+def test_out_of_memory_outside_of_torchs_allocator_halves_too(said):
+    plan, failing = BatchPlan(100, "fp32", 0), [RuntimeError(said)]
+
+    def attempt() -> int:
+        if failing:
+            raise failing.pop()
+        return plan.micro_batch_tokens
+
+    assert plan.fitting(attempt, sequences=SEQUENCES) == 50
+
+
+def test_parts_that_count_are_not_halved():
+    plan = BatchPlan(100, "fp32", 0, parts_count=True)
+
+    def attempt() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(KlearError, match=r"CUDA out of memory.*mini_batch, or lower") as caught:
+        plan.fitting(attempt, sequences=SEQUENCES)
+    assert "\n" not in str(caught.value)
+    assert (plan.micro_batch_tokens, plan.num_halvings) == (100, 0)

@@ -1,0 +1,331 @@
+"""Supervised training: its schedule, its gradient, and a kill that changes no bit."""
+
+import math
+
+import pytest
+import torch
+from sft_runs import (
+    EPOCHS,
+    EXAMPLES,
+    PACKED,
+    SCHEDULE,
+    assert_same_bytes,
+    lines,
+    run,
+    too_large_for,
+)
+
+from klearlib.errors import KlearError, ParameterError, Stopped
+from klearlib.policy.layout import token_rows
+from klearlib.policy.load import load_policy
+from klearlib.policy.reader import in_chunks
+from klearlib.run.entry import CHECKPOINT
+from klearlib.run.folder import RunFolder
+from klearlib.sft import train
+from klearlib.sft.batches import example_order
+from klearlib.sft.schedule import cosine_learning_rate, planned_steps, planned_warmup
+
+
+def test_schedule_warms_up_and_ends_at_the_final_learning_rate():
+    rates = [cosine_learning_rate(step, 101, 8e-5, 4e-5, 10) for step in range(101)]
+    assert rates[:10] == pytest.approx([8e-6 * (step + 1) for step in range(10)])
+    assert rates[10] == pytest.approx(8e-5) and rates[-1] == pytest.approx(4e-5)
+    assert rates[55] == pytest.approx(6e-5)  # half way between
+    for step in range(10, 101):
+        expected = 4e-5 + 4e-5 * math.cos(math.pi / 2 * (step - 10) / 90) ** 2
+        assert rates[step] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3])
+def test_shortest_schedules_stay_within_their_ends(num_steps):
+    rates = [cosine_learning_rate(step, num_steps, 2.0, 1.0, 0) for step in range(num_steps)]
+    assert rates[0] == 2.0 and all(1.0 <= rate <= 2.0 for rate in rates)
+    if num_steps > 1:
+        assert rates[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+def test_first_loss_and_gradient_norm_are_those_of_equation_8(
+    new_policy, tiny_tokenizer, tmp_path, normalizer
+):
+    policy = new_policy(6)
+    order = example_order(len(EXAMPLES), seed=SCHEDULE["seed"])
+    batch = [EXAMPLES[next(order)] for _ in range(4)]
+    sums = []
+    for example in batch:
+        ids = torch.tensor(example.ids)
+        logits = policy(input_ids=ids[None]).logits[0, :-1]
+        logp = torch.log_softmax(logits, -1).gather(1, ids[1:, None])[:, 0]
+        sums.append((logp[example.num_prompt - 1 :].sum(), len(ids) - example.num_prompt))
+    if normalizer == "sequence":
+        loss = -sum(total / count for total, count in sums) / 4
+    else:
+        loss = -sum(total for total, _ in sums) / sum(count for _, count in sums)
+    loss.backward()
+    norm = torch.cat([p.grad.flatten() for p in policy.parameters()]).norm()
+    how = {"normalizer": normalizer, "num_steps": 1, "warmup_steps": 0}
+    run(tmp_path, new_policy(6), tiny_tokenizer, **how)
+    (line,) = lines(tmp_path)
+    assert line["sft/loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert line["sft/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    assert line["sft/num_tokens"] == sum(count for _, count in sums)
+    assert line["sft/skipped_updates"] == 0
+
+
+def test_training_learns_its_examples(new_policy, tiny_tokenizer, tmp_path):
+    run(tmp_path, new_policy(6), tiny_tokenizer, num_steps=60, learning_rate=2e-2)
+    losses = [line["sft/loss"] for line in lines(tmp_path)]
+    assert len(losses) == 60 and losses[-1] < 0.5 * losses[0]
+    rates = [line["sft/learning_rate"] for line in lines(tmp_path)]
+    assert rates[0] == pytest.approx(2e-2) and rates[-1] == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+def test_unpacked_training_is_the_plain_loop(new_policy, tiny_tokenizer, tmp_path, normalizer):
+    policy, trained = new_policy(6), new_policy(6)
+    schedule = SCHEDULE | {"normalizer": normalizer}
+    run(tmp_path, trained, tiny_tokenizer, **schedule)
+    policy.train()
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
+    order = example_order(len(EXAMPLES), seed=schedule["seed"])
+    losses = []
+    for step in range(6):
+        for group in optimizer.param_groups:
+            group["lr"] = cosine_learning_rate(step, 6, 3e-3, 1e-3, 1)
+        batch = sorted((EXAMPLES[next(order)] for _ in range(4)), key=lambda row: len(row.ids))
+        rows = token_rows([[x] for x in batch], pad_id=tiny_tokenizer.pad_token_id, device="cpu")
+        optimizer.zero_grad(set_to_none=True)
+        logits = policy(input_ids=rows.ids, use_cache=False).logits[:, :-1]
+        logp = torch.log_softmax(logits, -1).gather(2, rows.ids[:, 1:, None])[..., 0]
+        lengths = rows.before.sum(1, keepdim=True)
+        share = 1 / (len(batch) * lengths) if normalizer == "sequence" else 1 / lengths.sum()
+        loss = -(share * logp * rows.before[:, :-1]).sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert [line["sft/loss"] for line in lines(tmp_path)] == pytest.approx(losses, rel=1e-5)
+    found, _ = load_policy(tmp_path / "model", device="cpu")
+    for name, weights in policy.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+
+
+def test_model_folder_is_one_that_transformers_reads(new_policy, tiny_tokenizer, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    how = {"num_steps": 1, "warmup_steps": 0, "gradient_checkpointing": True}
+    run(tmp_path, new_policy(6), tiny_tokenizer, **how)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert model.config.architectures == ["Qwen3ForCausalLM"] and model.config.use_cache
+    text = "<think>\n1+1=2\n</think>"
+    found = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert found(text)["input_ids"] == tiny_tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize("changes", [{}, EPOCHS | PACKED], ids=["padded", "packed epochs"])
+@pytest.mark.parametrize("stops", [[2], [1, 3, 4]])
+def test_stopped_and_resumed_equals_the_unbroken_run(
+    new_policy, tiny_tokenizer, tmp_path, stops, changes
+):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run(whole, new_policy(6), tiny_tokenizer, **changes)
+    for stop in stops:
+        with pytest.raises(Stopped, match=f"after step {stop} of {len(lines(whole))}"):
+            run(broken, new_policy(6), tiny_tokenizer, stop_at=stop, **changes)
+        assert not (broken / "model").exists()
+    # A resumed call starts from the weights of the checkpoint, not from those it is given.
+    run(broken, new_policy(99), tiny_tokenizer, **changes)
+    assert_same_bytes(broken, whole)
+
+
+class Killed(BaseException):
+    pass
+
+
+KILLED_IN = ("append_metrics", "append_timings", "progress", "save_checkpoint")
+
+
+def test_killed_at_any_operation_and_resumed_equals_the_unbroken_run(
+    new_policy, tiny_tokenizer, tmp_path, monkeypatch
+):
+    """With dropout, whose draws a resumed run must repeat, and an epoch that ends in mid-batch."""
+    changes = EPOCHS | PACKED | {"checkpoint_every": 2}
+    left = [10**9]
+
+    def counted(original):
+        def operation(*args, **kwargs):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return operation
+
+    def with_dropout(seed):
+        policy = new_policy(seed)
+        policy.config.attention_dropout = 0.2
+        for layer in policy.model.layers:
+            layer.self_attn.attention_dropout = 0.2
+        return policy
+
+    whole = tmp_path / "whole"
+    run(whole, with_dropout(6), tiny_tokenizer, **changes)
+    for name in KILLED_IN:
+        monkeypatch.setattr(RunFolder, name, counted(getattr(RunFolder, name)))
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted(torch.optim.AdamW.step))
+    monkeypatch.setattr(train, "save_policy", counted(train.save_policy))
+    for num_before in range(100):
+        left[0] = num_before
+        broken = tmp_path / str(num_before)
+        torch.manual_seed(num_before)
+        try:
+            run(broken, with_dropout(6), tiny_tokenizer, **changes)
+        except Killed:
+            left[0] = 10**9
+            resumes = (broken / CHECKPOINT).exists()
+            run(broken, with_dropout(99 if resumes else 6), tiny_tokenizer, **changes)
+            assert_same_bytes(broken, whole)
+        else:
+            break
+    assert 20 < num_before < 99, "the kills must reach from the first operation to the last"
+
+
+@pytest.mark.parametrize(("batch_size", "num_steps"), [(4, 5), (3, 7), (10, 2), (20, 1), (64, 1)])
+def test_epochs_show_each_example_that_often(
+    new_policy, tiny_tokenizer, tmp_path, monkeypatch, batch_size, num_steps
+):
+    seen = []
+    original = train.batch_gradient
+
+    def spy(model, batch, **how):
+        seen.append([EXAMPLES.index(example) for example in batch])
+        return original(model, batch, **how)
+
+    monkeypatch.setattr(train, "batch_gradient", spy)
+    how = EPOCHS | {"warmup_steps": min(1, num_steps - 1)}
+    run(tmp_path, new_policy(6), tiny_tokenizer, batch_size=batch_size, **how)
+    assert len(seen) == num_steps
+    drawn = [index for batch in seen for index in batch]
+    assert sorted(drawn[:10]) == sorted(drawn[10:]) == list(range(10)) and len(drawn) == 20
+    found = lines(tmp_path)
+    assert [line["sft/num_examples"] for line in found] == list(map(len, seen))
+    assert sum(line["sft/num_examples"] for line in found) == 20
+    assert found[-1]["sft/epoch"] == 2.0
+    assert found[0]["sft/epoch"] == min(batch_size, 20) / 10
+    assert found[-1]["sft/learning_rate"] == pytest.approx(1e-3 if num_steps > 2 else 3e-3, rel=0.7)
+
+
+def test_epochs_and_as_many_steps_are_one_run(new_policy, tiny_tokenizer, tmp_path):
+    run(tmp_path / "steps", new_policy(6), tiny_tokenizer, batch_size=5, num_steps=4)
+    run(tmp_path / "epochs", new_policy(6), tiny_tokenizer, batch_size=5, **EPOCHS)
+    assert_same_bytes(tmp_path / "steps", tmp_path / "epochs")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"num_steps": None, "num_epochs": None},
+        {"num_steps": 1, "num_epochs": 1},
+        {"num_steps": 0, "num_epochs": None},
+        {"num_steps": None, "num_epochs": -1},
+    ],
+)
+def test_steps_or_epochs_must_be_given_and_not_both(how):
+    with pytest.raises(ParameterError, match="exactly one of num_steps and num_epochs"):
+        planned_steps(10, batch_size=4, **how)
+
+
+def test_a_twentieth_of_the_steps_warms_up_by_default(new_policy, tiny_tokenizer, tmp_path):
+    run(tmp_path, new_policy(6), tiny_tokenizer, num_steps=40, warmup_steps=None)
+    rates = [line["sft/learning_rate"] for line in lines(tmp_path)]
+    assert rates[:3] == pytest.approx([1.5e-3, 3e-3, 3e-3]) and rates[3] < 3e-3
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 19])
+def test_default_warm_up_of_a_short_run_is_within_the_bounds(num_steps):
+    assert planned_warmup(num_steps, None) == 0
+    assert planned_warmup(num_steps, num_steps - 1) == num_steps - 1
+
+
+@pytest.mark.parametrize("warmup_steps", [-1, 6, 7, 1000])
+def test_warm_up_that_never_ends_is_refused(new_policy, tiny_tokenizer, tmp_path, warmup_steps):
+    with pytest.raises(ParameterError, match=f"below the 6 steps of the run.*got {warmup_steps}$"):
+        run(tmp_path, new_policy(0), tiny_tokenizer, warmup_steps=warmup_steps)
+    assert not lines(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_size": 0},
+        {"checkpoint_every": 0},
+        {"checkpoint_every": -3},
+        {"pack_tokens": 0},
+    ],
+)
+def test_counts_out_of_range_are_refused(new_policy, tiny_tokenizer, tmp_path, changes):
+    with pytest.raises(ParameterError, match=f"{next(iter(changes))} must be at least 1"):
+        run(tmp_path, new_policy(0), tiny_tokenizer, **changes)
+
+
+def test_nobody_computes_the_entropy(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
+    found = []
+
+    def spy(*args, **how):
+        for made in in_chunks(*args, **how):
+            found.append(made[2])
+            yield made
+
+    monkeypatch.setattr(train, "in_chunks", spy)
+    run(tmp_path, new_policy(6), tiny_tokenizer)
+    assert found == [None] * 6
+
+
+def test_rows_and_one_line_train_alike(new_policy, tiny_tokenizer, tmp_path):
+    eager = new_policy(6)
+    eager.set_attn_implementation("eager")
+    run(tmp_path / "rows", eager, tiny_tokenizer)
+    run(tmp_path / "line", new_policy(6), tiny_tokenizer)
+    for rows, line in zip(lines(tmp_path / "rows"), lines(tmp_path / "line"), strict=True):
+        assert rows["sft/loss"] == pytest.approx(line["sft/loss"], rel=1e-4)
+        assert rows["sft/grad_norm"] == pytest.approx(line["sft/grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize("pack_tokens", [None, 16])
+def test_run_out_of_memory_goes_on_in_halves(
+    new_policy, tiny_tokenizer, tmp_path, monkeypatch, pack_tokens
+):
+    """It is the run of the smaller budget from the step on at which the memory ran out."""
+    layout = {"pack_tokens": pack_tokens, "precision": "fp32"}
+    small, large = tmp_path / "small", tmp_path / "large"
+    run(small, new_policy(6), tiny_tokenizer, micro_batch_tokens=20, **layout)
+    monkeypatch.setattr(train, "in_chunks", too_large_for(20))
+    run(large, new_policy(6), tiny_tokenizer, micro_batch_tokens=80, **layout)
+    assert_same_bytes(large, small)
+    assert [line["training/memory_halvings"] for line in lines(large, "timings.jsonl")] == [
+        2,
+        *[0] * 5,
+    ]
+
+
+def test_resumed_run_keeps_the_budget_that_was_halved(
+    new_policy, tiny_tokenizer, tmp_path, monkeypatch
+):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    how = {"micro_batch_tokens": 80}
+    with monkeypatch.context() as small:
+        small.setattr(train, "in_chunks", too_large_for(20))
+        run(whole, new_policy(6), tiny_tokenizer, **how)
+        with pytest.raises(Stopped):
+            run(broken, new_policy(6), tiny_tokenizer, stop_at=2, **how)
+    run(broken, new_policy(6), tiny_tokenizer, **how)
+    assert_same_bytes(broken, whole)
+
+
+def test_example_that_fits_no_memory_is_a_line(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "in_chunks", too_large_for(3))
+    with pytest.raises(KlearError, match=r"a row of 8 tokens at most alone .* gradient_checkpoint"):
+        run(tmp_path, new_policy(6), tiny_tokenizer, micro_batch_tokens=80)
+    assert not lines(tmp_path)
