@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -195,7 +196,7 @@ def test_a_stage_that_asks_the_cluster_for_gpus_finds_it(kept, tmp_path):
 
 
 def test_a_killed_actor_is_another_start_from_the_checkpoint(kept, tmp_path):
-    stage = _walk(0, 20, step_s=0.05, every=4)
+    stage = _walk(0, 80, step_s=0.05, every=4)
     killed = []
 
     def kill_once(*_):
@@ -211,7 +212,8 @@ def test_a_killed_actor_is_another_start_from_the_checkpoint(kept, tmp_path):
     log = _log(stage, tmp_path)
     assert log.count("lost the stage's node or actor") == 1
     assert ": started again, 1 of 3\n" in log
-    assert "starts at step 4" in log or "starts at step 8" in log
+    first, again = map(int, re.findall(r"starts at step (\d+)", log))
+    assert first == 0 < again and again % 4 == 0
     _run([stage], tmp_path / "whole", workers=1)
     _same_files([stage], tmp_path, tmp_path / "whole")
 
@@ -349,7 +351,7 @@ def test_nodes_that_do_not_fit_are_named_before_anything_runs(kept, tmp_path, mo
 
 def test_a_lost_node_is_another_start_on_the_other(kept, tmp_path):
     """The last one, as the cluster has one node less after it."""
-    stage = _walk(0, 20, step_s=0.1, every=4)
+    stage = _walk(0, 80, step_s=0.1, every=4)
 
     def lose():
         assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
