@@ -208,6 +208,7 @@ def test_all_files_of_the_package_are_in_its_data():
     beside = {
         path
         for path in (ROOT / "klearlib").rglob("*")
-        if path.is_file() and path.suffix not in (".py", ".pyc") and path.name[0] != "."
+        if path.is_file() and "__pycache__" not in path.parts
+        if path.suffix != ".py" and path.name[0] != "."
     }
     assert declared == beside
