@@ -18,13 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from klearlib.run.fanout import run_stages
-
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.params import load_profile
 from klearlib.run.entry import DONE
+from klearlib.run.pool import run_stages
 
 # The seconds of a run differ between any two runs; everything else must not.
 _NOT_COMPARED = {"timings.jsonl"}

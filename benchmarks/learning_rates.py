@@ -14,7 +14,6 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
-from klearlib.run.fanout import run_stages
 
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.experiment import runs_dir
@@ -24,6 +23,7 @@ from klearlib.params import load_profile
 from klearlib.report.style import series_style
 from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import CORNERS
+from klearlib.run.pool import run_stages
 
 
 def main() -> None:
