@@ -39,7 +39,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         assert cli.main([*words, "--profile", "mini"]) == 0
         printed = capsys.readouterr().out
         _, row, total, *notes = printed.splitlines()
-        assert row.split()[:6] == ["05_clipping", "run", "10", "min", "0.10", "M"]
+        assert row.split()[:6] == ["05_clipping", "run", "10", "min", "0.07", "M"]
         assert total.startswith("in all") and any("Assumed" in line for line in notes)
         assert notes[-1] == "Why: not run here yet (05)"
         assert "missing" not in printed

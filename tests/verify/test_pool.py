@@ -115,6 +115,7 @@ def test_hostile_answers_keep_their_limit_and_are_never_correct(name):
 
 
 def test_a_hang_is_a_timeout_and_its_process_is_killed():
+    close_pool()  # others may have asked for more judges
     judge_right_and_wrong()
     (pid,) = pool.shared_pool(1).worker_pids()
     verdict = verify_answer(boxed(HANGS), "385", timeout_s=0.5)
@@ -134,6 +135,7 @@ def test_a_gold_that_hangs_is_a_timeout_too():
 
 
 def test_a_process_killed_mid_batch_costs_no_verdict():
+    close_pool()  # others may have asked for more judges
     judge_right_and_wrong()
     (pid,) = pool.shared_pool(1).worker_pids()
     num = 60

@@ -276,6 +276,7 @@ PROCESSES = ["keeper", "fork server", "program", "child"]
 @one_tier_is_slow
 @pytest.mark.parametrize("who", PROCESSES)
 def test_a_fork_server_killed_mid_batch_costs_no_report(tier, who):
+    pool.close_pool()  # others may have asked for more judges
     family = []
 
     def is_whole() -> bool:
