@@ -27,7 +27,8 @@ from klearlib.run.stage import Stage, is_done, state
 from klearlib.scale import ray_cluster, ray_node, ray_places
 
 # The first process of a node takes many seconds to start where others use this machine's cores.
-wait_until = functools.partial(_wait_until, timeout_s=120.0)
+pytestmark = pytest.mark.timeout(900)
+wait_until = functools.partial(_wait_until, timeout_s=240.0)
 HERE = Path(__file__).parent
 STAGES = str(HERE.parent / "run")  # toy_stages
 

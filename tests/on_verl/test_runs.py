@@ -14,6 +14,7 @@ from klearlib.rl.metrics import METRICS, TIMINGS
 from klearlib.run.entry import CHECKPOINT, read_metrics
 from klearlib.run.worker import STOPPED
 
+pytestmark = pytest.mark.timeout(900)  # ten steps of verl, on two cores or on fewer
 SCHEDULE = {
     "num_steps": 10,
     "num_problems": NUM_PROBLEMS,
