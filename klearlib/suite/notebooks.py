@@ -155,13 +155,13 @@ class _Suite:
     def _publications(self, stage: Stage) -> list[Task]:
         """What is to be published anew now that a stage is done: of notebooks with stages left
         the one whose publication is the oldest, alone, so that drawing takes little from training.
-        A notebook whose stages are all done is executed at once."""
+        A notebook whose stages are soon done is executed then, which publishes it too."""
         self.ended.add(stage.key)
         recent = time.monotonic() - max(self.published.values()) < PUBLISH_EVERY_S
         waiting = [
             name
             for name in sorted(self.needing.get(stage.key, ()))
-            if any(each.key not in self.ended for each in self.planned[name].stages)
+            if self._seconds_left(name) > PUBLISH_EVERY_S
         ]
         if recent or self.publishing or not waiting:
             return []
@@ -171,6 +171,10 @@ class _Suite:
         task = Task(f"results of {planned.number}", PUBLISH, arguments, log, estimate_s=5.0)
         self.publishing[task] = planned.name
         return [task]
+
+    def _seconds_left(self, name: str) -> float:
+        stages = self.planned[name].stages
+        return sum(each.estimate_s for each in stages if each.key not in self.ended)
 
     def _fails(self, failure: Failure) -> None:
         """Say what failed, which notebooks wait for it, and how to go on."""

@@ -74,7 +74,14 @@ class Toy(Experiment):
         first = Stage("first", "toy_suite:walk", how, label="first")
         return [
             first,
-            Stage("second", f"toy_suite:{p.kind}", how, {"first": first}, label="second"),
+            Stage(
+                "second",
+                f"toy_suite:{p.kind}",
+                how,
+                {"first": first},
+                label="second",
+                estimate_s=1.0,
+            ),
         ]
 
     @table("done", "What is done.")
