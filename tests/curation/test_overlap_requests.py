@@ -5,12 +5,8 @@ import json
 import pytest
 from raw_rows import ROWS, livecodebench_row
 
-from klearlib.curation.curate import curate
 from klearlib.curation.overlap import OverlapIndex, contaminated
-from klearlib.data.benchmarks import read_benchmark
-from klearlib.data.problems import iter_problems, write_problems
 from klearlib.data.sources import read_source
-from klearlib.run.folder import RunFolder
 
 
 def programs(question: str, starter: str, name: str | None) -> list:
@@ -104,47 +100,3 @@ def test_the_same_problem_is_found_in_all_forms():
 def test_text_that_only_begins_like_a_request_is_not_cut():
     item = "Put the whole program on a tape of nine cells, and with its head on the first"
     assert contaminated([f"So: {item}."], [item]).all()
-
-
-def leetcode(name: str) -> str:
-    return f"class Solution:\n    def {name}(self, nums: List[int], k: int) -> int:\n        "
-
-
-@pytest.mark.parametrize("mode", ["words", "whitespace"])
-def test_curate_keeps_a_function_whose_signature_is_like_that_of_an_item(tmp_path, mode):
-    *_, item = programs("You may halve each of them. Return the least cost.", leetcode("f"), "f")
-    write_problems([item], tmp_path / "items.parquet")
-    names = {"taco": "question", "apps": "question"}
-    for name in names:
-        row = {
-            **ROWS[name],
-            "question": f"Count subarrays whose sum {name} divides.",
-            "starter_code": leetcode("g"),
-            "input_output": json.dumps({"fn_name": "g", "inputs": [[1]], "outputs": [1]}),
-        }
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    folder = RunFolder(tmp_path / "out")
-    curate(
-        folder,
-        {"raw": tmp_path},
-        sources=[{"name": n, "input": "raw", "location": f"{n}.jsonl"} for n in names],
-        benchmarks=[{"name": "items", "input": "raw", "location": "items.parquet"}],
-        ngram_words=9,
-        ngram_mode=mode,
-        templates=[],
-        stop_more_than=None,
-        need_gold=True,
-        min_tests=1,
-        merge_responses="none",
-        workers=1,
-    )
-    assert len(list(iter_problems(folder.path / "problems.jsonl"))) == 2
-
-
-def test_a_benchmark_as_it_is_loaded_does_not_remove_clean_programs():
-    contest = livecodebench_row(1, "2024-11-09T04:00:00")
-    loaded = read_benchmark("livecodebench_v5", [contest], expected_size=1).problems
-    items = [problem.prompt for problem in loaded]
-    clean = programs("Given a tree with weights, count paths of even length.", "", None)
-    assert not contaminated([problem.prompt for problem in clean], items).any()
-    assert contaminated(items, items).all()
