@@ -1,19 +1,15 @@
 """Which prompts count as contaminated: the edges of a 9-gram, and every way to write one text."""
 
-import json
-import os
 import random
 import re
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
+from shared_data import shared_rows
 
 from klearlib.curation.overlap import OverlapIndex, contaminated
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
 ITEM = "Eight identical coins lie on the table and every second one shows heads"
 NINE = "identical coins lie on the table and every second"
 
@@ -204,15 +200,8 @@ def test_random_texts_with_markup_against_the_plain_rule(n):
 
 
 def test_aime_in_new_wrapping_is_found_and_gsm8k_is_clean():
-    if not (SHARED / "aime24.jsonl").exists() or not (SHARED / "gsm8k_train.jsonl").exists():
-        pytest.skip("no aime24.jsonl or gsm8k_train.jsonl: set KLEAR_SHARED to their folder")
-
-    def texts(name: str, *keys: str) -> list[str]:
-        rows = map(json.loads, (SHARED / name).read_text(encoding="utf-8").splitlines())
-        return [row[keys[0]] if len(keys) == 1 else row[keys[0]][keys[1]] for row in rows]
-
-    items = texts("aime24.jsonl", "meta", "problem")
-    prompts = texts("gsm8k_train.jsonl", "question")[:1500]
+    items = [row["meta"]["problem"] for row in shared_rows("aime24.jsonl")]
+    prompts = [row["question"] for row in shared_rows("gsm8k_train.jsonl")[:1500]]
     assert len(items) == 30
     wrapped = [f"<p>{item.upper()}</p> Explain.".replace(" ", "&nbsp;") for item in items]
     assert contaminated(wrapped, items).all()

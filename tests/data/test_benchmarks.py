@@ -1,24 +1,12 @@
 """The benchmarks: their size is asserted, their windows are LiveCodeBench's; and the real files."""
 
-import os
-from pathlib import Path
-
 import pytest
 from raw_rows import ROWS, livecodebench_row, messages
+from shared_data import shared
 
-import klearlib
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
-
-ROOT = Path(klearlib.__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
-
-
-def shared(name):
-    if not (SHARED / name).exists():
-        pytest.skip(f"no {name}: set KLEAR_SHARED to the folder that holds it")
-    return SHARED / name
 
 
 def aime(count):

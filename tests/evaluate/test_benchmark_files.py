@@ -1,13 +1,9 @@
 """Benchmarks by their names and from any file; what is collected is what a stage evaluates."""
 
-import dataclasses
 import json
-import os
-from pathlib import Path
 
 import pytest
 
-import klearlib
 from klearlib.data.benchmarks import SIZES
 from klearlib.data.problems import read_problems, write_problems
 from klearlib.errors import KlearError, MissingAsset, ParameterError
@@ -15,8 +11,6 @@ from klearlib.evaluate.benchmark_files import ALIASES, collect, open_benchmark
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
 
-ROOT = Path(klearlib.__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
 OWN = [Problem(f"own-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(30)]
 
 
@@ -130,15 +124,3 @@ def test_what_cannot_be_collected(released, tmp_path, benchmarks, locations, wor
     with pytest.raises(KlearError, match=words):
         collect(folder, {}, benchmarks=benchmarks, locations=locations)
     assert not list(folder.path.glob("*.jsonl"))
-
-
-@pytest.mark.parametrize("year", [24, 25])
-def test_the_real_files_of_aime(tmp_path, year):
-    path = SHARED / f"aime{year}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no {path.name}: set KLEAR_SHARED to the folder that holds it")
-    found = open_benchmark(f"aime{year}", path)
-    write_problems(found.problems, tmp_path / "collected.jsonl")
-    again = open_benchmark(f"aime{year}", tmp_path / "collected.jsonl")
-    assert len(found.problems) == 30 and again.problems == found.problems
-    assert all(dataclasses.asdict(problem)["answer"] for problem in found.problems)
