@@ -158,6 +158,18 @@ def test_tfidf_rows_and_small_whole_numbers_stay_in_float32(monkeypatch):
     assert used[2:] == [np.float32, np.float32, np.float64]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_copies_follow_when_all_others_are_taken_and_none_comes_twice(kind, device):
+    rng = np.random.default_rng(3)
+    points = rng.standard_normal((40, 16)).astype(kind)[rng.integers(0, 40, 300)]
+    chosen = k_center_greedy(points, 300, first=150, device=device)
+    num_rows = len(np.unique(points, axis=0))
+    assert chosen[0] == 150 and sorted(chosen.tolist()) == list(range(300))
+    assert len(np.unique(points[chosen[:num_rows]], axis=0)) == num_rows
+    assert chosen[num_rows:].tolist() == sorted(chosen[num_rows:].tolist())
+
+
 def test_points_that_differ_by_rounding_only_never_come_twice():
     rng = np.random.default_rng(4)
     middle = rng.standard_normal((5, 64)).astype(np.float32)

@@ -341,8 +341,9 @@ def test_an_id_is_the_number_that_it_is_and_comes_once(name, column):
 
 
 def test_rows_that_ask_the_same_share_an_id_and_an_alias_keeps_ids_apart():
-    rows = [ROWS["acereason_sft"] | {"output": f"<think>x</think>{n}"} for n in range(9)]
-    first, second = read_source("acereason_sft", rows, limit=2)
+    outputs = ["<think>", *(f"<think>x</think>{n}" for n in range(9))]
+    rows = [ROWS["acereason_sft"] | {"output": output} for output in outputs]
+    first, second = read_source("acereason_sft", rows, limit=3)  # of rows, usable or not
     assert first.problem == second.problem and first.responses != second.responses
     one, two = given_by("openr1_math", {}), given_by("openr1_math", {}, alias="math_4")
     assert two.problem.source == "math_4" and two.problem.id == f"math_4-{one.problem.id}"

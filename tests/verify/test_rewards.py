@@ -1,4 +1,5 @@
 import math
+from itertools import product
 
 import pytest
 
@@ -24,12 +25,17 @@ def report(num_passed: int, num_tests: int = 16) -> TestReport:
 
 # reason, opening tag, closing tag, paper's reward with a penalty of 0.5, released reward
 TABLE = [
-    ("correct", True, True, 1.0, 1.0), ("wrong", True, True, -1.0, -1.0),
-    ("no_answer", True, True, -1.0, -1.0), ("timeout", True, True, -1.0, -1.0),
-    ("judge_error", True, True, -1.0, -1.0), ("bad_format", True, False, -1.5, -0.5),
-    ("bad_format", False, True, -1.5, -2.0), ("bad_format", False, False, -1.5, -0.5),
-    ("correct", False, True, -1.5, -2.0), ("correct", True, False, -1.5, -0.5),
-]  # fmt: skip
+    ("correct", True, True, 1.0, 1.0),
+    ("wrong", True, True, -1.0, -1.0),
+    ("no_answer", True, True, -1.0, -1.0),
+    ("timeout", True, True, -1.0, -1.0),
+    ("judge_error", True, True, -1.0, -1.0),
+    ("bad_format", True, False, -1.5, -0.5),
+    ("bad_format", False, True, -1.5, -2.0),
+    ("bad_format", False, False, -1.5, -0.5),
+    ("correct", False, True, -1.5, -2.0),
+    ("correct", True, False, -1.5, -0.5),
+]
 
 
 @pytest.mark.parametrize(("reason", "think_open", "think_close", "paper", "released"), TABLE)
@@ -38,9 +44,14 @@ def test_reward_table(reason, think_open, think_close, paper, released):
     assert math_reward(judged, format_penalty=0.5) == paper
     assert math_reward(judged, format_penalty=0.0) == math.copysign(1.0, paper)
     assert math_reward(judged, scores="released") == released
-    assert (reason in REASONS) and (paper > 0) == (
-        (reason, think_open, think_close) == TABLE[0][:3]
-    )
+
+
+@pytest.mark.parametrize("scores", ["penalty", "released"])
+def test_only_a_correct_answer_with_both_tags_is_paid(scores):
+    for reason, think_open, think_close in product(REASONS, (True, False), (True, False)):
+        judged = verdict(reason, think_open=think_open, think_close=think_close)
+        is_paid = (reason, think_open, think_close) == ("correct", True, True)
+        assert (math_reward(judged, scores=scores) > 0) == is_paid
 
 
 @pytest.mark.parametrize(
@@ -84,14 +95,15 @@ def test_code_reward_table(passed, soft, hard, released_soft, released_hard):
     [(True, False, -0.5), (False, True, -2.0), (False, False, -0.5)],
 )
 def test_a_missing_tag_is_never_paid_for_passed_tests(pay, think_open, think_close, released):
-    judged = Verdict(
-        True, "correct", None, think_open, think_close, report=report(16)
-    )  # as if it had been judged without asking for tags
-    assert pay(judged) == 0.0
-    assert pay(judged, format_penalty=0.5) == -0.5
+    # As if it had been judged without asking for tags.
+    judged = Verdict(True, "correct", None, think_open, think_close, report=report(16))
+    assert (pay(judged), pay(judged, format_penalty=0.5)) == (0.0, -0.5)
     assert pay(judged, scores="released") == released
+
+
+def test_no_program_passes_no_test_and_one_that_was_not_judged_stays_in_the_denominator():
     nothing = Verdict(False, "no_answer")
-    assert (pay(nothing, format_penalty=0.5), pay(nothing, scores="released")) == (0.0, -1.0)
-    # A test that could not be judged stays in the denominator.
     broken = TestReport.of(["passed"] * 12 + ["judge_error"] * 4)
-    assert pay(broken) == (0.75 if pay is soft_code_reward else 0.0)
+    assert [pay(broken) for pay in CODE_REWARDS] == [0.75, 0.0]
+    for pay in CODE_REWARDS:
+        assert (pay(nothing, format_penalty=0.5), pay(nothing, scores="released")) == (0.0, -1.0)
