@@ -150,21 +150,20 @@ def test_only_the_first_max_tokens_are_read(tiny_policy, tiny_tokenizer):
     assert not np.allclose(whole[0], longer[0], atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("texts", "numbers", "message"),
-    [
-        (["a", ""], {}, "text 1 has no tokens"),
-        ([], {}, "at least one text in a list"),
-        ("one text", {}, "at least one text in a list"),
-        (["a"], {"max_tokens": 0}, "max_tokens must be >= 1"),
-        (["a"], {"max_tokens": 2.5}, "max_tokens must be a whole number"),
-        (["9" * 300], {"max_tokens": 1000}, "300 tokens, the model 256 positions: lower"),
-    ],
-)
-def test_hidden_states_refuse_what_has_no_mean(
-    tiny_policy, tiny_tokenizer, new_policy, texts, numbers, message
-):
-    with pytest.raises(ValueError, match=message):
-        hidden_states(tiny_policy, tiny_tokenizer, texts, **{"max_tokens": 9} | numbers)
+def test_hidden_states_refuse_what_has_no_mean(tiny_policy, tiny_tokenizer, new_policy):
+    def rows(texts, model=tiny_policy, **numbers) -> np.ndarray:
+        return hidden_states(model, tiny_tokenizer, texts, **{"max_tokens": 9} | numbers)
+
+    with pytest.raises(ValueError, match="text 1 has no tokens"):
+        rows(["a", ""])
+    for texts in ([], "one text"):
+        with pytest.raises(KlearError, match="at least one text in a list"):
+            rows(texts)
+    with pytest.raises(KlearError, match="max_tokens must be >= 1, got 0"):
+        rows(["a"], max_tokens=0)
+    with pytest.raises(KlearError, match=r"max_tokens must be a whole number, got 2\.5"):
+        rows(["a"], max_tokens=2.5)
+    with pytest.raises(ValueError, match=r"300 tokens, the model 256 positions: lower max_tokens"):
+        rows(["9" * 300], max_tokens=1000)
     with pytest.raises(ValueError, match=r"call model\.eval"):
-        hidden_states(new_policy(0).train(), tiny_tokenizer, ["a"], max_tokens=9)
+        rows(["a"], model=new_policy(0).train())

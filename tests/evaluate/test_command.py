@@ -416,21 +416,17 @@ def test_killed_and_resumed_gives_the_unbroken_files(
     assert files(tmp_path / "broken") == files(whole)
 
 
-def test_more_responses_than_rows_are_split_and_differ(asked, tmp_path):
-    split = ["--n", "5", "--batch-rows", "2", "--max-new-tokens", "20", "--out", "split"]
-    assert cli.main([*asked, *split]) == 0
-    rows = rows_of(tmp_path / "split" / "responses.jsonl")
-    assert [row["problem_id"] for row in rows] == [f"validation-{i // 5}" for i in range(30)]
-    texts = [row["response"] for row in rows]
+def test_more_responses_than_rows_are_split_and_differ_and_so_do_those_of_bf16(asked, tmp_path):
+    split = [*asked, "--n", "5", "--batch-rows", "2", "--max-new-tokens", "20"]
+    for precision in ("fp32", "bf16"):
+        assert cli.main([*split, "--precision", precision, "--out", precision]) == 0
+        assert scores_of(tmp_path / precision)["sampling"]["precision"] == precision
+    full, low = (rows_of(tmp_path / name / "responses.jsonl") for name in ("fp32", "bf16"))
+    assert full != low
+    assert [row["problem_id"] for row in full] == [f"validation-{i // 5}" for i in range(30)]
+    texts = [row["response"] for row in full]
     first, later = ([texts[i + at : i + at + 2] for i in range(0, 30, 5)] for at in (0, 2))
     assert first != later, "each block needs draws of its own"
-
-
-def test_precision_reaches_the_responses(asked, whole, tmp_path):
-    assert cli.main([*asked, "--precision", "bf16", "--out", "bf16"]) == 0
-    assert scores_of(tmp_path / "bf16")["sampling"]["precision"] == "bf16"
-    full, low = (rows_of(path / "responses.jsonl") for path in (whole, tmp_path / "bf16"))
-    assert full != low
 
 
 def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, monkeypatch):
