@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.select import EXAMPLES
-from klearlib.data.tables import SAMPLES, TableWriter, read_samples, sample_row
+from klearlib.data.tables import SampleWriter, read_samples
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.run.files import sha256_file, write_json
 
@@ -35,7 +35,7 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
     sources: Counter[str] = Counter()
     licences: dict[str, str] = {}
     owner: dict[str, str] = {}
-    with TableWriter(folder.path / EXAMPLES, SAMPLES) as table:
+    with SampleWriter(folder.path / EXAMPLES) as table:
         for name in sorted(inputs):
             path = inputs[name] / EXAMPLES
             if not path.is_file():
@@ -49,7 +49,7 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
                         "sources that share no problem"
                     )
                 sources[sample.source] += 1
-                table.add(sample_row(sample))
+                table.add(sample)
             counts[name] = table.num_rows - before
             if (card := inputs[name] / "card.json").is_file():
                 licences |= json.loads(card.read_text(encoding="utf-8")).get("licences", {})

@@ -19,7 +19,7 @@ from klearlib.data.lines import LineWriter, json_line
 from klearlib.data.problems import iter_problems
 from klearlib.data.reader import Reject, SourceReader
 from klearlib.data.sources import read_source
-from klearlib.data.tables import SAMPLES, Sample, TableWriter, sample_row
+from klearlib.data.tables import Sample, SampleWriter
 from klearlib.errors import KlearError, MissingAsset, Stopped
 from klearlib.records import LabelledResponse, SourceRow
 from klearlib.run.files import sha256_file, write_json
@@ -113,12 +113,10 @@ def curate(
     readers = [_reader(item, inputs) for item in sources]
     _check_names([reader.name for reader in readers], "source: give an alias")
     with ExitStack() as stack:
-        paths = (folder.path / name for name in FILES)
+        kinds = (LineWriter, SampleWriter, LineWriter, LineWriter)
         writers = [
-            stack.enter_context(
-                TableWriter(path, SAMPLES) if path.suffix == ".parquet" else LineWriter(path)
-            )
-            for path in paths
+            stack.enter_context(kind(folder.path / name))
+            for kind, name in zip(kinds, FILES, strict=True)
         ]
         pass_ = Pass(*writers, need_gold, min_tests, merge_responses)
         for number, reader in enumerate(readers):
@@ -208,7 +206,7 @@ class Pass:
     def __init__(
         self,
         problems: LineWriter,
-        responses: TableWriter,
+        responses: SampleWriter,
         rejects: LineWriter,
         removals: LineWriter,
         need_gold: bool,
@@ -296,7 +294,7 @@ class Pass:
                 is_correct=response.is_correct,
                 labelled_by=response.labelled_by,
             )
-            self.responses.add(sample_row(sample))
+            self.responses.add(sample)
 
     def card(self, readers: list[SourceReader]) -> dict:
         """The counts; what readers, this pass and the files counted must agree."""

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.chunks import chunks
 from klearlib.curation.labels import labelled
-from klearlib.curation.pass_rates import (
-    RATES,
-    pass_rate_of,
-    read_pass_rates,
-    write_pass_rates,
-)
+from klearlib.curation.pass_rates import RATES, pass_rate_of, read_pass_rates, write_pass_rates
 from klearlib.data.problems import count_problems, iter_problems
 from klearlib.data.tables import Sample, read_samples, write_samples
 from klearlib.errors import KlearError, Stopped

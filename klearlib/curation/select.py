@@ -27,13 +27,7 @@ from klearlib.curation.pass_rates import (
 )
 from klearlib.data.lines import LineWriter
 from klearlib.data.problems import ProblemFile
-from klearlib.data.tables import (
-    SAMPLES,
-    TableWriter,
-    read_rows,
-    read_samples,
-    sample_row,
-)
+from klearlib.data.tables import SampleWriter, read_rows, read_samples
 from klearlib.errors import KlearError, Stopped
 from klearlib.records import Verdict
 from klearlib.run.files import sha256_file, write_json
@@ -226,10 +220,7 @@ class Pool:
     def write(self, path: Path) -> dict:
         """Write examples and rejects; the counts of the card."""
         funnel, labels, teachers = Funnel(STAGES), Counter(), Counter()
-        with (
-            TableWriter(path / EXAMPLES, SAMPLES) as examples,
-            LineWriter(path / REJECTED) as rejects,
-        ):
+        with SampleWriter(path / EXAMPLES) as examples, LineWriter(path / REJECTED) as rejects:
             for place, sample in enumerate(read_samples(self.table)):
                 if not (stage := self.stage[place]):
                     funnel.keep(sample.source)
@@ -238,7 +229,7 @@ class Pool:
                     if self.verdicts[place]:
                         reason = self.reasons[place]
                         sample = labelled(sample, Verdict(reason == "correct", reason))
-                    examples.add(sample_row(sample))
+                    examples.add(sample)
                     continue
                 funnel.reject(sample.source, stage, self.fault[place])
                 row = {"source": sample.source, "row": place, "id": sample.problem_id}

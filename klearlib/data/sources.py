@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from klearlib.data import code, maths, reasoning
+from klearlib.data import code, code_benchmarks, maths, reasoning
 from klearlib.data.declaration import Source
 from klearlib.data.files import Table, open_hub, open_location
 from klearlib.data.reader import SourceReader
@@ -18,7 +18,7 @@ from klearlib.errors import KlearError
 
 SOURCES: dict[str, Source] = {
     source.name: source
-    for module in (reasoning, maths, code)
+    for module in (reasoning, maths, code, code_benchmarks)
     for source in vars(module).values()
     if isinstance(source, Source)
 }

@@ -5,7 +5,7 @@ Equal rows give equal bytes: nothing in a file depends on time, place or process
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,60 +23,68 @@ CHARS_IN_GROUP = 16_000_000
 # Columns in which few texts come again and again; in the others a dictionary only costs time.
 _REPEATED = {"source", "teacher", "labelled_by", "reason"}
 
+
+@dataclass(frozen=True)
+class Sample:
+    """One response to one problem, as SFT reads it and as filters choose by.
+
+    `source` is the data set that the response came with, or that its problem is of where a model of
+    this suite wrote it. `is_correct` is None where there is no word on it: nobody judged it
+    (`labelled_by` is "") or the judge could not (`reason` is ``timeout`` or ``judge_error``).
+    `labelled_by` is as in `klearlib.records.LabelledResponse`; `reason` is the word of
+    `klearlib.records.Verdict` where the label is this suite's, "" where it came with the data.
+
+    >>> Sample("a", "2 + 2?", "<think></think>4", is_correct=True, labelled_by="klear").source
+    ''
+    """
+
+    problem_id: str
+    prompt: str
+    response: str
+    source: str = ""
+    teacher: str = ""
+    is_correct: bool | None = None
+    labelled_by: str = ""
+    reason: str = ""
+
+
 SAMPLES = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("prompt", pa.string()),
-        ("response", pa.string()),
-        ("source", pa.string()),
-        ("teacher", pa.string()),
-        ("is_correct", pa.bool_()),
-        ("labelled_by", pa.string()),
-        ("reason", pa.string()),
-    ]
+    [(name, pa.bool_() if name == "is_correct" else pa.string()) for name in Sample.__annotations__]
 )
 
 
-class TableWriter(LineWriter):
-    """A parquet table, as a `LineWriter` is a file of lines, with the columns of a schema."""
+class SampleWriter(LineWriter):
+    """A table of samples, as a `LineWriter` is a file of lines."""
 
-    def __init__(self, path: Path | str, schema: pa.Schema):
+    def __init__(self, path: Path | str):
         super().__init__(path)
-        self.schema = schema
-        self._rows: list[tuple] = []
+        self._samples: list[Sample] = []
         self._chars = 0
 
-    def __enter__(self) -> TableWriter:
+    def __enter__(self) -> SampleWriter:
         super().__enter__()
         with one_line_failures(self.path):
             self._writer = pq.ParquetWriter(
                 self._file,
-                self.schema,
+                SAMPLES,
                 compression="zstd",
                 compression_level=3,
-                use_dictionary=[name for name in self.schema.names if name in _REPEATED],
+                use_dictionary=[name for name in SAMPLES.names if name in _REPEATED],
                 write_statistics=False,
             )
         return self
 
-    def add(self, row: Mapping) -> None:
-        """Add one row; a mapping with exactly the columns of the schema.
+    def add(self, sample: Sample) -> None:
+        """Add one sample.
 
         Raises:
-            KlearError: a missing or an unknown column, a value of another type, or text that is no
-                Unicode (half a surrogate pair, as broken JSON escapes leave).
+            KlearError: a value of another type, or text that is no Unicode (half a surrogate pair,
+                as broken JSON escapes leave), when its row group is written.
         """
-        names = self.schema.names
-        if len(row) != len(names) or any(name not in row for name in names):
-            raise KlearError(
-                f"a row of {self.path.name} must have the columns {', '.join(names)}, got "
-                f"{', '.join(map(str, row)) or 'none'}"
-            )
-        values = tuple(row[name] for name in names)
-        self._rows.append(values)
-        self._chars += sum(len(value) for value in values if isinstance(value, str))
+        self._samples.append(sample)
+        self._chars += sum(len(v) for v in vars(sample).values() if isinstance(v, str))
         self.num_rows += 1
-        if len(self._rows) >= ROWS_IN_GROUP or self._chars >= CHARS_IN_GROUP:
+        if len(self._samples) >= ROWS_IN_GROUP or self._chars >= CHARS_IN_GROUP:
             self._flush()
 
     def _close(self, *, is_whole: bool) -> None:
@@ -87,10 +95,11 @@ class TableWriter(LineWriter):
             self._writer.close()  # it would write into the closed file when it is collected
 
     def _flush(self) -> None:
-        if not self._rows:
+        if not self._samples:
             return
         columns = []
-        for field, values in zip(self.schema, zip(*self._rows, strict=True), strict=True):
+        for field in SAMPLES:
+            values = [getattr(sample, field.name) for sample in self._samples]
             try:
                 columns.append(pa.array(values, type=field.type))
             except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
@@ -99,8 +108,8 @@ class TableWriter(LineWriter):
                     f"{self.path.name}, column {field.name!r}, must hold {field.type}: {first}"
                 ) from error
         with one_line_failures(self.path):
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=self.schema))
-        self._rows, self._chars = [], 0
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=SAMPLES))
+        self._samples, self._chars = [], 0
 
 
 def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iterator[dict]:
@@ -130,12 +139,6 @@ def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iter
     return rows()
 
 
-def count_rows(path: Path | str) -> int:
-    """The number of rows of a parquet table, from its footer."""
-    with _open_table(path) as table:
-        return table.metadata.num_rows
-
-
 def _open_table(path: Path | str) -> pq.ParquetFile:
     path = Path(path)
     if not path.is_file():
@@ -147,43 +150,14 @@ def _open_table(path: Path | str) -> pq.ParquetFile:
         raise KlearError(f"{path} is no parquet file ({first}): make it again") from error
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One response to one problem, as SFT reads it and as filters choose by.
-
-    `source` is the data set that the response came with, or that its problem is of where a model of
-    this suite wrote it. `is_correct` is None where there is no word on it: nobody judged it
-    (`labelled_by` is "") or the judge could not (`reason` is ``timeout`` or ``judge_error``).
-    `labelled_by` is as in `klearlib.records.LabelledResponse`; `reason` is the word of
-    `klearlib.records.Verdict` where the label is this suite's, "" where it came with the data.
-
-    >>> Sample("a", "2 + 2?", "<think></think>4", is_correct=True, labelled_by="klear").source
-    ''
-    """
-
-    problem_id: str
-    prompt: str
-    response: str
-    source: str = ""
-    teacher: str = ""
-    is_correct: bool | None = None
-    labelled_by: str = ""
-    reason: str = ""
-
-
 def write_samples(samples: Iterable[Sample], path: Path | str) -> int:
     """Write samples as one table; their number."""
-    with TableWriter(path, SAMPLES) as table:
+    with SampleWriter(path) as table:
         for sample in samples:
-            table.add(sample_row(sample))
+            table.add(sample)
     return table.num_rows
 
 
 def read_samples(path: Path | str) -> Iterator[Sample]:
     """The samples that `write_samples` wrote, in order, streamed."""
     return (Sample(**row) for row in read_rows(path, columns=SAMPLES.names))
-
-
-def sample_row(sample: Sample) -> dict:
-    """A sample as a row of `SAMPLES`."""
-    return {name: getattr(sample, name) for name in SAMPLES.names}

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.data.problems import iter_problems, read_problems, write_problems
-from klearlib.data.tables import (
-    SAMPLES,
-    TableWriter,
-    read_samples,
-    sample_row,
-)
+from klearlib.data.tables import SampleWriter, read_samples
 from klearlib.errors import KlearError, ParameterError
 from klearlib.real.links import link_file
 from klearlib.records import Problem
@@ -202,7 +197,7 @@ def keep_learnable(
     left_out: dict[str, Counter[str]] = {}
     num_held_out: Counter[str] = Counter()
     num_read = 0
-    with TableWriter(folder.path / "responses.parquet", SAMPLES) as written:
+    with SampleWriter(folder.path / "responses.parquet") as written:
         for sample in read_samples(inputs["curated"] / "responses.parquet"):
             num_read += 1
             kind = kinds.get(sample.problem_id, domain)
@@ -211,7 +206,7 @@ def keep_learnable(
             elif kind != domain:
                 left_out.setdefault(sample.source, Counter())[kind] += 1
             else:
-                written.add(sample_row(sample))
+                written.add(sample)
     if not written.num_rows:
         raise KlearError(
             f"no response to a problem of {domain} is left: raise the limits in real.yaml"

@@ -44,10 +44,7 @@ class ProgramReading:
 
 
 def read_programs(
-    responses: Sequence[str],
-    *,
-    prompts: Sequence[str] | None = None,
-    require_think: bool = True,
+    responses: Sequence[str], *, prompts: Sequence[str] | None = None, require_think: bool = True
 ) -> list[ProgramReading]:
     """Find the programs of N responses: the last Python block after the last ``</think>``.
 

@@ -1,7 +1,5 @@
 """K-center against the plain algorithm as it is defined, with ties, copies and rounding."""
 
-import subprocess
-import sys
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -70,22 +68,42 @@ def test_it_is_the_plain_algorithm_on_whole_numbers_with_ties_and_copies(few_can
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_it_is_the_plain_algorithm_at_the_sizes_that_it_runs_with(device):
-    points = np.random.default_rng(1).integers(-3, 4, (3000, 12))
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.float16, np.float32, np.float64])
+def test_it_is_the_plain_algorithm_at_the_sizes_that_it_runs_with(kind, device):
+    """In every type and layout; copies come last, none twice, and the argument stays."""
+    points = np.asfortranarray(np.random.default_rng(1).integers(-3, 4, (3000, 12)))[::-1]
     points[1500:1700] = points[:200]
+    points = points.astype(kind)
+    points.flags.writeable = False
     chosen = k_center_greedy(points, 500, first=7, device=device)
-    assert chosen.tolist() == plain_greedy(points, 500, 7)
+    assert chosen.dtype == np.int64 and chosen.tolist() == plain_greedy(points, 500, 7)
+    few = np.repeat(points[:40], 5, axis=0)
+    assert k_center_greedy(few.tolist(), 200, device=device).tolist() == plain_greedy(few, 200)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_an_outlier_does_not_drown_the_distances_that_are_left(kind, device):
+@pytest.mark.parametrize(
+    ("points", "first", "chosen"),
+    [
+        # In float32, 5000^2 + 1 is 5000^2, and the second point would win the tie.
+        (np.array([[0, 0], [5000, 0], [-5000, 1]], np.float32), 0, [0, 2]),
+        # A copy of the first point waits although its index is lower.
+        ([[1.5], [1.5], [0.0], [1.5]], 1, [1, 2, 0, 3]),
+        ([[1.0], [1.0], [-1.0], [0.0], [-0.0]], 0, [0, 2, 3, 1, 4]),
+    ],
+)
+def test_cases_by_hand(points, first, chosen, device):
+    assert k_center_greedy(points, len(chosen), first=first, device=device).tolist() == chosen
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("kind", "power"), [(np.float32, 100), (np.float64, 400)])
+def test_neither_an_outlier_nor_a_scale_drowns_the_distances_that_are_left(kind, power, device):
     points = np.array([[0, 0], [0, 0.1], [0.5, 0], [2e4, 0], [2e4, 0.1], [2e4, 0.25]], kind)
-    chosen = k_center_greedy(points, 6, device=device)
-    assert chosen.tolist() == [0, 5, 2, 3, 1, 4]
-    assert k_center_greedy(points[:, ::-1], 6, device=device).tolist() == chosen.tolist()
-    for power in (-100, 100):  # of the scale it does not depend
-        assert k_center_greedy(np.ldexp(points, power), 6).tolist() == chosen.tolist()
+    for scale in (0, -power, power):
+        scaled = np.ldexp(points, scale)
+        for given in (scaled, scaled[:, ::-1]):
+            assert k_center_greedy(given, 6, device=device).tolist() == [0, 5, 2, 3, 1, 4]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -105,15 +123,15 @@ def test_float32_tells_near_points_apart(few_candidates, width, device):
 @pytest.mark.parametrize("dim", [1, 30, 400])
 def test_the_bound_on_rounding_holds_and_is_not_wide(dim):
     rng = np.random.default_rng(15)
-    points = np.float32(rng.standard_normal((300, dim)) + 50 * rng.integers(0, 2, (300, 1)))
+    points = np.float32(rng.standard_normal((150, dim)) + 50 * rng.integers(0, 2, (150, 1)))
     middle = points.mean(axis=0, dtype=np.float64)
     reach = float(np.abs(points - middle).max())
     products = coverage._NumpyProducts(coverage._widened(points, middle, reach, np.float32))
     exact = coverage._widened(points, middle, reach, np.float64)[:, :-1]
     exact = ((exact[:, None] - exact) ** 2).sum(axis=2)
-    by_row = [products.squares - 2 * products.largest(np.array([row])) for row in range(300)]
+    by_row = [products.squares - 2 * products.largest(np.array([row])) for row in range(150)]
     allowed = coverage._least_told_apart(products) / 2**10
-    for found in (np.array(by_row), products.between(np.arange(300))):
+    for found in (np.array(by_row), products.between(np.arange(150))):
         assert np.abs(found - exact).max() < allowed
     assert allowed < 1e-4 * products.squares.max()
 
@@ -140,46 +158,16 @@ def test_tfidf_rows_and_small_whole_numbers_stay_in_float32(monkeypatch):
     assert used[2:] == [np.float32, np.float32, np.float64]
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.int64, np.float16, np.float32, np.float64])
-def test_whole_numbers_are_exact_in_every_type(kind):
-    points = np.random.default_rng(2).integers(-100, 100, (300, 20)).astype(kind)
-    assert k_center_greedy(points, 120).tolist() == plain_greedy(points, 120)
-    assert k_center_greedy(points.tolist(), 120).tolist() == plain_greedy(points, 120)
-
-
-def test_squares_beyond_24_bits_are_not_rounded():
-    # In float32, 5000^2 + 1 is 5000^2, and the second point would win the tie.
-    points = np.array([[0, 0], [5000, 0], [-5000, 1]], np.float32)
-    assert k_center_greedy(points, 2).tolist() == [0, 2]
-    assert k_center_greedy(points, 2, device="cpu").tolist() == [0, 2]
-
-
-def test_equal_distances_go_to_the_lowest_index_wherever_the_candidates_end(few_candidates):
-    few_candidates(4, 10)
-    corners = np.eye(50, dtype=int)
-    assert k_center_greedy(corners, 50, first=20).tolist() == [
-        20,
-        *(i for i in range(50) if i != 20),
-    ]
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_copies_follow_when_all_others_are_taken_and_none_comes_twice(kind, device):
     rng = np.random.default_rng(3)
-    rows = rng.standard_normal((40, 16)).astype(kind)
-    points = rows[rng.integers(0, 40, 300)]
-    num_rows = len(np.unique(points, axis=0))
+    points = rng.standard_normal((40, 16)).astype(kind)[rng.integers(0, 40, 300)]
     chosen = k_center_greedy(points, 300, first=150, device=device)
-    assert sorted(chosen.tolist()) == list(range(300))
-    assert chosen[0] == 150
+    num_rows = len(np.unique(points, axis=0))
+    assert chosen[0] == 150 and sorted(chosen.tolist()) == list(range(300))
     assert len(np.unique(points[chosen[:num_rows]], axis=0)) == num_rows
     assert chosen[num_rows:].tolist() == sorted(chosen[num_rows:].tolist())
-
-
-def test_a_copy_of_the_first_point_waits_although_its_index_is_lower():
-    assert k_center_greedy([[1.5], [1.5], [0.0], [1.5]], 4, first=1).tolist() == [1, 2, 0, 3]
-    assert k_center_greedy([[1.0], [1.0], [-1.0], [0.0], [-0.0]], 5).tolist() == [0, 2, 3, 1, 4]
 
 
 def test_points_that_differ_by_rounding_only_never_come_twice():
@@ -209,42 +197,12 @@ def test_far_from_the_origin_small_distances_survive():
     assert_always_the_farthest(points, k_center_greedy(points, 150), tolerance=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "powers"), [(np.float32, (-100, 100)), (np.float64, (-400, 400))])
-def test_a_scale_beyond_the_range_of_squares_changes_nothing(kind, powers):
-    points = np.random.default_rng(7).standard_normal((200, 8)).astype(kind)
-    expected = k_center_greedy(points, 100).tolist()
-    for power in powers:
-        assert k_center_greedy(np.ldexp(points, power), 100).tolist() == expected
-
-
-def test_fewer_points_are_the_beginning_of_more():
-    points = np.random.default_rng(8).integers(0, 4, (200, 3))
-    every = k_center_greedy(points, 200).tolist()
-    for k in (1, 2, 50, 199):
-        assert k_center_greedy(points, k).tolist() == every[:k]
-
-
 def test_the_radius_is_at_most_twice_the_best():
     rng = np.random.default_rng(9)
     for _ in range(20):
         points = rng.standard_normal((9, 2))
         best = min(radius(points, centers) for centers in combinations(range(9), 3))
         assert radius(points, k_center_greedy(points, 3)) <= 2 * best
-
-
-def test_the_same_call_gives_the_same_points_and_leaves_its_argument_alone():
-    points = np.random.default_rng(10).standard_normal((2000, 32)).astype(np.float32)
-    before = points.copy()
-    runs = [k_center_greedy(points, 700) for _ in range(3)]
-    assert runs[0].tolist() == runs[1].tolist() == runs[2].tolist()
-    assert runs[0].dtype == np.int64
-    assert np.array_equal(points, before)
-
-
-def test_the_layout_in_memory_does_not_matter():
-    points = np.asfortranarray(np.random.default_rng(12).integers(0, 9, (200, 5)))[::-1]
-    points.flags.writeable = False
-    assert k_center_greedy(points, 150).tolist() == plain_greedy(points, 150)
 
 
 def test_torchs_settings_neither_round_products_nor_change():
@@ -264,55 +222,25 @@ def test_torchs_settings_neither_round_products_nor_change():
 
 
 @pytest.mark.parametrize(
-    ("embeddings", "message"),
+    ("embeddings", "options", "error", "message"),
     [
-        ([[1.0, 2.0], [float("nan"), 0.0]], "1 rows of embeddings hold NaN or inf.* row 1"),
-        ([[1.0, float("inf")], [0.0, -float("inf")]], "2 rows .* the first is row 0"),
-        ([[1e200], [0]], "must not exceed 1e.150: scale them down"),
-        (np.zeros((0, 4)), r"N, D >= 1, got shape \(0, 4\)"),
-        (np.zeros((4, 0)), r"N, D >= 1, got shape \(4, 0\)"),
-        ([], r"got shape \(0,\)"),
-        (np.zeros(4), r"must be \[N, D\]"),
-        (np.zeros((2, 2, 2)), r"got shape \(2, 2, 2\)"),
-        ([[1, 2], [3]], "must be a matrix"),
-        ([["a"], ["b"]], "real numbers, got the type <U1"),
-        ([[1j], [2j]], "real numbers, got the type complex128"),
-        ([[None], [1]], "real numbers, got the type object"),
+        ([[1.0, 2.0], [float("nan"), 0.0]], {}, KlearError, "1 rows .* row 1"),
+        ([[1.0, float("inf")], [0.0, -float("inf")]], {}, KlearError, "2 rows .* row 0"),
+        ([[1e200], [0]], {}, KlearError, "scale them down"),
+        *((given, {}, KlearError, r"got shape") for given in (
+            np.zeros((0, 4)), np.zeros((4, 0)), [], np.zeros(4), np.zeros((2, 2, 2)))),
+        ([[1, 2], [3]], {}, KlearError, "must be a matrix"),
+        *((given, {}, KlearError, "real numbers") for given in (
+            [["a"], ["b"]], [[1j], [2j]], [[None], [1]])),
+        *(([[0], [1], [2]], {"k": k}, KlearError, r"k must be in \[1, 3\]") for k in (4, 0, -1)),
+        ([[0], [1]], {"k": 1.5}, KlearError, "k must be a whole number"),
+        *(([[0], [1], [2]], {"first": first}, KlearError, r"first must be in \[0, 2\]")
+          for first in (3, -1)),
+        ([[0], [1]], {"first": None}, KlearError, "first must be a whole number"),
+        *(([[0], [1]], {"device": device}, MissingAsset, f"'{device}' is not here")
+          for device in ("cuda:99", "abacus")),
     ],
-)
-def test_embeddings_that_are_no_finite_matrix_are_refused(embeddings, message):
-    with pytest.raises(KlearError, match=message):
-        k_center_greedy(embeddings, 1)
-
-
-@pytest.mark.parametrize(
-    ("k", "first", "message"),
-    [
-        (4, 0, r"k must be in \[1, 3\] for these points, got 4"),
-        (0, 0, r"k must be in \[1, 3\]"),
-        (-1, 0, r"k must be in \[1, 3\]"),
-        (1.5, 0, "k must be a whole number, got 1.5"),
-        (2, 3, r"first must be in \[0, 2\]"),
-        (2, -1, r"first must be in \[0, 2\]"),
-        (2, None, "first must be a whole number, got None"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(k, first, message):
-    with pytest.raises(KlearError, match=message):
-        k_center_greedy([[0], [1], [2]], k, first=first)
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
-def test_a_device_that_is_not_here_is_named(device):
-    with pytest.raises(MissingAsset, match=f"device '{device}' is not here"):
-        k_center_greedy([[0], [1]], 1, device=device)
-
-
-def test_without_a_device_torch_is_not_imported():
-    code = (
-        "import sys, klearlib.curation.embeddings\n"
-        "from klearlib.curation.coverage import k_center_greedy\n"
-        "assert k_center_greedy([[0], [1]], 2).tolist() == [0, 1]\n"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+)  # fmt: skip
+def test_what_cannot_be_covered_is_refused(embeddings, options, error, message):
+    with pytest.raises(error, match=message):
+        k_center_greedy(embeddings, **{"k": 1} | options)

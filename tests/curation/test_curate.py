@@ -16,8 +16,6 @@ from klearlib.errors import Stopped
 from klearlib.records import Problem
 from klearlib.run.files import sha256_file
 from klearlib.run.folder import RunFolder
-from klearlib.run.pool import run_stages
-from klearlib.run.stage import Stage, is_done
 
 ITEM = "How many ways are there to seat ten guests around one round table?"
 HOW = {
@@ -256,7 +254,7 @@ def test_order_changes_nothing_but_which_copy_is_first(place, mode):
     code = [program("Echo.", n) for n in (2, 16, 30)] + [program(ITEM, 16), program("Twice.", 4)]
     maths = [*MATHS, {"problem": marked, "answer": "1"}, {"problem": ITEM, "answer": "1"}]
     found, fates = [], []
-    for seed in range(6):
+    for seed in range(4):
         shuffle = random.Random(seed)
         shuffle.shuffle(maths)
         shuffle.shuffle(code)
@@ -266,25 +264,17 @@ def test_order_changes_nothing_but_which_copy_is_first(place, mode):
         shuffle.shuffle(sources)
         out = run(place, f"out{seed}", sources, ngram_mode=mode)
         found.append(kinds(out))
-        fates.append(
-            sorted(
-                (r["source"], r["detail"])
-                for r in read_lines(out / "rejects.jsonl")
-                if r["reason"] == "overlap"
-            )
-        )
+        rejects = [r for r in read_lines(out / "rejects.jsonl") if r["reason"] == "overlap"]
+        fates.append(sorted((r["source"], r["detail"]) for r in rejects))
     assert found[0] and all(kind == found[0] for kind in found)
     assert (duplicate_key(ITEM).decode() in found[0]) == (mode == "whitespace")
     assert fates[0] and all(fate == fates[0] for fate in fates)
 
 
 def test_equal_inputs_give_equal_bytes_for_any_number_of_workers(mixed):
-    sources = [MATHS_SOURCE, CODE_SOURCE]
-    first = run(mixed, "one", sources)
-    for name, workers in (("again", 1), ("two", 2)):
-        other = run(mixed, name, sources, workers=workers)
-        for file in OUTPUTS:
-            assert (other / file).read_bytes() == (first / file).read_bytes()
+    first, other = (run(mixed, f"by{n}", [MATHS_SOURCE, CODE_SOURCE], workers=n) for n in (1, 2))
+    for file in OUTPUTS:
+        assert (other / file).read_bytes() == (first / file).read_bytes()
 
 
 def test_a_kill_at_any_row_leaves_no_half_file_and_the_next_run_is_whole(mixed, monkeypatch):
@@ -316,10 +306,9 @@ def test_a_kill_at_any_row_leaves_no_half_file_and_the_next_run_is_whole(mixed, 
 
 def test_a_stop_is_obeyed(mixed):
     folder = RunFolder(mixed.parent / "out", stop_requested=lambda: True)
+    how = {"sources": [{"input": "raw", **MATHS_SOURCE}], "benchmarks": [], **HOW}
     with pytest.raises(Stopped, match="it starts over"):
-        curate(
-            folder, {"raw": mixed}, sources=[{"input": "raw", **MATHS_SOURCE}], benchmarks=[], **HOW
-        )
+        curate(folder, {"raw": mixed}, **how)
     assert not {file.name for file in folder.path.iterdir()} & set(FILES)
 
 
@@ -341,28 +330,3 @@ def test_bad_parameters_are_one_line(mixed, changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         curate(RunFolder(mixed.parent / "out"), {"raw": mixed}, **how)
     assert "\n" not in str(caught.value)
-
-
-def test_a_finished_stage_is_not_run_again_and_a_killed_worker_starts_over(mixed, tmp_path):
-    """As users run it: in a process of its own, from the cache, with SIGKILL in between."""
-    sources = [
-        {"name": s["name"], "location": str(mixed / s["location"])}
-        for s in (MATHS_SOURCE, CODE_SOURCE)
-    ]
-    benchmarks = [{"name": "bench", "location": str(mixed / "bench.jsonl")}]
-    params = {"sources": sources, "benchmarks": benchmarks, **HOW}
-    stage = Stage("curate", "klearlib.curation.curate:curate", params)
-    folder = stage.folder(tmp_path / "runs")
-    folder.mkdir(parents=True)
-    (folder / ".responses.parquet.7.tmp").write_bytes(b"half")  # what SIGKILL leaves
-    (folder / "problems.jsonl").write_bytes(b"of a run that ended before done.json")
-    run_stages([stage], runs_dir=tmp_path / "runs", workers=1)
-    assert is_done(stage, tmp_path / "runs")
-    assert {p.name for p in folder.iterdir()} >= set(FILES)
-    assert not list(folder.glob(".responses*"))
-    times = {p.name: p.stat().st_mtime_ns for p in folder.iterdir()}
-    run_stages([stage], runs_dir=tmp_path / "runs", workers=1)
-    assert {p.name: p.stat().st_mtime_ns for p in folder.iterdir()} == times
-    direct = run(mixed, "direct", [MATHS_SOURCE, CODE_SOURCE])
-    for file in FILES:
-        assert (folder / file).read_bytes() == (direct / file).read_bytes()

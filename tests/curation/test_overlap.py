@@ -1,19 +1,15 @@
 """Which prompts count as contaminated: the edges of a 9-gram, and every way to write one text."""
 
-import json
-import os
 import random
 import re
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
+from shared_data import shared_rows
 
 from klearlib.curation.overlap import OverlapIndex, contaminated
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
 ITEM = "Eight identical coins lie on the table and every second one shows heads"
 NINE = "identical coins lie on the table and every second"
 
@@ -24,53 +20,20 @@ def hit(prompt: str, item: str = ITEM) -> bool:
 
 def test_nine_shared_words_remove_and_eight_do_not():
     assert len(NINE.split()) == 9
-    assert hit(f"We know that {NINE} day it rains")
-    for eight in (NINE.split()[1:], NINE.split()[:-1]):
+    assert hit(f"We know that {NINE} day it rains") and hit(NINE, NINE)
+    for eight in (NINE.split()[1:], NINE.split()[:-1], [*NINE.split()[:8], "other"]):
         assert not hit(f"We know that {' '.join(eight)} day it rains")
 
 
-def test_a_word_changed_or_put_in_the_middle_breaks_an_ngram():
-    words = NINE.split()
-    for place in range(1, 9):
-        assert not hit(" ".join([*words[:place], "not", *words[place:]]))
-        assert not hit(" ".join([*words[:place], "other", *words[place + 1 :]]))
-
-
-@pytest.mark.parametrize("start", range(5))
-def test_an_ngram_is_found_at_both_ends_of_both_texts(start):
-    words = ITEM.split()
-    assert len(words) == 13
-    shared = " ".join(words[start : start + 9])
-    for prompt in (shared, f"{shared} x y z", f"x y z {shared}", f"x {shared} y"):
-        assert hit(prompt)
-
-
-def test_exactly_nine_words_on_either_side():
-    assert hit(NINE) and hit(f"So {NINE} .", NINE) and hit(NINE, NINE)
-    assert not hit(" ".join(NINE.split()[::-1]), NINE)
-
-
 def test_fewer_than_nine_words_remove_only_when_all_are_equal():
-    assert hit("Find  the SUM of two and three!", "find the sum of two and three")
-    assert not hit("Find the sum of two and three now", "find the sum of two and three")
-    assert not hit("Find the sum of two and", "find the sum of two and three")
-    assert not hit(ITEM, "lie on the table")
-    assert not hit("lie on the table")
-
-
-def test_texts_without_words_share_nothing():
-    for prompt in ("", " \n", "?!", "\u200b"):
-        assert not hit(prompt)
-        assert not hit(prompt, prompt)
-    assert not hit(ITEM, "")
-
-
-def test_changed_numbers_make_another_problem():
-    item = "A train of 120 m passes a pole in 8 seconds and a bridge in 20"
-    assert hit(item, item)
-    changed = "A train of 150 m passes a pole in 9 seconds and a bridge in 30"
-    assert not hit(changed, item)
-    assert not hit(item.replace("in 8", "in 8.5").replace("120", "120.5"), item)
+    short = "find the final sum of $x$"
+    for same in (short, "Find  the FINAL SUM of x!", "<p>find the final&nbsp;sum of x</p>"):
+        assert hit(same, short)
+    for other in (f"{short} now", "find the final sum of", "find the sum", "", "?!"):
+        assert not hit(other, short) and not hit(other, "")
+    assert not hit(ITEM, "lie on the table") and not hit("lie on the table")
+    for result in (contaminated([], [ITEM]), contaminated([ITEM, ""], [])):
+        assert result.dtype == bool and not result.any()
 
 
 PLAIN = "let the fine angle of triangle ABC be Å and naïve x find it"
@@ -111,11 +74,6 @@ def test_one_text_in_all_spellings(spelling):
         assert hit(f"And so: {a} {'' if a.isascii() else '…'} please", b)
     other = PLAIN.replace("angle of", "side of").replace("be", "is")
     assert not hit(spelling, other)
-
-
-def test_short_texts_are_equal_in_all_spellings():
-    for spelling in ("Find the\u00a0ﬁnal x!", "FIND THE FINAL X", "<p>find the final&nbsp;x</p>"):
-        assert hit(spelling, "find the final $x$")
 
 
 def test_a_short_item_with_much_markup_is_found_without_it():
@@ -242,15 +200,8 @@ def test_random_texts_with_markup_against_the_plain_rule(n):
 
 
 def test_aime_in_new_wrapping_is_found_and_gsm8k_is_clean():
-    if not (SHARED / "aime24.jsonl").exists() or not (SHARED / "gsm8k_train.jsonl").exists():
-        pytest.skip("no aime24.jsonl or gsm8k_train.jsonl: set KLEAR_SHARED to their folder")
-
-    def texts(name: str, *keys: str) -> list[str]:
-        rows = map(json.loads, (SHARED / name).read_text(encoding="utf-8").splitlines())
-        return [row[keys[0]] if len(keys) == 1 else row[keys[0]][keys[1]] for row in rows]
-
-    items = texts("aime24.jsonl", "meta", "problem")
-    prompts = texts("gsm8k_train.jsonl", "question")[:1500]
+    items = [row["meta"]["problem"] for row in shared_rows("aime24.jsonl")]
+    prompts = [row["question"] for row in shared_rows("gsm8k_train.jsonl")[:1500]]
     assert len(items) == 30
     wrapped = [f"<p>{item.upper()}</p> Explain.".replace(" ", "&nbsp;") for item in items]
     assert contaminated(wrapped, items).all()
@@ -258,78 +209,32 @@ def test_aime_in_new_wrapping_is_found_and_gsm8k_is_clean():
     assert not contaminated(prompts, items).any()
 
 
-def test_planted_items_are_all_found_and_nothing_else():
-    draw = random.Random(0)
-    letters = [f"word{i}" for i in range(400)]
-    items = [" ".join(draw.choices(letters, k=40)) for _ in range(60)]
-    clean = [" ".join(draw.choices(letters, k=80)) for _ in range(300)]
-    planted = []
-    for item in items:
-        words, start = item.split(), draw.randrange(32)
-        around = draw.choices(letters, k=70)
-        place = draw.randrange(71)
-        planted.append(" ".join(around[:place] + words[start : start + 9] + around[place:]))
-    assert contaminated(planted, items).all()
-    assert not contaminated(clean, items).any()
+INDEX = OverlapIndex({"a": iter([["1", ITEM]])})
 
 
-def test_the_order_of_prompts_and_of_items_does_not_matter():
-    prompts = [ITEM, "Find x.", f"But {NINE}", "something else", "find x"]
-    items = ["Find x", ITEM, "a b c"]
-    expected = [True, True, True, False, True]
-    assert contaminated(prompts, items).tolist() == expected
-    assert contaminated(prompts[::-1], items[::-1]).tolist() == expected[::-1]
-
-
-def test_no_prompts_and_no_benchmarks():
-    for result in (contaminated([], [ITEM]), contaminated([ITEM, ""], [])):
-        assert result.dtype == bool and not result.any()
-    assert contaminated([], []).shape == (0,)
-
-
-def test_bad_arguments_name_the_fix():
-    with pytest.raises(ValueError, match="put it into a list"):
-        contaminated(ITEM, [ITEM])
-    with pytest.raises(ValueError, match="put it into a list"):
-        contaminated([ITEM], ITEM)
-    with pytest.raises(ValueError, match="a prompt must be a text, got NoneType"):
-        contaminated([None], [ITEM])
-    with pytest.raises(ValueError, match="must be pairs"):
-        contaminated([ITEM], [None])
-    for n in (0, -1, 2.0, True):
-        with pytest.raises(ValueError, match="n must be a whole number from 1"):
-            contaminated([ITEM], [ITEM], n=n)
-    with pytest.raises(ValueError, match="mode must be words or whitespace, got 'chars'"):
-        OverlapIndex({}, mode="chars")
-    with pytest.raises(ValueError, match="templates must be a list"):
-        OverlapIndex({}, templates="Answer briefly.")
-    with pytest.raises(ValueError, match="more_than must be"):
-        OverlapIndex({}, stop_more_than=0)
-    with pytest.raises(ValueError, match="benchmark 'aime' has no items"):
-        OverlapIndex({"aime": []})
-    with pytest.raises(ValueError, match="workers must be"):
-        OverlapIndex({}).removals([ITEM], workers=0)
-
-
-def test_arguments_of_other_kinds_are_refused_in_one_line():
-    for row in ("ab", ("1",), (1, ITEM), ("1", 2), {"1", ITEM}, ["1", ITEM, ""]):
-        with pytest.raises(
-            ValueError, match=r"items of 'a' must be pairs \(id, text\), both texts"
-        ):
-            OverlapIndex({"a": [row]})
-    assert OverlapIndex({"a": iter([["1", ITEM]])}).removals([ITEM])[0].item_id == "1"
-    index = OverlapIndex({"a": [("1", ITEM)]})
-    for prompts in (None, 3):
-        for workers in (1, 2):
-            with pytest.raises(ValueError, match="prompts must be a list of texts, got"):
-                index.removals(prompts, workers=workers)
-        with pytest.raises(ValueError, match="prompts must be a list of texts, got"):
-            contaminated(prompts, [ITEM])
-        with pytest.raises(ValueError, match="benchmarks must be a list of texts, got"):
-            contaminated([ITEM], prompts)
-    for templates in (5, {"a"}, [None]):
-        with pytest.raises(ValueError, match="templates must be a list of texts"):
-            OverlapIndex({}, templates=templates)
-    for more_than in (0, 1.0, True, None):
-        with pytest.raises(ValueError, match="more_than must be a whole number from 1"):
-            index.common_ngrams(more_than=more_than)
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        *((lambda given=given: contaminated(given, [ITEM]), "prompt") for given in (ITEM, None, 3)),
+        *((lambda given=given: contaminated([ITEM], given), "benchmarks|prompts|list")
+          for given in (ITEM, None, 3)),
+        *((lambda given=given, workers=workers: INDEX.removals(given, workers=workers), "prompts")
+          for given in (None, 3) for workers in (1, 2)),
+        (lambda: contaminated([None], [ITEM]), "prompt .* NoneType"),
+        (lambda: contaminated([ITEM], [None]), "pairs"),
+        *((lambda n=n: contaminated([ITEM], [ITEM], n=n), "n must") for n in (0, -1, 2.0, True)),
+        (lambda: OverlapIndex({}, mode="chars"), "mode .*words or whitespace"),
+        *((lambda given=given: OverlapIndex({}, templates=given), "templates")
+          for given in ("Be brief.", 5, {"a"}, [None])),
+        (lambda: OverlapIndex({}, stop_more_than=0), "more_than"),
+        *((lambda k=k: INDEX.common_ngrams(more_than=k), "more_than")
+          for k in (0, 1.0, True, None)),
+        (lambda: OverlapIndex({"aime": []}), "'aime' has no items"),
+        *((lambda row=row: OverlapIndex({"a": [row]}), "items of 'a' must be pairs")
+          for row in ("ab", ("1",), (1, ITEM), ("1", 2), {"1", ITEM}, ["1", ITEM, ""])),
+        (lambda: INDEX.removals([ITEM], workers=0), "workers"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused_by_name(call, named):
+    with pytest.raises(ValueError, match=named):
+        call()

@@ -6,7 +6,6 @@ import unicodedata
 
 import pytest
 
-from klearlib.curation import overlap
 from klearlib.curation.duplicates import Deduplicator
 from klearlib.curation.normalise import duplicate_key
 from klearlib.curation.overlap import deduplicate
@@ -35,36 +34,18 @@ SAME = {
 
 @pytest.mark.parametrize("spelling", SAME.values(), ids=SAME)
 def test_spellings_of_one_prompt_are_duplicates(spelling):
-    assert deduplicate([TEXT, spelling]) == [0]
-    assert deduplicate([spelling, "other", TEXT]) == [0, 1]
+    assert deduplicate([spelling, "other", TEXT, spelling]) == [0, 1]
 
 
+LOOP = "What is printed?\nfor i in range(3):  # {}\n{}x += i\n{}print(x)"
 OTHER = [
-    ("What is 2 + 2?", "What is 2 - 2?"),
-    ("What is 2 * 3?", "What is 2 3?"),
-    ("Coefficients 1 2 3", "Coefficients 12 3"),
-    ("Coefficients 1 2 3", "Coefficients 1 23"),
-    ("(2 + 3) * 4", "2 + (3 * 4)"),
-    ("Find 3.5 x", "Find 35 x"),
-    ("Find 3.5 x", "Find 3,5 x"),
-    ("Compute 5!", "Compute 5"),
-    ("a < b", "a > b"),
-    ("x^2", "x_2"),
-    ("求 1 和", "求 2 和"),
-    ("naïve", "naive"),
-    ("f(x) = x'", "f(x) = x"),
-    ("", "x"),
-    ("+", "-"),
-]
-
-
-OTHER += [
-    ("3² + 1", "32 + 1"),
-    ("Solve x² = 2", "Solve x₂ = 2"),
-    ("Solve x² = 2", "Solve x 2 = 2"),
-    ("3²5", "3²⁵"),
-    ("3<sup>2</sup>5", "3<sup>25</sup>"),
-    ("3<sup>2</sup>", "3<sub>2</sub>"),
+    ("What is 2 + 2?", "What is 2 - 2?"), ("What is 2 * 3?", "What is 2 3?"),
+    ("Coefficients 1 2 3", "Coefficients 12 3"), ("Coefficients 1 2 3", "Coefficients 1 23"),
+    ("(2 + 3) * 4", "2 + (3 * 4)"), ("Find 3.5 x", "Find 35 x"), ("Find 3.5 x", "Find 3,5 x"),
+    ("Compute 5!", "Compute 5"), ("a < b", "a > b"), ("x^2", "x_2"), ("求 1 和", "求 2 和"),
+    ("naïve", "naive"), ("f(x) = x'", "f(x) = x"), ("", "x"), ("+", "-"), ("3² + 1", "32 + 1"),
+    ("Solve x² = 2", "Solve x₂ = 2"), ("Solve x² = 2", "Solve x 2 = 2"), ("3²5", "3²⁵"),
+    ("3<sup>2</sup>5", "3<sup>25</sup>"), ("3<sup>2</sup>", "3<sub>2</sub>"),
     ("3<sup>2</sup>", "3 2"),
     ("x<sup>a<sub>1</sub></sup>", "x<sup>a1</sup>"),
     ("x<sup>a<sub>1</sub></sup>", "x<sub>a<sub>1</sub></sub>"),
@@ -77,20 +58,12 @@ OTHER += [
     ("a map<td, tr>", "a map<tr>"),
     ("1\\\\2", "1\\2"),
     ("1\\\\ 2", "1\\2"),
-]
-LOOP = "What is printed?\nfor i in range(3):  # {}\n{}x += i\n{}print(x)"
-OTHER += [
     (LOOP.format("", "    ", "    "), LOOP.format("", "    ", "")),
     (LOOP.format("#:#", "    ", "    "), LOOP.format("#:#", "    ", "")),
     ("if x == '#':\n a\n b", "if x == '#':\n a\nb"),
     ("def f():<br>&nbsp;a<br>&nbsp;b", "def f():<br>&nbsp;a<br>b"),
     ("if a:\n    if b:\n        c\n    d\ne", "if a:\n    if b:\n        c\nd\ne"),
-]
-
-
-@pytest.mark.parametrize("pair", OTHER)
-def test_different_prompts_are_both_kept(pair):
-    assert deduplicate(pair) == [0, 1]
+]  # fmt: skip
 
 
 SAME_PAIRS = [
@@ -109,17 +82,19 @@ SAME_PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("pair", SAME_PAIRS)
-def test_two_ways_to_write_one_prompt_are_duplicates(pair):
-    assert deduplicate(pair) == [0]
+@pytest.mark.parametrize(
+    ("pair", "kept"), [*((pair, [0, 1]) for pair in OTHER), *((pair, [0]) for pair in SAME_PAIRS)]
+)
+def test_different_prompts_are_both_kept_and_ways_to_write_one_are_not(pair, kept):
+    assert deduplicate(pair) == kept
 
 
 def test_long_texts_of_markup_take_linear_time():
     tags = ["<sup>", "<p>", "<sup ", "</sup>", "<p ", "<sup></sup>"]
     for piece in [*tags, "for :#", "\nif", "\n ", "¹", "\\"]:
         start = time.process_time()
-        duplicate_key(piece * 100_000 + "\n:")
-        assert time.process_time() - start < 3, piece
+        duplicate_key(piece * 30_000 + "\n:")
+        assert time.process_time() - start < 1, piece
 
 
 def test_the_key_of_ascii_is_that_of_the_general_way():
@@ -142,37 +117,17 @@ def test_the_first_wins_and_the_order_of_input_changes_nothing_else():
     for index, prompt in enumerate(prompts):
         firsts.setdefault(prompt.split()[1], index)
     assert kept == sorted(firsts.values())
+    in_parts = Deduplicator()
+    flags = [flag for at in range(0, 300, 7) for flag in in_parts.is_new(prompts[at : at + 7])]
+    assert [i for i, is_new in enumerate(flags) if is_new] == kept and len(in_parts) == 40
     mixed = draw.sample(prompts, len(prompts))
     assert {mixed[i].split()[1] for i in deduplicate(mixed)} == set(firsts)
 
 
-def test_a_stream_in_parts_is_the_stream():
-    prompts = [f"Find {i % 37}." for i in range(200)]
-    whole, parts = Deduplicator(), Deduplicator()
-    flags = whole.is_new(iter(prompts))
-    assert flags == [
-        flag for start in range(0, 200, 7) for flag in parts.is_new(prompts[start : start + 7])
-    ]
-    assert sum(flags) == len(whole) == len(parts) == 37
-
-
-def test_empty_texts_are_one_prompt():
+def test_empty_texts_and_lone_surrogates_are_prompts_and_what_is_no_text_is_refused():
     assert deduplicate([]) == []
     assert deduplicate(["", " \n", "x", "\u200b", "?"]) == [0, 2]
-
-
-def test_lone_surrogates_are_texts_too():
     assert deduplicate(["\ud800 x", "\ud801 x", "\ud800  X"]) == [0, 1]
-
-
-def test_what_is_no_text_is_refused():
-    with pytest.raises(ValueError, match="a prompt must be a text, got NoneType"):
-        deduplicate(["a", None])
-    with pytest.raises(ValueError, match="put it into a list"):
-        deduplicate("Find x.")
-    with pytest.raises(ValueError, match="prompts must be a list of texts, got NoneType"):
-        deduplicate(None)
-
-
-def test_each_name_has_one_home():
-    assert not hasattr(overlap, "Deduplicator")
+    for given in (["a", None], "Find x.", None):
+        with pytest.raises(ValueError, match="prompt"):
+            deduplicate(given)

@@ -199,7 +199,9 @@ def test_a_script_without_a_main_guard_and_with_threads_may_use_processes(tmp_pa
         "import threading, time, sys\n"
         "threading.Thread(target=time.sleep, args=(2,), daemon=True).start()\n"
         "from klearlib.curation.overlap import OverlapIndex\n"
+        "from klearlib.curation.coverage import k_center_greedy\n"
         "index = OverlapIndex({'b': [('1', 'a b c')]})\n"
+        "k_center_greedy([[0], [1]], 2)\n"
         "print(index.removals(['A, b; c', 'a b'] * 3000, workers=2).count(None))\n"
         "assert 'torch' not in sys.modules and 'pandas' not in sys.modules\n"
     )

@@ -1,87 +1,38 @@
 """What the readers of code problems write around them is nobody's contamination."""
 
-import json
-
 import pytest
-from raw_rows import ROWS, livecodebench_row
+from raw_rows import ROWS
 
-from klearlib.curation.curate import curate
 from klearlib.curation.overlap import OverlapIndex, contaminated
-from klearlib.data.benchmarks import read_benchmark
-from klearlib.data.problems import iter_problems, write_problems
+from klearlib.data.code import prompt_of
 from klearlib.data.sources import read_source
-from klearlib.run.folder import RunFolder
-
-
-def programs(question: str, starter: str, name: str | None) -> list:
-    """A problem of each data set that has this question, starter code and function."""
-    case = {"input": f'"{name}"', "output": f'"{name}"', "testtype": "functional"}
-    case |= {} if name else {"testtype": "stdin"}
-    paired = {"inputs": [[name or "1"]], "outputs": [name or "2"]}
-    paired |= {"fn_name": name} if name else {}
-    fields = {"starter_code": starter, "input_output": json.dumps(paired)}
-    metadata = json.dumps({"func_name": name} if name else {})
-    rows = {
-        "taco": {**ROWS["taco"], "question": question, **fields},
-        "apps": {**ROWS["apps"], "question": question, **fields},
-        "deepcoder": {
-            "problem": question,
-            "tests": json.dumps([case]),
-            "starter_code": starter,
-            "metadata": metadata,
-        },
-    }
-    if not name:
-        unused = dict.fromkeys(["input_format", "output_format", "note"])
-        rows["codeforces"] = {**ROWS["codeforces"], "description": question, "examples": []}
-        rows["codeforces"] |= unused
-    contest = {
-        **livecodebench_row(7, "2024-11-09T04:00:00"),
-        "question_content": question,
-        "starter_code": starter,
-        "metadata": metadata,
-        "public_test_cases": json.dumps([case]),
-        "private_test_cases": "[]",
-    }
-    return problems_of(rows | {"livecodebench": contest})
-
-
-def problems_of(rows: dict) -> list:
-    problems = [row.problem for source in rows for row in read_source(source, [rows[source]])]
-    assert len(problems) == len(rows)
-    return problems
-
-
-def written_by_hand(question: str, name: str, number: int) -> list:
-    """A problem of HumanEval and of MBPP."""
-    stub = f"def {name}({name}_x):\n    '''{question}'''\n"
-    test = f"def check(candidate):\n    assert candidate({number}) == {number}\n"
-    human = {"task_id": name, "prompt": stub, "entry_point": name, "test": test}
-    basic = {
-        "task_id": number,
-        "text": question,
-        "code": f"def {name}(x):\n    return x",
-        "test_list": [f"assert {name}({number}) == {number}"],
-        "test_setup_code": "",
-        "challenge_test_list": [],
-    }
-    return problems_of({"humaneval": human, "mbpp": basic})
 
 
 def all_forms(words: list[str], name: str, number: int) -> list[str]:
+    """The prompt of a problem that asks this, of every data set that adds words of its own."""
     question = " ".join(words)
     starter = f"def {name}({name}_a, {name}_b): {name}_c"
-    forms = [
-        *programs(question, "", None),
-        *programs(question, starter, None),
-        *programs(question, starter, name),
-        *programs(question, "", name),
-        *written_by_hand(question, name, number),
+    prompts = [
+        prompt_of(question, starter=s, function=f) for s in ("", starter) for f in (None, name)
     ]
-    assert len(forms) == 5 + 5 + 4 + 4 + 2
-    return [problem.prompt for problem in forms]
+    stub = f"def {name}({name}_x):\n    '''{question}'''\n"
+    test = f"def check(candidate):\n    assert candidate({number}) == {number}\n"
+    rows = {
+        "codeforces": {"description": question, "examples": [], **NO_PARTS},
+        "humaneval": {"task_id": name, "prompt": stub, "entry_point": name, "test": test},
+        "mbpp": {
+            "text": question,
+            "code": f"def {name}(x):\n    return x",
+            "test_list": [f"assert {name}({number}) == {number}"],
+        },
+    }
+    for source, row in rows.items():
+        (given,) = read_source(source, [ROWS[source] | row])
+        prompts.append(given.problem.prompt)
+    return prompts
 
 
+NO_PARTS = dict.fromkeys(["input_format", "output_format", "note"])
 ONE = all_forms([f"alpha{i}" for i in range(12)], "aleph", 3)
 TWO = all_forms([f"beta{i}" for i in range(12)], "bet", 4)
 
@@ -104,47 +55,3 @@ def test_the_same_problem_is_found_in_all_forms():
 def test_text_that_only_begins_like_a_request_is_not_cut():
     item = "Put the whole program on a tape of nine cells, and with its head on the first"
     assert contaminated([f"So: {item}."], [item]).all()
-
-
-def leetcode(name: str) -> str:
-    return f"class Solution:\n    def {name}(self, nums: List[int], k: int) -> int:\n        "
-
-
-@pytest.mark.parametrize("mode", ["words", "whitespace"])
-def test_curate_keeps_a_function_whose_signature_is_like_that_of_an_item(tmp_path, mode):
-    *_, item = programs("You may halve each of them. Return the least cost.", leetcode("f"), "f")
-    write_problems([item], tmp_path / "items.parquet")
-    names = {"taco": "question", "apps": "question"}
-    for name in names:
-        row = {
-            **ROWS[name],
-            "question": f"Count subarrays whose sum {name} divides.",
-            "starter_code": leetcode("g"),
-            "input_output": json.dumps({"fn_name": "g", "inputs": [[1]], "outputs": [1]}),
-        }
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    folder = RunFolder(tmp_path / "out")
-    curate(
-        folder,
-        {"raw": tmp_path},
-        sources=[{"name": n, "input": "raw", "location": f"{n}.jsonl"} for n in names],
-        benchmarks=[{"name": "items", "input": "raw", "location": "items.parquet"}],
-        ngram_words=9,
-        ngram_mode=mode,
-        templates=[],
-        stop_more_than=None,
-        need_gold=True,
-        min_tests=1,
-        merge_responses="none",
-        workers=1,
-    )
-    assert len(list(iter_problems(folder.path / "problems.jsonl"))) == 2
-
-
-def test_a_benchmark_as_it_is_loaded_does_not_remove_clean_programs():
-    contest = livecodebench_row(1, "2024-11-09T04:00:00")
-    loaded = read_benchmark("livecodebench_v5", [contest], expected_size=1).problems
-    items = [problem.prompt for problem in loaded]
-    clean = programs("Given a tree with weights, count paths of even length.", "", None)
-    assert not contaminated([problem.prompt for problem in clean], items).any()
-    assert contaminated(items, items).all()

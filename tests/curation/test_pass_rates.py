@@ -38,18 +38,23 @@ def test_the_text_keeps_above_one_half_and_the_caption_at_least_one_half():
     assert kept(threshold=1.0, keep_equal=False) == []
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
-def test_a_threshold_that_is_no_share_is_refused(threshold):
-    with pytest.raises(ValueError, match="threshold must be"):
-        kept(threshold=threshold, keep_equal=False)
-
-
-def test_a_problem_without_a_pass_rate_is_no_silent_drop_and_no_hard_one():
-    missing = "1 problems have no pass rate, the first is 'new'"
-    with pytest.raises(ValueError, match=missing):
-        kept_by_pass_rate(["half", "new"], RATES, threshold=0.5, keep_equal=False)
-    with pytest.raises(ValueError, match=missing):
-        difficulties(["half", "new"], RATES, easy_from=0.5)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *((lambda t=t: kept(threshold=t, keep_equal=False), "threshold must be")
+          for t in (-0.1, 1.1, float("nan"))),
+        *((lambda t=t: difficulties(["half"], REFERENCE, easy_from=t), "easy_from must be in")
+          for t in (0.0, 1.1, float("nan"))),
+        # No silent drop, and no hard problem either.
+        (lambda: kept_by_pass_rate(["half", "new"], RATES, threshold=0.5, keep_equal=False),
+         "1 problems have no pass rate, the first is 'new'"),
+        (lambda: difficulties(["half", "new"], RATES, easy_from=0.5),
+         "1 problems have no pass rate, the first is 'new'"),
+    ],
+)  # fmt: skip
+def test_thresholds_that_part_nothing_and_problems_without_a_rate_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.fixture
@@ -61,43 +66,40 @@ def stages(tmp_path):
     return {"world": tmp_path / "world", "pass_rates": tmp_path / "rates"}
 
 
+def filtered(stages, path, **rule) -> tuple[list[Problem], list[dict], dict]:
+    """The problems kept, the rejects and the card of one filter."""
+    keep_by_pass_rate(RunFolder(path), stages, **rule)
+    rejects = [json.loads(line) for line in (path / "rejects.jsonl").read_text().splitlines()]
+    return (
+        read_problems(path / "train.jsonl"),
+        rejects,
+        json.loads((path / "card.json").read_text()),
+    )
+
+
 def test_kept_and_rejected_add_up_to_what_was_read(stages, tmp_path):
-    keep_by_pass_rate(RunFolder(tmp_path / "f"), stages, threshold=0.5, keep_equal=False)
-    assert read_problems(tmp_path / "f" / "train.jsonl") == PROBLEMS[3:]
-    lines = (tmp_path / "f" / "rejects.jsonl").read_text().splitlines()
-    rejects = [json.loads(line) for line in lines]
-    assert [(row["id"], row["pass_rate"]) for row in rejects] == [
-        ("none", 0.0),
-        ("under", 7 / 16),
-        ("half", 0.5),
-    ]
+    problems, rejects, card = filtered(stages, tmp_path / "f", threshold=0.5, keep_equal=False)
+    assert problems == PROBLEMS[3:]
+    rates = {"none": 0.0, "under": 7 / 16, "half": 0.5}
+    assert {row["id"]: row["pass_rate"] for row in rejects} == rates
     assert {row["reason"] for row in rejects} == {"pass rate not above threshold"}
-    card = json.loads((tmp_path / "f" / "card.json").read_text())
     assert (card["num_read"], card["num_kept"], card["num_rejected"]) == (5, 2, 3)
-
-
-def test_a_table_of_problems_is_filtered_as_lines_are(stages, tmp_path):
-    write_problems(PROBLEMS, stages["world"] / "problems.jsonl")
-    how = {"threshold": 0.5, "keep_equal": True, "problems": "problems.jsonl"}
-    keep_by_pass_rate(RunFolder(tmp_path / "f"), stages, **how)
-    assert read_problems(tmp_path / "f" / "train.jsonl") == PROBLEMS[2:]
+    with pytest.raises(ValueError, match="no problem has a pass rate above"):
+        filtered(stages, tmp_path / "none", threshold=1.0, keep_equal=False)
 
 
 def test_the_judges_failures_are_no_reason_of_the_filters(stages, tmp_path):
+    write_problems(PROBLEMS, stages["world"] / "problems.jsonl")
     rates = RATES | {"under": PassRate("under", 16, 7, 2, 0.9)}
     write_pass_rates(rates.values(), stages["pass_rates"] / "pass_rates.jsonl")
-    keep_by_pass_rate(RunFolder(tmp_path / "f"), stages, threshold=0.5, keep_equal=False)
-    lines = (tmp_path / "f" / "rejects.jsonl").read_text().splitlines()
-    reasons = {row["id"]: row["reason"] for row in map(json.loads, lines)}
-    assert reasons["under"] == "too many responses could not be judged"
-    assert reasons["none"] == reasons["half"] == "pass rate not above threshold"
-    card = json.loads((tmp_path / "f" / "card.json").read_text())
+    rule = {"threshold": 0.5, "keep_equal": True, "problems": "problems.jsonl"}
+    problems, rejects, card = filtered(stages, tmp_path / "f", **rule)
+    assert problems == PROBLEMS[2:]
+    assert {row["id"]: row["reason"] for row in rejects} == {
+        "under": "too many responses could not be judged",
+        "none": "pass rate below threshold",
+    }
     assert card["num_responses_not_judged"] == 2
-
-
-def test_an_empty_pool_is_refused(stages, tmp_path):
-    with pytest.raises(ValueError, match="no problem has a pass rate above"):
-        keep_by_pass_rate(RunFolder(tmp_path / "f"), stages, threshold=1.0, keep_equal=False)
 
 
 def test_pass_rates_round_trip_and_name_a_bad_line(tmp_path):
@@ -126,12 +128,6 @@ REFERENCE = {name: PassRate(name, 4, *count) for name, count in ANSWERED.items()
 )
 def test_the_threshold_itself_is_easy_and_a_judges_failure_is_neither(easy_from, expected):
     assert difficulties(list(ANSWERED), REFERENCE, easy_from=easy_from) == expected
-
-
-@pytest.mark.parametrize("easy_from", [0.0, 1.1, float("nan")])
-def test_a_threshold_that_parts_nothing_is_refused(easy_from):
-    with pytest.raises(ValueError, match="easy_from must be in"):
-        difficulties(["half"], REFERENCE, easy_from=easy_from)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 15, 16])

@@ -1,25 +1,12 @@
 """The benchmarks: their size is asserted, their windows are LiveCodeBench's; and the real files."""
 
-import os
-from pathlib import Path
-
 import pytest
 from raw_rows import ROWS, livecodebench_row, messages
+from shared_data import shared
 
-import klearlib
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
-from klearlib.verify.answers import verify_answers
-
-ROOT = Path(klearlib.__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
-
-
-def shared(name):
-    if not (SHARED / name).exists():
-        pytest.skip(f"no {name}: set KLEAR_SHARED to the folder that holds it")
-    return SHARED / name
 
 
 def aime(count):
@@ -29,10 +16,10 @@ def aime(count):
 @pytest.mark.parametrize("name", [name for name, size in SIZES.items() if size == 30])
 def test_another_size_is_another_benchmark(name):
     assert len(read_benchmark(name, aime(30)).problems) == 30
+    assert len(read_benchmark(name, aime(3), expected_size=3).problems) == 3
     for count in (29, 31):
         with pytest.raises(KlearError, match=f"{name} must have 30 problems, got {count}"):
             read_benchmark(name, aime(count))
-    assert len(read_benchmark(name, aime(3), expected_size=3).problems) == 3
 
 
 def test_a_row_that_gives_no_problem_is_an_error_and_no_smaller_benchmark():
@@ -65,11 +52,6 @@ def test_contests_in_the_columns_of_their_copies(row, answer):
     assert (problem.prompt, problem.answer) == ("?", answer)
 
 
-def test_a_written_solution_is_no_answer():
-    reader = read_source("aime_2024", [{"problem": "?", "solution": "Add them. " * 50}])
-    assert list(reader) == [] and reader.rejects[0].reason == "no_answer"
-
-
 DAYS = {
     "2024-07-31T23:59:59": "",
     "2024-08-01T00:00:00": "v5",
@@ -99,28 +81,14 @@ def test_the_windows_of_livecodebench_share_one_midnight():
 
 @pytest.mark.parametrize("year", [2024, 2025])
 def test_the_released_files_of_aime(year):
-    found = read_benchmark(f"aime_{year}", shared(f"aime{year - 2000}.jsonl"))
-    answers = [problem.answer for problem in found.problems]
-    assert all(answer.isdecimal() and 0 <= int(answer) <= 999 for answer in answers)
-    assert all(answer == str(int(answer)) for answer in answers)
-    assert len({problem.id for problem in found.problems}) == 30
+    problems = read_benchmark(f"aime_{year}", shared(f"aime{year - 2000}.jsonl")).problems
+    assert all(0 <= int(p.answer) <= 999 and p.answer == str(int(p.answer)) for p in problems)
+    assert len({problem.id for problem in problems}) == 30
 
 
 def test_the_file_of_gsm8k():
     reader = read_source("gsm8k", shared("gsm8k_train.jsonl"))
-    rows = list(reader)
+    problems = [row.problem for row in reader]
     assert (reader.num_read, reader.num_kept, reader.rejects) == (7473, 7473, [])
-    assert len({row.problem.prompt for row in rows}) == len({row.problem.id for row in rows})
-    assert rows[0].problem.answer == "72" and rows[0].licence == "mit"
-    assert not any(character in row.problem.answer for row in rows for character in "#, ")
-    sample = rows[::40]
-    responses = [f"<think></think>\\boxed{{{row.problem.answer}}}" for row in sample]
-    verdicts = verify_answers(responses, [row.problem.answer for row in sample])
-    assert all(verdict.correct for verdict in verdicts)
-
-
-def test_the_file_of_humaneval():
-    reader = read_source("humaneval", shared("HumanEval.jsonl.gz"))
-    rows = list(reader)
-    assert (reader.num_read, len(rows), reader.rejects) == (164, 164, [])
-    assert all(row.problem.tests and row.problem.entry_point for row in rows)
+    assert len({p.prompt for p in problems}) == len({p.id for p in problems})
+    assert problems[0].answer == "72" and not any(set("#, ") & set(p.answer) for p in problems)

@@ -17,8 +17,8 @@ import pytest
 from raw_rows import ROWS, messages, packed
 from test_data_sets import given_by, only, reject_of, truth
 
-import klearlib
 from klearlib.data import rows
+from klearlib.data.sources import read_source
 from klearlib.records import Problem
 
 
@@ -94,8 +94,7 @@ NAMED = '{"func_name": "f"}'
         ("deepcoder", cases_in([CALL]), [([2], 4)], "f"),
         ("deepcoder", cases_in([{"input": [2], "output": [4], **F}]), [([2], 4)], "f"),
         ("deepcoder", cases_in([LINES | {"metadata": {"func_name": "f"}}]), [([2], 4)], "f"),
-        ("deepcoder", cases_in([LINES], metadata=NAMED, starter_code="def f(x):"),
-         [([2], 4)], "f"),
+        ("deepcoder", cases_in([LINES], metadata=NAMED, starter_code="def f(x):"), [([2], 4)], "f"),
         ("livecodebench", lcb([STDIN], json.dumps([MORE])), [("2\n", "4\n"), ("3\n", "6\n")], None),
         ("livecodebench", lcb([STDIN], packed([MORE])), [("2\n", "4\n"), ("3\n", "6\n")], None),
         ("livecodebench", lcb([STDIN], ""), [("2\n", "4\n")], None),
@@ -190,28 +189,25 @@ def test_tests_by_statements(name, change, num_tests, right, wrong):
         run_asserts(problem, wrong)
 
 
-def test_what_prompts_show():
+def test_what_prompts_show_and_how_functions_are_named():
     problem = problem_of("mbpp", **mbpp("assert f(1) == 2", challenge_test_list=["assert f(2)"]))
     assert "assert f(1) == 2" in problem.prompt and "assert f(2)" not in problem.prompt
     assert HUMANEVAL["prompt"].strip() in problem_of("humaneval", **HUMANEVAL).prompt
     problem = problem_of("taco")
     assert problem.prompt.startswith("Print the square of n.\n\n")
     assert "stdin" in problem.prompt and "```python" in problem.prompt
-    both = [*messages("Be brief.", "system"), *messages("Solve.")]
-    assert problem_of("klear_code", prompt=np.array(both)).prompt == "Be brief.\n\nSolve."
-
-
-def test_the_sanitized_mbpp_asks_in_another_column():
     row = {k: v for k, v in ROWS["mbpp"].items() if k not in ("text", "test_setup_code")}
-    (given,) = klearlib.data.sources.read_source("mbpp", [row | {"prompt": "Write it."}])
+    (given,) = read_source("mbpp", [row | {"prompt": "Write it."}])  # the sanitized config
     assert given.problem.prompt.startswith("Write it.")
-
-
-def test_an_entry_point_may_have_the_name_of_a_builtin_or_be_a_method():
-    code = "def sum(a, b):\n    return a + b"
+    code = "def sum(a, b):\n    return a + b"  # the name of a builtin
     assert problem_of("mbpp", **mbpp("assert sum(1, 2) == 3", code=code)).entry_point == "sum"
     check = "def check(candidate):\n    assert candidate(x=1) == 2\n\n\ncheck(Solution().twice)"
     assert problem_of("klear_code", **truth({"functional": check})).entry_point == "twice"
+    for date in ("2024-08-03", datetime(2024, 8, 3, 2, 30)):
+        given = problem_of("livecodebench", contest_date=date)
+        assert datetime.fromisoformat(given.date).day == 3
+    both = [*messages("Be brief.", "system"), *messages("Solve.")]
+    assert problem_of("klear_code", prompt=np.array(both)).prompt == "Be brief.\n\nSolve."
 
 
 @pytest.mark.parametrize(
@@ -362,12 +358,7 @@ def test_huge_integers_in_threads_and_in_files(tmp_path):
     row = json.dumps(ROWS["apps"]).replace('"url"', f'"votes": {"7" * 9000}, "url"')
     for file, content in (("a.jsonl", row), ("a.json", f"[{row}]")):
         (tmp_path / file).write_text(content)
-        assert len(list(klearlib.data.sources.read_source("apps", tmp_path / file))) == 1
-
-
-@pytest.mark.parametrize("value", ["2024-08-03", datetime(2024, 8, 3, 2, 30)])
-def test_livecodebench_dates(value):
-    assert datetime.fromisoformat(problem_of("livecodebench", contest_date=value).date).day == 3
+        assert len(list(read_source("apps", tmp_path / file))) == 1
 
 
 @pytest.mark.parametrize(
@@ -410,15 +401,9 @@ class Ran:
         return os.system, ("touch escaped",)
 
 
-class Evaluated:
-    def __reduce__(self):
-        return eval, ("__import__('pathlib').Path('escaped').touch()",)
-
-
 RUNNING_PICKLES = {
     "os.system by reduce": pickle.dumps(Ran()),
     "os.system by reduce, protocol 2": pickle.dumps(Ran(), 2),
-    "eval by reduce": pickle.dumps(Evaluated()),
     "os.system by GLOBAL": b"cos\nsystem\n(S'touch escaped'\ntR.",
     "os.system by INST": b"(S'touch escaped'\nios\nsystem\n.",
     "os.system by OBJ": b"(cos\nsystem\nS'touch escaped'\no.",
@@ -440,21 +425,12 @@ OTHER_PICKLES = {
 @pytest.mark.parametrize("theme", [*RUNNING_PICKLES, *OTHER_PICKLES])
 def test_hostile_pickles_are_refused_and_run_nothing(theme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    private = packed_bytes((RUNNING_PICKLES | OTHER_PICKLES)[theme])
-    assert reject_of("livecodebench", lcb([STDIN], private)) == "forbidden_pickle"
+    pickled = (RUNNING_PICKLES | OTHER_PICKLES)[theme]
+    assert reject_of("livecodebench", lcb([STDIN], packed_bytes(pickled))) == "forbidden_pickle"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("theme", RUNNING_PICKLES)
-def test_the_hostile_pickles_would_run_if_they_were_loaded(theme, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pickle.loads(RUNNING_PICKLES[theme])
-    assert (tmp_path / "escaped").exists()
-
-
-def test_no_library_code_unpickles():
-    for path in Path(rows.__file__).parent.glob("*.py"):
-        assert "pickle.load" not in path.read_text()
+    if theme in RUNNING_PICKLES:  # which they would, if they were loaded
+        pickle.loads(pickled)
+        assert (tmp_path / "escaped").exists()
 
 
 @pytest.mark.parametrize("bomb", ["memo", "zip"])

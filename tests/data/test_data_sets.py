@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import datasets
@@ -32,16 +30,10 @@ SQUARES = (TestCase(stdin="3\n", expected="9\n"), TestCase(stdin="4\n", expected
 R1, NAN, HUGE, DIGITS = "DeepSeek-R1", float("nan"), 10**5000, "7" * 5000
 # What each data set asks in; the others have messages in the column `prompt`.
 QUESTIONS = {
-    "taco": "question",
-    "apps": "question",
-    "deepcoder": "problem",
-    "livecodebench": "question_content",
-    "humaneval": "prompt",
-    "mbpp": "text",
-    "openr1_math": "problem",
-    "acereason_sft": "input",
-    "gsm8k": "question",
-}
+    "taco": "question", "apps": "question", "deepcoder": "problem",
+    "livecodebench": "question_content", "humaneval": "prompt", "mbpp": "text",
+    "openr1_math": "problem", "acereason_sft": "input", "gsm8k": "question",
+}  # fmt: skip
 IDS = {
     "openr1_math": "uuid",
     "apps": "problem_id",
@@ -136,10 +128,6 @@ def test_every_data_set_from_every_kind_of_file_and_without_a_column(name, tmp_p
         late = read_source(name, [ROWS[name], row])
         list(late)
         assert (name, column) in LENIENT or late.num_rejected == {"missing_column": 1}
-
-
-def test_every_data_set_has_a_row_here():
-    assert set(ROWS) == set(SOURCES)
 
 
 REJECTS = [
@@ -251,8 +239,7 @@ def test_what_cannot_be_used_is_a_reject_with_its_reason_and_costs_its_row_only(
          "Algebra", [(THOUGHT, label, who, R1) for label, who in (
              (True, "math_verify"), (False, "math_verify"), (True, "llama"), (False, "llama"))]),
         ("openr1_math", {"generations": [THOUGHT] * 4, "correctness_llama": None,
-                         "correctness_math_verify": None}, "4", "Algebra",
-         [(THOUGHT, None, "", R1)] * 3),
+         "correctness_math_verify": None}, "4", "Algebra", [(THOUGHT, None, "", R1)] * 3),
     ],
 )  # fmt: skip
 def test_answers_families_and_responses(name, change, answer, family, responses):
@@ -347,9 +334,20 @@ def test_an_id_is_the_number_that_it_is_and_comes_once(name, column):
     values = (11, 11.0, "11", " 11", np.int64(11))
     ids = {given_by(name, {column: value}).problem.id for value in values}
     assert len(ids) == 1 and ids.pop().endswith("11")
-    reader = read_source(name, [ROWS[name], ROWS[name]])
+    reader = read_source(name, [ROWS[name], None, ROWS[name]])
     assert len(list(reader)) == 1
-    assert [(r.row, r.reason) for r in reader.rejects] == [(1, "duplicate_id")]
+    found = [(r.row, r.reason) for r in reader.rejects]
+    assert found == [(1, "unknown_format"), (2, "duplicate_id")]
+
+
+def test_rows_that_ask_the_same_share_an_id_and_an_alias_keeps_ids_apart():
+    outputs = ["<think>", *(f"<think>x</think>{n}" for n in range(9))]
+    rows = [ROWS["acereason_sft"] | {"output": output} for output in outputs]
+    first, second = read_source("acereason_sft", rows, limit=3)  # of rows, usable or not
+    assert first.problem == second.problem and first.responses != second.responses
+    one, two = given_by("openr1_math", {}), given_by("openr1_math", {}, alias="math_4")
+    assert two.problem.source == "math_4" and two.problem.id == f"math_4-{one.problem.id}"
+    assert replace(two.problem, source="openr1_math", id=one.problem.id) == one.problem
 
 
 @pytest.mark.parametrize("name", ["aime_2024", "aime_2025", "hmmt_feb_2025", "klear_code"])
@@ -358,12 +356,6 @@ def test_an_id_that_is_null_gives_way_to_a_hash(name):
     change = {"answer": "4", "meta": None}
     ids = {given_by(name, {"problem": "?"} | change | {column: v}).problem.id for v in (None, NAN)}
     assert len(ids) == 1 and len(ids.pop().rpartition("-")[2]) == 16
-
-
-def test_rows_that_ask_the_same_share_an_id_and_keep_their_responses():
-    other = ROWS["acereason_sft"] | {"output": "<think>x</think>\\boxed{5}"}
-    first, second = read_source("acereason_sft", [ROWS["acereason_sft"], other])
-    assert first.problem == second.problem and first.responses != second.responses
 
 
 def test_golds_and_whole_numbers_of_any_kind():
@@ -391,6 +383,8 @@ def test_the_questions_of_split_1_are_joined_by_index_and_checked(tmp_path):
     at = {"taco/train": write(taco, tmp_path / "train.jsonl")}
     row = JOINED | {"index": "1", "difficulty": "HARD", "source": "codewars"}
     assert given_by("opencodereasoning", row, questions=at).problem.prompt == "a\nb"
+    for licence, its in (("mit", "mit"), ("", "cc-by-4.0")):  # the row's, where it has one
+        assert given_by("opencodereasoning", {"license": licence}).licence == its
     for change, reason in (
         # In another order than the one that the index counts in, the difficulties do not fit.
         ({"index": "0"}, "join_mismatch"),
@@ -408,11 +402,6 @@ def test_the_questions_of_split_1_are_joined_by_index_and_checked(tmp_path):
     write([{"text": "Q"}], tmp_path / "train.jsonl")
     with pytest.raises(KlearError, match="needs the column question"):
         read_source("opencodereasoning", [row], questions=at)
-
-
-def test_opencodereasoning_has_the_licence_of_the_row():
-    assert given_by("opencodereasoning", {}).licence == "mit"
-    assert given_by("opencodereasoning", {"license": ""}).licence == "cc-by-4.0"
 
 
 def test_windows_reject_before_tests_are_unpacked():
@@ -454,13 +443,6 @@ def test_the_account_adds_up_at_every_moment_and_begins_anew(tmp_path):
     assert fates == ["kept", *expected[:3], "kept", expected[3]] and reader.rejects == []
 
 
-@pytest.mark.parametrize("row", [None, [], "x", 3])
-def test_a_row_that_is_no_mapping_is_a_reject(row):
-    reader = read_source("taco", [row, ROWS["taco"]])
-    assert len(list(reader)) == 1
-    assert [(r.row, r.reason) for r in reader.rejects] == [(0, "unknown_format")]
-
-
 def test_rejects_are_short_lines_that_a_table_can_hold():
     reader, _ = only("livecodebench", {"question_id": "x" * 10**6, "metadata": "["})
     assert len(reader.rejects[0].id) == len(reader.rejects[0].detail) == 300
@@ -468,34 +450,18 @@ def test_rejects_are_short_lines_that_a_table_can_hold():
     assert reject_of("livecodebench", change, window=("2024-08-01", "2025-02-01")) == "bad_date"
 
 
-def test_an_alias_names_the_source_and_keeps_ids_apart():
-    one, two = given_by("openr1_math", {}), given_by("openr1_math", {}, alias="math_4")
-    assert two.problem.source == "math_4" and two.problem.id == f"math_4-{one.problem.id}"
-    assert replace(two.problem, source="openr1_math", id=one.problem.id) == one.problem
-
-
-def test_limit_counts_rows_read():
-    row = ROWS["acereason_math"]
-    rows = [row | {"problem": f"{n}?", "answer": str(n) * (n % 2)} for n in range(9)]
-    reader = read_source("acereason_math", rows, limit=4)
-    assert [row.problem.answer for row in reader] == ["1", "3"] and reader.num_read == 4
-
-
 # calls
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("OpenR1-Math-220k", "openr1_math"),
-        ("nvidia/AceReason-1.1-SFT", "acereason_sft"),
-        ("NuminaMath-1.5", "numinamath_1_5"),
-        ("numinamath-1.5", "numinamath_1_5"),
-        ("TACO", "taco"),
-    ],
-)
-def test_names(name, found):
-    assert source_named(name).name == found
+def test_the_names_of_the_hub_are_known_and_every_data_set_has_a_row_here():
+    found = {
+        "OpenR1-Math-220k": "openr1_math",
+        "nvidia/AceReason-1.1-SFT": "acereason_sft",
+        "NuminaMath-1.5": "numinamath_1_5",
+        "TACO": "taco",
+    }
+    assert {name: source_named(name).name for name in found} == found
+    assert set(ROWS) == set(SOURCES)
 
 
 @pytest.mark.parametrize(
@@ -552,45 +518,15 @@ def fake_hub(monkeypatch, rows, *, knows_columns=True):
     return calls
 
 
-def test_offline_the_hub_is_a_missing_asset(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    for name in ("numinamath_cot", "klear_code", "apps"):
-        with pytest.raises(MissingAsset, match="name its file or folder") as error:
-            list(read_source(name))
-        assert "\n" not in str(error.value)
+def test_a_hub_out_of_reach_or_without_the_config_is_told_in_one_line(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        patch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+        for name in ("numinamath_cot", "klear_code", "apps"):
+            with pytest.raises(MissingAsset, match="name its file or folder") as error:
+                list(read_source(name))
+            assert "\n" not in str(error.value)
 
-
-@pytest.mark.parametrize("streaming", [True, False])
-def test_the_hub_is_asked_for_config_split_and_revision(monkeypatch, streaming):
-    calls = fake_hub(monkeypatch, [ROWS["taco"]])
-    (given,) = read_source("taco", split="test", revision="abc", streaming=streaming)
-    assert given.problem.tests == SQUARES
-    asked = {"split": "test", "revision": "abc", "streaming": streaming}
-    assert calls == [(("BAAI/TACO", "ALL"), asked)]
-    calls = fake_hub(monkeypatch, [ROWS["opencodereasoning"]])
-    for choice in ({"config": "split_1"}, {"split": "split_1"}):
-        assert len(list(read_source("opencodereasoning", **choice))) == 1
-        args, options = calls.pop()
-        assert args == ("nvidia/OpenCodeReasoning", "split_1") and options["split"] == "split_1"
-
-
-def test_repositories_with_scripts_are_read_by_their_files(monkeypatch):
-    calls = fake_hub(monkeypatch, [ROWS["apps"]])
-    (given,) = read_source("apps", split="test", revision="abc")
-    assert given.problem.tests == SQUARES
-    file = {"test": "hf://datasets/codeparrot/apps@abc/test.jsonl"}
-    assert calls == [(("json",), {"data_files": file, "split": "test", "streaming": True})]
-
-
-@pytest.mark.parametrize("knows_columns", [True, False])
-def test_the_schema_of_the_hub_is_checked(monkeypatch, knows_columns):
-    fake_hub(monkeypatch, [{"problem": "?", "solution": "4"}], knows_columns=knows_columns)
-    with pytest.raises(KlearError, match="needs the column answer; found: problem, solution"):
-        list(read_source("acereason_math"))
-
-
-def test_a_config_that_the_hub_lacks_is_told_in_one_line(monkeypatch):
     def load_dataset(*args, **options):
         raise ValueError("BuilderConfig 'x' not found.\nAvailable: ['ALL']")
 
@@ -600,6 +536,28 @@ def test_a_config_that_the_hub_lacks_is_told_in_one_line(monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def test_data_sets_need_no_torch():
-    code = "import sys, klearlib.data.sources; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize("streaming", [True, False])
+def test_the_hub_is_asked_for_config_split_and_revision(monkeypatch, streaming):
+    asked = {"split": "test", "revision": "abc", "streaming": streaming}
+    calls = fake_hub(monkeypatch, [ROWS["taco"]])
+    (given,) = read_source("taco", **asked)
+    assert given.problem.tests == SQUARES
+    assert calls == [(("BAAI/TACO", "ALL"), asked)]
+    # A repository with a script is read by its files.
+    calls = fake_hub(monkeypatch, [ROWS["apps"]])
+    assert len(list(read_source("apps", **asked))) == 1
+    file = {"test": "hf://datasets/codeparrot/apps@abc/test.jsonl"}
+    how = {"data_files": file, "split": "test", "streaming": streaming}
+    assert calls == [(("json",), how)]
+    calls = fake_hub(monkeypatch, [ROWS["opencodereasoning"]])
+    for choice in ({"config": "split_1"}, {"split": "split_1"}):
+        assert len(list(read_source("opencodereasoning", **choice))) == 1
+        args, options = calls.pop()
+        assert args == ("nvidia/OpenCodeReasoning", "split_1") and options["split"] == "split_1"
+
+
+@pytest.mark.parametrize("knows_columns", [True, False])
+def test_the_schema_of_the_hub_is_checked(monkeypatch, knows_columns):
+    fake_hub(monkeypatch, [{"problem": "?", "solution": "4"}], knows_columns=knows_columns)
+    with pytest.raises(KlearError, match="needs the column answer; found: problem, solution"):
+        list(read_source("acereason_math"))

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from klearlib.curation.chunks import chunks
 from klearlib.data import tables
 from klearlib.data.lines import LineWriter, read_lines
 from klearlib.data.problems import (
@@ -20,13 +19,9 @@ from klearlib.data.problems import (
     write_problems,
 )
 from klearlib.data.tables import (
-    SAMPLES,
     Sample,
-    TableWriter,
-    count_rows,
     read_rows,
     read_samples,
-    sample_row,
     write_samples,
 )
 from klearlib.errors import KlearError, MissingAsset
@@ -65,7 +60,7 @@ def test_what_is_written_is_read(tmp_path):
     assert len(known) == 7 and "z" not in known and list(known) == [p.id for p in PROBLEMS]
     path = tmp_path / "x.parquet"
     for samples in (EXAMPLES, []):
-        assert write_samples(iter(samples), path) == len(samples) == count_rows(path)
+        assert write_samples(iter(samples), path) == len(samples)
         assert list(read_samples(path)) == samples
 
 
@@ -77,13 +72,6 @@ def test_few_keys_are_enough_and_a_mark_at_the_start_is_none(tmp_path):
     assert ProblemFile(tmp_path / "x.jsonl")["z"].answer == "1"
 
 
-@pytest.mark.parametrize("size", [0, 2, 8, 30])
-def test_another_size_is_refused(tmp_path, size):
-    write_problems(PROBLEMS, tmp_path / "x.jsonl")
-    with pytest.raises(KlearError, match=f"must hold {size} problems, got 7"):
-        read_problems(tmp_path / "x.jsonl", expected_size=size)
-
-
 def test_a_file_of_nothing_with_an_id_twice_or_none_at_all_is_refused(tmp_path):
     path = tmp_path / "x.jsonl"
     for read in (read_problems, iter_problems, count_problems, ProblemFile):
@@ -92,6 +80,10 @@ def test_a_file_of_nothing_with_an_id_twice_or_none_at_all_is_refused(tmp_path):
     path.touch()
     with pytest.raises(KlearError, match="no problems"):
         read_problems(path)
+    write_problems(PROBLEMS, path)
+    for size in (0, 6, 8):
+        with pytest.raises(KlearError, match=f"must hold {size} problems, got 7"):
+            read_problems(path, expected_size=size)
     write_problems([PROBLEMS[0], PROBLEMS[2], PROBLEMS[0]], path)
     for read in (read_problems, ProblemFile):
         with pytest.raises(KlearError, match=r"x\.jsonl holds 1 problems with the id of another"):
@@ -162,20 +154,15 @@ def test_a_file_that_failed_half_way_is_not_there_and_the_old_one_stays(tmp_path
 
 
 @pytest.mark.parametrize(
-    "row, message",
+    "change, message",
     [
-        ({"source": "x"}, "must have the columns problem_id, prompt, .*, got source"),
-        (sample_row(EXAMPLES[0]) | {"colour": ""}, "must have the columns"),
-        (sample_row(EXAMPLES[0]) | {"is_correct": "x"}, "column 'is_correct', must hold bool"),
-        (sample_row(EXAMPLES[0]) | {"source": "\ud800"}, "column 'source', must hold string"),
+        ({"is_correct": "x"}, "column 'is_correct', must hold bool"),
+        ({"source": "\ud800"}, "column 'source', must hold string"),
     ],
 )
-def test_a_row_of_another_kind_is_one_line(tmp_path, row, message):
-    with (
-        pytest.raises(KlearError, match=message) as caught,
-        TableWriter(tmp_path / "t.parquet", SAMPLES) as table,
-    ):
-        table.add(row)
+def test_a_sample_of_another_kind_is_one_line(tmp_path, change, message):
+    with pytest.raises(KlearError, match=message) as caught:
+        write_samples([replace(EXAMPLES[0], **change)], tmp_path / "t.parquet")
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 
@@ -212,9 +199,3 @@ def test_reading_holds_few_rows(tmp_path, monkeypatch, kind):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2_000_000  # of 20 MB; a group has 200 kB
-
-
-def test_chunks_are_lazy():
-    seen = []
-    rows = (seen.append(i) or i for i in range(5))
-    assert next(chunks(rows, 2)) == [0, 1] and seen == [0, 1]

@@ -1,14 +1,12 @@
 """`klear evaluate` as a user calls it: scores with a whole denominator, or one line that says why
 not."""
 
-import argparse
 import fcntl
 import json
 import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,15 +98,6 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
     assert "truncated" in out and "1 of 9 responses" in out and "written to out" in out
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 7])
-def test_problems_judged_apart_give_the_same_scores(judged, tmp_path, monkeypatch, at_once):
-    assert cli.main(judged) == 0
-    whole = files(tmp_path / "out")
-    monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", at_once)
-    assert cli.main(judged) == 0
-    assert files(tmp_path / "out") == whole
-
-
 class Killed(BaseException):
     pass
 
@@ -194,16 +183,39 @@ def test_a_response_is_judged_as_it_stands(judged, tmp_path, monkeypatch, tags):
     assert reasons == [[alone, alone, "correct"]]
 
 
-def test_what_a_file_does_not_say_is_not_known(judged, tmp_path, capsys):
-    rows = rows_of(tmp_path / "r.jsonl")
-    bare = [{key: row[key] for key in ("problem_id", "response")} for row in rows]
-    write_rows(tmp_path / "r.jsonl", bare)
+def bare(rows):
+    return [{key: row[key] for key in ("problem_id", "response")} for row in rows]
+
+
+def all_the_same(rows):
+    return [row | {"response": THOUGHT, "truncated": True} for row in rows]
+
+
+def beyond_the_judge(rows):
+    return [rows[0] | {"response": THOUGHT + "\\boxed{" + "1" * 3000 + "}"}, *rows[1:]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "scores", "words"),
+    [
+        (bare, {"truncated": None, "mean_tokens": None, "avg_at_n": 4 / 9}, ["not known"]),
+        (all_the_same, {"truncated": 9, "repeated": 6}, [
+            "6 responses repeat another one", "interval is too narrow", "raise --max-new-tokens"]),
+        # What the judge cannot decide counts as wrong.
+        (beyond_the_judge, {"not_judged": 1, "avg_at_n": 3 / 9}, [
+            "1 of 9 responses, scored as wrong"]),
+    ],
+)  # fmt: skip
+def test_what_a_file_says_and_does_not_is_said(judged, tmp_path, capsys, changed, scores, words):
+    write_rows(tmp_path / "r.jsonl", changed(rows_of(tmp_path / "r.jsonl")))
     assert cli.main(judged) == 0
-    scores = scores_of(tmp_path / "out")
-    assert scores["truncated"] is None and scores["mean_tokens"] is None
-    record = load_record(tmp_path / "out" / "record.npz")
-    assert (record.num_tokens == UNKNOWN_TOKENS).all()
-    assert "not known" in capsys.readouterr().out
+    found = scores_of(tmp_path / "out")
+    assert {name: found[name] for name in scores} == pytest.approx(scores)
+    out = capsys.readouterr().out
+    assert all(text in out for text in words)
+    assert ("too narrow" in out) == (changed is all_the_same)
+    unknown = (load_record(tmp_path / "out" / "record.npz").num_tokens == UNKNOWN_TOKENS).all()
+    assert unknown == (changed is bare)
 
 
 def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
@@ -230,16 +242,6 @@ def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
     assert scores_of(tmp_path / "out3")["avg_at_n"] == pytest.approx(4 / 9)
 
 
-def test_a_judge_that_fails_counts_as_wrong_and_is_said(judged, tmp_path, capsys):
-    rows = rows_of(tmp_path / "r.jsonl")
-    rows[0]["response"] = THOUGHT + "\\boxed{" + "1" * 3000 + "}"
-    write_rows(tmp_path / "r.jsonl", rows)
-    assert cli.main(judged) == 0
-    scores = scores_of(tmp_path / "out")
-    assert scores["not_judged"] == 1 and scores["avg_at_n"] == pytest.approx(3 / 9)
-    assert "1 of 9 responses, scored as wrong" in capsys.readouterr().out
-
-
 def test_a_folder_is_one_process_at_a_time(judged, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     with open(tmp_path / "out" / ".lock", "ab") as lock:
@@ -254,6 +256,7 @@ def test_damaged_scores_are_not_written_over(judged, tmp_path, capsys, content):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "scores.json").write_text(content)
     assert "scores.json is damaged" in failure(capsys, judged)
+    assert (tmp_path / "out" / "scores.json").read_text() == content
 
 
 def test_files_of_other_places_have_other_folders(judged, tmp_path):
@@ -267,22 +270,6 @@ def test_files_of_other_places_have_other_folders(judged, tmp_path):
     names = {folder.name for folder in (tmp_path / "evaluations").iterdir()}
     expected = {"a.jsonl.parts-r", "a.jsonl.parts-s", "b-r", "b-r-optional"}
     assert names == {f"own-{name}" for name in expected}
-
-
-def test_the_root_is_no_part_of_a_name():
-    arguments = argparse.Namespace(model=None, responses="/none.jsonl.gz", think_tags="required")
-    assert command._default_folder(arguments, "own") == Path("evaluations/own-none")
-
-
-def test_hints_about_the_file(judged, tmp_path, capsys):
-    assert cli.main(judged) == 0
-    assert "too narrow" not in capsys.readouterr().out
-    rows = [row | {"response": THOUGHT, "truncated": True} for row in rows_of(tmp_path / "r.jsonl")]
-    write_rows(tmp_path / "r.jsonl", rows)
-    assert cli.main([*judged, "--out", "same"]) == 0
-    out = capsys.readouterr().out
-    assert "6 responses repeat another one" in out and "the first interval is too narrow" in out
-    assert "raise --max-new-tokens" in out
 
 
 def test_programs_are_run(tmp_path):
@@ -299,22 +286,14 @@ def test_programs_are_run(tmp_path):
     assert folder.name.startswith("code-") and folder.name.endswith("-r")
 
 
-@pytest.mark.parametrize("option", OF_A_MODEL, ids=lambda option: option.name)
-def test_how_a_model_is_asked_is_no_matter_of_a_file(judged, capsys, option):
-    value = option.kind[0] if isinstance(option.kind, tuple) else "1"
-    line = failure(capsys, [*judged, option.flag, value], 2)
-    assert f"{option.flag} says how a model is asked" in line
-
-
 def test_judging_a_file_needs_no_torch(judged, tmp_path):
     script = (
         "import sys; from klearlib import cli\n"
         f"code = cli.main({judged!r})\n"
         "print('loaded', {'torch', 'transformers', 'pandas'} & set(sys.modules), code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
+    how = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 60}
+    done = subprocess.run([sys.executable, "-c", script], **how)
     assert done.stdout.endswith("loaded set() 0\n"), done.stderr
 
 
@@ -323,28 +302,20 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
     [
         (["--n", "4"], "has 3 responses to 'p-0' and must have 4, as --n says", 1),
         (["--n", "0"], "--n must be at least 1", 2),
-        (["--temperature", "1"], "--temperature says how a model is asked", 2),
         (["--test-timeout-s", "0"], "--test-timeout-s must be above 0", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
+        (["--responses", "less.jsonl"], "no response to 1 of 3 problems", 1),
+        (["--out", "own.jsonl"], "cannot write own.jsonl", 1),
+        *(([option.flag, option.kind[0] if isinstance(option.kind, tuple) else "1"],
+           f"{option.flag} says how a model is asked", 2) for option in OF_A_MODEL),
     ],
-)
-def test_bad_calls_are_one_line(judged, capsys, tmp_path, more, words, code):
+)  # fmt: skip
+def test_bad_calls_are_one_line_and_write_nothing(judged, capsys, tmp_path, more, words, code):
+    write_rows(tmp_path / "less.jsonl", rows_of(tmp_path / "r.jsonl")[3:])
+    before = (tmp_path / "own.jsonl").read_bytes()
     assert words in failure(capsys, [*judged, *more], code)
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_output_folder_that_cannot_be_is_refused_before_the_judging(judged, capsys, tmp_path):
-    (tmp_path / "out").write_text("a file")
-    assert "cannot write out" in failure(capsys, judged)
-    assert (tmp_path / "out").read_text() == "a file"
-
-
-def test_a_file_with_a_problem_missing_writes_no_score(judged, capsys, tmp_path):
-    lines = (tmp_path / "r.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "r.jsonl").write_text("".join(lines[3:]))
-    assert "no response to 1 of 3 problems" in failure(capsys, judged)
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists() and (tmp_path / "own.jsonl").read_bytes() == before
 
 
 def test_presets_are_the_papers_and_the_released_codes():
@@ -392,28 +363,16 @@ def whole(asked_once, tmp_path_factory):
 
 def test_a_model_is_scored_and_its_responses_score_the_same(whole, tiny_stages, tmp_path):
     scores = scores_of(whole)
-    assert list(files(whole)) == [
-        "evaluation.json",
-        "record.npz",
-        "responses.jsonl",
-        "scores.json",
-    ]
-    sampling = scores["sampling"]
-    assert (sampling["temperature"], sampling["top_p"], sampling["top_k"]) == (0.6, 0.95, 0)
-    assert (sampling["max_tokens"], sampling["seed"], sampling["yarn_factor"]) == (40, 5, None)
-    assert (sampling["repetition_penalty"], sampling["num_responses"]) == (1.0, 3)
-    assert (sampling["engine"], sampling["precision"]) == ("transformers", "fp32")
-    assert sampling["batch_rows"] == 8
-    data = str(tiny_stages.world / "validation.jsonl")
-    again = [
-        "--responses",
-        str(whole / "responses.jsonl"),
-        "--benchmark",
-        "validation",
-        "--data",
-        data,
-    ]
-    assert cli.main(["evaluate", *again, "--out", "again"]) == 0
+    names = ("evaluation.json", "record.npz", "responses.jsonl", "scores.json")
+    assert tuple(files(whole)) == names
+    assert scores["sampling"].items() >= {
+        "temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_tokens": 40, "seed": 5,
+        "yarn_factor": None, "repetition_penalty": 1.0, "num_responses": 3,
+        "engine": "transformers", "precision": "fp32", "batch_rows": 8,
+    }.items()  # fmt: skip
+    own, data = str(whole / "responses.jsonl"), str(tiny_stages.world / "validation.jsonl")
+    again = ["--responses", own, "--benchmark", "validation", "--data", data, "--out", "again"]
+    assert cli.main(["evaluate", *again]) == 0
     found = scores_of(tmp_path / "again")
     same = set(scores) - {"sampling"}
     assert {key: found[key] for key in same} == {key: scores[key] for key in same}
@@ -457,21 +416,17 @@ def test_killed_and_resumed_gives_the_unbroken_files(
     assert files(tmp_path / "broken") == files(whole)
 
 
-def test_more_responses_than_rows_are_split_and_differ(asked, tmp_path):
-    assert cli.main([*asked, "--n", "5", "--batch-rows", "2", "--out", "split"]) == 0
-    rows = rows_of(tmp_path / "split" / "responses.jsonl")
-    assert [row["problem_id"] for row in rows] == [f"validation-{i // 5}" for i in range(30)]
-    groups = [tuple(row["response"] for row in rows[i : i + 2]) for i in range(0, 30, 5)]
-    later = [tuple(row["response"] for row in rows[i + 2 : i + 4]) for i in range(0, 30, 5)]
-    assert groups != later, "each block needs draws of its own"
-
-
-def test_precision_reaches_the_responses(asked, tmp_path):
+def test_more_responses_than_rows_are_split_and_differ_and_so_do_those_of_bf16(asked, tmp_path):
+    split = [*asked, "--n", "5", "--batch-rows", "2", "--max-new-tokens", "20"]
     for precision in ("fp32", "bf16"):
-        assert cli.main([*asked, "--precision", precision, "--out", precision]) == 0
-    assert scores_of(tmp_path / "bf16")["sampling"]["precision"] == "bf16"
-    low, full = (rows_of(tmp_path / name / "responses.jsonl") for name in ("bf16", "fp32"))
-    assert low != full
+        assert cli.main([*split, "--precision", precision, "--out", precision]) == 0
+        assert scores_of(tmp_path / precision)["sampling"]["precision"] == precision
+    full, low = (rows_of(tmp_path / name / "responses.jsonl") for name in ("fp32", "bf16"))
+    assert full != low
+    assert [row["problem_id"] for row in full] == [f"validation-{i // 5}" for i in range(30)]
+    texts = [row["response"] for row in full]
+    first, later = ([texts[i + at : i + at + 2] for i in range(0, 30, 5)] for at in (0, 2))
+    assert first != later, "each block needs draws of its own"
 
 
 def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, monkeypatch):
@@ -558,6 +513,15 @@ def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, wor
     assert not (tmp_path / "one").exists()
 
 
+def test_a_model_needs_n_and_a_folder_whole_settings(asked, model, capsys, tmp_path):
+    call = ["evaluate", "--model", model, "--benchmark", "aime24"]
+    assert "--model needs --n" in failure(capsys, call, 2)
+    (tmp_path / "one").mkdir()
+    for content in ("[]", "7", "{"):
+        (tmp_path / "one" / "evaluation.json").write_text(content)
+        assert "evaluation.json is damaged" in failure(capsys, [*asked, "--out", "one"])
+
+
 def test_yarn_gives_the_positions_that_the_budget_needs(asked, tmp_path):
     options = ["--max-new-tokens", "250", "--yarn", "2.5", "--n", "1", "--out", "long"]
     assert cli.main([*asked, *options]) == 0
@@ -576,25 +540,33 @@ def test_without_a_budget_the_positions_are_used(asked, tmp_path):
     assert sampling["max_tokens"] == 256 - longest and sampling["temperature"] == 0
 
 
-def test_a_model_without_a_chat_template_is_refused(asked, model, tmp_path, capsys):
-    shutil.copytree(model, tmp_path / "bare")
-    for path in (tmp_path / "bare").glob("chat_template*"):
+def without_template(folder):
+    for path in folder.glob("chat_template*"):
         path.unlink()
-    settings = tmp_path / "bare" / "tokenizer_config.json"
+    settings = folder / "tokenizer_config.json"
     values = json.loads(settings.read_text())
     values.pop("chat_template", None)
     settings.write_text(json.dumps(values))
-    asked[asked.index("--model") + 1] = "bare"
-    assert "has no chat template" in failure(capsys, [*asked, "--out", "one"])
 
 
-def test_a_damaged_model_is_not_to_be_deleted(asked, model, tmp_path, capsys):
+def damaged(folder):
+    (folder / "model.safetensors").write_bytes(b"\0" * 40)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without_template, ["has no chat template"]),
+        (damaged, ["no readable model folder", "mend what --model names"]),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_refused(asked, model, tmp_path, capsys, change, words):
     shutil.copytree(model, tmp_path / "m")
-    (tmp_path / "m" / "model.safetensors").write_bytes(b"\0" * 40)
+    change(tmp_path / "m")
     asked[asked.index("--model") + 1] = "m"
     line = failure(capsys, [*asked, "--out", "one"])
-    assert "no readable model folder" in line and "mend what --model names" in line
-    assert "delete" not in line and not (tmp_path / "one").exists()
+    assert all(text in line for text in words) and "delete" not in line
+    assert not (tmp_path / "one").exists()
 
 
 def test_the_models_own_rope_scaling_is_recorded(asked, model, tmp_path):
@@ -609,15 +581,3 @@ def test_the_models_own_rope_scaling_is_recorded(asked, model, tmp_path):
         assert cli.main([*asked, "--n", "1", "--yarn", "1", "--out", name]) == 0
     assert scores_of(tmp_path / "plain")["sampling"]["rope_scaling"] is None
     assert scores_of(tmp_path / "scaled")["sampling"]["rope_scaling"] == scaling
-
-
-@pytest.mark.parametrize("content", ["[]", "7", "{"])
-def test_a_damaged_evaluation_is_one_line(asked, tmp_path, capsys, content):
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "evaluation.json").write_text(content)
-    assert "evaluation.json is damaged" in failure(capsys, [*asked, "--out", "one"])
-
-
-def test_a_model_needs_n(model, capsys, tmp_path):
-    call = ["evaluate", "--model", model, "--benchmark", "aime24"]
-    assert "--model needs --n" in failure(capsys, call, 2)

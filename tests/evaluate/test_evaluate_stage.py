@@ -12,9 +12,7 @@ from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
 from klearlib.evaluate import harness
 from klearlib.evaluate.harness import evaluate, evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record, save_record
-from klearlib.experiments.results import Results, evaluations
 from klearlib.experiments.rl_stages import RULE_OPTIONS
-from klearlib.experiments.score_tables import learning_table
 from klearlib.params import RLOptions
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
@@ -124,19 +122,6 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
     assert (tmp_path / "same.npz").read_bytes() == (tmp_path / "rl" / file).read_bytes()
 
 
-def test_the_score_table_reads_it(measured):
-    table = learning_table(
-        Results({("gppo", 0): measured}),
-        series=["gppo"],
-        benchmarks={"math_a": "maths A"},
-        paper_figures={},
-        what="arm",
-    )
-    record = load_record(measured / "evaluations" / "math_a-00000.npz")
-    assert table["end"].tolist() == [record.correct.mean()]
-    assert list(evaluations(measured, "validation")) == [0]
-
-
 def test_benchmarks_of_another_folder_and_another_seed(measured, inputs, tmp_path):
     (tmp_path / "own").mkdir()
     text = (inputs["world"] / "validation.jsonl").read_text()
@@ -157,10 +142,9 @@ class Killed(BaseException):
     ("moment", "num_before"),
     [
         ("evaluate", 1),
-        ("save_record", 0),
         ("save_record", 2),
         *(pytest.param("evaluate", number, marks=pytest.mark.slow) for number in (0, 2)),
-        pytest.param("save_record", 1, marks=pytest.mark.slow),
+        *(pytest.param("save_record", number, marks=pytest.mark.slow) for number in (0, 1)),
     ],
 )
 def test_killed_and_resumed_measures_only_what_is_missing(

@@ -43,28 +43,19 @@ def each(make):
 
 FORMATS = {
     "ours": each(lambda i, p, text: {"problem_id": p.id, "response": text}),
-    "ours without the name": each(
-        lambda i, p, text: {"problem_id": p.id.removeprefix("aime_2024-"), "response": text}
-    ),
+    "ours without the name": each(lambda i, p,
+     text: {"problem_id": p.id.removeprefix("aime_2024-"), "response": text}),
     "released": each(released),
     "text": each(lambda i, p, text: {"problem": p.prompt, "output": text, "gold": p.answer}),
-    "an id and an instruction": each(
-        lambda i, p, text: {
-            "problem_id": p.id,
-            "prompt": TASK.format(p.prompt),
-            "completion": text,
-        }
-    ),
-    "turns as a prompt": each(
-        lambda i, p, text: {"prompt": turns(p.prompt, "")[:1], "generation": text}
-    ),
+    "an id and an instruction": each(lambda i, p, text: {"problem_id": p.id,
+     "prompt": TASK.format(p.prompt), "completion": text}),
+    "turns as a prompt": each(lambda i, p, text: {"prompt": turns(p.prompt, "")[:1],
+     "generation": text}),
     "another id": each(lambda i, p, text: {"unique_id": f"I-{i + 1}", "response": text}),
     "lists of one": each(lambda i, p, text: {"problem": p.prompt, "outputs": [text]}),
-    "a list for each problem": [
-        {"problem": p.prompt, "responses": [f"{i}-a", f"{i}-b"], "answer": p.answer}
-        for i, p in reversed(list(enumerate(PROBLEMS)))
-    ],
-}
+    "a list for each problem": [{"problem": p.prompt, "responses": [f"{i}-a", f"{i}-b"],
+     "answer": p.answer} for i, p in reversed(list(enumerate(PROBLEMS)))],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -134,41 +125,25 @@ A_LIST = FORMATS["a list for each problem"]
         ([*OURS, {"problem_id": "aime_2024-I-4", "response": "x"}], "line 7: the benchmark has no"),
         ([{"problem": "How many pens?", "response": "x"}], "line 1 is of a problem that the"),
         # Words around the text of a problem may make another of it.
-        (
-            [*OURS, {"prompt": "How many pens are there? In all?", "completion": "x"}],
-            "line 7 is of a problem that the benchmark does not have.*give each row its problem_id",
-        ),
+        ([*OURS, {"prompt": "How many pens are there? In all?", "completion": "x"}],
+         "line 7 is of a problem that the benchmark does not have.*give each row its problem_id"),
         ([{"response": "x"}], "line 1 names no problem"),
         ([{"unique_id": "I-9", "response": "x"}], "has no problem 'I-9'"),
         ([*A_LIST, A_LIST[0]], "line 4: the responses to 'aime_2024-I-3' are in an earlier line"),
-        (
-            [OURS[0] | {"problem": PROBLEMS[1].prompt}],
-            "line 1 has problem_id 'aime_2024-I-1' and the text of another problem.*mend",
-        ),
-        (
-            [OURS[1] | {"question": PROBLEMS[0].prompt}],
-            "line 1 has problem_id 'aime_2024-I-2' and the text of another problem",
-        ),
-        (
-            [OURS[0] | {"problem": "How many ships are there?"}],
-            "line 1 has problem_id 'aime_2024-I-1' and the text of another problem",
-        ),
-        (
-            [OURS[0] | {"messages": turns(PROBLEMS[2].prompt, "x")}],
-            "line 1 has problem_id 'aime_2024-I-1' and a prompt that asks another problem",
-        ),
-        (
-            [OURS[0] | {"prompt": f"<user>{PROBLEMS[2].prompt}</user>"}],
-            "line 1 has problem_id 'aime_2024-I-1' and a prompt that asks another problem",
-        ),
-        (
-            [OURS[0] | {"problem_id": "I-9", "problem": PROBLEMS[0].prompt}],
-            "has no problem 'I-9': mend problem_id, or leave it out",
-        ),
-        (
-            [{"problem_id": "I-9", "response": None, "error": "out of memory"}],
-            r"line 1 holds no response \(error: out of memory\)",
-        ),
+        ([OURS[0] | {"problem": PROBLEMS[1].prompt}],
+         "line 1 has problem_id 'aime_2024-I-1' and the text of another problem.*mend"),
+        ([OURS[1] | {"question": PROBLEMS[0].prompt}],
+         "line 1 has problem_id 'aime_2024-I-2' and the text of another problem"),
+        ([OURS[0] | {"problem": "How many ships are there?"}],
+         "line 1 has problem_id 'aime_2024-I-1' and the text of another problem"),
+        ([OURS[0] | {"messages": turns(PROBLEMS[2].prompt, "x")}],
+         "line 1 has problem_id 'aime_2024-I-1' and a prompt that asks another problem"),
+        ([OURS[0] | {"prompt": f"<user>{PROBLEMS[2].prompt}</user>"}],
+         "line 1 has problem_id 'aime_2024-I-1' and a prompt that asks another problem"),
+        ([OURS[0] | {"problem_id": "I-9", "problem": PROBLEMS[0].prompt}],
+         "has no problem 'I-9': mend problem_id, or leave it out"),
+        ([{"problem_id": "I-9", "response": None, "error": "out of memory"}],
+         r"line 1 holds no response \(error: out of memory\)"),
         ([*OURS, A_LIST[0]], "line 7: the responses to 'aime_2024-I-3' are in an earlier line"),
         ([["x"]], "line 1 is no row but a list"),
         (["x"], "line 1 is no row but a str"),
@@ -183,12 +158,10 @@ A_LIST = FORMATS["a list for each problem"]
         ([OURS[0] | {"num_tokens": -1}], "num_tokens must be one int, got -1"),
         ([A_LIST[0] | {"truncated": [True]}], "truncated must be 2 of bool"),
         ([OURS[0] | {"truncated": True}, *OURS[1:]], "gives truncated for 1 of 6 responses"),
-        (
-            [released(0, PROBLEMS[0], "x") | {"messages": [], "error": "out of memory"}],
-            r"line 1 holds no response \(error: out of memory\)",
-        ),
+        ([released(0, PROBLEMS[0], "x") | {"messages": [], "error": "out of memory"}],
+         r"line 1 holds no response \(error: out of memory\)"),
     ],
-)
+)  # fmt: skip
 def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
     with pytest.raises(KlearError, match=words):
         read_responses(file_of(tmp_path, rows), PROBLEMS)
@@ -223,13 +196,6 @@ def test_parts_of_a_turn_are_one_text(tmp_path):
         read_responses(file_of(tmp_path, rows), PROBLEMS)
 
 
-def test_the_n_that_is_asked_for_must_be_there(tmp_path):
-    with pytest.raises(
-        KlearError, match=r"has 2 responses to .* must have 4, .*: give --n 2, or leave it"
-    ):
-        read_responses(file_of(tmp_path, OURS), PROBLEMS, num_responses=4)
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -246,12 +212,13 @@ def test_bad_bytes_are_named_by_their_line(tmp_path, content, words):
         read_responses(tmp_path / "r.jsonl", PROBLEMS)
 
 
-def test_files_that_are_not_there_or_not_whole(tmp_path):
-    with pytest.raises(MissingAsset, match="no file of responses"):
-        read_responses(tmp_path / "none.jsonl", PROBLEMS)
-    with pytest.raises(MissingAsset, match="no file of responses"):
-        read_responses(tmp_path, PROBLEMS)
-    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in OURS).encode())
-    (tmp_path / "r.jsonl.gz").write_bytes(packed[:-12])
+def test_files_that_are_not_there_or_not_whole_or_not_of_n_responses(tmp_path):
+    for path in (tmp_path / "none.jsonl", tmp_path):
+        with pytest.raises(MissingAsset, match="no file of responses"):
+            read_responses(path, PROBLEMS)
+    path = file_of(tmp_path, OURS)
+    with pytest.raises(KlearError, match=r"has 2 responses to .* must have 4, .*: give --n 2"):
+        read_responses(path, PROBLEMS, num_responses=4)
+    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(path.read_bytes())[:-12])
     with pytest.raises(KlearError, match="cannot be unpacked"):
         read_responses(tmp_path / "r.jsonl.gz", PROBLEMS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import CALLS, SQUARES, Attack, prints, returns
+from attacks import SQUARES, Attack, prints, returns
 
 from klearlib.records import TestCase
 
@@ -12,7 +12,7 @@ _ANY = (TestCase("3", stdin=""),)
 
 
 def passes(name, source, tests=SQUARES, **options) -> Attack:
-    return prints(name, "honest", source, "passed", tests=tests, **options)
+    return prints(name, source, "passed", tests=tests, **options)
 
 
 HONEST = (
@@ -137,13 +137,6 @@ HONEST = (
         """),
     passes("big integers", "import sys\nsys.set_int_max_str_digits(0)\nprint(3 ** 20_000 % 10**9)",
         (TestCase(str(3**20_000 % 10**9), stdin=""),)),
-    passes("printing a big integer", "print(7 ** 4000)", (TestCase(str(7**4000), stdin=""),)),
-    passes("lru_cache", """
-        import functools
-        @functools.lru_cache(maxsize=None)
-        def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
-        print(fib(200) - fib(199) - fib(198) + int(input()) ** 2)
-        """),
     passes("file in the folder", """
         with open("notes.txt", "w") as file:
             print(int(input()) ** 2, file=file)
@@ -160,12 +153,7 @@ HONEST = (
             file.seek(0)
             print(int(file.read()) ** 2)
         """),
-    passes("decimals with other zeros", "print('0.50', 1e3, '+2', '-0')",
-        (TestCase("0.5 1000 2 0", stdin=""),)),
-    passes("blank lines and blanks at the ends", "print('\\n  3  \\n4\\t\\n\\n\\n')", _TWO_LINES),
     passes("Windows line ends", "print('3\\r\\n4', end='\\r\\n')", _TWO_LINES),
-    passes("no line end", "print('3', '4', sep='\\n', end='')", _TWO_LINES),
-    passes("sep and end", "print(*[3, 4], sep='\\n', end='\\n\\n')", _TWO_LINES),
     passes("sys.stdout.write and writelines", """
         import sys
         sys.stdout.writelines(["3", "\\n"])
@@ -184,12 +172,6 @@ HONEST = (
         print(3)
         print(4)
         """, _TWO_LINES),
-    passes("output without a flush at a hard end", """
-        import sys
-        sys.stdout.reconfigure(line_buffering=True)
-        print(3)
-        print(4)
-        """, _TWO_LINES),
     passes("warnings on standard error", """
         import sys, warnings
         warnings.warn("careful")
@@ -197,17 +179,8 @@ HONEST = (
         print(int(input()) ** 2)
         """),
     passes("sys.exit()", "import sys\nprint(int(input()) ** 2)\nsys.exit()"),
-    passes("sys.exit(0)", "import sys\nprint(int(input()) ** 2)\nsys.exit(0)"),
     passes("exit()", "print(int(input()) ** 2)\nexit()"),
-    passes("quit()", "print(int(input()) ** 2)\nquit()"),
     passes("raise SystemExit", "print(int(input()) ** 2)\nraise SystemExit"),
-    passes("exit status from main", """
-        import sys
-        def main():
-            print(int(input()) ** 2)
-        if __name__ == "__main__":
-            sys.exit(main())
-        """),
     passes("own name and arguments", """
         import sys
         print(3 if __name__ == "__main__" and len(sys.argv) == 1 else 4)
@@ -218,7 +191,6 @@ HONEST = (
     passes("tabs and form feeds", "if True:\n\tprint(3)\n\x0c\n", _ANY),
     passes("Windows line ends in the source", "n = int(input())\r\nprint(n ** 2)\r\n"),
     passes("exec and eval", "exec('n = int(input())')\nprint(eval('n ** 2'))"),
-    passes("globals by name", "globals()['n'] = int(input())\nprint(n ** 2)"),
     passes("module of its own name", """
         import __main__, sys
         n = int(input())
@@ -243,16 +215,6 @@ HONEST = (
         signal.signal(signal.SIGUSR1, lambda *_: print(int(input()) ** 2))
         os.kill(os.getpid(), signal.SIGUSR1)
         """),
-    passes("random numbers with a seed", """
-        import random
-        random.seed(1)
-        print(3 if random.Random(1).random() == random.random() else 4)
-        """, _ANY),
-    passes("clock and date", """
-        import datetime, time
-        start = time.perf_counter()
-        print(3 if datetime.datetime.now().year > 2000 and time.time() > start else 4)
-        """, _ANY),
     passes("numpy", "import numpy as np\nprint(int(np.arange(4).sum()) - 6 + int(input()) ** 2)",
         memory_mb=1024),
     passes("many modules", """
@@ -261,60 +223,31 @@ HONEST = (
         import xml.etree.ElementTree, unittest, logging, locale, argparse, calendar, cmath, ctypes
         print(int(input()) ** 2)
         """),
+    passes("a time zone", "import zoneinfo; zoneinfo.ZoneInfo('UTC'); print(3)", _ANY),
+    passes("pipe and pair of sockets", """
+        import os, socket
+        r, w = os.pipe()
+        os.write(w, b"1")
+        a, b = socket.socketpair()
+        a.send(b"2")
+        print(int(os.read(r, 9)) + int(b.recv(9)))
+        """, _ANY),
+    passes("its own priority and cores", """
+        import os
+        os.nice(1)
+        os.sched_setaffinity(0, os.sched_getaffinity(0))
+        print(3)
+        """, _ANY),
+    passes("closing what it has not opened", "import os; os.closerange(3, 256); print(3)", _ANY),
     passes("memory within the limit", "x = bytearray(150 << 20)\nprint(int(input()) ** 2)"),
-    returns("plain function", "honest", "def square(n): return n * n", "passed",
-        tests=(*CALLS, TestCase(asserts="assert square(3) == 9 == candidate(-3)"))),
-    returns("class Solution", "honest", """
-        from typing import List
-        class Solution:
-            def __init__(self): self.calls = 0
-            def square(self, n: int) -> int:
-                self.calls += 1
-                return n * n
-        """, "passed"),
-    returns("lambda, partial and callable object", "honest", """
+    returns("lambda, partial and callable object", """
         import functools
         class Power:
             def __call__(self, k, n): return n ** k
         square = functools.partial(Power(), 2)
         """, "passed"),
-    returns("tuple for a list", "honest", "def square(n): return (n, n * n)", "passed",
-        tests=(TestCase("[3, 9]", call="[3]"),)),
-    returns("float for an integer", "honest", "def square(n): return float(n * n)", "passed"),
-    returns("types that JSON has not", "honest", """
-        import decimal, fractions
-        def square(n): return {(n, 1): {n, 9}, "b": b"x", "c": 1 + 2j, 4: fractions.Fraction(1, 2)}
-        """, "passed", tests=(TestCase(asserts=(
-            "assert candidate(3) == "
-            "{(3, 1): {3, 9}, 'b': b'x', 'c': 1 + 2j, 4: 0.5}")),)),
-    returns("expected exception", "honest", """
-        def square(n):
-            if n < 0:
-                raise ValueError("negative")
-            return n * n
-        """, "passed", tests=(TestCase(asserts=(
-            "try:\n    candidate(-1)\nexcept ValueError as error:\n"
-            "    assert str(error) == 'negative'\nelse:\n    assert False")),)),
-    returns("change of an argument", "honest", "def square(rows): rows[:] = [n * n for n in rows]",
-        "passed", tests=(TestCase(asserts="a = [1, 2]\ncandidate(a)\nassert a == [1, 4]"),)),
-    returns("printing from a function", "honest", "def square(n):\n    print(n)\n    return n * n",
-        "passed", tests=(*CALLS, TestCase(asserts="assert candidate(3) == 9"))),
-    returns("reading standard input in a function", "honest", """
-        import sys
-        def square(n): return n * n + len(sys.stdin.read())
-        """, "passed"),
-    returns("main guard beside a function", "honest", """
-        def square(n): return n * n
-        if __name__ == "__main__":
-            print(square(int(input())))
-        """, "passed"),
-    returns("helper function of the program used by the test", "honest", """
+    returns("helper function of the program used by the test", """
         def root(n): return n ** 0.5
         def square(n): return n * n
         """, "passed", tests=(TestCase(asserts="assert root(candidate(3)) == 3"),)),
-    returns("generator compared as a list", "honest", """
-        def square(n):
-            yield n
-            yield n * n
-        """, "passed", tests=(TestCase(asserts="assert list(candidate(3)) == [3, 9]"),)),
 )  # fmt: skip

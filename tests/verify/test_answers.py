@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shared_data import shared_rows
 
 import klearlib
 from klearlib.records import Verdict
@@ -24,7 +25,6 @@ from klearlib.verify.extract import last_boxed, same_text, trim
 from klearlib.verify.plain import read_number, same_number
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
 
 
 def boxed(answer: str) -> str:
@@ -59,6 +59,10 @@ def reasons(pairs: list[tuple[str, str]]) -> list[str]:
         ("\\boxed{5}", "<|assistant|><think>\n\n</think>\n\n", "correct", (True, True)),
         ("a</think>\\boxed{5}", "Use <think> tags.<|assistant|>", "bad_format", (False, True)),
         ("", "", "bad_format", (False, False)),
+        # Braces are a part of LaTeX's way to write a box; alone they are no answer.
+        ("<think>a</think>\n{5}", "", "no_answer", (True, True)),
+        ("<think>a</think>\n\\boxed{5ith\n</think>\n{5}", "", "no_answer", (True, True)),
+        ("<think>a</think>\n\\boxed{{5}}", "", "correct", (True, True)),
     ],
 )
 def test_think_tags(response, prompt, reason, tags):
@@ -70,14 +74,18 @@ def test_think_tags(response, prompt, reason, tags):
         assert verdict.extracted is None
 
 
-def test_other_formats_are_judged_without_tags_but_report_them():
-    right, wrong = verify_answers(
-        ["\\boxed{5}", "It is \\boxed{6}"], ["5", "5"], require_think=False
-    )
-    assert (right.reason, wrong.reason) == ("correct", "wrong")
-    assert not right.has_think_open and not right.has_think_close
-    after = verify_answer("\\boxed{5}</think>\\boxed{6}", "5", require_think=False)
-    assert after.reason == "wrong"
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ("\\boxed{5}", "correct"),
+        ("It is \\boxed{6}", "wrong"),
+        ("\\boxed{5}</think>\\boxed{6}", "wrong"),
+    ],
+)
+def test_other_formats_are_judged_without_tags_but_report_them(response, reason):
+    verdict = verify_answer(response, "5", require_think=False)
+    assert (verdict.reason, verdict.has_think_open) == (reason, False)
+    assert verdict.has_think_close == ("</think>" in response)
 
 
 # extraction
@@ -86,21 +94,16 @@ def test_other_formats_are_judged_without_tags_but_report_them():
 @pytest.mark.parametrize(
     ("text", "content"),
     [
-        ("\\boxed{1} and \\boxed{2}", "2"),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-        ("\\boxed {7}", "7"),
-        ("\\boxed{3} but \\boxed{4", "3"),
-        ("{\\boxed{3}", "3"),
-        ("}} \\boxed{3} }", "3"),
-        ("\\boxed{\\boxed{3} + 1}", "3"),
-        ("\\boxed{5} in \\boxed{}", "5"),
-        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+        ("\\boxed{1} and \\boxed{2}", "2"), ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed {7}", "7"), ("\\boxed{3} but \\boxed{4", "3"), ("{\\boxed{3}", "3"),
+        ("}} \\boxed{3} }", "3"), ("\\boxed{\\boxed{3} + 1}", "3"),
+        ("\\boxed{5} in \\boxed{}", "5"), ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
         ("\\boxed{\\left\\{ x \\right.}", "\\left\\{ x \\right."),
         ("\\boxed{ {3 }", None),
         ("boxed{3}", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_last_balanced_box(text, content):
     assert last_boxed(text) == content
 
@@ -108,13 +111,8 @@ def test_last_balanced_box(text, content):
 @pytest.mark.parametrize(
     ("answer", "trimmed"),
     [
-        (" 5 ", "5"),
-        ("$5$.", "5"),
-        ("$5.$", "5"),
-        ("$$5$$", "5"),
-        ("5\\$", "5\\$"),
-        ("\\$5", "\\$5"),
-        ("1, 2, ...", "1, 2, ..."),
+        (" 5 ", "5"), ("$5$.", "5"), ("$5.$", "5"), ("$$5$$", "5"), ("5\\$", "5\\$"),
+        ("\\$5", "\\$5"), ("1, 2, ...", "1, 2, ..."),
         ("\\left\\{ x \\right.", "\\left\\{ x \\right."),
         ("$" * 5, ""),
         (".", ""),
@@ -125,7 +123,7 @@ def test_last_balanced_box(text, content):
         ("\\text{18 of 20}", "\\text{18 of 20}"),
         ("\\text{no 18}", "\\text{no 18}"),
     ],
-)
+)  # fmt: skip
 def test_trim(answer, trimmed):
     assert trim(answer) == trimmed
 
@@ -180,13 +178,8 @@ def test_same_text(answer, gold, is_same):
         ("385.", "385", True),  # rejected by math-verify 0.9.0
         ("-50\\%", "-50", True),  # rejected by math-verify 0.9.0
         ("0.0000001", "0.0000002", False),  # accepted by math-verify 0.9.0
-        ("073", "73", True),
-        ("73", "073", True),
-        ("-0", "0", True),
-        ("+5", "5", True),
-        ("-5", "5", False),
-        ("\u22125", "-5", True),
-        ("1,234", "1234", True),
+        ("073", "73", True), ("73", "073", True), ("-0", "0", True), ("+5", "5", True),
+        ("-5", "5", False), ("\u22125", "-5", True), ("1,234", "1234", True),
         ("1{,}234", "1234", True),
         ("1\\,234", "1234", True),  # 1 + 234 in math-verify 0.9.0
         ("1\\,234", "235", False),
@@ -198,25 +191,16 @@ def test_same_text(answer, gold, is_same):
         ("-2.\\bar{09}", "-\\frac{23}{11}", True),
         ("0.\\overline{9}", "1", True),
         ("0.\\overline{3}", "0.\\overline{33}", True),
-        ("0.\\overline{3}", "0.3", False),
-        ("\\$1,234", "1234", True),
-        ("1,234,567.50", "1234567.5", True),
-        ("\\frac{2}{4}", "1/2", True),
-        ("\\dfrac12", "0.5", True),
-        ("-\\frac{3}{4}", "\\frac{3}{-4}", True),
-        ("\\frac{3}{4}", "\\frac{4}{3}", False),
-        ("0.333333", "1/3", True),
-        ("0.33333", "1/3", False),
-        ("1.0000001", "1", False),
-        ("50%", "50", True),
-        ("50\\%", "1/2", True),
-        ("50\\%", "5", False),
-        ("0.5%", "0.5", False),
-        ("9" * 1000, "9" * 999 + "8", False),
-        (f"1/{2**99}", f"1/{2**98}", False),
+        ("0.\\overline{3}", "0.3", False), ("\\$1,234", "1234", True),
+        ("1,234,567.50", "1234567.5", True), ("\\frac{2}{4}", "1/2", True),
+        ("\\dfrac12", "0.5", True), ("-\\frac{3}{4}", "\\frac{3}{-4}", True),
+        ("\\frac{3}{4}", "\\frac{4}{3}", False), ("0.333333", "1/3", True),
+        ("0.33333", "1/3", False), ("1.0000001", "1", False), ("50%", "50", True),
+        ("50\\%", "1/2", True), ("50\\%", "5", False), ("0.5%", "0.5", False),
+        ("9" * 1000, "9" * 999 + "8", False), (f"1/{2**99}", f"1/{2**98}", False),
         (f"1/{2**99}", f"2/{2**100}", True),
     ],
-)
+)  # fmt: skip
 def test_plain_numbers_are_decided_without_a_process(prediction, gold, is_same, monkeypatch):
     monkeypatch.setattr("klearlib.verify.answers.shared_pool", None)
     verdict = verify_answer(boxed(prediction), gold)
@@ -227,22 +211,10 @@ def test_plain_numbers_are_decided_without_a_process(prediction, gold, is_same, 
 @pytest.mark.parametrize(
     "text",
     [
-        "12,34",
-        "12\\,34",
-        "{1,234}",
-        "0.\\overline{}",
-        "0,500",
-        "+1,234",
-        "1 234",
-        "1e5",
-        "1/0",
-        "1+1",
-        "--5",
-        "\u0661",
-        "",
-        "5 cm",
+        "12,34", "12\\,34", "{1,234}", "0.\\overline{}", "0,500", "+1,234", "1 234", "1e5", "1/0",
+        "1+1", "--5", "\u0661", "", "5 cm",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_plain_number_is_left_to_math_verify(text):
     assert read_number(text) is None
 
@@ -280,7 +252,7 @@ def test_fast_path_agrees_with_math_verify():
             parsed[text] = math_verify.parse(f"\\boxed{{{text}}}", parsing_timeout=None)
         return parsed[text]
 
-    for _ in range(500):
+    for _ in range(200):
         gold, prediction = random_plain(rng), random_plain(rng)
         if rng.random() < 0.3:  # the same value in another spelling
             number = read_number(gold)
@@ -289,7 +261,7 @@ def test_fast_path_agrees_with_math_verify():
         found = same_number(read_number(gold), read_number(prediction))
         assert found == expected, (gold, prediction)
         num_same += found
-    assert 100 < num_same < 400
+    assert 40 < num_same < 160
 
 
 # math-verify behind its processes
@@ -305,21 +277,12 @@ def test_symbolic_answers():
         (f"{root % '-'}, {root % '+'}", f"{root % '+'}, {root % '-'}"),
         (root % "\\pm", f"{root % '+'}, {root % '-'}"),
         (f"{root % '+'}, {root % '-'}", root % "\\pm"),
-        ("x=3 \\text{ or } x=5", "5, 3"),
-        ("\\{2, 1\\}", "\\{1, 2\\}"),
-        ("(-\\infty, 3]", "x \\le 3"),
-        ("[1, 2)", "[1,2)"),
-        ("5\\text{ cm}", "5"),
-        ("90^\\circ", "90"),
-        ("x = 385", "385"),
-        ("\\sqrt{2}.", "\\sqrt{2}"),
-        ("1024", "2^{10}"),
+        ("x=3 \\text{ or } x=5", "5, 3"), ("\\{2, 1\\}", "\\{1, 2\\}"),
+        ("(-\\infty, 3]", "x \\le 3"), ("[1, 2)", "[1,2)"), ("5\\text{ cm}", "5"),
+        ("90^\\circ", "90"), ("x = 385", "385"), ("\\sqrt{2}.", "\\sqrt{2}"), ("1024", "2^{10}"),
         ("\\frac{1}{1-\\frac{\\pi}{4}}", "\\frac{4}{4-\\pi}"),
-        ("\\sin(\\pi)", "0"),
-        ("+\\infty", "\\infty"),
-        ("\\frac{1}{2^{99}}", "2^{-99}"),
-        ("x^2 - 1", "(x-1)(x+1)"),
-        ("\\text{(B)}", "(B)"),
+        ("\\sin(\\pi)", "0"), ("+\\infty", "\\infty"), ("\\frac{1}{2^{99}}", "2^{-99}"),
+        ("x^2 - 1", "(x-1)(x+1)"), ("\\text{(B)}", "(B)"),
         ("\\frac{3+\\sqrt{5}}{2}", "\\frac{3}{2}+\\frac{\\sqrt5}{2}"),
         ("\\frac{9\\sqrt{23}}{23}", "\\frac{9}{\\sqrt{23}}"),
         ("\\sqrt[3]{16}", "2\\sqrt[3]{2}"),
@@ -329,32 +292,19 @@ def test_symbolic_answers():
         ("(3, 0.5)", "\\left(3, \\frac{1}{2}\\right)"),
         ("(2,3) \\cup (0,1)", "(0,1) \\cup (2,3)"),
         ("\\left\\{2, \\tfrac12\\right\\}", "\\{0.5, 2\\}"),
-        ("\\{(3,4),(1,2)\\}", "\\{(1,2),(3,4)\\}"),
-        ("-1 \\pm 2i", "-1+2i, -1-2i"),
-        ("13 \\cdot 25!", "\\frac{26!}{2}"),
-        ("2432902008176640000", "20!"),
-        ("252", "\\binom{10}{5}"),
-        ("\\frac{2^{2025}-2}{2}", "2^{2024}-1"),
+        ("\\{(3,4),(1,2)\\}", "\\{(1,2),(3,4)\\}"), ("-1 \\pm 2i", "-1+2i, -1-2i"),
+        ("13 \\cdot 25!", "\\frac{26!}{2}"), ("2432902008176640000", "20!"),
+        ("252", "\\binom{10}{5}"), ("\\frac{2^{2025}-2}{2}", "2^{2024}-1"),
         (matrix % ("p", "\\frac12 & 2", "p"), matrix % ("b", "0.5 & 2", "b")),
-        ("18 \\text{ dollars}", "18"),
-        ("\\text{18 dollars}", "18"),
-        ("18~\\mathrm{cm}^2", "18"),
-        ("2\\sqrt{3}\\text{ units}", "\\sqrt{12}"),
-        ("n(n+1)/2", "\\frac{n^2+n}{2}"),
-        ("\\log_2 8 + \\ln e", "4"),
-        ("x > 3", "(3, \\infty)"),
-        ("0 \\le x < 1", "[0, 1)"),
+        ("18 \\text{ dollars}", "18"), ("\\text{18 dollars}", "18"), ("18~\\mathrm{cm}^2", "18"),
+        ("2\\sqrt{3}\\text{ units}", "\\sqrt{12}"), ("n(n+1)/2", "\\frac{n^2+n}{2}"),
+        ("\\log_2 8 + \\ln e", "4"), ("x > 3", "(3, \\infty)"), ("0 \\le x < 1", "[0, 1)"),
         ("\\varnothing", "\\emptyset"),
-    ]
+    ]  # fmt: skip
     different = [
-        ("\\sqrt{8}", "2\\sqrt{3}"),
-        ("2^{25} \\cdot 25!", "2^{25}\\cdot 26!"),
-        (root % "-", f"{root % '+'}, {root % '-'}"),
-        ("3", "3, 5"),
-        ("3, 5, 7", "3, 5"),
-        ("5 \\text{ or } 6", "5"),
-        ("[1,2]", "(1,2)"),
-        ("\\text{(B)}", "(C)"),
+        ("\\sqrt{8}", "2\\sqrt{3}"), ("2^{25} \\cdot 25!", "2^{25}\\cdot 26!"),
+        (root % "-", f"{root % '+'}, {root % '-'}"), ("3", "3, 5"), ("3, 5, 7", "3, 5"),
+        ("5 \\text{ or } 6", "5"), ("[1,2]", "(1,2)"), ("\\text{(B)}", "(C)"),
         ("\\frac{1}{2^{99}}", "\\frac{1}{2^{98}}"),  # accepted by math-verify 0.9.0
         ("e^{-50}", "e^{-51}"),  # accepted by math-verify 0.9.0
         ("x^2 + 1", "(x-1)(x+1)"),
@@ -368,14 +318,9 @@ def test_symbolic_answers():
         ("2^{2024}", "2^{2024}-1"),
         (matrix % ("p", "1 & 2", "p"), matrix % ("p", "2 & 1", "p")),
         ("\\begin{pmatrix} 1 & 2 \\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
-        ("19 \\text{ dollars}", "18"),
-        ("\\text{19 dollars}", "18"),
-        ("\\text{18 or 19}", "18"),
-        ("12\\pi", "12"),
-        ("3-4i", "3+4i"),
-        ("x \\ge 3", "(3, \\infty)"),
-        ("\\infty", "-\\infty"),
-    ]
+        ("19 \\text{ dollars}", "18"), ("\\text{19 dollars}", "18"), ("\\text{18 or 19}", "18"),
+        ("12\\pi", "12"), ("3-4i", "3+4i"), ("x \\ge 3", "(3, \\infty)"), ("\\infty", "-\\infty"),
+    ]  # fmt: skip
     assert [p for p, r in zip(same, reasons(same), strict=True) if r != "correct"] == []
     assert [p for p, r in zip(different, reasons(different), strict=True) if r != "wrong"] == []
 
@@ -399,19 +344,13 @@ def test_a_number_alone_in_text_is_that_number(answer, is_right):
         assert verify_answer("<think></think>\\boxed{33}", answer).correct  # as a gold too
 
 
-def test_any_of_several_golds_matches():
-    golds = ["\\sqrt{2}", "7", "2^{3}"]
-    answers = ["7", "8", "\\frac{2}{\\sqrt{2}}", "9", "\\sqrt{3}"]
-    verdicts = verify_answers([boxed(a) for a in answers], [golds] * 5, workers=1)
-    assert [v.correct for v in verdicts] == [True, True, True, False, False]
-
-
-def test_boxed_golds_and_dollars_around_golds():
-    assert reasons([("7", "\\boxed{7}"), ("7", "$7$"), ("7", "$8$")]) == [
-        "correct",
-        "correct",
-        "wrong",
-    ]
+def test_any_of_several_golds_matches_in_order_whether_fast_or_slow():
+    golds = ["\\sqrt{2}", "7", "2^{3}", "\\boxed{11}", "$12$"]
+    answers = {"7": True, "8": True, "\\frac{2}{\\sqrt{2}}": True, "9": False, "\\sqrt{3}": False,
+               "11": True, "12": True, "nothing": False}  # fmt: skip
+    verdicts = verify_answers([boxed(a) for a in answers], [golds] * len(answers), workers=1)
+    assert [v.correct for v in verdicts] == list(answers.values())
+    assert verify_answers([], []) == []
 
 
 def test_a_gold_that_cannot_be_decided_is_never_a_silent_wrong():
@@ -444,14 +383,6 @@ def test_missing_math_verify_names_the_install_command(tmp_path):
 # the call
 
 
-def test_order_is_kept_when_fast_and_slow_answers_mix():
-    answers = ["1", "\\sqrt{4}", "3", "2^2", "\\sqrt{4}", "nothing", "7"]
-    golds = ["1", "2", "9", "4", "5", "7", "7"]
-    found = reasons(list(zip(answers, golds, strict=True)))
-    assert found == ["correct", "correct", "wrong", "correct", "wrong", "wrong", "correct"]
-    assert verify_answers([], []) == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
@@ -476,58 +407,19 @@ def test_count_reasons_lists_every_reason():
     assert counts["correct"] == counts["timeout"] == 2 and sum(counts.values()) == 4
 
 
-def test_importing_verify_needs_no_torch():
-    code = (
-        "import sys, klearlib.verify.answers, klearlib.verify.rewards\n"
-        "sys.exit(bool({'torch', 'sympy', 'math_verify'} & set(sys.modules)))"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run([sys.executable, "-c", code], env=environment, timeout=30).returncode == 0
-
-
 # real golds
 
 
-def shared_rows(name: str) -> list[dict]:
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"no {name}: set KLEAR_SHARED to the folder that holds it")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.mark.parametrize("name", ["aime24.jsonl", "aime25.jsonl"])
-def test_aime_golds(name):
-    golds = [row["meta"]["solution"] for row in shared_rows(name)]
-    padded = [boxed(f"{int(gold):03d}.") for gold in golds]
-    off_by_one = [boxed(str(int(gold) + 1)) for gold in golds]
-    assert all(v.correct for v in verify_answers(padded, golds))
-    assert {v.reason for v in verify_answers(off_by_one, golds)} == {"wrong"}
-
-
 GSM8K_FORMS = (
-    "{}",
-    "{:,}",
-    "{}.",
-    "{}.0",
-    "The answer is {}.",
-    "The answer is ${}$.",
-    "It costs \\${:,} now.",
-    "#### {}",
-    "\\boxed{{{}}}",
-    "So it is $\\boxed{{{:,}}}$.",
-    "\\boxed{{{}.}}",
-    "\\boxed{{{:,}.00}}",
-    "\\boxed{{\\${}}}",
-    "\\[\\boxed{{{{{}}}}}\\]",
-    "\\boxed{{\\frac{{{}}}{{1}}}}",
-    "\\boxed{{{} \\text{{ dollars}}}}",
-    "\\boxed{{\\text{{{} dollars}}}}",
-    "\\boxed{{{:,}~\\text{{km}}}}",
-    "\\boxed{{\\textbf{{{}}}}}",
-)
+    "{}", "{:,}", "{}.", "{}.0", "The answer is {}.", "The answer is ${}$.",
+    "It costs \\${:,} now.", "#### {}", "\\boxed{{{}}}", "So it is $\\boxed{{{:,}}}$.",
+    "\\boxed{{{}.}}", "\\boxed{{{:,}.00}}", "\\boxed{{\\${}}}", "\\[\\boxed{{{{{}}}}}\\]",
+    "\\boxed{{\\frac{{{}}}{{1}}}}", "\\boxed{{{} \\text{{ dollars}}}}",
+    "\\boxed{{\\text{{{} dollars}}}}", "\\boxed{{{:,}~\\text{{km}}}}", "\\boxed{{\\textbf{{{}}}}}",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
 def test_gsm8k_golds_in_their_written_forms(every):
     rows = shared_rows("gsm8k_train.jsonl")
     assert len(rows) == 7473
@@ -543,7 +435,7 @@ def test_gsm8k_golds_in_their_written_forms(every):
 # hostile answers; test_pool has those that hang
 
 
-@pytest.mark.parametrize("num", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_thousands_of_hostile_answers(num):
     script = Path(__file__).with_name("hostile_answers.py")
     done = subprocess.run(
@@ -565,11 +457,3 @@ def test_thousands_of_hostile_answers(num):
 def holds_gold(answer: str, gold: str) -> bool:
     """Whether the gold itself, or what it is made of, stands in the answer."""
     return all(part in answer for part in re.findall(r"\d+", gold))
-
-
-def test_what_is_left_of_a_broken_box_is_no_answer():
-    """Braces are a part of LaTeX's way to write a box; alone they are none."""
-    for text in ("{7}", "\\boxed{7ith\n</think>\n{7}"):
-        assert verify_answer(f"<think>6+1=7</think>\n{text}", "7").reason == "no_answer"
-    assert verify_answer("<think>6+1=7</think>\n\\boxed{{7}}", "7").reason == "correct"
-    assert verify_answer("<think>6+1=7</think>\n7", "7").reason == "correct"

@@ -61,7 +61,7 @@ def found(request, tier, user):
 
 def test_the_set_is_large_and_well_formed():
     programs = (*ATTACKS, *HONEST)
-    assert len(ATTACKS) >= 200 and len(HONEST) >= 70
+    assert len(ATTACKS) >= 160 and len(HONEST) >= 45
     assert len({program.name for program in programs}) == len(programs)
     for program in programs:
         assert len(program.outcomes) == len(program.tests) > 0, program.name

@@ -18,14 +18,10 @@ PRINTED = {
     "correct prefix": ("1\n2", "1\n2\n3", False),
     "correct and one more line": ("1\n2\n3\n4", "1\n2\n3", False),
     "an empty line between": ("1\n\n2", "1\n2", False),
-    "nothing for something": ("", "1", False),
-    "something for nothing": ("1", "", False),
-    "case": ("yes", "Yes", False),
-    "decimals": ("0.50", "0.5", True),
-    "exponent": ("1e3", "1000", True),
-    "signs": ("+5 -0.0", "5 0", True),
-    "leading zeros": ("007", "7", True),
-    "numbers apart": ("1   2", "1 2", True),
+    "nothing for something": ("", "1", False), "something for nothing": ("1", "", False),
+    "case": ("yes", "Yes", False), "decimals": ("0.50", "0.5", True),
+    "exponent": ("1e3", "1000", True), "signs": ("+5 -0.0", "5 0", True),
+    "leading zeros": ("007", "7", True), "numbers apart": ("1   2", "1 2", True),
     "words apart": ("a   b", "a b", False),
     "a number in a line of words": ("case 0.50", "case 0.5", False),
     "joined numbers": ("12", "1 2", False),
@@ -44,12 +40,11 @@ PRINTED = {
     "exponent beyond Decimal": ("1e9999999999999999999", "1", False),
     "the same beyond Decimal": ("1e9999999999999999999", "2e9999999999999999999", False),
     "tiny exponent": ("1e-999999999", "0", False),
-    "hexadecimal": ("0x10", "16", False),
-    "many digits": (HUGE, HUGE + ".0", True),
-    "null bytes": ("1\x00", "1", False),
-    "replaced bytes": ("\ufffd", "1", False),
+    "hexadecimal": ("0x10", "16", False), "many digits": (HUGE, HUGE + ".0", True),
+    "null bytes": ("1\x00", "1", False), "replaced bytes": ("\ufffd", "1", False),
+    "taken back": ("NO\rYES", "YES", False), "rubbed out": ("NO\b\bYES", "YES", False),
     "no line but a page": ("1\x0c2", "1\n2", False),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -81,14 +76,14 @@ def test_printed_with_a_tolerance(printed, expected, is_right):
 def test_large_outputs_are_compared_without_lists_of_tokens():
     import tracemalloc
 
-    expected = " ".join(["12"] * 30_000)
+    expected = " ".join(["12"] * 10_000)
     tracemalloc.start()
-    assert same_output("\n" * 10**5 + expected.replace("12", "12.0", 1), expected)
-    assert not same_output("1" + "\n" * 10**5 + "1", "1\n1")
+    assert same_output("\n" * 30_000 + expected.replace("12", "12.0", 1), expected)
+    assert not same_output("1" + "\n" * 30_000 + "1", "1\n1")
     assert same_output(expected.replace(" ", "\n"), expected.replace(" ", ".0\n"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2e6
+    assert peak < 4e5
 
 
 NAN = float("nan")
@@ -96,43 +91,24 @@ INFINITE = float("inf")
 
 
 @pytest.mark.parametrize(
-    ("returned", "expected", "is_right"),
+    ("returned", "expected", "is_right", "is_near"),
     [
-        (1, 1.0, True),
-        ("1", 1, False),
-        ([1, [2, {"a": None}]], [1, [2, {"a": None}]], True),
-        ([1], [1, 2], False),
-        ({"a": 1}, {"a": 1, "b": 2}, False),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
-        (NAN, NAN, False),
-        ([NAN], [NAN], False),
-        (INFINITE, INFINITE, True),
-        (0.1 + 0.2, 0.3, False),
-        (None, False, False),
-        ([], {}, False),
-        (10**400, 10**400, True),
+        (1, 1.0, True, True),
+        ("1", 1, False, False),
+        ([1, [2, {"a": None}]], [1, [2, {"a": None}]], True, True),
+        ([1], [1, 2], False, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False, False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, True),
+        (NAN, NAN, False, False),
+        ([NAN], [NAN], False, False),  # though it is the same object
+        (INFINITE, INFINITE, True, True),
+        (0.1 + 0.2, 0.3, False, True),
+        ([{"a": 0.30000001}], [{"a": 0.3}], False, True),
+        (0.31, 0.3, False, False), (True, 1.0000001, False, False), (NAN, 0.0, False, False),
+        (None, False, False, False), ([], {}, False, False), (10**400, 10**400, True, True),
+        (10**400, 1.0, False, False), ("0.3", "0.30000001", False, False),
     ],
-)
-def test_values(returned, expected, is_right):
+)  # fmt: skip
+def test_values(returned, expected, is_right, is_near):
     assert same_value(returned, expected) is is_right
-
-
-@pytest.mark.parametrize(
-    ("returned", "expected", "is_right"),
-    [
-        (0.1 + 0.2, 0.3, True),
-        ([{"a": 0.30000001}], [{"a": 0.3}], True),
-        (0.31, 0.3, False),
-        (True, 1.0000001, False),
-        (NAN, 0.0, False),
-        (10**400, 1.0, False),
-        ("0.3", "0.30000001", False),
-    ],
-)
-def test_values_with_a_tolerance(returned, expected, is_right):
-    assert same_value(returned, expected, float_tolerance=1e-6) is is_right
-
-
-def test_the_same_nan_object_is_not_equal_to_itself():
-    values = [NAN]
-    assert not same_value(values, values)
+    assert same_value(returned, expected, float_tolerance=1e-6) is is_near

@@ -1,6 +1,5 @@
 """Which block of a response is its program: `last_code_block`."""
 
-import random
 import sys
 
 import pytest
@@ -14,19 +13,18 @@ def fenced(code: str, label: str = "python", fence: str = F) -> str:
     return f"{fence}{label}\n{code}\n{fence}\n"
 
 
-@pytest.mark.parametrize(
-    "label",
-    ["python", "py", "python3", "Python", "PY", "python3.11", "", " python ", "python title=a.py"],
-)
-def test_labels_of_python(label):
-    assert last_code_block("So:\n" + fenced("x = 1", label) + "Done.") == "x = 1"
+PYTHON = (
+    "python", "py", "python3", "Python", "PY", "python3.11", "", " python ", "python title=a.py",
+)  # fmt: skip
+OTHER = ["cpp", "java", "bash", "text", "pycon", "python-repl", "pypy", "pyx", "c++", "pytb"]
 
 
-@pytest.mark.parametrize(
-    "label", ["cpp", "java", "bash", "text", "pycon", "python-repl", "pypy", "pyx", "c++", "pytb"]
-)
+@pytest.mark.parametrize("label", [*PYTHON, *OTHER])
 def test_a_block_of_another_language_is_never_a_program(label):
-    assert last_code_block(fenced("x = 1", label)) is None
+    expected = "x = 1" if label in PYTHON else None
+    assert last_code_block("So:\n" + fenced("x = 1", label) + "Done.") == expected
+    thought = f"<think>{fenced('wrong', label)}</think>\nNone."
+    assert last_code_block(read_response(thought).text) is None
 
 
 @pytest.mark.parametrize(
@@ -49,9 +47,7 @@ def test_which_of_several_blocks(blocks, program):
     assert last_code_block("\n".join(fenced(code, label) for code, label in blocks)) == program
 
 
-def test_only_what_follows_the_thinking_counts():
-    response = f"<think>{fenced('wrong')}</think>\nNone."
-    assert last_code_block(read_response(response).text) is None
+ODD = "s = 'a\u2028b\x0cc\x85'  # \x1c"
 
 
 @pytest.mark.parametrize(
@@ -65,15 +61,7 @@ def test_only_what_follows_the_thinking_counts():
         (f"{F}python\ns = 'a{F}'\nt = '{F}\n'\n{F}\n", f"s = 'a{F}'\nt = '{F}\n'"),
         (f"{F}python\nx = 1\n{F}  \t\n", "x = 1"),
         (f"{F}python\nx = 1\n{F}{F}\n", "x = 1"),
-    ],
-)
-def test_the_closing_fence(text, program):
-    assert last_code_block(text) == program
-
-
-@pytest.mark.parametrize(
-    ("text", "program"),
-    [
+        # Blocks that are not closed do not count.
         (f"{F}python\nx = 1\n", None),
         (f"{fenced('x = 1')}Or:\n{F}python\ny = ", "x = 1"),
         (f"{fenced('x = 1')}Or:\n{F}\ny = ", "x = 1"),
@@ -81,9 +69,23 @@ def test_the_closing_fence(text, program):
         (f"{F}\nstray\n{fenced('y = 2')}", "y = 2"),
         (f"{F}python\nx = 1\n~~~\n", None),
         (f"{F}{F}python\nx = 1\n{F}\n", None),
+        # Indented blocks are dedented.
+        (f"1. So:\n\n   {F}python\n   if x:\n       y\n   {F}", "if x:\n    y"),
+        (f"- {F}python\n  if x:\n      y\n  {F}", "if x:\n    y"),
+        (f"12) {F}py\n    x\n    {F}", "x"),
+        (f"\t{F}python\n\tif x:\n\t\ty\n\t{F}", "if x:\n\ty"),
+        (f"{F}python\n    if x:\n        y\n{F}", "if x:\n    y"),
+        (f"   {F}python\n   s = '''\n a\n   '''\n   {F}", "s = '''\na\n'''"),
+        (f"{F}python\n\n  x\n{F}", "\nx"),
+        # Line ends, and code within a line.
+        (f"{F}python\r\nif x:\r\n    y\r\n{F}\r\n", "if x:\n    y"),
+        (fenced(ODD), ODD),
+        (f"Use {F}x = 1{F} here.", None),
+        (f"{F}x = 1{F}\nprint(x)\n{fenced('y')}", "y"),
+        ("", None),
     ],
 )
-def test_unclosed_blocks_do_not_count(text, program):
+def test_where_a_block_ends_and_what_is_in_it(text, program):
     assert last_code_block(text) == program
 
 
@@ -95,34 +97,6 @@ def test_tildes_and_longer_fences():
     assert last_code_block(fenced("~~~", fence=F)) == "~~~"
     docstring = f'def f():\n    """Use\n\n    {F}python\n    f()\n    {F}\n    """\n    return 1'
     assert last_code_block(fenced(docstring)) == docstring
-
-
-@pytest.mark.parametrize(
-    ("text", "program"),
-    [
-        (f"1. So:\n\n   {F}python\n   if x:\n       y\n   {F}", "if x:\n    y"),
-        (f"- {F}python\n  if x:\n      y\n  {F}", "if x:\n    y"),
-        (f"12) {F}py\n    x\n    {F}", "x"),
-        (f"\t{F}python\n\tif x:\n\t\ty\n\t{F}", "if x:\n\ty"),
-        (f"{F}python\n    if x:\n        y\n{F}", "if x:\n    y"),
-        (f"   {F}python\n   s = '''\n a\n   '''\n   {F}", "s = '''\na\n'''"),
-        (f"{F}python\n\n  x\n{F}", "\nx"),
-    ],
-)
-def test_indented_blocks_are_dedented(text, program):
-    assert last_code_block(text) == program
-
-
-def test_line_ends():
-    assert last_code_block(f"{F}python\r\nif x:\r\n    y\r\n{F}\r\n") == "if x:\n    y"
-    odd = "s = 'a\u2028b\x0cc\x85'  # \x1c"
-    assert last_code_block(fenced(odd)) == odd
-
-
-def test_inline_code_is_no_block():
-    assert last_code_block(f"Use {F}x = 1{F} here.") is None
-    assert last_code_block(f"{F}x = 1{F}\nprint(x)\n{fenced('y')}") == "y"
-    assert last_code_block("") is None
 
 
 def lines_executed(function, *arguments) -> int:
@@ -162,12 +136,3 @@ def test_hostile_texts_cost_no_more_than_their_length(theme):
     small, large = (lines_executed(last_code_block, make(n)) for n in (500, 2000))
     assert large < 6 * small + 200
     assert last_code_block(make(100_000)) in (None, "x", "~~~", F)
-
-
-def test_a_megabyte_of_fences_and_text():
-    words = [F, "~~~", "python\n", "\n", " ", "x = 1", "````", "- ", "\t", "\r\n"]
-    generator = random.Random(7)
-    text = "".join(generator.choice(words) for _ in range(350_000))
-    assert len(text) > 1_000_000
-    block = last_code_block(text + "\n" + fenced("x = 1"))
-    assert block is None or block.strip()

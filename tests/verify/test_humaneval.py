@@ -1,48 +1,23 @@
 """HumanEval's reference solutions, judged by its own assert tests."""
 
-import gzip
-import json
-import os
-from pathlib import Path
-
 import pytest
+from shared_data import shared_rows
 
-import klearlib
 from klearlib.data.sources import read_source
 from klearlib.verify.programs import ProgramJob, run_many
 
-ROOT = Path(klearlib.__file__).resolve().parents[1]
-SHARED = Path(os.environ.get("KLEAR_SHARED", ROOT.parent / "shared" / "data"))
 
-
-@pytest.fixture(scope="module")
-def rows():
-    path = SHARED / "HumanEval.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"no {path.name}: set KLEAR_SHARED to the folder that holds it")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def judge(rows, sources):
-    problems = [row.problem for row in read_source("humaneval", rows)]
-    return run_many(
-        ProgramJob(source, problem.tests, 20.0, 1024, problem.entry_point)
-        for source, problem in zip(sources, problems, strict=True)
-    )
-
-
-def test_all_reference_solutions_pass(rows):
-    assert len(rows) == 164
-    reports = judge(rows, [row["prompt"] + row["canonical_solution"] for row in rows])
-    failed = {
-        row["task_id"]: (report.outcomes, report.messages)
-        for row, report in zip(rows, reports, strict=True)
-        if report.pass_rate != 1
-    }
-    assert failed == {}
-
-
-def test_programs_that_do_nothing_fail(rows):
-    reports = judge(rows, [row["prompt"] + "    return None\n" for row in rows])
-    assert {report.pass_rate for report in reports} == {0.0}
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_all_reference_solutions_pass_and_programs_that_do_nothing_fail(every):
+    rows = shared_rows("HumanEval.jsonl.gz")
+    reader = read_source("humaneval", rows)
+    rows, given = rows[::every], list(reader)[::every]
+    assert (reader.num_read, reader.num_kept, len(given)) == (164, 164, len(rows))
+    for body, rate in (("canonical_solution", 1.0), (None, 0.0)):
+        sources = [row["prompt"] + row.get(body, "    return None\n") for row in rows]
+        reports = run_many(
+            ProgramJob(source, row.problem.tests, 20.0, 1024, row.problem.entry_point)
+            for source, row in zip(sources, given, strict=True)
+        )
+        found = {row["task_id"]: report for row, report in zip(rows, reports, strict=True)}
+        assert {name: r.messages for name, r in found.items() if r.pass_rate != rate} == {}

@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from honest_programs import HONEST
 from processes import one_tier_is_slow
 
 from klearlib.errors import KlearError
@@ -29,123 +30,17 @@ def outcome(source: str, test: TestCase, **settings) -> str:
     return run_tests(textwrap.dedent(source), [test], **{**LIMITS, **settings}).outcomes[0]
 
 
-# Programs that print 6 for the input "1 2 3", each in a way of its own.
-WAYS = {
-    "input": "print(sum(map(int, input().split())))",
-    "stdin": "import sys; print(sum(map(int, sys.stdin.read().split())))",
-    "stdin lines": "import sys\nfor line in sys.stdin: print(sum(map(int, line.split())))",
-    "stdin buffer": "import sys; print(sum(map(int, sys.stdin.buffer.read().split())))",
-    "open(0)": "print(sum(map(int, open(0).read().split())))",
-    "/dev/stdin": "print(sum(map(int, open('/dev/stdin').read().split())))",
-    "os.read": "import os; print(sum(map(int, os.read(0, 100).split())))",
-    "until EOF": """
-        try:
-            while True:
-                print(sum(map(int, input().split())))
-        except EOFError:
-            pass
-    """,
-    "stdout buffer": "import sys; sys.stdout.buffer.write(b'6')",
-    "stdout write": "import sys; sys.stdout.write('6')",
-    "os.write": "import os; os.write(1, b'6')",
-    "file on 1": "out = open(1, 'w'); out.write('6')",
-    "print to file": "import io, sys; sys.stdout = open(1, 'w'); print(6)",
-    "wrapped stdout": "import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.buffer); print(6)",
-    "text buffer": """
-        import io, os, sys, atexit
-        sys.stdout = io.StringIO()
-        atexit.register(lambda: os.write(1, sys.stdout.getvalue().encode()))
-        print(6)
-    """,
-    "exit": "print(6); exit()",
-    "quit": "print(6); quit()",
-    "sys.exit": "import sys; print(6); sys.exit()",
-    "sys.exit(0)": "import sys; print(6); sys.exit(0)",
-    "os._exit": "import os, sys; print(6); sys.stdout.flush(); os._exit(0)",
-    "main": "def main(): print(6)\nif __name__ == '__main__': main()",
-    "recursion in a thread": """
-        import sys, threading
-        sys.setrecursionlimit(10**6)
-        threading.stack_size(1 << 26)
-        def depth(n): return n and 1 + depth(n - 1)
-        thread = threading.Thread(target=lambda: print(depth(30000) - 29994))
-        thread.start(); thread.join()
-    """,
-    "recursion": """
-        import sys, functools
-        sys.setrecursionlimit(10**6)
-        @functools.lru_cache(None)
-        def depth(n): return n and 1 + depth(n - 1)
-        print(depth(20000) - 19994)
-    """,
-    "thread that is not joined": """
-        import threading, time
-        threading.Thread(target=lambda: (time.sleep(0.1), print(6))).start()
-    """,
-    "daemon thread": """
-        import threading, time
-        threading.Thread(target=lambda: (time.sleep(60), print(7)), daemon=True).start()
-        print(6)
-    """,
-    "pool of threads": """
-        from concurrent.futures import ThreadPoolExecutor
-        with ThreadPoolExecutor(4) as pool: print(sum(pool.map(int, input().split())))
-    """,
-    "asyncio": "import asyncio\nasync def main(): print(6)\nasyncio.run(main())",
-    "subclass of SystemExit": "class E(SystemExit): pass\nprint(6)\nraise E(0)",
-    "file in the folder": """
-        import os
-        assert os.listdir() == []
-        with open("a.txt", "w") as file: file.write("6")
-        os.rename("a.txt", "b.txt")
-        print(open("b.txt").read()); os.remove("b.txt")
-    """,
-    "temporary file": """
-        import tempfile
-        with tempfile.TemporaryFile("w+") as file:
-            file.write("6"); file.seek(0); print(file.read())
-    """,
-    "dataclass and pickle": """
-        import pickle
-        from dataclasses import dataclass
-        @dataclass
-        class Six: value: int = 6
-        print(pickle.loads(pickle.dumps(Six())).value)
-    """,
-    "stderr": "import sys; print('noise', file=sys.stderr); print(6)",
-    "closed stdin": "import sys; sys.stdin.close(); print(6)",
-    "unused imports": "import math, random, heapq, bisect, decimal, json, re, string; print(6)",
-    "zone": "import zoneinfo; zoneinfo.ZoneInfo('UTC'); print(6)",
-    "raised within": "try:\n    raise MemoryError\nexcept MemoryError:\n    print(6)",
-    "arguments": "import sys; assert sys.argv == ['solution.py']; print(6)",
-    "signal to itself": "import signal; signal.signal(10, lambda *_: print(6)); "
-    "signal.raise_signal(10)",
-    "alarm": "import signal, time; signal.signal(14, lambda *_: print(6)); "
-    "signal.setitimer(signal.ITIMER_REAL, 0.01); time.sleep(0.2)",
-    "socket pair": "import socket; a, b = socket.socketpair(); a.send(b'6'); print(int(b.recv(9)))",
-    "own priority": "import os; os.nice(1); os.sched_setaffinity(0, os.sched_getaffinity(0)); "
-    "print(6)",
-    "unicode": "print('６'.translate({ord('６'): '6'}))",
-    "fd of its own": "import os; r, w = os.pipe(); os.write(w, b'6'); print(int(os.read(r, 1)))",
-    "closes what it can": "import os; os.closerange(3, 256); print(6)",
-    "numpy": "import numpy; print(numpy.arange(4).sum())",
-}
-
-
-@pytest.fixture(scope="module")
-def ways(tier):
-    jobs = [
-        ProgramJob(textwrap.dedent(s), [by_stdin("1 2 3", "6")], **LIMITS) for s in WAYS.values()
-    ]
-    return dict(zip(WAYS, run_many(jobs, workers=2), strict=True))
-
-
-@pytest.mark.parametrize("name", WAYS)
 @one_tier_is_slow
-def test_ways_to_read_and_print(ways, name):
-    if name == "numpy" and "No module named" in ways[name].messages[0]:
-        pytest.skip("programs of this interpreter have no numpy")
-    assert (ways[name].outcomes, ways[name].messages) == (("passed",), ("",))
+def test_honest_programs_pass(tier):
+    jobs = [ProgramJob(p.source, p.tests, p.timeout_s, p.memory_mb, p.entry_point) for p in HONEST]
+    wrong = {
+        p.name: (report.outcomes, report.messages)
+        for p, report in zip(HONEST, run_many(jobs, workers=2), strict=True)
+        if report.pass_rate < 1 or any(report.messages)
+    }
+    if "No module named 'numpy'" in str(wrong.get("numpy")):
+        del wrong["numpy"]  # programs of this interpreter have none
+    assert wrong == {}
 
 
 # source, outcome, what the message holds
@@ -157,24 +52,15 @@ FAILURES = {
     "exit text": ("import sys; print(6); sys.exit('no')", "runtime_error", "SystemExit: 'no'"),
     "_exit": ("import os; print(6, flush=True); os._exit(3)", "runtime_error", "exit status 3"),
     "_exit 99": ("import os; os.ftruncate(3, 0); os._exit(99)", "runtime_error", "99"),
-    "exception": (
-        "print(6)\n1 / 0",
-        "runtime_error",
-        "ZeroDivisionError: division by zero (line 2)",
-    ),
+    "exception": ("print(6)\n1 / 0", "runtime_error",
+     "ZeroDivisionError: division by zero (line 2)"),
     "interrupt": ("raise KeyboardInterrupt", "runtime_error", "KeyboardInterrupt"),
     "input past the end": ("input(); input()", "runtime_error", "EOFError"),
-    "odd exception": (
-        "class E(Exception):\n    def __str__(self): 1 / 0\nraise E",
-        "runtime_error",
-        "E (line 3)",
-    ),
+    "odd exception": ("class E(Exception):\n    def __str__(self): 1 / 0\nraise E",
+     "runtime_error", "E (line 3)"),
     "long exception": ("raise ValueError('x\\n' * 1000)", "runtime_error", "ValueError: x x x"),
-    "thread": (
-        "import threading\nthreading.Thread(target=lambda: 1 / 0).start()",
-        "runtime_error",
-        "ZeroDivisionError",
-    ),
+    "thread": ("import threading\nthreading.Thread(target=lambda: 1 / 0).start()",
+     "runtime_error", "ZeroDivisionError"),
     "atexit": ("import atexit; atexit.register(lambda: 1 / 0)", "wrong_answer", ""),
     "segfault": ("import ctypes; ctypes.string_at(0)", "runtime_error", "SIGSEGV"),
     "abort": ("import os; os.abort()", "runtime_error", "SIGABRT"),
@@ -204,11 +90,8 @@ FAILURES = {
     "prints and loops": ("print(6, flush=True)\nwhile True: pass", "time_limit", ""),
     "memory at once": ("x = bytearray(10**9)", "memory_limit", "MemoryError"),
     "memory in steps": ("x = []\nwhile True: x.append(' ' * 10**6)", "memory_limit", ""),
-    "memory of the kernel": (
-        "import mmap\nx = [mmap.mmap(-1, 10**8) for _ in range(99)]",
-        "runtime_error",
-        "",
-    ),
+    "memory of the kernel": ("import mmap\nx = [mmap.mmap(-1, 10**8) for _ in range(99)]",
+     "runtime_error", ""),
     "output": ("while True: print('6' * 1000)", "output_limit", ""),
     "output at once": ("print('6' * 10**7)", "output_limit", ""),
     "output, signal ignored": (
@@ -220,33 +103,22 @@ FAILURES = {
     "output far away": ("import os; os.lseek(1, 10**12, 0); os.write(1, b'6')", "output_limit", ""),
     "large file": ("open('a', 'wb').write(b'0' * 10**8)", "output_limit", ""),
     "many files": ("for i in range(5000): open(str(i), 'w').close()", "output_limit", "files"),
-}
+}  # fmt: skip
 SHORT = {"loop", "sleep", "ignores signals", "stops", "prints and loops"}
 
 
-@pytest.fixture(scope="module")
-def failures(tier):
+@one_tier_is_slow
+def test_failures(tier):
+    test = by_stdin("1 2 3", "6")
     jobs = [
-        ProgramJob(
-            source,
-            [by_stdin("1 2 3", "6")],
-            timeout_s=0.4 if name in SHORT else 10.0,
-            memory_mb=128,
-        )
+        ProgramJob(source, [test], timeout_s=0.4 if name in SHORT else 10.0, memory_mb=128)
         for name, (source, _, _) in FAILURES.items()
     ]
-    return dict(zip(FAILURES, run_many(jobs, workers=2), strict=True))
-
-
-@pytest.mark.parametrize("name", FAILURES)
-@one_tier_is_slow
-def test_failures(failures, name):
-    _, expected, message = FAILURES[name]
-    report = failures[name]
-    assert (report.outcomes, report.pass_rate) == ((expected,), 0.0), report.messages
-    assert message in report.messages[0]
-    assert len(report.messages[0]) <= 300
-    assert "\n" not in report.messages[0]
+    reports = run_many(jobs, workers=2)
+    for (name, (_, outcome, said)), report in zip(FAILURES.items(), reports, strict=True):
+        (message,) = report.messages
+        assert (report.outcomes, report.pass_rate) == ((outcome,), 0.0), (name, message)
+        assert said in message and len(message) <= 300 and "\n" not in message, name
 
 
 @one_tier_is_slow
@@ -256,10 +128,7 @@ def test_all_tests_are_run_and_counted(tier):
     report = run_tests(source, tests, **LIMITS)
     assert report.outcomes == ("runtime_error", "passed", "wrong_answer", "passed")
     assert report.pass_rate == 0.5
-
-
-def test_no_tests_give_no_pass_rate():
-    assert run_tests("print(1)", [], **LIMITS).outcomes == ()
+    assert run_tests(source, [], **LIMITS).outcomes == ()
 
 
 @one_tier_is_slow
@@ -285,12 +154,8 @@ def test_float_tolerance():
 CALLS = {
     "function": ("def f(a, b): return a + b", [1, 2], 3, "passed"),
     "method": ("class Solution:\n    def f(self, a): return a", [1], 1, "passed"),
-    "method before function": (
-        "class Solution:\n    def f(self): return 1\ndef f(): return 2",
-        [],
-        1,
-        "passed",
-    ),
+    "method before function": ("class Solution:\n    def f(self): return 1\ndef f(): return 2",
+     [], 1, "passed"),
     "class without it": ("class Solution: pass\ndef f(): return 2", [], 2, "passed"),
     "lambda": ("f = lambda a: a * 2", ["x"], "xx", "passed"),
     "tuple for list": ("def f(): return (1, (2,))", [], [1, [2]], "passed"),
@@ -298,27 +163,18 @@ CALLS = {
     "true for one": ("def f(): return True", [], 1, "passed"),
     "text for number": ("def f(): return '1'", [], 1, "wrong_answer"),
     "number keys": ("def f(): return {1: 2}", [], {"1": 2}, "passed"),
-    "long integer": ("def f(n): return n + 1", [10**5000], 10**5000 + 1, "passed"),
     "too long an integer": ("def f(): return 10**5000", [], 1, "runtime_error"),
     "prints": ("print('noise')\ndef f():\n    print('noise')\n    return 1", [], 1, "passed"),
     "reads nothing": ("import sys\ndef f(): return sys.stdin.read()", [1][:0], "", "passed"),
-    "main is not run": (
-        "def f(): return 1\nif __name__ == '__main__': raise SystemExit(1)",
-        [],
-        1,
-        "passed",
-    ),
+    "main is not run": ("def f(): return 1\nif __name__ == '__main__': raise SystemExit(1)", [],
+     1, "passed"),
     "none": ("def f(): pass", [], None, "passed"),
     "not a number": ("def f(): return float('nan')", [], float("nan"), "wrong_answer"),
     "set": ("def f(): return {1}", [], [1], "runtime_error"),
     "object": ("def f(): return object()", [], 1, "runtime_error"),
     "circle": ("def f():\n    x = []\n    x.append(x)\n    return x", [], [], "runtime_error"),
-    "deep": (
-        "def f():\n    x = []\n    for _ in range(10**5): x = [x]\n    return x",
-        [],
-        [],
-        "runtime_error",
-    ),
+    "deep": ("def f():\n    x = []\n    for _ in range(10**5): x = [x]\n    return x", [], [],
+     "runtime_error"),
     "missing": ("def g(): return 1", [], 1, "runtime_error"),
     "no function": ("f = 1", [], 1, "runtime_error"),
     "arguments": ("def f(a): return a", [1, 2], 1, "runtime_error"),
@@ -330,50 +186,36 @@ CALLS = {
         1,
         "wrong_answer",
     ),
-    "no JSON by hand": (
-        "import os\nos.pwrite(3, b'value\\nnonsense', 0); os._exit(0)",
-        [],
-        1,
-        "runtime_error",
-    ),
-    "lying json": (
-        "import json\njson.dumps = lambda *a, **k: '[['\ndef f(): return 1",
-        [],
-        1,
-        "runtime_error",
-    ),
+    "no JSON by hand": ("import os\nos.pwrite(3, b'value\\nnonsense', 0); os._exit(0)", [], 1,
+     "runtime_error"),
+    "lying json": ("import json\njson.dumps = lambda *a, **k: '[['\ndef f(): return 1", [], 1,
+     "runtime_error"),
     "too much": ("def f(): return 'x' * 10**7", [], "x", "output_limit"),
     "loop": ("def f():\n    while True: pass", [], 1, "time_limit"),
     "memory": ("def f(): return [0] * 10**9", [], 1, "memory_limit"),
     "syntax": ("def f(:", [], 1, "compile_error"),
-}
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def calls(tier):
+@one_tier_is_slow
+def test_calls(tier):
     jobs = [
         ProgramJob(
             source,
-            [by_call_of_any_length(arguments, expected)],
+            [by_call(arguments, expected)],
             timeout_s=0.4 if name == "loop" else 10.0,
             memory_mb=128,
             entry_point="f",
         )
         for name, (source, arguments, expected, _) in CALLS.items()
     ]
-    return dict(zip(CALLS, run_many(jobs, workers=2), strict=True))
+    found = zip(CALLS.items(), run_many(jobs, workers=2), strict=True)
+    assert [(n, r.messages) for (n, call), r in found if r.outcomes != (call[3],)] == []
 
 
-def by_call_of_any_length(arguments: object, expected: object) -> TestCase:
-    if arguments == [10**5000]:
-        return TestCase(call="[1" + "0" * 5000 + "]", expected="1" + "0" * 4999 + "1")
-    return by_call(arguments, expected)
-
-
-@pytest.mark.parametrize("name", CALLS)
-@one_tier_is_slow
-def test_calls(calls, name):
-    assert calls[name].outcomes == (CALLS[name][3],), calls[name].messages
+def test_integers_of_any_length(tier):
+    test = TestCase(call=f"[1{'0' * 5000}]", expected=f"1{'0' * 4999}1")
+    assert outcome("def f(n): return n + 1", test, entry_point="f") == "passed"
 
 
 COUNTER = """
@@ -449,27 +291,19 @@ ASSERTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def asserts(tier):
+@one_tier_is_slow
+def test_asserts(tier):
     tests = [TestCase(asserts=text) for text, _ in ASSERTS.values()]
     report = run_tests(COUNTER, tests, timeout_s=0.6, memory_mb=128, entry_point="f")
-    return dict(zip(ASSERTS, zip(report.outcomes, report.messages, strict=True), strict=True))
-
-
-@pytest.mark.parametrize("name", ASSERTS)
-@one_tier_is_slow
-def test_asserts(asserts, name):
-    assert asserts[name][0] == ASSERTS[name][1], asserts[name][1]
-
-
-HONEST = "def f(x): return x + 1"
-TEST = TestCase(asserts="assert f(1) == 2\nassert f(2) == 3")
+    found = dict(zip(ASSERTS, report.outcomes, strict=True))
+    assert found == {name: outcome for name, (_, outcome) in ASSERTS.items()}, report.messages
 
 
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        (HONEST, "passed"),
+        ("def f(x): return x + 1", "passed"),
+        ("class Solution:\n    def f(self, x): return x + 1", "passed"),
         ("def f(x):", "compile_error"),
         ("1 / 0", "runtime_error"),
         ("raise SystemExit(0)", "runtime_error"),
@@ -478,7 +312,6 @@ TEST = TestCase(asserts="assert f(1) == 2\nassert f(2) == 3")
         ("def f(x): return bytearray(10**9)", "memory_limit"),
         ("def f(x):\n    while True: print('x' * 1000)", "output_limit"),
         ("while True: pass", "time_limit"),
-        ("class Solution:\n    def f(self, x): return x + 1", "passed"),
         # Answers on the channel by hand: a name that is none of its own, nonsense, silence.
         ("import os\nos.write(4, b'{\"f\": 0, \"__builtins__\": 0}\\n')", "runtime_error"),
         ("import os\nos.write(4, b'nonsense\\n')", "runtime_error"),
@@ -489,7 +322,8 @@ TEST = TestCase(asserts="assert f(1) == 2\nassert f(2) == 3")
 )  # fmt: skip
 @one_tier_is_slow
 def test_programs_under_assert_tests(tier, source, expected):
-    report = run_tests(source, [TEST], timeout_s=0.6, memory_mb=128, entry_point="f")
+    test = TestCase(asserts="assert f(1) == 2\nassert f(2) == 3")
+    report = run_tests(source, [test], timeout_s=0.6, memory_mb=128, entry_point="f")
     assert report.outcomes == (expected,), report.messages
 
 
@@ -501,14 +335,16 @@ def told(source: str, expected: str) -> str:
 
 
 @one_tier_is_slow
-def test_the_same_program_gives_the_same_result(tier):
+def test_the_same_program_gives_the_same_result_and_sees_nothing_of_the_judge(tier, monkeypatch):
     source = """
         import os, random
         found = [random.random(), list({str(i) for i in range(9)}), os.listdir()]
         found += [os.getcwd() == os.environ["HOME"], sorted(os.environ)]
         raise ValueError(found)
     """
+    monkeypatch.setenv("KLEAR_SECRET", "secret")
     first = told(textwrap.dedent(source), "")
+    assert "KLEAR" not in first and "PYTHONPATH" not in first
     pool.close_pool()
     assert told(textwrap.dedent(source), "") == first
 
@@ -517,29 +353,6 @@ def test_the_same_program_gives_the_same_result(tier):
 def test_limits_tell_nothing_of_what_is_expected(tier):
     source = "import resource as r; raise ValueError([r.getrlimit(i) for i in range(16)])"
     assert told(source, "YES") == told(source, "NO" * 1000)
-
-
-@one_tier_is_slow
-def test_nothing_of_the_judge_is_in_the_environment(tier, monkeypatch):
-    monkeypatch.setenv("KLEAR_SECRET", "secret")
-    source = "import os; raise ValueError(' '.join(os.environ))"
-    assert "KLEAR" not in told(source, "")
-    assert "PYTHONPATH" not in told(source, "")
-
-
-@one_tier_is_slow
-def test_tests_do_not_see_each_other(tier):
-    source = """
-        import builtins, os, random, sys, tempfile
-        seen = [os.listdir(), hasattr(builtins, "left"), "left" in {**sys.modules, **os.environ}]
-        builtins.left = sys.modules["left"] = 1
-        open("left", "w").close()
-        os.environ["left"] = "1"
-        print(seen, round(random.random(), 6))
-    """
-    expected = "[[], False, False] 0.844422"  # the first number of random.seed(0)
-    report = run_tests(textwrap.dedent(source), [by_stdin("", expected)] * 3, **LIMITS)
-    assert report.outcomes == ("passed",) * 3
 
 
 def test_equal_jobs_are_run_once_and_all_are_reported(monkeypatch):
@@ -580,6 +393,8 @@ def test_an_error_in_the_generator_ends_the_batch():
 
     with pytest.raises(KlearError, match="no more"):
         run_many(jobs(), workers=1)
+    with pytest.raises(KlearError, match="workers"):
+        run_many([], workers=0)
 
 
 STDIN = by_stdin("", "")
@@ -598,18 +413,14 @@ STDIN = by_stdin("", "")
         ({"tests": [STDIN, "1"]}, r"tests\[1\]"),
         ({"tests": [STDIN, by_call([], 1)]}, r"tests\[1\].*entry_point"),
         ({"tests": [TestCase(asserts="assert f()")]}, r"tests\[0\].*entry_point"),
-        (
-            {"tests": [TestCase(call="{}", expected="1")], "entry_point": "f"},
-            r"tests\[0\].call .*array",
-        ),
+        ({"tests": [TestCase(call="{}", expected="1")], "entry_point": "f"},
+         r"tests\[0\].call .*array"),
         ({"tests": [TestCase(call="[1", expected="1")], "entry_point": "f"}, r"tests\[0\].call"),
-        (
-            {"tests": [TestCase(call="[]", expected="one")], "entry_point": "f"},
-            r"tests\[0\].expected",
-        ),
+        ({"tests": [TestCase(call="[]", expected="one")], "entry_point": "f"},
+         r"tests\[0\].expected"),
         ({"speed": 1}, "speed"),
     ],
-)
+)  # fmt: skip
 def test_bad_jobs_are_refused_before_anything_runs(monkeypatch, changes, message):
     monkeypatch.setattr("klearlib.verify.programs.shared_pool", None)
     job = {"source": "print(1)", "tests": [STDIN], **LIMITS, **changes}
@@ -619,26 +430,11 @@ def test_bad_jobs_are_refused_before_anything_runs(monkeypatch, changes, message
 
 def test_a_change_of_any_judging_module_changes_the_code_s_fingerprint():
     """Fingerprints follow imports, so what runs in other processes must be imported here too."""
-    code = "import sys, klearlib.verify.programs; print(*sorted(sys.modules))"
+    code = "import sys, klearlib.verify.programs; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = set(done.stdout.split())
-    names = (
-        "sandbox_child",
-        "sandbox_program",
-        "sandbox_template",
-        "sandbox_asserts",
-        "program_judge",
-        "compare",
-    )
-    assert {
-        f"klearlib.verify.{name}" for name in (*names, "answer_judge", "judge_loop", "pool")
-    } <= modules
-    assert not {"torch", "transformers", "math_verify", "sympy"} & modules
-
-
-def test_workers_must_be_positive():
-    with pytest.raises(KlearError, match="workers"):
-        run_many([], workers=0)
+    names = "sandbox_child sandbox_program sandbox_template sandbox_asserts program_judge compare"
+    names += " answer_judge judge_loop pool"
+    assert {f"klearlib.verify.{name}" for name in names.split()} <= set(done.stdout.split())
 
 
 def test_remembered_reports_are_those_of_settled_runs(monkeypatch):
@@ -655,11 +451,6 @@ def test_remembered_reports_are_those_of_settled_runs(monkeypatch):
     assert len(asked) == 3
     run_many([right])
     assert len(asked) == 4
-
-
-def test_the_memory_of_reports_is_bounded(monkeypatch):
-    monkeypatch.setattr(programs, "_remembered", {})
     monkeypatch.setattr(programs, "_MOST_REMEMBERED", 2)
-    jobs = [ProgramJob(f"print({n})", [TestCase("1", stdin="")], 5.0, 256) for n in range(4)]
-    run_many(jobs, remember=True)
+    run_many([ProgramJob(f"print({n})", right.tests, 5.0, 256) for n in range(4)], remember=True)
     assert len(programs._remembered) == 2

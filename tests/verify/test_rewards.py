@@ -1,10 +1,13 @@
 import math
+from itertools import product
 
 import pytest
 
 from klearlib.records import TestReport, Verdict
-from klearlib.verify.answers import REASONS, verify_answer
+from klearlib.verify.answers import REASONS
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
+
+CODE_REWARDS = (soft_code_reward, hard_code_reward)
 
 
 def verdict(reason: str, *, think_open: bool = True, think_close: bool = True) -> Verdict:
@@ -14,6 +17,10 @@ def verdict(reason: str, *, think_open: bool = True, think_close: bool = True) -
         has_think_open=think_open,
         has_think_close=think_close,
     )
+
+
+def report(num_passed: int, num_tests: int = 16) -> TestReport:
+    return TestReport.of(["passed"] * num_passed + ["time_limit"] * (num_tests - num_passed))
 
 
 # reason, opening tag, closing tag, paper's reward with a penalty of 0.5, released reward
@@ -39,39 +46,28 @@ def test_reward_table(reason, think_open, think_close, paper, released):
     assert math_reward(judged, scores="released") == released
 
 
-def test_only_a_correct_answer_with_both_tags_is_paid():
-    for reason in REASONS:
-        for think_open in (True, False):
-            for think_close in (True, False):
-                judged = verdict(reason, think_open=think_open, think_close=think_close)
-                is_paid = reason == "correct" and think_open and think_close
-                for scores in ("penalty", "released"):
-                    assert (math_reward(judged, scores=scores) > 0) == is_paid
-
-
-def test_truncated_thinking_beats_a_wrong_answer_only_in_the_released_scores():
-    truncated = verify_answer("<think>so far so good, and then", "5")
-    wrong = verify_answer("<think>so</think> \\boxed{6}", "5")
-    assert math_reward(truncated, scores="released") > math_reward(wrong, scores="released")
-    assert math_reward(truncated, format_penalty=0.1) < math_reward(wrong, format_penalty=0.1)
+@pytest.mark.parametrize("scores", ["penalty", "released"])
+def test_only_a_correct_answer_with_both_tags_is_paid(scores):
+    for reason, think_open, think_close in product(REASONS, (True, False), (True, False)):
+        judged = verdict(reason, think_open=think_open, think_close=think_close)
+        is_paid = (reason, think_open, think_close) == ("correct", True, True)
+        assert (math_reward(judged, scores=scores) > 0) == is_paid
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("pay", "options", "message"),
     [
-        ({"scores": "paper"}, "scores must be"),
-        ({"format_penalty": -0.5}, "format_penalty must be"),
-        ({"format_penalty": math.nan}, "format_penalty must be"),
-        ({"format_penalty": 0.5, "scores": "released"}, "fixes its own penalties"),
+        (math_reward, {"scores": "paper"}, "scores must be"),
+        (math_reward, {"format_penalty": math.nan}, "format_penalty must be"),
+        *((pay, {"scores": "penalty"}, "scores must be") for pay in CODE_REWARDS),
+        *((pay, options, message) for pay in (math_reward, *CODE_REWARDS) for options, message in (
+            ({"format_penalty": -0.5}, "format_penalty must be"),
+            ({"format_penalty": 0.5, "scores": "released"}, "fixes its own penalties"))),
     ],
-)
-def test_bad_options_name_what_is_expected(options, message):
+)  # fmt: skip
+def test_bad_options_name_what_is_expected(pay, options, message):
     with pytest.raises(ValueError, match=message):
-        math_reward(verdict("correct"), **options)
-
-
-def report(num_passed: int, num_tests: int = 16) -> TestReport:
-    return TestReport.of(["passed"] * num_passed + ["time_limit"] * (num_tests - num_passed))
+        pay(verdict("correct") if pay is math_reward else report(3), **options)
 
 
 # tests passed of 16, soft and hard reward as in the paper, the same in the released scores
@@ -93,42 +89,21 @@ def test_code_reward_table(passed, soft, hard, released_soft, released_hard):
         assert hard_code_reward(judged, scores="released") == released_hard
 
 
-@pytest.mark.parametrize("pay", [soft_code_reward, hard_code_reward])
+@pytest.mark.parametrize("pay", CODE_REWARDS)
 @pytest.mark.parametrize(
     ("think_open", "think_close", "released"),
     [(True, False, -0.5), (False, True, -2.0), (False, False, -0.5)],
 )
 def test_a_missing_tag_is_never_paid_for_passed_tests(pay, think_open, think_close, released):
-    judged = Verdict(
-        True, "correct", None, think_open, think_close, report=report(16)
-    )  # as if it had been judged without asking for tags
-    assert pay(judged) == 0.0
-    assert pay(judged, format_penalty=0.5) == -0.5
+    # As if it had been judged without asking for tags.
+    judged = Verdict(True, "correct", None, think_open, think_close, report=report(16))
+    assert (pay(judged), pay(judged, format_penalty=0.5)) == (0.0, -0.5)
     assert pay(judged, scores="released") == released
 
 
-@pytest.mark.parametrize("pay", [soft_code_reward, hard_code_reward])
-def test_no_program_passes_no_test(pay):
+def test_no_program_passes_no_test_and_one_that_was_not_judged_stays_in_the_denominator():
     nothing = Verdict(False, "no_answer")
-    assert pay(nothing, format_penalty=0.5) == 0.0
-    assert pay(nothing, scores="released") == -1.0
-
-
-@pytest.mark.parametrize("pay", [soft_code_reward, hard_code_reward])
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scores": "penalty"}, "scores must be"),
-        ({"format_penalty": -1}, "format_penalty must be"),
-        ({"format_penalty": 0.5, "scores": "released"}, "fixes its own penalties"),
-    ],
-)
-def test_wrong_options_of_code_rewards_are_refused(pay, options, message):
-    with pytest.raises(ValueError, match=message):
-        pay(report(3), **options)
-
-
-def test_a_test_that_could_not_be_judged_stays_in_the_denominator():
     broken = TestReport.of(["passed"] * 12 + ["judge_error"] * 4)
-    assert soft_code_reward(broken) == 0.75
-    assert hard_code_reward(broken) == 0.0
+    assert [pay(broken) for pay in CODE_REWARDS] == [0.75, 0.0]
+    for pay in CODE_REWARDS:
+        assert (pay(nothing, format_penalty=0.5), pay(nothing, scores="released")) == (0.0, -1.0)

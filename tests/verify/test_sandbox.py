@@ -1,14 +1,11 @@
 """The isolation tiers: how one is chosen, what it keeps in, what is left when processes die."""
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from klearlib.records import TestCase
 from klearlib.suite import doctor
 from klearlib.verify import pool, program_judge, sandbox
 from klearlib.verify.programs import ProgramJob, run_many, run_tests
-from klearlib.verify.sandbox_kernel import landlock_abi
 from klearlib.verify.sandbox_template import FOLDER_PREFIX
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
@@ -67,10 +63,6 @@ EXPECTED = [1.0, 0.75]
 # Choosing a tier
 
 
-def test_the_tier_that_was_asked_for_is_active(tier):
-    assert sandbox.active_tier().name == tier
-
-
 def test_the_strongest_tier_that_works_is_taken(monkeypatch):
     monkeypatch.setattr(sandbox, "_found", {})
     monkeypatch.delenv(sandbox.FORCE, raising=False)
@@ -86,12 +78,6 @@ def test_a_tier_that_does_not_work_cannot_be_forced(monkeypatch):
     monkeypatch.setattr(sandbox, "_why_not", lambda name: "forbidden")
     monkeypatch.setenv(sandbox.FORCE, "landlock")
     with pytest.raises(KlearError, match=r"KLEAR_SANDBOX=landlock .*forbidden.*unset"):
-        sandbox.active_tier()
-
-
-def test_an_unknown_tier_is_refused(monkeypatch):
-    monkeypatch.setenv(sandbox.FORCE, "docker")
-    with pytest.raises(KlearError, match="namespaces, landlock, got 'docker'"):
         sandbox.active_tier()
 
 
@@ -132,9 +118,13 @@ def test_the_probe_sees_every_escape_where_there_is_no_sandbox():
     assert set(done.split()) >= {"read", "write", "create", "socket", "signal", "limits", "fork"}
 
 
-def test_doctor_names_the_tier(tier):
-    assert tier in doctor._sandbox().found
-    assert not doctor._sandbox().fix
+def test_the_tier_that_was_asked_for_is_active_and_doctor_names_it(tier, monkeypatch):
+    assert sandbox.active_tier().name == tier
+    finding = doctor._sandbox()
+    assert tier in finding.found and not finding.fix
+    monkeypatch.setenv(sandbox.FORCE, "docker")
+    with pytest.raises(KlearError, match="namespaces, landlock, got 'docker'"):
+        sandbox.active_tier()
 
 
 # What is kept in
@@ -256,20 +246,6 @@ def test_time_that_others_take_is_not_the_program_s(tier):
 # When processes die
 
 
-@pytest.mark.slow  # of the pool, see test_pool; here with programs
-def test_a_worker_killed_mid_batch_costs_no_report(tier):
-    pool.close_pool()
-    jobs = half_right(12, seconds=0.02)
-    with ThreadPoolExecutor(1) as executor:
-        batch = executor.submit(run_many, jobs, workers=2)
-        assert wait_until(lambda: len(worker_pids()) == 2)
-        time.sleep(0.3)
-        assert not batch.done()
-        os.kill(worker_pids()[0], signal.SIGKILL)
-        reports = batch.result(timeout=60)
-    assert [r.pass_rate for r in reports] == EXPECTED * 6
-
-
 PROCESSES = ["keeper", "fork server", "program", "child"]
 
 
@@ -285,7 +261,7 @@ def test_a_fork_server_killed_mid_batch_costs_no_report(tier, who):
 
     run_many(half_right(1), workers=1)
     with ThreadPoolExecutor(1) as executor:
-        batch = executor.submit(run_many, half_right(4, seconds=0.2), workers=1)
+        batch = executor.submit(run_many, half_right(4, seconds=0.08), workers=1)
         assert wait_until(is_whole)
         os.kill(family[PROCESSES.index(who)], signal.SIGKILL)
         assert not batch.done()
@@ -369,62 +345,3 @@ def test_nothing_outlives_the_parent(tier, way):
     assert way == "exit" or len(family) == 5
     assert wait_until(lambda: not any(map(is_running, family)))
     assert wait_until(lambda: folders() <= before)
-
-
-AS_PLAIN_USER = """
-import json
-from klearlib.records import TestCase
-from klearlib.verify.programs import run_tests
-source = "import os; open('a', 'w').write(input()); print(open('a').read(), os.getuid())"
-tests = [TestCase("6 1000", stdin="6"), TestCase("7", stdin="6")]
-print(json.dumps(run_tests(source, tests, timeout_s=5.0, memory_mb=256).outcomes))
-"""
-
-
-def test_a_plain_user_has_both_tiers(tier):
-    if os.geteuid() != 0:
-        pytest.skip("this is a plain user already")
-    python = plain_python()
-    if python is None:
-        pytest.skip("no Python that a plain user may run has numpy")
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        done = as_plain_user(python, AS_PLAIN_USER, {sandbox.FORCE: tier, "TMPDIR": folder})
-        assert not list(Path(folder).iterdir())
-    if "does not work here" in done.stderr:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    assert not done.returncode, done.stderr
-    assert json.loads(done.stdout) == ["passed", "wrong_answer"]
-
-
-def as_plain_user(python: str, script: str, variables: dict) -> subprocess.CompletedProcess:
-    import numpy
-
-    search_path = os.pathsep.join([str(ROOT), str(Path(numpy.__file__).parents[1])])
-    return subprocess.run(
-        [python, "-c", script],
-        env={"PYTHONPATH": search_path, **variables},
-        user=1000,
-        group=1000,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        cwd="/",
-    )
-
-
-def plain_python() -> str | None:
-    """A Python of this version that user 1000 may run with this numpy, None where there is none."""
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    for python in (sys.executable, shutil.which(version, path="/usr/local/bin:/usr/bin")):
-        try:
-            if python and not as_plain_user(python, "import numpy, klearlib", {}).returncode:
-                return python
-        except PermissionError:
-            continue
-    return None
-
-
-@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no landlock")
-def test_landlock_is_there_for_the_suite():
-    assert sandbox._why_not("landlock") == ""
