@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -96,8 +97,13 @@ def curate(
         "merge_responses": merge_responses,
     }
     _check(sources, benchmarks, min_tests, merge_responses)
+    card_file, parts = folder.path / "card.json", folder.path / PARTS
+    saved = folder.load_checkpoint()
+    if card_file.exists():  # the last run was killed between its last word and its end
+        shutil.rmtree(parts, ignore_errors=True)
+        return
     pass_, done = Pass(need_gold, min_tests, merge_responses), 0
-    if (saved := folder.load_checkpoint()) is not None:
+    if saved is not None:
         pass_, done = saved[0]["pass"], saved[1]
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
@@ -108,11 +114,10 @@ def curate(
     )
     readers = [_reader(item, inputs) for item in sources]
     _check_names([reader.name for reader in readers], "source: give an alias")
-    parts = [folder.path / PARTS / str(number) for number in range(len(readers))]
     last_saved = time.monotonic()
     for number in range(done, len(readers)):
         reader = readers[number]
-        with pass_.writing(parts[number]):
+        with pass_.writing(parts / str(number)):
             for count, (row, removal) in enumerate(_examined(reader, index, workers, pass_.clean)):
                 pass_.take(row, removal)
                 if count % _LOOK_EVERY == 0:
@@ -125,7 +130,7 @@ def curate(
             last_saved = time.monotonic()
     if not pass_.num_written[PROBLEMS]:
         raise KlearError("no problem is left: see what the sources hold, and lower min_tests")
-    join(parts, folder.path)
+    join([parts / str(number) for number in range(len(readers))], folder.path)
     folder.progress(len(readers), len(readers))
     card = pass_.card()
     card["overlap"] |= {"num_items": index.num_items, "num_ngrams": index.num_ngrams}
@@ -136,7 +141,8 @@ def curate(
         "benchmarks": {b["name"]: sha256_location(_location(b, inputs)) for b in benchmarks},
     }
     card["outputs"] = {name: sha256_file(folder.path / name) for name in FILES}
-    write_json(folder.path / "card.json", card)
+    write_json(card_file, card)
+    shutil.rmtree(parts)
 
 
 def _examined(

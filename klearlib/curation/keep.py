@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -207,7 +206,7 @@ def _writer(path: Path) -> LineWriter:
 
 
 def join(parts: Iterable[Path], folder: Path) -> None:
-    """Each of `FILES` from its parts, in order, which go: the bytes do not tell where one ended."""
+    """Each of `FILES` from its parts, in order; the bytes do not tell where one ended."""
     for name in FILES:
         with _writer(folder / name) as whole:
             for part in parts:
@@ -218,7 +217,6 @@ def join(parts: Iterable[Path], folder: Path) -> None:
                     with open(part / name, encoding="utf-8", newline="\n") as lines:
                         for line in lines:
                             whole.add_line(line)
-    shutil.rmtree(folder / PARTS)
 
 
 def _hash(text: str) -> int:

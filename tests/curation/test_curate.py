@@ -58,7 +58,7 @@ def place(tmp_path):
     return raw
 
 
-def run(place: Path, name: str, sources: list[dict], **changes) -> Path:
+def run(place: Path, name: str, sources: list[dict], *, finishes=False, **changes) -> Path:
     out = place.parent / name
     folder = RunFolder(out)
     curate(
@@ -68,6 +68,8 @@ def run(place: Path, name: str, sources: list[dict], **changes) -> Path:
         benchmarks=[{"name": "bench", "input": "raw", "location": "bench.jsonl"}],
         **HOW | changes,
     )
+    if finishes:
+        folder.finish()
     return out
 
 
@@ -303,13 +305,31 @@ def test_a_run_killed_at_any_row_ends_as_the_whole_one(mixed, monkeypatch, save_
         (killed / ".problems.jsonl.1.tmp").write_bytes(b"half")
         monkeypatch.setattr(module.Pass, "take", lambda *row: (taken.append(row), real(*row)))
         begun = len(taken)
-        out = run(mixed, f"killed{last}", sources)
+        out = run(mixed, f"killed{last}", sources, finishes=True)
         is_saved = save_every_s == 0 and last >= len(MATHS)
         assert len(taken) - begun == num_rows - (len(MATHS) if is_saved else 0)
-        RunFolder(out).finish()
-        assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json"}
+        assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
         for file in OUTPUTS:
             assert (out / file).read_bytes() == (whole / file).read_bytes()
+
+
+@pytest.mark.parametrize("last_call", ["join", "write_json", "shutil.rmtree"])
+def test_a_run_killed_when_all_is_read_ends_as_the_whole_one(mixed, monkeypatch, last_call):
+    sources = [MATHS_SOURCE, CODE_SOURCE]
+    whole = run(mixed, "whole", sources)
+    monkeypatch.setattr(module, "_SAVE_EVERY_S", 0.0)
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module.__name__}.{last_call}", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(mixed, "killed", sources)
+    out = run(mixed, "killed", sources, finishes=True)
+    assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
+    for file in OUTPUTS:
+        assert (out / file).read_bytes() == (whole / file).read_bytes()
 
 
 def test_a_stop_is_obeyed(mixed):
