@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.duplicates import duplicate_digest
-from klearlib.curation.funnel import Funnel
+from klearlib.curation.keep import FILES, MERGES, PARTS, PROBLEMS, Pass, Row, join
 from klearlib.curation.overlap import OverlapIndex, Removal
 from klearlib.curation.overlap_words import known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
-from klearlib.data.lines import LineWriter, json_line
 from klearlib.data.problems import iter_problems
 from klearlib.data.reader import Reject, SourceReader
 from klearlib.data.sources import read_source
-from klearlib.data.tables import Sample, SampleWriter
 from klearlib.errors import KlearError, MissingAsset, Stopped
-from klearlib.records import LabelledResponse, SourceRow
+from klearlib.records import SourceRow
 from klearlib.run.files import sha256_file, write_json
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-STAGES = ("adapter", "duplicates", "overlap", "gold", "tests")
-FILES = ("problems.jsonl", "responses.parquet", "rejects.jsonl", "removals.jsonl")
-MERGES = ("none", "source", "all")
-
 _LOOK_EVERY = 1000  # rows between two looks at a stop that was asked for
+_SAVE_EVERY_S = 60.0  # a shorter time is not worth saving
 _READER_OPTIONS = {"split", "config", "revision", "streaming", "limit", "alias", "questions"}
 
 
@@ -69,7 +63,8 @@ def curate(
     each other row; a row for each removal by overlap) and card.json: counts for each source and
     stage, which add up; removals by benchmark and those due to boilerplate; licences, parameters,
     hashes. Rows are streamed: in memory are some hundred bytes for each problem that is kept, and
-    hashes of responses. A run that was stopped starts over; the files appear when all is read.
+    hashes of responses. What was seen is saved after a source, and a run that was stopped or killed
+    goes on with the next one; the files appear when all is read.
 
     Args:
         sources: in order of preference, each ``{"name": ..., "location": ...}`` and, where wanted,
@@ -102,7 +97,14 @@ def curate(
         "merge_responses": merge_responses,
     }
     _check(sources, benchmarks, min_tests, merge_responses)
-    folder.load_checkpoint()  # there is none; what a kill left half written goes
+    card_file, parts = folder.path / "card.json", folder.path / PARTS
+    saved = folder.load_checkpoint()
+    if card_file.exists():  # the last run was killed between its last word and its end
+        shutil.rmtree(parts, ignore_errors=True)
+        return
+    pass_, done = Pass(need_gold, min_tests, merge_responses), 0
+    if saved is not None:
+        pass_, done = saved[0]["pass"], saved[1]
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
         n=ngram_words,
@@ -112,73 +114,35 @@ def curate(
     )
     readers = [_reader(item, inputs) for item in sources]
     _check_names([reader.name for reader in readers], "source: give an alias")
-    with ExitStack() as stack:
-        kinds = (LineWriter, SampleWriter, LineWriter, LineWriter)
-        writers = [
-            stack.enter_context(kind(folder.path / name))
-            for kind, name in zip(kinds, FILES, strict=True)
-        ]
-        pass_ = Pass(*writers, need_gold, min_tests, merge_responses)
-        for number, reader in enumerate(readers):
-            pass_.funnel.add_source(reader.name)
+    last_saved = time.monotonic()
+    for number in range(done, len(readers)):
+        reader = readers[number]
+        with pass_.writing(parts / str(number)):
             for count, (row, removal) in enumerate(_examined(reader, index, workers, pass_.clean)):
                 pass_.take(row, removal)
                 if count % _LOOK_EVERY == 0:
                     folder.progress(number, len(readers), f"{reader.name}: {count} rows")
                     if folder.stop_requested:
-                        raise Stopped(f"stopped in {reader.name}; run again, it starts over")
-        if not pass_.problems.num_rows:
-            raise KlearError("no problem is left: see what the sources hold, and lower min_tests")
+                        raise Stopped(f"stopped in {reader.name}; run again to go on with it")
+        pass_.finish(reader, sha256_location(_location(sources[number], inputs)))
+        if time.monotonic() - last_saved > _SAVE_EVERY_S:
+            folder.save_checkpoint({"pass": pass_}, number + 1)
+            last_saved = time.monotonic()
+    if not pass_.num_written[PROBLEMS]:
+        raise KlearError("no problem is left: see what the sources hold, and lower min_tests")
+    join([parts / str(number) for number in range(len(readers))], folder.path)
     folder.progress(len(readers), len(readers))
-    card = pass_.card(readers)
+    card = pass_.card()
     card["overlap"] |= {"num_items": index.num_items, "num_ngrams": index.num_ngrams}
     card["overlap"]["num_stopped"] = index.num_stopped
     card["parameters"] = parameters
-    places = [_location(item, inputs) for item in sources]
     card["inputs"] = {
-        "sources": {
-            reader.name: sha256_location(place)
-            for reader, place in zip(readers, places, strict=True)
-        },
+        "sources": {name: read["sha256"] for name, read in pass_.sources.items()},
         "benchmarks": {b["name"]: sha256_location(_location(b, inputs)) for b in benchmarks},
     }
     card["outputs"] = {name: sha256_file(folder.path / name) for name in FILES}
-    write_json(folder.path / "card.json", card)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A usable row with what is looked at. Its problem is text already: many rows wait for the
-    search, and tests are several times as large as objects."""
-
-    number: int
-    id: str
-    source: str
-    licence: str
-    prompt: str
-    line: str
-    responses: tuple[LabelledResponse, ...]
-    num_tests: int
-    is_judged: bool
-    key: bytes
-    text_hash: int
-
-    @classmethod
-    def of(cls, row: SourceRow, number: int) -> Row:
-        problem = row.problem
-        return cls(
-            number=number,
-            id=problem.id,
-            source=problem.source,
-            licence=row.licence,
-            prompt=problem.prompt,
-            line=json_line(asdict(problem)),
-            responses=row.responses,
-            num_tests=len(problem.tests),
-            is_judged=bool(problem.tests) or problem.answer is not None,
-            key=duplicate_digest(problem.prompt),
-            text_hash=_hash(problem.prompt),
-        )
+    write_json(card_file, card)
+    shutil.rmtree(parts)
 
 
 def _examined(
@@ -198,139 +162,6 @@ def _examined(
     for removal in index.stream(prompts(), workers=workers):
         yield waiting.popleft(), removal
     assert not waiting
-
-
-class Pass:
-    """What one pass over the sources has seen, written and counted."""
-
-    def __init__(
-        self,
-        problems: LineWriter,
-        responses: SampleWriter,
-        rejects: LineWriter,
-        removals: LineWriter,
-        need_gold: bool,
-        min_tests: int,
-        merge_responses: str,
-    ):
-        self.problems, self.responses = problems, responses
-        self.rejects, self.removals = rejects, removals
-        self.funnel = Funnel(STAGES)
-        self.clean: set[int] = set()  # hashes of the prompts that are kept
-        self._need_gold, self._min_tests, self._merges = need_gold, min_tests, merge_responses
-        self._kept: dict[bytes, tuple[str, str]] = {}  # key -> id and source
-        self._seen: set[int] = set()  # hashes of the responses
-        self._removed: dict[str, Counter] = {}  # by benchmark
-        self._licences: dict[str, Counter] = {}
-        self._counts: dict[str, Counter] = {}  # responses by source
-
-    def take(self, row: Row | Reject, removal: Removal | None) -> None:
-        """Keep or reject one row."""
-        if isinstance(row, Reject):
-            self._reject("adapter", row)
-            return
-        counts = self._counts.setdefault(row.source, Counter())
-        counts["num_given"] += len(row.responses)
-        fault = self._fault(row, removal)
-        if fault is None:
-            self.funnel.keep(row.source)
-            self.clean.add(row.text_hash)
-            self._kept[row.key] = (row.id, row.source)
-            self._licences.setdefault(row.source, Counter())[row.licence] += 1
-            self.problems.add_line(row.line)
-            self._add_responses(row, row.id, "num_kept")
-            return
-        stage, reason, detail = fault
-        if stage == "overlap":
-            self._remove(row, removal)
-        first_id, first_source = self._kept.get(row.key, ("", ""))
-        merges = self._merges == "all" or (self._merges == "source" and first_source == row.source)
-        if stage == "duplicates" and merges:
-            self._add_responses(row, first_id, "num_merged")
-        else:
-            counts["num_rejected"] += len(row.responses)
-        self._reject(stage, Reject(row.source, row.number, row.id, reason, detail))
-
-    def _fault(self, row: Row, removal: Removal | None) -> tuple[str, str, str] | None:
-        """The stage that takes a row away, its reason and one line of detail."""
-        if removal is not None:
-            detail = f"{removal.benchmark} {removal.item_id}: {removal.ngram}"
-            return "overlap", "overlap", detail
-        if row.key in self._kept:
-            return "duplicates", "duplicate", f"of {self._kept[row.key][0]}"
-        if self._need_gold and not row.is_judged:
-            return "gold", "no_gold", "neither an answer nor tests"
-        if 0 < row.num_tests < self._min_tests:
-            return "tests", "few_tests", f"{row.num_tests} tests"
-        return None
-
-    def _reject(self, stage: str, reject: Reject) -> None:
-        self.funnel.reject(reject.source, stage, reject.reason)
-        self.rejects.add(asdict(reject))
-
-    def _remove(self, row: Row, removal: Removal) -> None:
-        counts = self._removed.setdefault(removal.benchmark, Counter())
-        counts.update(num_removed=1, num_boilerplate=int(removal.is_boilerplate))
-        place = {"source": row.source, "row": row.number, "id": row.id}
-        found = asdict(removal)
-        found["item"] = found.pop("item_id")
-        self.removals.add(place | found)
-
-    def _add_responses(self, row: Row, problem_id: str, word: str) -> None:
-        counts = self._counts[row.source]
-        for response in row.responses:
-            name = _hash(f"{problem_id}\0{response.text}")
-            if name in self._seen:
-                counts["num_repeated"] += 1
-                continue
-            self._seen.add(name)
-            counts[word] += 1
-            sample = Sample(
-                problem_id=problem_id,
-                prompt=row.prompt,
-                response=response.text,
-                source=row.source,
-                teacher=response.teacher,
-                is_correct=response.is_correct,
-                labelled_by=response.labelled_by,
-            )
-            self.responses.add(sample)
-
-    def card(self, readers: list[SourceReader]) -> dict:
-        """The counts; what readers, this pass and the files counted must agree."""
-        card = self.funnel.card(
-            num_read=sum(reader.num_read for reader in readers),
-            num_kept=self.problems.num_rows,
-            num_rejected=self.rejects.num_rows,
-        )
-        responses = {}
-        for reader in readers:
-            counts = self._counts.get(reader.name, Counter())
-            fates = {f"num_{fate}": 0 for fate in ("kept", "merged", "repeated", "rejected")}
-            fates = {name: counts[name] for name in fates}
-            assert counts["num_given"] == sum(fates.values())
-            assert card["sources"][reader.name]["num_read"] == reader.num_read
-            dropped = dict(sorted(reader.num_dropped.items()))
-            responses[reader.name] = {"num_given": counts["num_given"], **fates, "dropped": dropped}
-        written = sum(row["num_kept"] + row["num_merged"] for row in responses.values())
-        assert written == self.responses.num_rows
-        removed = sum((counts for counts in self._removed.values()), Counter())
-        assert removed["num_removed"] == self.removals.num_rows
-        words = ("num_removed", "num_boilerplate")
-        by_benchmark = {
-            name: {word: counts[word] for word in words}
-            for name, counts in sorted(self._removed.items())
-        }
-        return card | {
-            "responses": responses,
-            "overlap": {word: removed[word] for word in words} | {"benchmarks": by_benchmark},
-            "licences": {name: dict(sorted(c.items())) for name, c in self._licences.items()},
-        }
-
-
-def _hash(text: str) -> int:
-    # 64 bits: among ten million texts two meet by chance in one of 370,000 runs.
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
 def sha256_location(place: Path | None) -> str | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from klearlib.curation import curate as module
-from klearlib.curation.curate import FILES, curate
+from klearlib.curation.curate import curate
+from klearlib.curation.keep import FILES
 from klearlib.curation.normalise import duplicate_key
 from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems, write_problems
@@ -57,7 +58,7 @@ def place(tmp_path):
     return raw
 
 
-def run(place: Path, name: str, sources: list[dict], **changes) -> Path:
+def run(place: Path, name: str, sources: list[dict], *, finishes=False, **changes) -> Path:
     out = place.parent / name
     folder = RunFolder(out)
     curate(
@@ -67,6 +68,8 @@ def run(place: Path, name: str, sources: list[dict], **changes) -> Path:
         benchmarks=[{"name": "bench", "input": "raw", "location": "bench.jsonl"}],
         **HOW | changes,
     )
+    if finishes:
+        folder.finish()
     return out
 
 
@@ -277,37 +280,62 @@ def test_equal_inputs_give_equal_bytes_for_any_number_of_workers(mixed):
         assert (other / file).read_bytes() == (first / file).read_bytes()
 
 
-def test_a_kill_at_any_row_leaves_no_half_file_and_the_next_run_is_whole(mixed, monkeypatch):
+@pytest.mark.parametrize("save_every_s", [0.0, 60.0])
+def test_a_run_killed_at_any_row_ends_as_the_whole_one(mixed, monkeypatch, save_every_s):
     sources = [MATHS_SOURCE, CODE_SOURCE]
     whole = run(mixed, "whole", sources)
-    real = module.Pass.take
-    for last in (0, 3, 11):
-        seen = []
+    num_rows = json.loads((whole / "card.json").read_text())["num_read"]
+    real, taken = module.Pass.take, []
+    monkeypatch.setattr(module, "_SAVE_EVERY_S", save_every_s)
+    for last in range(num_rows):
+        begun = len(taken)
 
-        def dies(self, row, removal, last=last, seen=seen):
-            seen.append(row)
-            if len(seen) > last:
+        def dies(self, row, removal, begun=begun, last=last):
+            taken.append(row)
+            if len(taken) - begun > last:
                 raise KeyboardInterrupt
             real(self, row, removal)
 
         monkeypatch.setattr(module.Pass, "take", dies)
         with pytest.raises(KeyboardInterrupt):
             run(mixed, f"killed{last}", sources)
-        assert {p.name for p in (mixed.parent / f"killed{last}").iterdir()} <= {"progress.json"}
-        monkeypatch.undo()
+        killed = mixed.parent / f"killed{last}"
+        assert not {path.name for path in killed.iterdir()} & set(OUTPUTS)
         # What SIGKILL leaves: a temporary file that nobody removed.
-        (mixed.parent / f"killed{last}" / ".problems.jsonl.1.tmp").write_bytes(b"half")
-        out = run(mixed, f"killed{last}", sources)
+        (killed / ".problems.jsonl.1.tmp").write_bytes(b"half")
+        monkeypatch.setattr(module.Pass, "take", lambda *row: (taken.append(row), real(*row)))
+        begun = len(taken)
+        out = run(mixed, f"killed{last}", sources, finishes=True)
+        is_saved = save_every_s == 0 and last >= len(MATHS)
+        assert len(taken) - begun == num_rows - (len(MATHS) if is_saved else 0)
+        assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
         for file in OUTPUTS:
             assert (out / file).read_bytes() == (whole / file).read_bytes()
-        RunFolder(out).finish()
-        assert not list(out.glob(".*"))
+
+
+@pytest.mark.parametrize("last_call", ["join", "write_json", "shutil.rmtree"])
+def test_a_run_killed_when_all_is_read_ends_as_the_whole_one(mixed, monkeypatch, last_call):
+    sources = [MATHS_SOURCE, CODE_SOURCE]
+    whole = run(mixed, "whole", sources)
+    monkeypatch.setattr(module, "_SAVE_EVERY_S", 0.0)
+
+    def dies(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{module.__name__}.{last_call}", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(mixed, "killed", sources)
+    out = run(mixed, "killed", sources, finishes=True)
+    assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
+    for file in OUTPUTS:
+        assert (out / file).read_bytes() == (whole / file).read_bytes()
 
 
 def test_a_stop_is_obeyed(mixed):
     folder = RunFolder(mixed.parent / "out", stop_requested=lambda: True)
     how = {"sources": [{"input": "raw", **MATHS_SOURCE}], "benchmarks": [], **HOW}
-    with pytest.raises(Stopped, match="it starts over"):
+    with pytest.raises(Stopped, match="run again"):
         curate(folder, {"raw": mixed}, **how)
     assert not {file.name for file in folder.path.iterdir()} & set(FILES)
 
