@@ -22,6 +22,7 @@ TARGETS = (
     "test-gpu",
     "test-vllm",
     "test-verl",
+    "test-browser",
     "verl",
     "lab",
     "help",
