@@ -182,7 +182,7 @@ SPOILS = {
     "no tag": (lambda content: content["cells"][1].update(metadata={}), "0 cells tagged"),
     "many cells": (
         lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 11),
-        "13 code cells",
+        "14 code cells",
     ),
 }
 
