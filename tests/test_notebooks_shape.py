@@ -15,7 +15,7 @@ from klearlib.params.fields import default_of, shown_fields
 from klearlib.suite.clean import cleaned
 
 NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
-MAX_CELLS, MAX_LINES = 13, 15
+MAX_CELLS, MAX_LINES = 14, 15
 LOGIC = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
@@ -181,8 +181,8 @@ SPOILS = {
     "no markdown": (lambda content: content["cells"].pop(0), "first cell is not markdown"),
     "no tag": (lambda content: content["cells"][1].update(metadata={}), "0 cells tagged"),
     "many cells": (
-        lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 11),
-        "14 code cells",
+        lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 12),
+        "15 code cells",
     ),
 }
 
