@@ -237,7 +237,7 @@ class Experiment:
         def publish_now_and_then(_: Stage) -> None:
             nonlocal last
             if time.monotonic() - last > _PUBLISH_EVERY_S:
-                type(self)(self.params).publish()
+                type(self)(self.params).publish_and_report()
                 last = time.monotonic()
 
         try:
@@ -307,16 +307,20 @@ class Experiment:
             parameters=asdict(self.params),
         )
 
-    def finish(self) -> Markdown:
-        """Publish, build the report, which `klear run` does by itself, and say where everything is:
-        the last cell of a notebook."""
-        from IPython.display import Markdown
-
+    def publish_and_report(self) -> Path:
+        """Publish, and build the report, which `klear run` does by itself; the folder of results."""
         from klearlib.report.page import build_report
 
         folder = self.publish().parent
         if PROGRESS_LOG not in os.environ:
             build_report(folder.parent, catalogue.experiments())
+        return folder
+
+    def finish(self) -> Markdown:
+        """Publish, build the report and say where everything is: the last cell of a notebook."""
+        from IPython.display import Markdown
+
+        folder = self.publish_and_report()
         return Markdown(whereabouts(folder, [(s.title, self.folder(s)) for s in self.stages()]))
 
     @classmethod
