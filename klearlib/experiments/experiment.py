@@ -308,7 +308,7 @@ class Experiment:
         )
 
     def publish_and_report(self) -> Path:
-        """Publish, and build the report, which `klear run` does by itself; the folder of results."""
+        """Publish and build the report, which `klear run` does by itself; the folder published."""
         from klearlib.report.page import build_report
 
         folder = self.publish().parent
