@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -43,11 +44,10 @@ def lab(clone, tmp_path_factory):
         port = free.getsockname()[1]
     # The environment of these tests, as it is: its marker may be older than the copied lock.
     ready = str(Path(sys.prefix) / ".klear-ready")
-    options = f"--no-browser --allow-root --port={port} --IdentityProvider.token= "
-    options += "--LabApp.news_url= --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
+    options = f"--no-browser --allow-root --port={port} --IdentityProvider.token="
     mark = f"KLEAR_BROWSER_TEST={uuid.uuid4()}"
     environment = {**os.environ, "PYTHONPATH": str(clone), **dict([mark.split("=")])}
-    environment["HOME"] = str(tmp_path_factory.mktemp("home"))  # no settings of ours
+    environment["JUPYTER_CONFIG_DIR"] = str(_settings(tmp_path_factory.mktemp("settings")))
     environment.pop("KLEAR_ROOT", None)
     log = open(tmp_path_factory.mktemp("log") / "lab.txt", "w+")  # noqa: SIM115 - closed below
     process = subprocess.Popen(
@@ -72,6 +72,19 @@ def lab(clone, tmp_path_factory):
         log.seek(0)
         print(log.read()[-4000:])
         log.close()
+
+
+def _settings(folder: Path) -> Path:
+    """Nothing of the user's, no question about news, and every cell in the page all the time."""
+    settings = {
+        "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+        "notebook-extension/tracker": {"windowingMode": "none"},
+    }
+    for name, values in settings.items():
+        path = folder / f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(values))
+    return folder
 
 
 @pytest.fixture(scope="module")
