@@ -96,7 +96,8 @@ def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:
     folder: results/<profile>/<notebook>. runs: title and folder of each. Under papermill, which
     does not say where its notebook will be, the links start in the working directory.
     """
-    here = Path(os.environ.get(NOTEBOOK_PATH, Path.cwd() / "notebook.ipynb")).resolve().parent
+    told = Path(os.environ.get(NOTEBOOK_PATH, ""))
+    here = told.resolve().parent if told.is_absolute() else Path.cwd()
 
     def link(text: str, path: Path) -> dict[str, str]:
         return {"text": text, "url": quote(Path(os.path.relpath(path, here)).as_posix())}
