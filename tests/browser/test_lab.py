@@ -16,7 +16,7 @@ from klearlib.run.stage import is_locked
 NAME = "05_clipping"
 SMALL = {"rules": '["gppo", "clip_higher"]', "seeds": "[0]", "num_steps": "3"}
 RUN_S = 120_000
-REPORT = re.compile(r"results/.+/report\.html")
+REPORT = re.compile(r"report\.html$")
 
 
 def test_notebook_05_as_a_person_uses_it(lab, page):
@@ -56,7 +56,7 @@ def test_notebook_05_as_a_person_uses_it(lab, page):
     for place in range(page.locator(".jp-CodeCell").count()):
         picture(page, f"4_cell_{place:02}", place)
     table = page.locator(".jp-RenderedHTMLCommon table").all_inner_texts()
-    assert table and not any("NaN" in text or "..." in text for text in table)
+    assert len(table) > 5 and not any("NaN" in text for text in table)
     (file,) = (lab.clone / "results").glob(f"*/{NAME}/section.json")
     section = json.loads(file.read_text())
     assert section["status"] == "complete" and section["parameters"]["num_steps"] == 3

@@ -26,7 +26,10 @@ def test_html_has_rounded_numbers_no_index_and_no_nan(tmp_path):
     for row in read_csv(tmp_path / "t.csv").for_people(digits=2):
         for text in filter(None, row):
             assert f">{text.replace('<b>', '&lt;b&gt;')}</" in html
-    assert '<td class="right">0.12</td>' in html and '<td style="text-align: left">said' in html
+    assert '<td class="right">0.12</td>' in html
+    assert '<td style="text-align: left; white-space: nowrap">said' in html
+    long = frames.frame_html(pd.DataFrame({"a_<b": ["one word " * 5]}), digits=2)
+    assert '<th scope="row" style="text-align: left">one word' in long and "a_<wbr>&lt;b<" in long
 
 
 def test_text_is_the_published_markdown(tmp_path):
