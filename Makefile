@@ -17,11 +17,11 @@ TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile
 WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests verl lab
+.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-browser verl lab
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05"    numbers of notebooks'
 	@echo 'WORKERS=0      stages at once, or ray'
@@ -62,11 +62,37 @@ test-verl:  ## the tests of the verl engine on a CPU, in an environment of its o
 verl-tests: $(READY)
 	@CUDA_VISIBLE_DEVICES= exec $(VENV_PYTHON) -m pytest tests/on_verl klearlib/scale $(ARGS)
 
+# One marker beside the environment's own: both go with it.
+BROWSER_READY = $(KLEAR_VENV)/.browser-ready
+
+$(BROWSER_READY): requirements-browser.lock $(READY)
+	@$(VENV_PYTHON) -m pip --disable-pip-version-check install --quiet --no-deps -r requirements-browser.lock
+	@touch $@
+
+test-browser: $(BROWSER_READY)  ## JupyterLab in a headless Chromium, its pictures in build/browser
+	@$(SHELL) -c "$$FIND_CHROMIUM" || exit 0; exec $(VENV_PYTHON) -m pytest tests/browser $(ARGS)
+
 verl:  ## an environment with verl and Ray, and what the doctor says in it
 	@exec $(MAKE) --no-print-directory $(WITH_VERL) doctor
 
-lab: $(READY)  ## JupyterLab on the notebooks
-	@exec $(VENV_PYTHON) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+# git leaves a notebook's outputs out by this filter, which an environment that has gone does not break.
+CLEAN = if [ -x "$(abspath $(VENV_PYTHON))" ]; then "$(abspath $(VENV_PYTHON))" -m klearlib.suite.clean; else cat; fi
+
+lab: $(READY)  ## JupyterLab on the notebooks, whose outputs git will not see
+	@[ ! -e .git ] || git config filter.klear-notebook.clean '$(CLEAN)'
+	@exec $(VENV_PYTHON) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks \
+	--FileContentsManager.post_save_hook=klearlib.suite.clean.after_save $(ARGS)
+
+# Where none can be had the tests are left out, in a line.
+define FIND_CHROMIUM
+works() { for name in chromium chromium-browser google-chrome; do "$$name" --version && return; done; }
+works >/dev/null 2>&1 && exit
+if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  (apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y chromium) >/dev/null 2>&1
+fi
+works >/dev/null 2>&1 || { echo 'make: no Chromium here: test-browser is left out' >&2; exit 1; }
+endef
+export FIND_CHROMIUM
 
 # An environment whose interpreter has gone is made anew.
 ifneq ($(shell test -x $(VENV_PYTHON) && echo works),works)

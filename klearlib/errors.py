@@ -33,6 +33,14 @@ class StageFailed(KlearError):
     """A stage ended with an error; the message holds the log's path and its last lines."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """The stop button or Ctrl-C ended a call that goes on when it is made again; a notebook shows
+    its one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
 class Stopped(KlearError):
     """A stop was asked for (SIGTERM, Ctrl-C): the state is saved and the same call goes on from
     it."""

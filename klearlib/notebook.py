@@ -1,4 +1,5 @@
-"""What the first cells of a notebook call: check the parameters, then show them beside the paper's.
+"""What the first cells of a notebook call: check the parameters, then show them beside the paper's;
+and what the last one shows: where everything is.
 
 A notebook runs under ``klear run``, under bare papermill, in JupyterLab and by Run All; papermill
 checks no parameter, so the check is made here, inside the kernel, where it holds for all of them.
@@ -8,10 +9,16 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from klearlib.params import check_values, files_of, load_profile, require_profile
+from klearlib.params import check_values, files_of, load_profile, require_profile, root
 from klearlib.params.fields import shown_fields
+from klearlib.report.render import render
+from klearlib.run.entry import LOG
 
 if TYPE_CHECKING:
     import pandas
@@ -20,6 +27,8 @@ _LITERALS = (bool, int, float, str, list, tuple, dict, type(None))
 _IPYTHON_NAMES = {"In", "Out"}
 _DONE = "_klear_setup_done"
 _INJECTED = "# Parameters"
+NOTEBOOK_PATH = "JPY_SESSION_NAME"
+"""Environment variable of a kernel: the path of its notebook, as JupyterLab's server sets it."""
 
 
 def setup(notebook: str, record: type, namespace: dict):
@@ -27,7 +36,8 @@ def setup(notebook: str, record: type, namespace: dict):
     ``globals()``.
 
     Every public name that holds a plain value counts as a parameter, so one that papermill injected
-    under a wrong name is found. Where setup runs again in a living kernel, values computed by later
+    under a wrong name is found. A name that a corrected cell no longer assigns is left out, though
+    the kernel still holds it. Where setup runs again in a living kernel, values computed by later
     cells are no parameters: then only names from cells that assign a declared parameter, or that
     papermill injected, count. No torch is imported.
 
@@ -40,9 +50,12 @@ def setup(notebook: str, record: type, namespace: dict):
         for name, value in namespace.items()
         if isinstance(value, _LITERALS) and name[:1] != "_" and name not in _IPYTHON_NAMES
     }
+    cells = _assignments(namespace.get("In", []))
     if namespace.get(_DONE) == notebook:
-        meant = known | _assigned_with(known, namespace.get("In", []))
+        stated = (names for names, injected in cells if injected or names & known)
+        meant = known.union(*stated)
         given = {name: value for name, value in given.items() if name in meant}
+    given = {name: value for name, value in given.items() if not _is_stale(name, known, cells)}
     params = check_values(record, given, notebook)
     require_profile(params.profile)
     namespace[_DONE] = notebook
@@ -57,8 +70,6 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
     """
     import pandas
 
-    # The notes are sentences: pandas would cut them at 50 characters in the notebook.
-    pandas.set_option("display.max_colwidth", None)
     filed = _filed(notebook, params)
     rows = []
     for field in shown_fields(type(params)):
@@ -75,6 +86,38 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
     return pandas.DataFrame(
         [[name, _text(value), _text(paper), note] for name, value, paper, note in rows],
         columns=["parameter", "value", "paper", "note"],
+    )
+
+
+def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:
+    """Markdown with links to what there is of a notebook, as seen from where the notebook lies:
+    report, tables, figures, the executed notebook and runs.
+
+    folder: results/<profile>/<notebook>. runs: title and folder of each. Under papermill, which
+    does not say where its notebook will be, the links start in the working directory.
+    """
+    told = Path(os.environ.get(NOTEBOOK_PATH, ""))
+    here = told.resolve().parent if told.is_absolute() else Path.cwd()
+
+    def link(text: str, path: Path) -> dict[str, str]:
+        return {"text": text, "url": quote(Path(os.path.relpath(path, here)).as_posix())}
+
+    def named(kind: str) -> list[dict]:
+        return [link(path.stem, path) for path in sorted(folder.glob(f"*.{kind}"))]
+
+    executed = [folder.with_suffix(suffix) for suffix in (".html", ".ipynb")]
+    if here == folder.parent:  # this is the executed notebook, and its page comes after it
+        del executed[1:]
+    else:
+        executed = [path for path in executed if path.is_file()]
+    report = folder.parent / "report.html"
+    return render(
+        "whereabouts.md.j2",
+        report=link(Path(os.path.relpath(report, root())).as_posix(), report),
+        tables=named("csv"),
+        figures=named("svg"),
+        executed=[link(path.name, path) for path in executed],
+        runs=[link(title, place / LOG) for title, place in runs if (place / LOG).is_file()],
     )
 
 
@@ -96,19 +139,28 @@ def _text(value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _assigned_with(known: set[str], cells: list[str]) -> set[str]:
-    """Names assigned in cells that papermill injected or that assign a name of `known` as well."""
-    names: set[str] = set()
-    for source in cells:
+def _assignments(sources: list[str]) -> list[tuple[set[str], bool]]:
+    """The names that each cell assigned, in the order in which they ran, and whether papermill
+    injected it."""
+    cells = []
+    for source in sources:
         try:
             tree = ast.parse(source)
         except SyntaxError:  # a cell with IPython's own syntax assigns no parameter
             continue
-        assigned = {
-            node.id
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        if source.lstrip().startswith(_INJECTED) or assigned & known:
-            names |= assigned
-    return names
+        nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+        names = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+        cells.append((names, source.lstrip().startswith(_INJECTED)))
+    return cells
+
+
+def _is_stale(name: str, known: set[str], cells: list[tuple[set[str], bool]]) -> bool:
+    """Whether the cell that assigned `name` was run again without it: a later cell assigns most of
+    the parameters that stood beside it, or any where none did."""
+    last = max((i for i, (names, _) in enumerate(cells) if name in names), default=len(cells))
+    beside = cells[last][0] & known if last < len(cells) else set()
+    return any(
+        2 * len(names & beside) > len(beside) if beside else bool(names & known)
+        for names, injected in cells[last + 1 :]
+        if not injected
+    )

@@ -22,6 +22,7 @@ TARGETS = (
     "test-gpu",
     "test-vllm",
     "test-verl",
+    "test-browser",
     "verl",
     "lab",
     "help",
@@ -182,6 +183,21 @@ def test_verl_gets_a_python_that_it_installs_on(sandbox):
     shutil.rmtree(sandbox.venv)
     done = sandbox.make("verl", f"VERL_VENV={sandbox.venv}")
     assert done.returncode == 2 and "no Python 3.11 or newer and below 3.13" in done.stderr
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_browser_is_the_systems_or_the_tests_are_left_out(sandbox, tmp_path, works):
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in ("chromium", "chromium-browser", "google-chrome", "apt-get"):
+        (commands / name).write_text(f"#!/bin/sh\nexit {int(not works)}\n")
+        (commands / name).chmod(0o755)
+    sandbox.environment["PATH"] = f"{commands}:{sandbox.environment['PATH']}"
+    done = sandbox.make("test-browser")
+    assert done.returncode == 0
+    assert sandbox.calls("--no-deps -r requirements-browser.lock")
+    assert bool(sandbox.calls("-m pytest tests/browser")) is works
+    assert ("test-browser is left out" in done.stderr) is not works
 
 
 def test_a_folder_of_somebody_else_is_left_alone(sandbox):

@@ -88,6 +88,69 @@ def test_rerun_still_finds_a_misspelt_parameter(project, cell):
         notebook.setup("05_clipping", ClippingParams, names)
 
 
+OWN_CELL = "num_step = 7"  # between the parameters and setup
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "right"), [("num_step", "num_steps"), ("profil", "profile"), (OWN_CELL, "")]
+)
+@pytest.mark.parametrize("was_right_before", [False, True])
+def test_a_corrected_name_is_gone_though_the_kernel_holds_it(
+    project, mistyped, right, was_right_before
+):
+    names = namespace()
+    cell = names["In"][1]
+    wrong = cell.replace(f"{right}:", f"{mistyped}:") if right else f"{cell}\n{OWN_CELL}"
+    if was_right_before:
+        notebook.setup("05_clipping", ClippingParams, names)
+    for source in (wrong, "e = Clipping.setup(globals())"):
+        names["In"].append(source)
+    exec(wrong, names)
+    for _ in range(2):  # setup alone, run again, is refused as well
+        with pytest.raises(ParameterError, match="did you mean"):
+            notebook.setup("05_clipping", ClippingParams, names)
+    names["In"].append(cell)
+    exec(cell, names)
+    assert notebook.setup("05_clipping", ClippingParams, names) == ClippingParams()
+
+
+def test_a_parameter_that_the_cell_no_longer_states_has_its_default(project):
+    names = namespace(num_steps=7)
+    assert notebook.setup("05_clipping", ClippingParams, names).num_steps == 7
+    lines = names["In"][1].splitlines()
+    names["In"].append("\n".join(line for line in lines if "num_steps" not in line))
+    assert notebook.setup("05_clipping", ClippingParams, names).num_steps == 2
+
+
+@pytest.mark.parametrize(
+    "injected", ["# Parameters\nnum_steps = 3", parameters_cell(ClippingParams)]
+)
+def test_what_papermill_injects_hides_no_mistyped_name_of_the_notebook(project, injected):
+    names = namespace(num_step=7)
+    names["In"][1] += "\nnum_step = 7"
+    names["In"].append("# Parameters\n" + injected)
+    with pytest.raises(ParameterError, match="did you mean 'num_steps'"):
+        notebook.setup("05_clipping", ClippingParams, names)
+
+
+def test_links_start_where_the_notebook_lies(project, monkeypatch):
+    folder, run = project / "results" / "smoke" / "05_clipping", project / "results/runs/rl/a b"
+    for path in (folder / "scores.csv", folder / "fig2.svg", folder / "fig2.png", run / "log.txt"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    runs = [("GPPO, seed 0 [x]", run), ("absent", project)]
+    monkeypatch.chdir(project / "notebooks")
+    seen = notebook.whereabouts(folder, runs).splitlines()
+    assert "[results/smoke/report.html](../results/smoke/report.html)" in seen[0]
+    assert seen[1] == "- **Tables**: [scores](../results/smoke/05_clipping/scores.csv)"
+    assert seen[2] == "- **Figures**: [fig2](../results/smoke/05_clipping/fig2.svg)"
+    assert seen[3] == r"- **Runs**: [GPPO, seed 0 \[x\]](../results/runs/rl/a%20b/log.txt)"
+    assert len(seen) == 4
+    monkeypatch.setenv("JPY_SESSION_NAME", str(folder.with_suffix(".ipynb")))
+    seen = notebook.whereabouts(folder, runs)
+    assert "(report.html)" in seen and "[05\\_clipping.html](05_clipping.html)" in seen
+
+
 def test_table_shows_value_paper_and_departures(project):
     params = notebook.setup("05_clipping", ClippingParams, namespace(options={"dual_clip": 10.0}))
     table = notebook.show_resolved("05_clipping", params).set_index("parameter")

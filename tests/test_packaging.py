@@ -94,7 +94,7 @@ def test_the_tests_import_nothing_that_the_test_extra_lacks(project, base):
     beside = {path.stem for path in (ROOT / "tests").rglob("*.py")}
     distributions = importlib.metadata.packages_distributions()
     # A package that a test writes itself is not installed here.
-    modules = _imported("tests") - beside - OF_VERL.keys()
+    modules = _imported("tests") - beside - OF_VERL.keys() - {"playwright"}
     modules = {module for module in modules if module in distributions}
     names = {canonicalize_name(distributions[module][0]) for module in modules}
     assert names <= set(base) | set(extra)
@@ -161,6 +161,12 @@ def test_the_lock_is_complete_on_every_python(base, locked, python):
                 assert version is not None, f"{name}[{extra}] needs {need} on Python {python}"
                 assert need.specifier.contains(version, prereleases=True), f"{name}: {need}"
                 waiting += [(canonicalize_name(need.name), each) for each in need.extras]
+
+
+def test_what_the_browser_needs_is_pinned_beside_the_lock(locked):
+    pins = _pins("requirements-browser.lock")
+    assert "playwright" in pins and not pins.keys() & locked.keys()
+    assert all(map(_locked_version, pins.values()))
 
 
 def test_python_versions_agree(project):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.experiment import Experiment, with_inputs
 from klearlib.params import SMOKE, did_you_mean, files_of, require_profile, root
 from klearlib.params.fields import check_values
-from klearlib.run.stage import Stage
+from klearlib.run.stage import Stage, with_inputs
+
+if TYPE_CHECKING:
+    from klearlib.experiments.experiment import Experiment
 
 
 @cache
@@ -28,14 +31,8 @@ def experiment_of(name: str) -> type[Experiment]:
     if name not in names():
         raise ParameterError(f"unknown notebook {name!r}; {did_you_mean(name, names())}")
     module = import_module(f"{__package__}.nb{name}")
-    (found,) = (
-        each
-        for each in vars(module).values()
-        if isinstance(each, type)
-        and issubclass(each, Experiment)
-        and each.__module__ == module.__name__
-    )
-    assert found.name == name
+    mine = (each for each in vars(module).values() if getattr(each, "name", None) == name)
+    (found,) = (each for each in mine if each.__module__ == module.__name__)
     return found
 
 

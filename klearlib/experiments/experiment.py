@@ -7,8 +7,7 @@ of `Experiment`. Its cells call ``plan``, ``run``, ``table``, ``figure``, ``publ
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -18,18 +17,23 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from klearlib.errors import Interrupted
+from klearlib.experiments import catalogue
 from klearlib.experiments.results import Arm, Results, not_judged_text
-from klearlib.notebook import setup, show_resolved
+from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import claim
 from klearlib.params import root, uses_miniature
 from klearlib.report.decide import decide_ordering, holm_in_notebook, measure, not_run
+from klearlib.report.frames import show_frames
 from klearlib.report.section import Counterpart, Equation, Verdict, is_paper_scale, write_section
 from klearlib.run.entry import DONE, read_own_json
+from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
-from klearlib.run.stage import Stage, is_done, state
+from klearlib.run.stage import Stage, is_done, state, with_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
+    from IPython.display import Markdown
     from matplotlib.figure import Figure
 
 # A report that fills as seeds finish, without its drawing taking the workers' cores.
@@ -120,7 +124,9 @@ class Experiment:
 
     @classmethod
     def setup(cls, namespace: dict) -> Self:
-        """The experiment with the parameters of a notebook; see `klearlib.notebook.setup`."""
+        """The experiment with the parameters of a notebook, which shows tables as the report does
+        from now on; see `klearlib.notebook.setup`."""
+        show_frames(digits=cls.digits)
         return cls(setup(cls.name, cls.Params, namespace))
 
     # what an experiment says
@@ -219,7 +225,11 @@ class Experiment:
         )
 
     def run(self) -> None:
-        """Run all stages that are not done yet, and publish what there is as they finish."""
+        """Run all stages that are not done yet, and publish what there is as they finish.
+
+        Raises Interrupted, a KeyboardInterrupt, when the processes have ended that the stop button
+        stopped.
+        """
         from klearlib.run.pool import run_stages  # 80 modules that a plan does without
 
         last = time.monotonic()
@@ -227,16 +237,22 @@ class Experiment:
         def publish_now_and_then(_: Stage) -> None:
             nonlocal last
             if time.monotonic() - last > _PUBLISH_EVERY_S:
-                type(self)(self.params).publish()
+                type(self)(self.params).publish_and_report()
                 last = time.monotonic()
 
-        run_stages(
-            self.stages(),
-            runs_dir=runs_dir(),
-            workers=self.params.workers,
-            on_done=publish_now_and_then,
-        )
-        self.refresh()
+        try:
+            run_stages(
+                self.stages(),
+                runs_dir=runs_dir(),
+                workers=self.params.workers,
+                on_done=publish_now_and_then,
+            )
+        except KeyboardInterrupt as error:
+            twice = isinstance(error.__context__, KeyboardInterrupt)
+            how = "at once, the last checkpoints are kept" if twice else "state saved"
+            raise Interrupted(f"stopped, {how}: run again to go on") from None
+        finally:
+            self.refresh()
 
     def table(self, name: str) -> pd.DataFrame:
         """One of its published tables."""
@@ -253,8 +269,8 @@ class Experiment:
         columns = ["claim", "verdict", "measured", "reason", "settle"]
         return pd.DataFrame([asdict(each) for each in self.verdicts()])[columns]
 
-    def publish(self) -> None:
-        """Write tables, figures and section.json from what is done so far.
+    def publish(self) -> Path:
+        """Write tables, figures and section.json from what is done so far; the path of the last.
 
         The provenance is that of the last stage that ran, so publishing the same results again, at
         another time or commit, changes nothing.
@@ -266,7 +282,7 @@ class Experiment:
             if self.is_done(stage)
         ]
         made = sorted((entry["provenance"] for entry in entries), key=lambda each: each["utc"])
-        write_section(
+        return write_section(
             root() / "results" / self.params.profile / self.name,
             title=self.title,
             section=self.section,
@@ -290,6 +306,22 @@ class Experiment:
             seconds=sum(entry["seconds"] for entry in entries),
             parameters=asdict(self.params),
         )
+
+    def publish_and_report(self) -> Path:
+        """Publish and build the report, which `klear run` does by itself; the folder published."""
+        from klearlib.report.page import build_report
+
+        folder = self.publish().parent
+        if PROGRESS_LOG not in os.environ:
+            build_report(folder.parent, catalogue.experiments())
+        return folder
+
+    def finish(self) -> Markdown:
+        """Publish, build the report and say where everything is: the last cell of a notebook."""
+        from IPython.display import Markdown
+
+        folder = self.publish_and_report()
+        return Markdown(whereabouts(folder, [(s.title, self.folder(s)) for s in self.stages()]))
 
     @classmethod
     def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
@@ -401,25 +433,3 @@ def changed_options(options: Mapping[str, object], record: type) -> dict[str, ob
 def runs_dir() -> Path:
     """Where the stages of all profiles and notebooks are kept."""
     return root() / "results" / "runs"
-
-
-def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:
-    """`stages` and all that they need, each once, upstream first, under a digest of what it
-    computes. That of the code is left out, which a stage's key has: the digests tell the stages of
-    one moment apart, and take no file to make."""
-    asked = list(stages)  # kept: `known` goes by the objects
-    found: dict[str, Stage] = {}
-    known: dict[int, str] = {}
-
-    def visit(stage: Stage) -> str:
-        if id(stage) not in known:
-            inputs = {name: visit(upstream) for name, upstream in stage.inputs.items()}
-            content = [stage.name, stage.target, stage.params, inputs]
-            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            known[id(stage)] = digest
-            found.setdefault(digest, stage)
-        return known[id(stage)]
-
-    for stage in asked:
-        visit(stage)
-    return found

@@ -56,10 +56,16 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
     return Difference(mean, low, high, over)
 
 
-def seed_interval(values: pd.Series) -> tuple[float, float, float]:
-    """Mean over seeds with its 95 % t interval: (mean, low, high). values: indexed by seed."""
+def seed_interval(values: pd.Series, *, lowest: float = 0.0) -> tuple[float, float, float]:
+    """Mean over seeds of a rate with its 95 % t interval, cut to [`lowest`, 1]: (mean, low, high).
+
+    values: indexed by seed. lowest: 0, or -1 for a difference of rates. With few seeds the t
+    interval goes past what a rate can be; the cut takes no possible value away, so it covers as
+    often. What decides claims is not made of it.
+    """
     band = seed_bands(values.rename("value").reset_index().assign(series="all", step=0)).iloc[0]
-    return band["mean"], band["low"], band["high"]
+    low, high = np.clip([band["low"], band["high"]], lowest, 1.0).tolist()
+    return band["mean"], low, high
 
 
 def wilson(part: int, total: int) -> tuple[float, float, float]:
@@ -102,7 +108,7 @@ def learning_table(
         for arm, mine in runs.each(series):
             wide = mine.score_curve(name).pivot(index="seed", columns="step", values="value")
             first, last = wide[wide.columns.min()], wide[wide.columns.max()]
-            end, gain = seed_interval(last), seed_interval(last - first)
+            end, gain = seed_interval(last), seed_interval(last - first, lowest=-1.0)
             values = [title, series_style(arm).label, len(wide), first.mean(), *end]
             values += [mine.end_pass_rate(name)] * tests + [*gain]
             rows.append([*values, paper_last(paper_figures.get(name), arm), *mine.end_counts(name)])
@@ -216,4 +222,4 @@ def score_panel(params, runs: Results, benchmark: str, paper_figure: str, also: 
     printed = paper.figure(paper_figure)
     title = score_title(params.profile, benchmark, params.eval_responses) + also
     scores = runs.score_curve(benchmark)
-    return Panel(printed.attrs["metric"], title, printed, scores, y_label="score")
+    return Panel(printed.attrs["metric"], title, printed, scores, y_label="score", is_rate=True)

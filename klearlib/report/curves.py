@@ -119,7 +119,8 @@ class Panel:
     """One column of `paper_beside_ours`: what the paper plotted and what was measured here.
 
     `paper` has columns series, step, value, `ours` a seed as well; either may be None or empty. The
-    titles name benchmark and avg@n, because ours may differ from the paper's.
+    titles name benchmark and avg@n, because ours may differ from the paper's. is_rate: of values in
+    [0, 1], to which the band of ours is cut.
     """
 
     paper_title: str
@@ -128,6 +129,7 @@ class Panel:
     ours: pd.DataFrame | None
     y_label: str = ""
     log_y: bool = False
+    is_rate: bool = False
 
 
 def paper_beside_ours(panels: Sequence[Panel]) -> Figure:
@@ -145,7 +147,7 @@ def paper_beside_ours(panels: Sequence[Panel]) -> Figure:
                 if panel.log_y and frame is not None and len(frame):
                     axis.set_yscale("log")
             _draw_paper(top, panel.paper)
-            _draw_ours(bottom, panel.ours)
+            _draw_ours(bottom, panel.ours, is_rate=panel.is_rate)
             for axis in (top, bottom):
                 if axis.get_yscale() == "log":
                     _plain_log_ticks(axis)
@@ -233,7 +235,7 @@ def corner_shares(frame: pd.DataFrame) -> Figure:
             for axis, (corner, words) in zip(axes[row], CORNER_TITLES.items(), strict=True):
                 here = chosen[chosen["corner"] == corner]
                 note = "top" if (row, corner) == (0, "low_negative") else ""
-                _draw_ours(axis, here, limits=limits, note=note)
+                _draw_ours(axis, here, limits=limits, note=note, is_rate=True)
                 if row == 0:
                     axis.set_title(words, fontsize=10.5)
                 if row == len(quantities) - 1:
@@ -272,7 +274,12 @@ def _draw_paper(axis: Axes, frame: pd.DataFrame | None) -> None:
 
 
 def _draw_ours(
-    axis: Axes, frame: pd.DataFrame | None, *, limits: tuple | None = None, note: str = "bottom"
+    axis: Axes,
+    frame: pd.DataFrame | None,
+    *,
+    limits: tuple | None = None,
+    note: str = "bottom",
+    is_rate: bool = False,
 ) -> None:
     """Our curves, solid: the mean over seeds, its 95 % band, and a thin line for each seed.
 
@@ -285,6 +292,8 @@ def _draw_ours(
         _say(axis, "not run yet")
         return
     bands, steps = seed_bands(frame), frame["step"]
+    if is_rate:
+        bands[["low", "high"]] = bands[["low", "high"]].clip(0.0, 1.0)
     names = series_order(frame["series"])
     for place, name in enumerate(names):
         # at a single step the series would hide one another

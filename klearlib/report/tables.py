@@ -91,7 +91,12 @@ def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> 
     for values in frame.itertuples(index=False, name=None):
         pairs = zip(frame.columns, values, strict=True)
         rows.append([number_text(v, digits=lookup.get(c, default)) for c, v in pairs])
-    lines = [_line(map(_escape, row)) for row in rows]
+    return markdown_lines(rows[0], rows[1:], numeric)
+
+
+def markdown_lines(header: list[str], rows: list[list[str]], numeric: list[bool]) -> str:
+    """A markdown table of texts; the columns that are `numeric` are aligned right."""
+    lines = [_line(map(_escape, row)) for row in (header, *rows)]
     lines.insert(1, _line("---:" if right else ":---" for right in numeric))
     return "\n".join(lines) + "\n"
 
@@ -119,11 +124,16 @@ def read_csv(path: Path) -> CsvTable:
     """
     where, fix = f"{path.parent.name}/{path.name}", "run the notebook with --force"
     try:
-        rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines(keepends=True)))
+        return parse_csv(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, csv.Error) as error:
         raise KlearError(f"{where} cannot be read ({error}): {fix}") from error
+
+
+def parse_csv(text: str) -> CsvTable:
+    """The text of such a table. Raises ValueError or csv.Error where it is none."""
+    rows = list(csv.reader(text.splitlines(keepends=True)))
     if not rows or any(len(row) != len(rows[0]) for row in rows):
-        raise KlearError(f"{where} has no rows as long as its header: {fix}")
+        raise ValueError("no rows as long as its header")
     header, *rows = rows
     columns = list(zip(*rows, strict=True)) or [()] * len(header)
     return CsvTable(header, rows, [all(map(_is_number, texts)) for texts in columns])

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -157,3 +158,25 @@ def _check_json(value: object, place: str) -> None:
         raise ParameterError(
             f"{place} is of type {kind}: give None, bool, int, float, str, list or dict of these"
         )
+
+
+def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:
+    """`stages` and all that they need, each once, upstream first, under a digest of what it
+    computes. That of the code is left out, which a stage's key has: the digests tell the stages of
+    one moment apart, and take no file to make."""
+    asked = list(stages)  # kept: `known` goes by the objects
+    found: dict[str, Stage] = {}
+    known: dict[int, str] = {}
+
+    def visit(stage: Stage) -> str:
+        if id(stage) not in known:
+            inputs = {name: visit(upstream) for name, upstream in stage.inputs.items()}
+            content = [stage.name, stage.target, stage.params, inputs]
+            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            known[id(stage)] = digest
+            found.setdefault(digest, stage)
+        return known[id(stage)]
+
+    for stage in asked:
+        visit(stage)
+    return found

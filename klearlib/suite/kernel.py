@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from klearlib.notebook import NOTEBOOK_PATH
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.worker import PARENT, die_with
 
@@ -62,6 +63,7 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
     # They log at length what is raised as well, and told to the user in fewer words.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     environment = {"KLEAR_ROOT": root, PROGRESS_LOG: log, PARENT: str(os.getpid())}
+    environment[NOTEBOOK_PATH] = output
     try:
         with open(log, "a", encoding="utf-8") as stream:
             notebook = papermill(

@@ -12,13 +12,13 @@ from pathlib import Path
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 from klearlib.experiments.benchmarks import WINDOW_SIZE
-from klearlib.experiments.experiment import Experiment, runs_dir, with_inputs
+from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.params import did_you_mean, load_profile, root
 from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
 from klearlib.run.progress import rough
-from klearlib.run.stage import Stage, is_done
+from klearlib.run.stage import Stage, is_done, with_inputs
 from klearlib.scale.cluster import cluster_of_stage
 from klearlib.scale.ray_cluster import in_words, runs_here
 from klearlib.scale.require import INSTALL_RAY

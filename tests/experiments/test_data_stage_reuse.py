@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.experiment import Experiment, with_inputs
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb01_data_curation import RULES, CurationParams, DataCuration
 from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
 from klearlib.experiments.nb04_topk_diversity import TopKDiversity, TopKParams
 from klearlib.experiments.origins import origin
 from klearlib.params import DataOptions, load_profile
-from klearlib.run.stage import Stage
+from klearlib.run.stage import Stage, with_inputs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROFILES = ("smoke", "mini")
