@@ -24,6 +24,7 @@ TARGETS = (
     "test-verl",
     "verl",
     "lab",
+    "api",
     "help",
 )
 
