@@ -15,9 +15,11 @@ KLEAR = exec $(VENV_PYTHON) -m klearlib.cli
 TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile
 # verl installs on these alone.
 WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
+API = $(addprefix klearlib.,rl.coefficients rl.objective rl.advantages policy.logprobs verify.answers \
+verify.programs verify.rewards curation.overlap curation.coverage evaluate.scores paper records)
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-browser verl lab
+.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-browser verl lab api
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -93,6 +95,10 @@ fi
 works >/dev/null 2>&1 || { echo 'make: no Chromium here: test-browser is left out' >&2; exit 1; }
 endef
 export FIND_CHROMIUM
+
+api: $(READY)  ## pages of the public functions, docs/api/index.html
+	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[api]'
+	@exec $(VENV_PYTHON) -m pdoc --docformat google --output-directory docs/api $(API) $(ARGS)
 
 # An environment whose interpreter has gone is made anew.
 ifneq ($(shell test -x $(VENV_PYTHON) && echo works),works)

@@ -136,7 +136,15 @@ def _meaning(about) -> str:
 def _text(value) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(each) for each in value)
+    if isinstance(value, dict):
+        return str({name: _counted(each) for name, each in value.items()})
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _counted(value):
+    """A text of several lines as their number; else `value`."""
+    lines = value.count("\n") if isinstance(value, str) else 0
+    return f"{lines} lines" if lines > 1 else value
 
 
 def _assignments(sources: list[str]) -> list[tuple[set[str], bool]]:

@@ -25,6 +25,7 @@ TARGETS = (
     "test-browser",
     "verl",
     "lab",
+    "api",
     "help",
 )
 

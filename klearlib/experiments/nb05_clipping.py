@@ -25,7 +25,17 @@ from klearlib.experiments.experiment import (
 )
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm, Results
-from klearlib.experiments.rl_stages import RULE_OPTIONS, rl_arm, rule_title
+from klearlib.experiments.rl_stages import rl_arm
+from klearlib.experiments.rules import (
+    RULE_OPTIONS,
+    TITLES,
+    RuleArm,
+    note_on_own,
+    read_rules,
+    require_usable,
+    rule_arms,
+    rule_spec,
+)
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.params import RLOptions, uses_miniature
 from klearlib.params.fields import amended, parameter
@@ -47,6 +57,8 @@ from klearlib.run.stage import Stage
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from klearlib.rl.coefficients import Rule
 
     Cell = tuple[str, float, int]  # rule, learning rate, seed
 
@@ -71,11 +83,10 @@ _STAND_IN = (
 class ClippingParams(MathsRLParams):
     """Notebook 05: GPPO, Clip-Higher and CISPO from the same start (Section 5.2.1, Fig. 2)."""
 
-    rules: list[str] = parameter(
+    rules: object = parameter(
         ["clip_higher", "gppo", "cispo"],
-        choices=("clip_higher", "gppo", "cispo"),
-        unique=True,
-        help="clipping rules, one arm each",
+        check=read_rules,
+        help="clipping rules, one arm each, or FILE.py:NAME",
         paper="GRPO w/ Clip-Higher, GPPO, CISPO",
         place="Fig. 2",
     )
@@ -106,12 +117,19 @@ class ClippingParams(MathsRLParams):
                 "where every ratio is 1 and all clipping rules are equal: "
                 f"give less than num_problems {self.num_problems}"
             )
+        for rule in self.rules:
+            require_usable(rule, **self.rule_defaults)
+
+    @property
+    def rule_defaults(self) -> dict:
+        """What a rule takes where it has no values of its own."""
+        return {"eps_low": self.eps_low, "eps_high": self.eps_high, "options": self.rl_options}
 
 
 class Clipping(Experiment):
     """One arm for each clipping rule, at the learning rate at which it does best.
 
-    A rule is a name out of `params.rules`; the claims are judged on the arms that they name.
+    A rule is a series out of `rules`; the claims are judged on the arms that they name.
     """
 
     name = "05_clipping"
@@ -151,6 +169,11 @@ class Clipping(Experiment):
     # arms: a grid of rules and learning rates, of which each rule keeps its best rate
 
     @cached_property
+    def rules(self) -> dict[str, RuleArm]:
+        """Series -> the rule, in the order of the parameter."""
+        return {arm.series: arm for arm in rule_arms(self.params.rules)}
+
+    @cached_property
     def grid(self) -> dict[Cell, Stage]:
         """(rule, learning rate, seed) -> its run, round-robin over seeds."""
         p, start = self.params, origin(self.params.profile).start("math")
@@ -159,14 +182,14 @@ class Clipping(Experiment):
             (rule, rate, seed): rl_arm(
                 p,
                 start,
-                label=rule_title(rule) + (f", learning rate {rate:g}" if several else ""),
+                label=arm.title + (f", learning rate {rate:g}" if several else ""),
                 seed=seed,
-                rule=rule,
+                rule=arm.rule,
                 learning_rate=rate,
             )
             for seed in p.seeds
             for rate in p.learning_rates
-            for rule in p.rules
+            for rule, arm in self.rules.items()
         }
 
     def stages(self) -> list[Stage]:
@@ -195,9 +218,9 @@ class Clipping(Experiment):
         """
         p = self.params
         if len(p.learning_rates) == 1:
-            return dict.fromkeys(p.rules, p.learning_rates[0])
+            return dict.fromkeys(self.rules, p.learning_rates[0])
         found = {}
-        for rule in p.rules:
+        for rule in self.rules:
             tried = {rate: self.at(rule, rate) for rate in sorted(p.learning_rates)}
             if all(len(runs) == len(p.seeds) for runs in tried.values()):
                 # All runs have as many responses, so counts order the rates as means do, exactly.
@@ -205,11 +228,14 @@ class Clipping(Experiment):
                 found[rule] = max(right, key=right.__getitem__)
         return found
 
-    def why_not_chosen(self, rules: Iterable[str]) -> str:
-        """What the choice of a learning rate for `rules` waits for; "" where each has one."""
-        waiting = [r for r in self.params.rules if r in rules and r not in self.chosen]
+    def why_not_judged(self, rules: Iterable[str]) -> str:
+        """What a claim on `rules` lacks, an arm or the choice of a learning rate; "" for
+        nothing."""
+        if absent := [TITLES[rule] for rule in rules if rule not in self.rules]:
+            return f"rules has no {' and no '.join(absent)}, which the claim is about"
+        waiting = [rule for rule in self.rules if rule in rules and rule not in self.chosen]
         mine = [stage for (rule, _, _), stage in self.grid.items() if rule in waiting]
-        names, done = " and ".join(map(rule_title, waiting)), sum(map(self.is_done, mine))
+        names, done = " and ".join(map(TITLES.get, waiting)), sum(map(self.is_done, mine))
         text = f"no learning rate is chosen for {names}: {done} of {len(mine)} runs are done"
         return text if waiting else ""
 
@@ -219,7 +245,7 @@ class Clipping(Experiment):
         all."""
         if len(self.params.learning_rates) == 1:
             return ""
-        rates = [f"{rule_title(rule)} {rate:g}" for rule, rate in self.chosen.items()]
+        rates = [f"{self.rules[rule].title} {rate:g}" for rule, rate in self.chosen.items()]
         return (
             f"Each rule at its best learning rate by validation: {', '.join(rates) or 'none yet'}"
         )
@@ -239,9 +265,18 @@ class Clipping(Experiment):
 
     @cached_property
     def gradients(self) -> pd.DataFrame:
-        """Autograd of every printed objective against F * A."""
+        """Autograd of every printed objective, and of the loss of every other rule, against F
+        * A."""
         p = self.params
-        return clipping.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high)
+        return clipping.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
+
+    @cached_property
+    def others(self) -> dict[str, Rule]:
+        """Series -> the rule, of those that the paper does not print."""
+        from klearlib.rl.coefficients import rule_from
+
+        own, how = [a for a in self.rules.values() if a.is_own], self.params.rule_defaults
+        return {arm.series: rule_from(rule_spec(arm.rule, **how)) for arm in own}
 
     @figure(
         "fig2",
@@ -295,9 +330,11 @@ class Clipping(Experiment):
         return learning_curves(self.runs.panels(_LEARNING))
 
     @table("rules", "Each rule's coefficient in the four corners, by autograd.")
-    def rules(self) -> pd.DataFrame:
+    def rules_table(self) -> pd.DataFrame:
         p = self.params
-        found = clipping.corner_table(self.gradients, eps_low=p.eps_low, eps_high=p.eps_high)
+        found = clipping.corner_table(
+            self.gradients, eps_low=p.eps_low, eps_high=p.eps_high, others=self.others
+        )
         return found.assign(rule=[series_style(rule).label for rule in found["rule"]])
 
     @table(
@@ -309,7 +346,7 @@ class Clipping(Experiment):
     def scores(self) -> pd.DataFrame:
         return learning_table(
             self.runs,
-            series=self.params.rules,
+            series=[*self.rules],
             benchmarks=curve_titles(self.params.profile, "math"),
             paper_figures={mine: _SCORES[name][1] for name, mine in self.decided_on.items()},
             what="rule",
@@ -325,7 +362,7 @@ class Clipping(Experiment):
     def clipped(self) -> Rows:
         """How many tokens the comparison acts on: shares are means over steps and seeds, updates
         skipped and rollouts that could not be judged are sums."""
-        for rule, mine in self.runs.each(self.params.rules):
+        for rule, mine in self.runs.each(self.rules):
             shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
             norms = mine.curve("train/grad_norm")["value"]
             counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
@@ -341,7 +378,7 @@ class Clipping(Experiment):
         when=lambda e: len(e.params.learning_rates) > 1,
     )
     def rates(self) -> Rows:
-        for rule in self.params.rules:
+        for rule in self.rules:
             for rate in sorted(self.params.learning_rates):
                 if runs := self.at(rule, rate):
                     row = [series_style(rule).label, f"{rate:g}", len(runs)]
@@ -376,7 +413,7 @@ class Clipping(Experiment):
         changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
         if changed:
             return f"{' and '.join(changed)} make the rules others than the paper's"
-        if why := self.why_not_chosen(about.arms):
+        if why := self.why_not_judged(about.arms):
             return why
         if benchmark is None:
             return _NOT_MEASURED
@@ -391,7 +428,7 @@ class Clipping(Experiment):
     def _stability(self) -> Verdict:
         about = paper.claim("C3")
         norms = self.runs.of(*about.arms).gradient_norms()
-        if why := self.why_not_chosen(about.arms) or ("" if norms else "no run has finished yet"):
+        if why := self.why_not_judged(about.arms) or ("" if norms else "no run has finished yet"):
             return not_run(about, why)
         verdict = decide_stability(about, norms, paper_scale=self.paper_scale)
         return with_words(verdict, [self.words_on_rates])
@@ -399,6 +436,7 @@ class Clipping(Experiment):
     def notes(self) -> list[str]:
         return [
             *self.departures("options"),
+            *note_on_own(self.rules.values()),
             self._note_on_rates(),
             "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
             "rules, the order of problems.",

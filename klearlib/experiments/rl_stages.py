@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.origins import Start, origin
+from klearlib.experiments.rules import RULE_OPTIONS, rule_spec
 from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import (
     EVALUATION_TEMPERATURE,
@@ -17,18 +18,10 @@ from klearlib.scale.cluster import parted, require_own_parts
 
 CLUSTER_S = 180.0
 """Assumed: seconds until the processes, weights and rollout engines of a run of verl are ready."""
-RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
-"""Fields of RLOptions that describe the clipping rule and not the run."""
 _SETTINGS = (
     *("num_steps", "num_problems", "group_size", "mini_batch_problems", "learning_rate"),
     *("alpha", "eval_every", "eval_responses"),
 )
-RULE_TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO"}
-
-
-def rule_title(rule: str) -> str:
-    """What people call a clipping rule; one that the paper has not goes by its name."""
-    return RULE_TITLES.get(rule, rule)
 
 
 def teacher_pass_rates(profile: str, *, options: FilterOptions, limits: RLOptions) -> Stage:
@@ -88,27 +81,13 @@ def filtered_code_start(profile: str, *, options: FilterOptions, limits: RLOptio
     return replace(start, pool=pool)
 
 
-def rule_spec(name: str, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:
-    """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
-    key.
-
-    See `klearlib.rl.coefficients.rule_from`.
-    """
-    spec: dict = {"name": name, "eps_low": eps_low, "eps_high": eps_high}
-    if name == "gppo":
-        spec |= {"beta_low": options.beta_low, "beta_high": options.beta_high}
-    if name != "cispo" and options.dual_clip is not None:
-        spec["dual_clip"] = options.dual_clip
-    return spec
-
-
 def rl_arm(
     params,
     start: Start,
     *,
     label: str,
     seed: int,
-    rule: str = "gppo",
+    rule: str | dict = "gppo",
     code_reward: str = "soft",
     options: RLOptions | None = None,
     **changes,
@@ -117,12 +96,13 @@ def rl_arm(
     equal arms of notebooks are one run. See `klearlib.rl.settings.RLSettings`.
 
     Args:
-        label: for people, in no key. rule: name of the clipping rule. options: where the arm has
-            others than `params`; changes: of the schedule and alpha, the same.
+        label: for people, in no key. rule: as `klearlib.experiments.rules.read_rules` gives it.
+            options: where the arm has others than `params`; changes: of the schedule and alpha,
+            the same.
 
     Raises:
         ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
-            does not say how, or a rollout does not fit into what it says.
+            does not say how, a rollout does not fit into what it says, or the rule is a user's.
     """
     options = options or params.rl_options
     settings = {name: getattr(params, name) for name in _SETTINGS if name not in changes} | changes
@@ -136,6 +116,11 @@ def rl_arm(
         "code_reward": code_reward,
     }
     clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
+    if params.engine == VERL and "source" in clipping:
+        raise ParameterError(
+            f"engine is verl, whose losses are the library's rules, and {label} is a rule of one's "
+            "own: set engine: local"
+        )
     target, how, where = _trained_by(params.engine, start, options)
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:

@@ -91,6 +91,16 @@ _PAPER_NAMES = {
     "w/o adv=0 Filter": "no_filter",
 }
 
+# Of series that a user adds to ours: neither a colour nor a marker of any above.
+_OWN = (
+    ("#882255", "*"),
+    ("#332288", "p"),
+    ("#999933", "h"),
+    ("#8C510A", "d"),
+    ("#000000", "<"),
+    ("#7FBF3F", ">"),
+)
+_OWN_MARK = "#own"
 _SPARE = ((_ORANGE, "X"), (_PURPLE, "P"), (_SKY, "v"), (_GREY, "D"))
 
 _RC_PARAMS = {
@@ -135,8 +145,21 @@ def series_style(name: str) -> SeriesStyle:
     key = _PAPER_NAMES.get(name, name)
     if key in SERIES:
         return SERIES[key]
+    label, mark, number = key.rpartition(_OWN_MARK)
+    if mark:
+        return SeriesStyle(key, label, *_OWN[int(number) % len(_OWN)])
     color, marker = _SPARE[zlib.crc32(key.encode()) % len(_SPARE)]
     return SeriesStyle(key, key.replace("_", " "), color, marker)
+
+
+def own_series(label: str, number: int) -> str:
+    """The name of a user's series that is called `label` everywhere and has the look of this
+    number, so that a few of them can be told apart.
+
+    >>> series_style(own_series("half", 0)).label
+    'half'
+    """
+    return f"{label}{_OWN_MARK}{number}"
 
 
 def series_order(names) -> list[str]:

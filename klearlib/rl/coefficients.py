@@ -11,22 +11,42 @@ are four corners, and a rule is nothing but what it puts there:
 | cispo           | 1 - el        | 1 + eh         | 1 - el       | 1 + eh        | 16  |
 
 `dual_clip` c is what the paper's released code adds and the paper does not have: F = 0 where A < 0
-and r > c. A rule has no other state, so two arms of an experiment differ in one value.
+and r > c. A rule of one's own that no table of corners can say gives F as a function of the
+ratio and the advantage of a token. A rule has no other state, so two arms of an experiment differ
+in one value.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
+from klearlib.rl.own_rule import module_of
 
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What F is in each corner: a number, or None where it stays the ratio."""
+    """What F is in each corner, a number, or None where it stays the ratio; or F as a `function`.
+
+    eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf); eps_high may be
+        infinite where F is the ratio in both high corners.
+    dual_clip: F = 0 for A < 0 and r > dual_clip, a number above 1 + eps_high; None for none.
+    function: F(ratio, advantage) -> a tensor of their shape and of the ratio's dtype, finite and
+        token by token (`klearlib.rl.rule_check`); then no corner and no dual_clip is given, and
+        eps_low and eps_high only say which tokens the metrics count in which corner.
+
+    Raises:
+        ValueError: a number out of range, or a function beside corners.
+
+    >>> Rule("half", eps_low=0.2, eps_high=0.28, low_negative=0.4, high_positive=0.64).dual_clip
+    """
 
     name: str
     eps_low: float
@@ -36,6 +56,38 @@ class Rule:
     low_positive: float | None = None
     high_negative: float | None = None
     dual_clip: float | None = None
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        corners = {name: getattr(self, name) for name in CORNERS}
+        high, bound = 1 + _number("eps_high", self.eps_high), self.dual_clip
+        if not 0 <= _number("eps_low", self.eps_low) <= 1:
+            raise ValueError(
+                f"eps_low is an offset below 1 and must be in [0, 1], got {self.eps_low}"
+            )
+        clipped_high = self.high_positive is not None or self.high_negative is not None
+        if not (self.eps_high >= 0 and (math.isfinite(high) or not clipped_high)):
+            raise ValueError(
+                f"eps_high is an offset above 1, >= 0 and finite where F is clipped: "
+                f"got {self.eps_high}"
+            )
+        for name, value in corners.items():
+            if value is not None and not math.isfinite(_number(name, value)):
+                raise ValueError(f"{name} must be a finite number or None, got {value}")
+        if bound is not None and not high < _number("dual_clip", bound) < math.inf:
+            raise ValueError(
+                f"dual_clip must be above 1 + eps_high = {high} and finite, got {bound}; "
+                "None for none"
+            )
+        given = [n for n, each in [*corners.items(), ("dual_clip", bound)] if each is not None]
+        if self.function is not None and given:
+            raise ValueError(f"F is a function, so {' and '.join(given)} must be None")
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return value
 
 
 def unclipped() -> Rule:
@@ -58,7 +110,6 @@ def ppo_clip(*, eps_low: float, eps_high: float, dual_clip: float | None = None)
     >>> ppo_clip(eps_low=0.2, eps_high=0.28).high_positive
     0.0
     """
-    _check(eps_low=eps_low, eps_high=eps_high, dual_clip=dual_clip)
     return Rule(
         "ppo_clip", eps_low, eps_high, low_negative=0.0, high_positive=0.0, dual_clip=dual_clip
     )
@@ -86,7 +137,6 @@ def gppo(
     >>> gppo(eps_low=0.2, eps_high=0.28).high_positive
     1.28
     """
-    _check(eps_low=eps_low, eps_high=eps_high, dual_clip=dual_clip)
     for name, beta in (("beta_low", beta_low), ("beta_high", beta_high)):
         if not (math.isfinite(beta) and beta >= 0):
             raise ValueError(f"{name} must be a finite number >= 0, got {beta}")
@@ -94,8 +144,8 @@ def gppo(
         "gppo",
         eps_low,
         eps_high,
-        low_negative=beta_low * (1 - eps_low),
-        high_positive=beta_high * (1 + eps_high),
+        low_negative=beta_low * (1 - _number("eps_low", eps_low)),
+        high_positive=beta_high * (1 + _number("eps_high", eps_high)),
         dual_clip=dual_clip,
     )
 
@@ -109,8 +159,7 @@ def cispo(*, eps_low: float, eps_high: float) -> Rule:
     >>> cispo(eps_low=0.2, eps_high=0.28).low_positive
     0.8
     """
-    _check(eps_low=eps_low, eps_high=eps_high, dual_clip=None)
-    low, high = 1 - eps_low, 1 + eps_high
+    low, high = 1 - _number("eps_low", eps_low), 1 + _number("eps_high", eps_high)
     return Rule("cispo", eps_low, eps_high, low, high, low, high)
 
 
@@ -141,7 +190,7 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
 
     Args:
         ratio: pi / pi_old >= 0, and advantage: tensors that broadcast to [N, T].
-        rule: what `unclipped`, `ppo_clip`, `gppo` or `cispo` returned.
+        rule: what `unclipped`, `ppo_clip`, `gppo` or `cispo` returned, or a `Rule` of one's own.
 
     Returns:
         F [N, T] in the dtype of `ratio`. Where F is the ratio it is capped at `largest_ratio`, so
@@ -155,6 +204,8 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
         raise ValueError(f"ratio must be a floating point tensor, got {ratio.dtype}")
     ratio, advantage = torch.broadcast_tensors(ratio, advantage)
     result = ratio.clamp(max=largest_ratio(ratio.dtype))
+    if rule.function is not None:
+        return rule.function(result, advantage)
     for corner, mask in corner_masks(ratio, advantage, rule).items():
         constant = getattr(rule, corner)
         if constant is not None:
@@ -171,28 +222,13 @@ def largest_ratio(dtype: torch.dtype) -> float:
     return math.sqrt(torch.finfo(dtype).max)
 
 
-def _check(*, eps_low: float, eps_high: float, dual_clip: float | None) -> None:
-    numbers = {"eps_low": eps_low, "eps_high": eps_high, "dual_clip": dual_clip}
-    for name, value in numbers.items():
-        optional = name == "dual_clip" and value is None
-        if not optional and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"{name} must be a number, got {value!r}")
-    if not 0 <= eps_low <= 1:
-        raise ValueError(f"eps_low is an offset below 1 and must be in [0, 1], got {eps_low}")
-    if not (math.isfinite(eps_high) and eps_high >= 0):
-        raise ValueError(f"eps_high is an offset above 1 and must be >= 0, got {eps_high}")
-    if dual_clip is not None and not 1 + eps_high < dual_clip < math.inf:
-        raise ValueError(
-            f"dual_clip must be above 1 + eps_high = {1 + eps_high} and finite, got {dual_clip}; "
-            "None for none"
-        )
-
-
 def rule_from(spec: dict) -> Rule:
     """The rule of a JSON description ``{"name": ..., **arguments of its function}``.
 
     Names: ``unclipped``, ``clip_higher`` (and ``ppo_clip``, the same function), ``gppo``,
-    ``cispo``.
+    ``cispo``. With ``source``, the text of a file of Python, the name is one in this file, of a
+    `Rule`, which has its own numbers, or of a function F(ratio, advantage), which is given the
+    arguments by keyword: eps_low and eps_high where it takes them, all others in any case.
 
     Raises:
         ValueError: an unknown name, or arguments that the rule does not take.
@@ -209,9 +245,40 @@ def rule_from(spec: dict) -> Rule:
     }
     arguments = dict(spec)
     name = arguments.pop("name", None)
+    if "source" in arguments:
+        return _own_rule(name, **arguments)
     if name not in makers:
         raise ValueError(f"unknown clipping rule {name!r}; there are {', '.join(makers)}")
     try:
         return makers[name](**arguments)
     except TypeError as error:
         raise ValueError(f"clipping rule {name!r}: {error}") from error
+
+
+def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **values) -> Rule:
+    module = module_of(source)
+    found = vars(module).get(name)
+    if isinstance(found, Rule):
+        return found
+    if not callable(found) or isinstance(found, type):
+        there = [key for key, each in vars(module).items() if _is_rule(each, module.__name__)]
+        raise ValueError(
+            f"no rule {name!r} in it; there is {', '.join(there) or 'none'}: a rule is a Rule or a "
+            "function F(ratio, advantage)"
+        )
+    takes = inspect.signature(found)
+    clip = {"eps_low": eps_low, "eps_high": eps_high}
+    passed = {key: value for key, value in clip.items() if key in takes.parameters} | values
+    try:
+        takes.bind("ratio", "advantage", **passed)
+    except TypeError as error:
+        raise ValueError(
+            f"{name}{takes} must take ratio and advantage, and by keyword eps_low and eps_high if "
+            f"it needs them: {error}"
+        ) from None
+    return Rule(name, eps_low, eps_high, function=functools.partial(found, **passed))
+
+
+def _is_rule(found: object, module: str) -> bool:
+    is_own = inspect.isfunction(found) and found.__module__ == module
+    return isinstance(found, Rule) or (is_own and not found.__name__.startswith("_"))

@@ -11,8 +11,7 @@ from fake_runs import HOW, again, finish, finish_all, section, verdicts
 
 from klearlib.experiments.demos import clipping as demo
 from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
-from klearlib.experiments.rl_stages import rule_spec, rule_title
-from klearlib.params import RLOptions
+from klearlib.experiments.rules import read_rules
 from klearlib.rl.metrics import METRICS
 
 PARAMS = ClippingParams(seeds=[0, 1, 2], **HOW)
@@ -47,15 +46,6 @@ def test_arms_are_shared_whatever_the_notebook_calls_itself(project):
     assert {arm: stage.key for arm, stage in fewer.arms.items()}.items() <= keys.items()
     other = clipping(options={"beta_low": 0.5}).arms
     assert {rule for (rule, seed), s in other.items() if s.key != keys[rule, seed]} == {"gppo"}
-
-
-def test_rule_spec_gives_each_rule_its_own_arguments():
-    options, clip = RLOptions(dual_clip=10.0, beta_high=2.0), {"eps_low": 0.2, "eps_high": 0.28}
-    specs = {name: rule_spec(name, **clip, options=options) for name in RULES}
-    assert specs["clip_higher"] == {"name": "clip_higher", **clip, "dual_clip": 10.0}
-    assert specs["gppo"].keys() - specs["clip_higher"].keys() == {"beta_low", "beta_high"}
-    assert specs["gppo"]["beta_high"] == 2.0
-    assert specs["cispo"] == {"name": "cispo", **clip}
 
 
 def test_scores_are_those_of_the_last_step_not_the_best(project):
@@ -111,16 +101,49 @@ def test_a_changed_rule_is_not_the_papers(project):
 def test_a_rule_that_the_paper_has_not_is_shown_and_leaves_the_claims_alone(project):
     finish_all(clipping(), ENDS | {"gppo": 0.75})
     judged = verdicts(clipping())
-    more = clipping(rules=[*RULES, "mine"])
-    assert rule_title("mine") == "mine" and more.arms["mine", 0].title == "mine, seed 0"
+    (project / "mine.py").write_text(
+        "def steep(ratio, advantage):\n    return ratio.clamp(max=9.0)"
+    )
+    more = clipping(rules=read_rules([*RULES, "mine.py:steep", {"name": "gppo", "beta_low": 0}]))
+    own = [series for series in more.rules if series not in RULES]
+    assert [more.arms[series, 0].title for series in own] == [
+        "steep, seed 0",
+        "GPPO, beta_low 0, seed 0",
+    ]
     diverges = {"train/grad_norm": 50.0}  # which is nothing that C3 is about
-    for seed in PARAMS.seeds:
-        finish(more.arms["mine", seed], end=1.0, metrics=lambda step: diverges if step > 9 else {})
+    for series in own:
+        for seed in PARAMS.seeds:
+            mine = lambda step: diverges if step > 9 else {}  # noqa: E731
+            finish(more.arms[series, seed], end=1.0, metrics=mine)
     assert verdicts(more) == judged
-    assert section(more)["status"] == "complete"
-    row = again(more).table("scores").set_index(["benchmark", "rule"]).loc[("maths A", "mine")]
-    assert row["end"] > 0.9 and np.isnan(row["paper_last"])
-    assert set(again(more).table("clipped")["rule"]) >= {"mine", "GPPO"}
+    made, more = section(more), again(more)
+    assert made["status"] == "complete" and "steep (mine.py:steep)" in made["notes"][0]
+    assert made["parameters"]["rules"][3]["source"].startswith("def steep")
+    scores = more.table("scores").set_index(["benchmark", "rule"])
+    for label in ("steep", "GPPO, beta_low 0"):
+        row = scores.loc["maths A", label]
+        assert row["end"] > 0.9 and np.isnan(row["paper_last"])
+        assert label in set(more.table("clipped")["rule"])
+        for name in ("fig2", "rules", "corners", "learning"):
+            legend = more.figure(name).legends[0]
+            assert label in [text.get_text() for text in legend.get_texts()], name
+    corners = more.table("rules").set_index("rule")
+    assert corners.loc["steep", "r high, A > 0"] == "1.29 to 9"
+    assert corners.loc["GPPO, beta_low 0", ["r low, A < 0", "r high, A > 0"]].tolist() == [
+        "0",
+        "1.28",
+    ]
+    assert corners["largest_error"].max() < 1e-12
+
+
+def test_a_claim_on_a_rule_that_is_absent_is_not_run_and_says_so(project):
+    fewer = clipping(rules=["gppo", "clip_higher"])
+    finish_all(fewer, ENDS)
+    found = verdicts(fewer)
+    for name in ("C1", "C2", "C3"):
+        assert found[name]["verdict"] == "not run"
+        assert found[name]["reason"] == "rules has no CISPO, which the claim is about"
+    assert found["C14"]["verdict"] == "reproduced" and section(fewer)["status"] == "complete"
 
 
 # several learning rates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,9 +74,13 @@ def rules(eps_low: float, eps_high: float) -> dict[str, tuple[Rule, dict[str, fl
     }
 
 
-def gradient_check(*, eps_low: float, eps_high: float) -> pd.DataFrame:
+def gradient_check(
+    *, eps_low: float, eps_high: float, others: Mapping[str, Rule] | None = None
+) -> pd.DataFrame:
     """Autograd of each printed objective against F * A, in float64 on a grid of ratios and
     advantages.
+
+    others: rules that no paper prints, by name; of them autograd takes the loss that trains.
 
     Returns:
         One row for each rule, ratio and advantage: rule, ratio, advantage, autograd, coefficient
@@ -85,14 +90,21 @@ def gradient_check(*, eps_low: float, eps_high: float) -> pd.DataFrame:
     import torch
 
     from klearlib.rl.coefficients import coefficient
+    from klearlib.rl.objective import policy_loss
 
     ratio = torch.tensor(RATIOS, dtype=torch.float64).repeat(len(ADVANTAGES))
     advantage = torch.tensor(ADVANTAGES, dtype=torch.float64).repeat_interleave(len(RATIOS))
+    printed = rules(eps_low, eps_high)
     parts = []
-    for name, (rule, numbers) in rules(eps_low, eps_high).items():
+    for name, rule in ({n: each for n, (each, _) in printed.items()} | dict(others or {})).items():
         logp = ratio.log().requires_grad_()
-        value = printed_objective(name, logp, torch.zeros_like(logp), advantage, **numbers)
-        (autograd,) = torch.autograd.grad(value.sum(), logp)
+        old = torch.zeros_like(logp)
+        if name in printed:
+            value = printed_objective(name, logp, old, advantage, **printed[name][1]).sum()
+        else:
+            tokens = (logp[None], old[None], advantage[None], torch.ones_like(logp)[None])
+            value = -policy_loss(*tokens, rule=rule, denominator=1.0)
+        (autograd,) = torch.autograd.grad(value, logp)
         factor = coefficient(ratio, advantage, rule)
         parts.append(
             pd.DataFrame(
@@ -109,32 +121,38 @@ def gradient_check(*, eps_low: float, eps_high: float) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def corner_table(check: pd.DataFrame, *, eps_low: float, eps_high: float) -> pd.DataFrame:
+def corner_table(
+    check: pd.DataFrame,
+    *,
+    eps_low: float,
+    eps_high: float,
+    others: Mapping[str, Rule] | None = None,
+) -> pd.DataFrame:
     """The four-corner table as measured by autograd, one row a rule.
 
     A cell is the range of autograd / A over the corner: one number where the rule puts a constant
-    there. `largest_error` is that of `gradient_check`; `never_zero` says whether every token of the
-    grid keeps a gradient.
+    there; the corners of `others` are those of their own clip ranges. `largest_error` is that of
+    `gradient_check`; `never_zero` says whether every token of the grid keeps a gradient.
     """
     import pandas as pd
 
-    low, high = check["ratio"] < 1 - eps_low, check["ratio"] > 1 + eps_high
-    negative = check["advantage"] < 0
-    corners = {
-        "r low, A < 0": low & negative,
-        "r high, A > 0": high & ~negative,
-        "r low, A > 0": low & ~negative,
-        "r high, A < 0": high & negative,
-    }
-    factor = check["autograd"] / check["advantage"] + 0.0  # -0.0 becomes 0.0
     rows = []
-    for rule in check["rule"].unique():
-        mine = check["rule"] == rule
-        row: dict = {"rule": rule}
-        for name, corner in corners.items():
-            row[name] = _range(factor[mine & corner])
-        row["never_zero"] = "yes" if bool((check.loc[mine, "autograd"] != 0).all()) else "no"
-        row["largest_error"] = check.loc[mine, "error"].max()
+    for name, mine in check.groupby("rule", sort=False):
+        own = (others or {}).get(name)
+        clip = (eps_low, eps_high) if own is None else (own.eps_low, own.eps_high)
+        low, high = mine["ratio"] < 1 - clip[0], mine["ratio"] > 1 + clip[1]
+        negative = mine["advantage"] < 0
+        corners = {
+            "r low, A < 0": low & negative,
+            "r high, A > 0": high & ~negative,
+            "r low, A > 0": low & ~negative,
+            "r high, A < 0": high & negative,
+        }
+        factor = mine["autograd"] / mine["advantage"] + 0.0  # -0.0 becomes 0.0
+        row: dict = {"rule": name}
+        row |= {words: _range(factor[corner]) for words, corner in corners.items()}
+        row["never_zero"] = "yes" if bool((mine["autograd"] != 0).all()) else "no"
+        row["largest_error"] = mine["error"].max()
         rows.append(row)
     return pd.DataFrame(rows)
 

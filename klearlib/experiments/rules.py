@@ -1,0 +1,196 @@
+"""The clipping rules that a notebook compares: the library's, and a user's own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from klearlib.errors import ParameterError
+from klearlib.params import RLOptions, did_you_mean, root
+from klearlib.report.style import own_series
+
+RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
+"""Fields of RLOptions that describe the clipping rule and not the run."""
+TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO", "unclipped": "unclipped"}
+"""The rules of the library that a notebook can compare, and what people call them."""
+_CLIP = ("eps_low", "eps_high")
+_TAKES = {
+    "unclipped": (),
+    "clip_higher": (*_CLIP, "dual_clip"),
+    "gppo": (*_CLIP, *RULE_OPTIONS),
+    "cispo": _CLIP,
+}
+
+
+@dataclass(frozen=True)
+class RuleArm:
+    """A rule as an arm: the name of its series, what people call it, and the rule as `read_rules`
+    gives it."""
+
+    series: str
+    title: str
+    rule: str | dict
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the paper has no such rule."""
+        return not isinstance(self.rule, str)
+
+
+def read_rules(given: object) -> list[str | dict]:
+    """The parameter `rules`: each a name of `TITLES`, FILE.py:NAME, or a mapping of either as
+    ``name``, a ``label`` if another one is wanted, and values in place of the notebook's.
+
+    A path is relative to the project's folder. The text of the file becomes the ``source`` of the
+    rule, which is then a mapping, and is read no more where there is one.
+
+    Raises:
+        ParameterError: one line that names the rule and the fix.
+    """
+    if not isinstance(given, list | tuple):
+        raise ParameterError(f"rules must be a list of rules, got {given!r}: such as [gppo, cispo]")
+    if not given:
+        raise ParameterError("rules is empty: give at least one")
+    found = [_read(each) for each in given]
+    titles = [each.title for each in rule_arms(found)]
+    for rule, title in zip(found, titles, strict=True):
+        if titles.count(title) > 1 or (not isinstance(rule, str) and _is_taken(title)):
+            raise ParameterError(
+                f"rules: {title!r} names more than one rule: leave one out, or give it a label, as "
+                f"{{name: {rule if isinstance(rule, str) else rule['name']}, label: another}}"
+            )
+    return found
+
+
+def rule_arms(rules: Sequence[str | dict]) -> list[RuleArm]:
+    """An arm for each of `rules`; those that are not the paper's have looks of their own."""
+    arms: list[RuleArm] = []
+    for rule in rules:
+        title, number = rule_title(rule), sum(arm.is_own for arm in arms)
+        series = rule if isinstance(rule, str) else own_series(title, number)
+        arms.append(RuleArm(series, title, rule))
+    return arms
+
+
+def rule_title(rule: str | dict) -> str:
+    """What people call a rule.
+
+    >>> rule_title({"name": "gppo", "beta_low": 0.0})
+    'GPPO, beta_low 0'
+    """
+    if isinstance(rule, str):
+        return TITLES[rule]
+    name = rule["name"].rpartition(":")[2] if "source" in rule else TITLES[rule["name"]]
+    values = (f"{key} {value:g}" for key, value in _values(rule).items())
+    return rule.get("label") or ", ".join([name, *values])
+
+
+def note_on_own(arms: Iterable[RuleArm]) -> list[str]:
+    """The note that names the rules that the paper has not; none where there is none."""
+    names = ", ".join(f"{arm.title} ({arm.rule['name']})" for arm in arms if arm.is_own)
+    about = "no curve or number of the paper stands beside them, and no claim is judged by them"
+    return [f"Rules that the paper has not: {names}; {about}."] if names else []
+
+
+def rule_spec(rule: str | dict, *, eps_low: float, eps_high: float, options: RLOptions) -> dict:
+    """A rule as JSON, with the arguments that it takes and no others, so that equal arms share a
+    key. Where its file was and what people call it are no part of it.
+
+    See `klearlib.rl.coefficients.rule_from`.
+    """
+    rule = {"name": rule} if isinstance(rule, str) else rule
+    clip = {"eps_low": eps_low, "eps_high": eps_high}
+    if "source" in rule:
+        name = rule["name"].rpartition(":")[2]
+        return {"name": name, "source": rule["source"], **clip, **_values(rule)}
+    known = clip | {name: getattr(options, name) for name in RULE_OPTIONS} | _values(rule)
+    spec = {name: known[name] for name in _TAKES[rule["name"]]}
+    return {"name": rule["name"]} | {n: v for n, v in spec.items() if v is not None}
+
+
+def require_usable(rule: str | dict, *, eps_low: float, eps_high: float, options: RLOptions):
+    """Raises ParameterError where a rule with values or a file of its own cannot be made, or where
+    its function fails on a small grid; see `klearlib.rl.rule_check`."""
+    if isinstance(rule, str):
+        return
+    from klearlib.rl.coefficients import rule_from
+    from klearlib.rl.rule_check import check_function
+
+    try:
+        found = rule_from(rule_spec(rule, eps_low=eps_low, eps_high=eps_high, options=options))
+        if found.function is not None:
+            check_function(found)
+        elif "source" in rule and _values(rule):
+            raise ValueError(f"a Rule has its own numbers: leave out {', '.join(_values(rule))}")
+    except ValueError as error:
+        raise ParameterError(f"rules, {rule['name'].rstrip(':')}: {error}") from None
+
+
+def _read(given: object) -> str | dict:
+    rule = {"name": given} if isinstance(given, str) else given
+    if not isinstance(rule, dict) or not isinstance(rule.get("name"), str):
+        raise ParameterError(
+            f"rules has {given!r}: write a name ({', '.join(TITLES)}), FILE.py:NAME, or a mapping "
+            "with name, such as {name: gppo, beta_low: 0}"
+        )
+    name, label = rule["name"], rule.get("label", "x")
+    if not isinstance(label, str) or not label.strip() or not label.isprintable():
+        raise ParameterError(f"rules, {name}: label must be a text of one line, got {label!r}")
+    if not isinstance(rule.get("source", ""), str):
+        raise ParameterError(f"rules, {name}: source must be the text of a file of Python")
+    if "source" not in rule and (":" in name or name.endswith(".py")):
+        file, _, own = name.rpartition(":") if ":" in name else (name, "", "")
+        rule = rule | {"name": f"{Path(file).name}:{own}", "source": _text_of(file, name)}
+    if "source" not in rule:
+        if name not in TITLES:
+            near = did_you_mean(name, TITLES)
+            raise ParameterError(f"rules: unknown rule {name!r}, or FILE.py:NAME of one; {near}")
+        for key in _values(rule):
+            if key not in _TAKES[name]:
+                raise ParameterError(
+                    f"rules, {name}: {key}: {did_you_mean(str(key), _TAKES[name])}"
+                )
+    for key, value in _values(rule).items():
+        if type(key) is not str or type(value) not in (int, float):
+            raise ParameterError(f"rules, {name}: {key} must be a number, got {value!r}")
+    # 1 and 1.0 are one run.
+    rule = rule | {key: float(value) for key, value in _values(rule).items()}
+    return name if rule.keys() == {"name"} else rule
+
+
+def _text_of(file: str, name: str) -> str:
+    path = root() / Path(file).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except UnicodeDecodeError:
+        raise ParameterError(f"rules, {name}: {path} is not UTF-8: save it so") from None
+    except OSError as error:
+        here = f", write {Path(file).resolve()}" if Path(file).is_file() else ""
+        raise ParameterError(
+            f"rules, {name}: no file can be read at {path} ({error.strerror}): a path is relative "
+            f"to the project's folder{here}"
+        ) from None
+    except (SyntaxError, ValueError):  # told with its line by `require_usable`
+        return text
+    for node in ast.walk(tree):
+        imports = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        imports += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for top in {each.partition(".")[0] for each in imports} - {"", "klearlib"}:
+            beside = path.with_name(top)
+            if beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
+                raise ParameterError(
+                    f"rules, {name}: imports {top} from its own folder, and a run takes the one "
+                    f"file along: put what it needs of {top} into it"
+                )
+    return text
+
+
+def _values(rule: dict) -> dict:
+    return {key: value for key, value in rule.items() if key not in ("name", "label", "source")}
+
+
+def _is_taken(title: str) -> bool:
+    return title.casefold() in {each.casefold() for pair in TITLES.items() for each in pair}

@@ -1,0 +1,101 @@
+"""docs/own-rule.md and README, followed to the letter: their rules beside a GPPO that has run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_world import TINY_MODEL, TINY_WORLD
+
+from klearlib.experiments.catalogue import check
+from klearlib.experiments.experiment import with_inputs
+from klearlib.experiments.nb05_clipping import Clipping
+from klearlib.run.entry import DONE
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def small(project):
+    """The profile smoke with a world that takes seconds, whose policy gets some answers right."""
+    path = project / "params" / "smoke" / "worlds.yaml"
+    worlds = yaml.safe_load(path.read_text())
+    steps = {"base_steps": 40, "base_batch": 24, "base_learning_rate": 6e-3}
+    steps |= {"sft_steps": 120, "sft_batch": 24, "sft_learning_rate": 1e-2}
+    worlds["miniature"] |= TINY_WORLD | TINY_MODEL | steps | {"max_new_tokens": 48}
+    path.write_text(yaml.safe_dump(worlds))
+    shutil.copy(REPOSITORY / "notebooks" / "05_clipping.ipynb", project / "notebooks")
+    return project
+
+
+def parts(page: str, heading: str) -> tuple[str, list[str]]:
+    """The Python and the words of the command of a section of a page."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8").partition(heading)[2]
+    code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
+    (command,) = re.findall(r"^(?:\.venv/bin/)?(papermill .*05_clipping.*)$", text, re.M)[:1]
+    return code, shlex.split(command)
+
+
+def done_at(e: Clipping) -> dict[str, int]:
+    """Title of each finished stage -> when it finished, in ns."""
+    stages = with_inputs(e.stages()).values()
+    return {s.title: (e.folder(s) / DONE).stat().st_mtime_ns for s in stages if e.is_done(s)}
+
+
+def test_the_page_followed_to_the_letter(small):
+    gppo = Clipping(check("05_clipping", {"rules": ["gppo"]}))
+    gppo.run()
+    before = done_at(gppo)
+    assert {"GPPO, seed 0", "GPPO, seed 1"} <= before.keys()
+
+    code, command = parts("docs/own-rule.md", "# A clipping rule of your own")
+    (small / "my_rules.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=small,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "KLEAR_ROOT": str(small)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    # In whichever folder of results they are.
+    (file,) = (small / "results").glob("**/05_clipping/section.json")
+    folder, made = file.parent, json.loads(file.read_text())
+    assert made["status"] == "complete" and {f["name"] for f in made["figures"]} == {
+        *("fig2", "rules", "corners", "learning")
+    }
+    for name in ("rules", "scores", "clipped"):
+        with open(folder / f"{name}.csv", newline="") as lines:
+            assert {"GPPO", "half", "fade"} <= {row["rule"] for row in csv.DictReader(lines)}, name
+    e = Clipping(check("05_clipping", made["parameters"]))  # with the text of the file in it
+    assert [arm.title for arm in e.rules.values()] == ["GPPO", "half", "fade"]
+    assert len(e.runs) == 6
+    for name in ("fig2", "rules", "corners", "learning"):
+        legend = [text.get_text() for text in e.figure(name).legends[0].get_texts()]
+        assert {"GPPO", "half", "fade"} <= set(legend) and (folder / f"{name}.png").is_file()
+    now = done_at(e)
+    assert {title: now[title] for title in before} == before  # cached, GPPO's runs included
+    assert {"half, seed 0", "fade, seed 1"} <= now.keys()
+    assert {v["claim"]: v["verdict"] for v in made["verdicts"]} == {
+        **dict.fromkeys(("C1", "C2", "C3"), "not run"),
+        "C14": "reproduced",
+    }
+
+
+def test_the_readme_has_a_rule_and_a_command_that_fit(small):
+    code, command = parts("README.md", "## Adding a clipping rule")
+    (small / "my_rules.py").write_text(code)
+    rules = yaml.safe_load(command[-1])["rules"]
+    e = Clipping(check("05_clipping", {"rules": rules}))
+    assert command[:2] == ["papermill", "notebooks/05_clipping.ipynb"]
+    assert [arm.title for arm in e.rules.values()] == ["GPPO", "half"] and len(e.stages()) == 4

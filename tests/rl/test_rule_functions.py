@@ -1,0 +1,149 @@
+"""Rules from a text of Python: what is refused and why, and that F is what trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from klearlib.rl.coefficients import Rule, coefficient, corner_masks, gppo, rule_from
+from klearlib.rl.objective import policy_loss
+from klearlib.rl.rule_check import check_function
+
+CLIP = {"eps_low": 0.2, "eps_high": 0.28}
+GOOD = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from klearlib.rl.coefficients import Rule
+
+corners = Rule("half", eps_low=0.1, eps_high=0.3, low_negative=0.4, high_positive=0.64)
+
+
+@dataclass
+class Numbers:
+    low: float = 0.5
+
+
+def plain(ratio, advantage):
+    return torch.where(advantage > 0, ratio.clamp(max=2.0), ratio.clamp(min=Numbers().low, max=9.0))
+
+
+def gppo(ratio, advantage, *, eps_low, eps_high, beta=1.0):
+    low = torch.where((ratio < 1 - eps_low) & (advantage < 0), beta * (1 - eps_low), ratio)
+    return torch.where((ratio > 1 + eps_high) & (advantage > 0), beta * (1 + eps_high), low)
+
+
+clamped = lambda r, a: r.clamp_(0.8, 1.28)
+"""
+
+
+def own(name: str, source: str = GOOD, **values) -> Rule:
+    return rule_from({"name": name, "source": source, **CLIP, **values})
+
+
+@pytest.mark.parametrize("name", ["plain", "gppo", "clamped"])
+def test_a_good_function_passes(name):
+    check_function(own(name))
+
+
+def test_f_of_a_function_is_the_gradient_of_the_loss():
+    ratio = torch.tensor([[0.3, 0.9, 1.1], [2.5, 0.4, 30.0]], dtype=torch.float64)
+    advantage = torch.tensor([-2.0, 1.0], dtype=torch.float64)
+    logp = ratio.log().requires_grad_()
+    loss = policy_loss(
+        logp, torch.zeros_like(ratio), advantage, torch.ones_like(ratio), rule=own("plain")
+    )
+    (gradient,) = torch.autograd.grad(loss, logp)
+    expected = torch.tensor([[0.5, 0.9, 1.1], [2.0, 0.4, 2.0]], dtype=torch.float64)
+    torch.testing.assert_close(-gradient * 6 / advantage[:, None], expected)
+
+
+def test_a_function_gets_the_clip_range_and_values_of_its_own():
+    ratio = torch.tensor([0.5, 0.75, 1.0, 1.5, 3.0])
+    for advantage in (torch.tensor(1.0), torch.tensor(-1.0)):
+        wanted = coefficient(ratio, advantage, gppo(**CLIP, beta_low=0.5, beta_high=0.5))
+        assert torch.equal(coefficient(ratio, advantage, own("gppo", beta=0.5)), wanted)
+    # The corners in which the metrics count its tokens are those of the clip range too.
+    assert corner_masks(ratio, torch.tensor(-1.0), own("plain"))["low_negative"].sum() == 2
+
+
+def test_a_rule_of_a_file_has_its_own_numbers():
+    assert own("corners") == Rule("half", 0.1, 0.3, low_negative=0.4, high_positive=0.64)
+
+
+def test_extreme_ratios_reach_a_function_capped():
+    huge = torch.tensor([torch.inf, torch.finfo(torch.float32).max])
+    found = coefficient(huge, torch.tensor(1.0), own("f", "def f(r, a): return r + 0 * a"))
+    assert torch.isfinite(found).all()
+
+
+BAD = {
+    "return ratio[:1]": r"F must give torch.float32 \(40,\) as the ratio, got .* \(1,\)",
+    "return 1.0": "F must give a tensor.*got float",
+    "return ratio.to(torch.float16)": "got torch.float16",
+    "return (1 / ratio) * 0": "F is nan at ratio 0, advantage -3",
+    "return 1 / ratio": "F is inf at ratio 0, advantage -3: bound it",
+    "return ratio ** 2": r"F is \S+ at ratio 1\.84e\+19",
+    "return ratio * torch.ones((), requires_grad=True)": "no graph",
+    "return ratio / ratio.mean()": "changes with the tokens beside it",
+    "return torch.rand_like(ratio)": "from call to call",
+    "advantage.mul_(2); return ratio": "changes the advantage in place",
+    "return ratio if ratio > 1 else advantage": "F fails on usual ratios: line 2: RuntimeError",
+    "assert ratio.max() < 100; return ratio": "F fails on extreme .*: line 2: AssertionError$",
+}
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_a_function_that_is_no_rule_is_refused_in_one_line(body):
+    rule = own("f", f"import torch\ndef f(ratio, advantage): {body}")
+    with pytest.raises(ValueError, match=BAD[body]) as caught:
+        check_function(rule)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("def f(:", "line 1: invalid syntax"),
+        ("import torch\nx = torch.nothing", "line 2: AttributeError"),
+        ("import sys\nsys.exit(3)", "line 2: SystemExit: 3"),
+        ("def half(r, a): return r\n_g = half", "no rule 'f' in it; there is half: "),
+        ("f = 3", "no rule 'f' in it; there is none"),
+        ("from klearlib.rl.coefficients import Rule as f", "no rule 'f'"),
+        ("def f(ratio): return ratio", "must take ratio and advantage.*too many"),
+        ("def f(ratio, advantage, x): return ratio", "must take ratio.*'x'"),
+        (
+            "from klearlib.rl.coefficients import Rule\nf = Rule('f', eps_low=-3, eps_high=0.3)",
+            r"line 2: ValueError: eps_low .* must be in \[0, 1\], got -3",
+        ),
+    ],
+)
+def test_a_text_without_the_rule_is_refused_in_one_line(source, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        own("f", source)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_that_a_function_does_not_take_are_refused():
+    with pytest.raises(ValueError, match="unexpected keyword argument 'sharp'"):
+        own("gppo", sharp=1.0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"eps_low": -3}, "eps_low"),
+        ({"eps_high": float("nan")}, "eps_high"),
+        ({"eps_high": float("inf"), "high_positive": 1.0}, "eps_high"),
+        ({"low_negative": float("inf")}, "low_negative must be a finite number"),
+        ({"high_positive": "1.28"}, "high_positive must be a number, got '1.28'"),
+        ({"dual_clip": 1.1}, "dual_clip"),
+        ({"function": abs, "low_negative": 0.5}, "low_negative must be None"),
+    ],
+)
+def test_a_rule_refuses_bad_numbers(numbers, words):
+    with pytest.raises(ValueError, match=words):
+        Rule("mine", **CLIP | numbers)
