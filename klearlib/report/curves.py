@@ -53,7 +53,8 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
 
     A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
     high are NaN where not every seed has a finite value. With fewer than `BAND_SEEDS` seeds there
-    is a mean and no interval. Raises ValueError where a column is missing, or a seed has two values at one step.
+    is a mean and no interval. Raises ValueError where a column is missing, or a seed has two values
+    at one step.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})

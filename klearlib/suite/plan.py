@@ -8,6 +8,7 @@ import functools
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
@@ -214,11 +215,12 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     )
     sums = {name: sum(mine, Cost()) for name, mine in costs.items()}
     places = max(1, min(workers or here.cores, here.cores))
-    for name, estimate in seconds.items():
-        on_card = sums[name].gpu_s / len(here.gpus) if here.gpus else estimate / places
-        seconds[name] = NOTEBOOK_S + on_card
-    on_gpus = bool(here.gpus or lines)
-    return Plan(planned, sums, seconds, on_gpus, list(dict.fromkeys(lines)))
+    for name, on_cores in seconds.items():
+        on_gpus = sums[name].gpu_s / max(1, len(here.gpus))
+        seconds[name] = NOTEBOOK_S + on_gpus if here.gpus else (NOTEBOOK_S + on_cores) / places
+    if lines:
+        seconds = {}  # it takes no time here
+    return Plan(planned, sums, seconds, bool(here.gpus or lines), list(dict.fromkeys(lines)))
 
 
 def describe(planned: Plan) -> str:
@@ -233,16 +235,16 @@ def describe(planned: Plan) -> str:
     for each in planned.notebooks:
         state = "run" if each.why else "left" if each.left_out else "cached"
         cost = planned.costs.get(each.name, Cost())
-        rows.append((each.name, state, _time(planned.seconds.get(each.name)), *_cells(cost)))
+        rows.append((each.name, state, _time(planned.seconds.get(each.name, 0.0)), *_cells(cost)))
     if costs:
         rows.append(("in all", "", _time(sum(planned.seconds.values())), *_cells(total)))
-    if not planned.on_gpus:
-        rows = [row[:6] + ("",) + row[7:] for row in rows]
-    width = max(len(row[0]) for row in rows)
-    lines = [
-        " ".join([f"{name:<{width}} {state:<6}", *map("{:>{}}".format, cells, _WIDTHS)]).rstrip()
-        for name, state, *cells in rows
-    ]
+    shown = [name != "GPU h" or planned.on_gpus for name in rows[0]]
+    widths = [max(len(row[0]) for row in rows), *_WIDTHS]
+    lines = []
+    for row in rows:
+        cells = zip(row, "<<>>>>>>>", widths, strict=True)
+        texts = [f"{text:{side}{width}}" for text, side, width in cells]
+        lines.append(" ".join(compress(texts, shown)).rstrip())
     if costs:
         lines += _notes(total, planned.on_gpus)
     lines += _about_place(planned.notebooks)
@@ -256,11 +258,11 @@ def describe(planned: Plan) -> str:
     return "\n".join(lines)
 
 
-_WIDTHS = (7, 7, 7, 6, 6, 7, 7)
+_WIDTHS = (6, 7, 7, 7, 6, 6, 7, 7)
 
 
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else rough(seconds).removeprefix("about ")
+def _time(seconds: float) -> str:
+    return "" if not seconds else rough(seconds).removeprefix("about ")
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:
