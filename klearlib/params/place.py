@@ -171,8 +171,8 @@ def place_for(notebook: str, params: NotebookParams) -> Place:
 
 def read_place(folder: Path) -> Place:
     """What `folder` was filled with; its name is the profile where it does not say otherwise."""
-    folder = Path(folder)
-    return _written(folder) or Place(folder, folder.resolve().name, {})
+    folder = Path(folder).resolve()
+    return _written(folder) or Place(folder, folder.name, {})
 
 
 def own_places(profile: str) -> list[Place]:

@@ -79,19 +79,23 @@ def run(
         came.append(number)
         raise KeyboardInterrupt
 
-    place.claim()
-    suite = _Suite(planned.todo, results, resume)
     with _locked(results), on_stop(stop):
+        place.claim()
+        suite = _Suite(planned.todo, results, resume)
         _report(results)
         try:
             code = suite.run(places, keep_going)
         except KeyboardInterrupt:
             code = 128 + came[0]
-            print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
         with on_stop(lambda number, frame: None):  # the last report is built in any case
             reported = _report(results)
-        print(summary(results, before, suite.computed, time.monotonic() - began), flush=True)
-        return code or reported
+    if came:
+        print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
+        return code
+    print(summary(results, before, suite.computed, time.monotonic() - began), flush=True)
+    if code:
+        print(f"klear: not all could be done; go on with: {resume}", flush=True)
+    return code or reported
 
 
 class _Suite:
@@ -255,6 +259,6 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise KlearError(
-                f"another klear run works on {folder.name!r}: wait for it or stop it"
+                f"another klear run works on results/{folder.name}: wait for it or stop it"
             ) from None
         yield
