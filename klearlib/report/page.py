@@ -71,9 +71,11 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         title=f"Klear-Reasoner reproduced: {'changed from ' if place.changes else ''}profile "
         f"{place.profile}",
         css=style_sheet("page.css"),
-        notebooks=notebooks,
         num_complete=sum(section.complete for section in sections),
-        absent=[each.name for each in notebooks if each.name not in published],
+        # A folder of changed parameters has the notebooks that were asked for.
+        absent=[]
+        if place.changes
+        else [each.name for each in notebooks if each.name not in published],
         has_deviations=deviations.is_file(),
         images=_images(sections),
         formula=_formula,
