@@ -25,7 +25,7 @@ CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05"    numbers of notebooks'
+	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05 07" numbers of notebooks'
 	@echo 'WORKERS=0      stages at once, or ray'
 	@echo 'PYTHON=        interpreter for the set-up  KLEAR_VENV=  folder of the environment (.venv)'
 	@echo 'VLLM_VENV=     that of test-vllm (.venv-vllm), VERL_VENV= of verl (.venv-verl)'

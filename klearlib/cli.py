@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from klearlib import __version__
-from klearlib.errors import KlearError, ParameterError
+from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.evaluate.arguments import add_evaluate_arguments
+
+PROFILE = "mini"
+"""Where no --profile is given, as in the Makefile: the profile whose results are in git, with seeds
+enough for verdicts. `smoke` only shows that everything runs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +50,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return _plan(arguments)
     return run(
         arguments.profile,
-        arguments.only,
+        _only(arguments),
+        settings=arguments.set,
+        out=arguments.out,
         force=arguments.force,
         keep_going=arguments.keep_going,
         workers=arguments.workers,
@@ -57,14 +63,25 @@ def _plan(arguments: argparse.Namespace) -> int:
     from klearlib.suite.plan import describe, plan, weighed
 
     planned = plan(
-        arguments.profile, arguments.only, force=arguments.force, workers=arguments.workers
+        arguments.profile,
+        _only(arguments),
+        settings=arguments.set,
+        out=arguments.out,
+        force=arguments.force,
+        workers=arguments.workers,
     )
     print(describe(weighed(arguments.profile, planned)))
     return 0
 
 
+def _only(arguments: argparse.Namespace) -> list[str]:
+    """The notebooks asked for, one a word: "05,07" are two."""
+    return [word for words in arguments.only for word in words.split(",")]
+
+
 def _report(arguments: argparse.Namespace) -> int:
-    """Build the report of a profile, or the comparison of two, and print where it is."""
+    """Build the reports of a profile and of what was changed from it, or the comparison of two
+    folders, and print where they are."""
     from klearlib.experiments.catalogue import experiments
 
     if arguments.compare:
@@ -81,14 +98,19 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         raise ParameterError("--out belongs to --compare: leave it out, or add --compare A B")
     from klearlib.params import require_profile
+    from klearlib.params.place import own_places, place_of
     from klearlib.report.front_page import write_front_page
     from klearlib.report.page import build_report
-    from klearlib.suite.plan import results_dir
 
-    folder = results_dir(require_profile(arguments.profile or "smoke"))
-    print(build_report(folder, experiments()))
+    profile = require_profile(arguments.profile or PROFILE)
+    own = place_of(profile, {})
+    ran = [each for each in (own, *own_places(profile)) if any(each.folder.glob("*/section.json"))]
+    if not ran:
+        raise MissingAsset(f"nothing of profile {profile} was run yet: {own.command}")
+    for place in ran:
+        print(build_report(place.folder, experiments()))
     if arguments.readme is not None:
-        print(write_front_page(Path(arguments.readme), folder))
+        print(write_front_page(Path(arguments.readme), own.folder))
     return 0
 
 
@@ -124,8 +146,15 @@ def _workers(text: str) -> int | str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that takes no abbreviations: an option of tomorrow would change their meaning."""
+
+    def __init__(self, **given):
+        super().__init__(**given, allow_abbrev=False)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="klear", description="The Klear-Reasoner paper, rerun.")
+    parser = _Parser(prog="klear", description="The Klear-Reasoner paper, rerun.")
     parser.add_argument("--version", action="version", version=f"klear {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
@@ -134,10 +163,25 @@ def _parser() -> argparse.ArgumentParser:
     for command, action in ((run, _run), (plan, _plan)):
         command.set_defaults(command=action)
         command.add_argument(
-            "--profile", default="smoke", help="folder in params/ (default: smoke)"
+            "--profile", default=PROFILE, help=f"folder in params/ (default: {PROFILE})"
         )
         command.add_argument(
-            "--only", nargs="+", default=[], metavar="NN", help="numbers or names of notebooks"
+            "--only",
+            nargs="+",
+            default=[],
+            metavar="NN",
+            help="numbers or names of notebooks: 05 07, or 05,07",
+        )
+        command.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="[NN.]NAME=VALUE",
+            help="a parameter's value (YAML), for the chosen notebooks that have it, or for NN; "
+            "results go to a folder of their own",
+        )
+        command.add_argument(
+            "--out", metavar="DIR", help="the results folder, such as results/mine"
         )
         command.add_argument("--force", action="store_true", help="run cached notebooks as well")
         command.add_argument(
@@ -150,10 +194,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
 
     report = commands.add_parser(
-        "report", help="build results/<profile>/report.html anew, or compare two profiles"
+        "report", help="build the reports of a profile anew, or compare two results folders"
     )
     report.set_defaults(command=_report)
-    report.add_argument("--profile", help="folder in params/ (default: smoke)")
+    report.add_argument("--profile", help=f"folder in params/ (default: {PROFILE})")
     report.add_argument(
         "--readme",
         metavar="FILE",

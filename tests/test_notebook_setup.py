@@ -65,6 +65,11 @@ def test_every_unknown_literal_is_refused(project, value):
         notebook.setup("05_clipping", ClippingParams, namespace(num_step=value))
 
 
+def test_a_list_given_as_text_is_told_how_papermill_takes_one(project):
+    with pytest.raises(ParameterError, match=r"got '\[0\]': .*, write -y '\{seeds: \[0\]\}'"):
+        notebook.setup("05_clipping", ClippingParams, namespace(seeds="[0]"))
+
+
 def test_all_unknown_names_are_told_at_once(project):
     with pytest.raises(ParameterError, match=r"'num_step': .*; 'seed': did you mean 'seeds'"):
         notebook.setup("05_clipping", ClippingParams, namespace(num_step=1, seed=2))

@@ -23,6 +23,7 @@ from klearlib.experiments.results import Arm, Results, not_judged_text
 from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import claim
 from klearlib.params import root, uses_miniature
+from klearlib.params.place import Place, differences, place_for
 from klearlib.report.decide import decide_ordering, holm_in_notebook, measure, not_run
 from klearlib.report.frames import show_frames
 from klearlib.report.section import Counterpart, Equation, Verdict, is_paper_scale, write_section
@@ -119,15 +120,18 @@ class Experiment:
     digits: ClassVar[int] = 3
     gathers: ClassVar[bool] = False
 
-    def __init__(self, params):
+    def __init__(self, params, place: Place | None = None):
         self.params = params
+        self._given_place = place
 
     @classmethod
     def setup(cls, namespace: dict) -> Self:
         """The experiment with the parameters of a notebook, which shows tables as the report does
         from now on; see `klearlib.notebook.setup`."""
         show_frames(digits=cls.digits)
-        return cls(setup(cls.name, cls.Params, namespace))
+        experiment = cls(setup(cls.name, cls.Params, namespace))
+        experiment.place  # noqa: B018 - refused before anything is computed
+        return experiment
 
     # what an experiment says
 
@@ -163,6 +167,11 @@ class Experiment:
     # what is there
 
     @cached_property
+    def place(self) -> Place:
+        """The results folder that it publishes in; see `klearlib.params.place.place_for`."""
+        return self._given_place or place_for(self.name, self.params)
+
+    @cached_property
     def runs(self) -> Results:
         """The runs of `arms` that are done."""
         return self.finished(self.arms)
@@ -191,7 +200,7 @@ class Experiment:
 
     def refresh(self) -> None:
         """Forget what was read and worked out: stages may have finished since."""
-        self.__dict__ = {"params": self.params}
+        self.__dict__ = {"params": self.params, "_given_place": self._given_place}
 
     @property
     def paper_scale(self) -> bool:
@@ -237,7 +246,7 @@ class Experiment:
         def publish_now_and_then(_: Stage) -> None:
             nonlocal last
             if time.monotonic() - last > _PUBLISH_EVERY_S:
-                type(self)(self.params).publish_and_report()
+                type(self)(self.params, self.place).publish_and_report()
                 last = time.monotonic()
 
         try:
@@ -275,6 +284,7 @@ class Experiment:
         The provenance is that of the last stage that ran, so publishing the same results again, at
         another time or commit, changes nothing.
         """
+        self.place.claim()
         stages = self.stages()
         entries = [
             read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
@@ -283,7 +293,7 @@ class Experiment:
         ]
         made = sorted((entry["provenance"] for entry in entries), key=lambda each: each["utc"])
         return write_section(
-            root() / "results" / self.params.profile / self.name,
+            self.place.folder / self.name,
             title=self.title,
             section=self.section,
             question=self.question,
@@ -305,6 +315,7 @@ class Experiment:
             provenance=made[-1] if made else provenance(),
             seconds=sum(entry["seconds"] for entry in entries),
             parameters=asdict(self.params),
+            changed=differences(self.name, self.params),
         )
 
     def publish_and_report(self) -> Path:

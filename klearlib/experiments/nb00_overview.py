@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from klearlib import paper
 from klearlib.experiments.catalogue import experiments
 from klearlib.experiments.experiment import Experiment, Rows, table
-from klearlib.params import root
 from klearlib.params.base import NotebookParams
 from klearlib.report.ledger import ledger
 from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
@@ -81,14 +80,13 @@ class Overview(Experiment):
         import pandas as pd
 
         columns = ["claim", "title", "verdict", "measured", "reason", "settle"]
-        entries = ledger(self.sections, experiments(), profile=self.params.profile)
+        entries = ledger(self.sections, experiments(), place=self.place)
         return pd.DataFrame(entries)[columns]
 
     @cached_property
     def sections(self) -> list[Section]:
-        """What the other notebooks have published at this profile."""
-        folder = root() / "results" / self.params.profile
-        return [each for each in read_sections(folder) if each.notebook != self.name]
+        """What the other notebooks have published beside it."""
+        return [each for each in read_sections(self.place.folder) if each.notebook != self.name]
 
     def notes(self) -> list[str]:
         return [

@@ -177,8 +177,12 @@ def _checked(value, kind, where: str, limits):
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
         if not isinstance(value, (list, tuple)):
+            fix = f"write [{value}]"
+            if isinstance(value, str) and value.lstrip().startswith("["):
+                name = where.rpartition(" ")[2]
+                fix = f"papermill's -p gives a text, write -y '{{{name}: {value}}}'"
             raise ParameterError(
-                f"{where} must be a list of {_PLURALS[item]}, got {value!r}: write [{value}]"
+                f"{where} must be a list of {_PLURALS[item]}, got {value!r}: {fix}"
             )
         if not value and limits:
             raise ParameterError(f"{where} is empty: give at least one")

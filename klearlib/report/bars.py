@@ -118,7 +118,7 @@ def _draw_measured(
         bands = seed_bands(steps)
         places = bands["step"].to_numpy(float) + _shift(name, series)
         for place, band in zip(places, bands.itertuples(), strict=True):
-            if band.num_seeds > 1:
+            if band.low == band.low:
                 axis.plot([place, place], [max(0, band.low), min(1, band.high)], color=color)
         dots = steps["step"].to_numpy(float) + _shift(name, series) + 0.07
         axis.plot(dots, steps["value"], ".", color=color, markersize=3.5, alpha=0.7)

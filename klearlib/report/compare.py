@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.errors import MissingAsset, ParameterError
+from klearlib.params.place import Place, read_place
 from klearlib.report.ledger import ledger
 from klearlib.report.page import commit_text, header_facts
 from klearlib.report.render import duration_text, in_short, render, style_sheet
@@ -23,13 +24,18 @@ _TWO_PROFILES = (
 
 @dataclass(frozen=True)
 class Side:
-    """One results folder: its profile, the label of its columns, its sections by notebook, its
+    """One results folder: its place, the label of its columns, its sections by notebook, its
     ledger."""
 
-    profile: str
+    place: Place
     label: str
     sections: dict[str, Section]
     entries: list[dict]
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.place.folder.resolve().name
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,10 @@ def write_comparison(
     """
     a, b = _read_sides(Path(first), Path(second), notebooks)
     if out is None:
-        out = Path(first).resolve().parent / f"compare_{a.profile}_{b.profile}.html"
+        out = Path(first).resolve().parent / f"compare_{a.name}_{b.name}.html"
     if out.suffix != ".html":
         raise ParameterError(f"--out {out}: expected a name that ends in .html")
-    banners = [_TWO_PROFILES] if a.profile != b.profile else []
+    banners = [_TWO_PROFILES] if a.place.profile != b.place.profile else []
     shown = {
         "title": f"Two results: {a.label} and {b.label}",
         "banners": banners + _unfinished(a) + _unfinished(b),
@@ -132,18 +138,17 @@ def _read_sides(first: Path, second: Path, notebooks: Sequence[Notebook]) -> tup
             )
     if first.resolve() == second.resolve():
         raise ParameterError(f"--compare got the folder {first} twice: name two different ones")
-    labels = profiles = [folder.resolve().name for folder in (first, second)]
-    if profiles[0] == profiles[1]:
-        labels = [f"{profile} ({place})" for profile, place in zip(profiles, "AB", strict=True)]
+    labels = [folder.resolve().name for folder in (first, second)]
+    if labels[0] == labels[1]:
+        labels = [f"{name} ({letter})" for name, letter in zip(labels, "AB", strict=True)]
     sides = []
-    for folder, profile, label in zip((first, second), profiles, labels, strict=True):
+    for folder, label in zip((first, second), labels, strict=True):
+        place = read_place(folder)
         sections = {section.notebook: section for section in read_sections(folder)}
         if not sections:
-            raise MissingAsset(
-                f"{folder} holds no published notebook: run `klear run --profile {profile}` first"
-            )
-        entries = ledger(sections.values(), notebooks, profile=profile)
-        sides.append(Side(profile, label, sections, entries))
+            raise MissingAsset(f"{folder} holds no published notebook: run `{place.command}` first")
+        entries = ledger(sections.values(), notebooks, place=place)
+        sides.append(Side(place, label, sections, entries))
     return sides[0], sides[1]
 
 

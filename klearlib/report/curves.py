@@ -33,6 +33,9 @@ CORNER_TITLES = {
 QUANTITY_LABELS = {"tokens": "share of tokens", "gradient": "share of gradient mass"}
 """What `corner_shares` draws, by the word in its column `quantity`."""
 
+BAND_SEEDS = 3
+"""The fewest seeds with a band: that of two, by t of 12.7, would fill its panel."""
+
 _INK = "#444444"
 _LOG_FROM = 4.0
 _MAX_MARKERS = 30
@@ -49,8 +52,9 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
     series, step, mean, low, high and num_seeds (finite values at this step).
 
     A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
-    high are NaN where not every seed has a finite value. With one seed there is a mean and no
-    interval. Raises ValueError where a column is missing, or a seed has two values at one step.
+    high are NaN where not every seed has a finite value. With fewer than `BAND_SEEDS` seeds there
+    is a mean and no interval. Raises ValueError where a column is missing, or a seed has two values
+    at one step.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})
@@ -73,7 +77,7 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
         values = np.where(np.isfinite(wide.to_numpy(float)), wide.to_numpy(float), np.nan)
         num_seeds = values.shape[1]
         mean, half = values.mean(axis=1), np.nan
-        if num_seeds > 1:
+        if num_seeds >= BAND_SEEDS:
             error = values.std(axis=1, ddof=1) / np.sqrt(num_seeds)
             half = stdtrit(num_seeds - 1, 0.975) * error
         band = {"series": series, "step": wide.index, "mean": mean}
@@ -96,9 +100,10 @@ def seeds_text(frame: pd.DataFrame) -> str:
         return "no seed yet"
     if counts.nunique() == 1:
         number = int(counts.iloc[0])
-        return "1 seed, so no band" if number == 1 else f"{number} seeds each"
+        none = ", so no band" if number < BAND_SEEDS else ""
+        return f"1 seed{none}" if number == 1 else f"{number} seeds each{none}"
     words = [
-        f"{series_style(name).label} {number}{' (no band)' if number == 1 else ''}"
+        f"{series_style(name).label} {number}{' (no band)' if number < BAND_SEEDS else ''}"
         for name, number in counts.items()
     ]
     return "seeds: " + ", ".join(words)
@@ -364,10 +369,12 @@ def _draw_legend(figure: Figure, ours, paper=()) -> None:
 
     if paper:
         handles.append(ink("paper, one run each", linestyle=PAPER_DASH))
-    if any((frame.groupby("series")["seed"].nunique() > 1).any() for frame in ours):
+    most = max((frame.groupby("series")["seed"].nunique().max() for frame in ours), default=0)
+    if most > 1:
         handles += [ink("here, mean over seeds"), ink("here, one seed", linewidth=0.7)]
+    if most >= BAND_SEEDS:
         handles.append(Patch(color=_INK, alpha=0.2, label="95 % interval over seeds"))
-    elif ours:
+    if most == 1:
         handles.append(ink("here, one seed"))
     if handles:
         columns = max(int(figure.get_figwidth() / 2.75), 1)
@@ -403,8 +410,8 @@ def _draw_series(axis: Axes, curves: pd.DataFrame, band: pd.DataFrame, shift: fl
 
 
 def _limits(values, *, log: bool) -> tuple[float, float] | None:
-    """Limits from the seeds' own values: with two seeds t is 12.7, and a band of that width would
-    squeeze every curve flat."""
+    """Limits from the seeds' own values: with few seeds a band is so wide that it would squeeze
+    every curve flat."""
     import numpy as np
 
     values = values[np.isfinite(values) & ((values > 0) | (not log))]

@@ -34,9 +34,9 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
         return round(_PAD + half * (1 + value / reach), 1)
 
     labels = [
-        (_amount(-reach, percent), "start", _PAD),
+        (amount(-reach, percent), "start", _PAD),
         ("0", "middle", x(0)),
-        (_amount(reach, percent) + unit, "end", _WIDTH - _PAD),
+        (amount(reach, percent) + unit, "end", _WIDTH - _PAD),
     ]
     return render(
         "forest.svg.j2",
@@ -64,7 +64,8 @@ def _row(comparison: Mapping) -> dict:
     }
 
 
-def _amount(value: float, percent: bool) -> str:
+def amount(value: float, percent: bool) -> str:
+    """A difference with its sign, times 100 with `percent`."""
     if value == 0:
         return "0"
     if percent:
@@ -73,11 +74,11 @@ def _amount(value: float, percent: bool) -> str:
 
 
 def _in_words(row: dict, percent: bool) -> str:
-    text = f"{row['name']}: {_amount(row['difference'], percent)}{' points' if percent else ''}"
+    text = f"{row['name']}: {amount(row['difference'], percent)}{' points' if percent else ''}"
     if row["bounded"]:
-        text += f", 95 % interval {_amount(row['low'], percent)} to {_amount(row['high'], percent)}"
+        text += f", 95 % interval {amount(row['low'], percent)} to {amount(row['high'], percent)}"
     else:
         text += ", no interval"
     if row["paper"] is not None:
-        text += f", paper {_amount(row['paper'], percent)}"
+        text += f", paper {amount(row['paper'], percent)}"
     return text

@@ -7,15 +7,16 @@ from dataclasses import asdict, replace
 
 from klearlib.paper import claims
 from klearlib.paper.schema import Claim
+from klearlib.params.place import Place
 from klearlib.report.section import NOT_RUN, Notebook, Section, Verdict
 
 
 def ledger(
-    sections: Iterable[Section], notebooks: Iterable[Notebook], *, profile: str
+    sections: Iterable[Section], notebooks: Iterable[Notebook], *, place: Place
 ) -> list[dict]:
     """One entry per claim, C1 first: the claim, the paper's numbers, the verdict of its notebook.
 
-    sections: those of `profile`, as `read_sections` gives them. notebooks: all that the suite has.
+    sections: those of `place`, as `read_sections` gives them. notebooks: all that the suite has.
     An entry has the fields of a verdict and ``title``, ``statement``, ``section``, ``shown``,
     ``notebook``, ``kind``, ``paper`` (text), ``rule`` (text below and at paper scale), ``notes``,
     ``interim``: True while the section is partial, when the reason also names what is missing.
@@ -26,7 +27,7 @@ def ledger(
     for claim in claims():
         section = published.get(claim.notebook)
         verdicts = {verdict.claim: verdict for verdict in section.verdicts} if section else {}
-        verdict = verdicts.get(claim.id) or _not_run(claim, section, in_suite, profile)
+        verdict = verdicts.get(claim.id) or _not_run(claim, section, in_suite, place)
         interim = section is not None and not section.complete
         if interim and claim.kind != "mechanism" and verdict.verdict != NOT_RUN:
             reason = f"interim, {section.lacks} missing: {verdict.reason}"
@@ -39,13 +40,14 @@ def ledger(
     return entries
 
 
-def _not_run(claim: Claim, section: Section | None, in_suite: set[str], profile: str) -> Verdict:
+def _not_run(claim: Claim, section: Section | None, in_suite: set[str], place: Place) -> Verdict:
     settle = None
     if claim.notebook not in in_suite:
         reason = f"notebook {claim.notebook} is not yet in the suite"
     elif section is None:
-        reason = f"notebook {claim.notebook} has not been run at this profile"
-        settle = f"klear run --profile {profile} --only {claim.notebook.split('_')[0]}"
+        here = "with these parameters" if place.changes else "at this profile"
+        reason = f"notebook {claim.notebook} has not been run {here}"
+        settle = f"{place.command} --only {claim.notebook.split('_')[0]}"
     else:
         reason = f"notebook {claim.notebook} has not reached a verdict on it"
         settle = "let the notebook finish"

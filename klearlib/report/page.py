@@ -14,6 +14,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.paper import claim as paper_claim
+from klearlib.params.place import in_yaml, read_place
 from klearlib.report.forest import forest_plot
 from klearlib.report.ledger import ledger
 from klearlib.report.mathml import to_mathml
@@ -36,26 +37,27 @@ _FIRST = ("utc", "commit", "klear", "python", "torch", "transformers", "numpy", 
 
 
 def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
-    """Write report.html, README.md and claims.json of a profile from what its notebooks published.
+    """Write report.html, README.md and claims.json of a results folder from what its notebooks
+    published.
 
-    results_dir: results/<profile>; it is made if it is absent, and its name is the profile.
-    notebooks: all that the suite has. Files are replaced whole, and left alone where nothing
-    changed. Returns the path of report.html.
+    results_dir: see `klearlib.params.place.read_place`; it is made if it is absent. notebooks: all
+    that the suite has. Files are replaced whole, and left alone where nothing changed. Returns the
+    path of report.html.
 
     Raises KlearError for a section that is damaged or names an artefact that is not there.
     """
     results_dir = Path(results_dir)
-    profile = results_dir.resolve().name
-    sections = read_sections(results_dir)
+    place, sections = read_place(results_dir), read_sections(results_dir)
     published = {section.notebook: section for section in sections}
-    entries = ledger(sections, notebooks, profile=profile)
+    entries = ledger(sections, notebooks, place=place)
     counterparts = [
         (name, each, published[name].published(each.names) if name in published else [])
         for name, each in in_paper_order(notebooks)
     ]
     shared = {
-        "profile": profile,
-        "paper_scale": is_paper_scale(profile),
+        "place": place,
+        "paper_scale": is_paper_scale(place.profile),
+        "changed": changed_rows(sections),
         "facts": header_facts(sections),
         "sections": sections,
         "published": published,
@@ -66,11 +68,14 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     page = render(
         "page.html.j2",
         **shared,
-        title=f"Klear-Reasoner reproduced: profile {profile}",
+        title=f"Klear-Reasoner reproduced: {'changed from ' if place.changes else ''}profile "
+        f"{place.profile}",
         css=style_sheet("page.css"),
-        notebooks=notebooks,
         num_complete=sum(section.complete for section in sections),
-        absent=[each.name for each in notebooks if each.name not in published],
+        # A folder of changed parameters has the notebooks that were asked for.
+        absent=[]
+        if place.changes
+        else [each.name for each in notebooks if each.name not in published],
         has_deviations=deviations.is_file(),
         images=_images(sections),
         formula=_formula,
@@ -82,6 +87,17 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     ledger_text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
     _write_changed(results_dir / "claims.json", ledger_text)
     return _write_changed(results_dir / "report.html", page)
+
+
+def changed_rows(sections: Iterable[Section]) -> list[tuple[str, str, str, str]]:
+    """Parameter, the profile's value, the value here, and the numbers of the notebooks in which
+    they differ so."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for section in sections:
+        for name, (own, here) in section.changed.items():
+            numbers = rows.setdefault((name, in_yaml(own), in_yaml(here)), [])
+            numbers.append(section.notebook.partition("_")[0])
+    return [(*values, " ".join(numbers)) for values, numbers in sorted(rows.items())]
 
 
 def header_facts(sections: Iterable[Section]) -> dict[str, str]:

@@ -101,6 +101,15 @@ def _anchor(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text)
 
 
+def _heading_anchor(title: str) -> str:
+    """The anchor that a code host gives a heading.
+
+    >>> _heading_anchor("Few sources, or many? Top-K")
+    'few-sources-or-many-top-k'
+    """
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def _value_text(value) -> str:
     if value is None:
         return "none"
@@ -127,6 +136,7 @@ def _environment():
     environment.filters |= {
         "anchor": _anchor,
         "duration": duration_text,
+        "heading_anchor": _heading_anchor,
         "in_short": in_short,
         "lines": lines_of,
         "place": _place,

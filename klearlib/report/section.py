@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from klearlib.errors import KlearError
 from klearlib.paper import claim, claims
+from klearlib.params.fields import default_of
+from klearlib.params.place import read_place
 from klearlib.run.files import write_json
 
 if TYPE_CHECKING:
@@ -126,7 +128,8 @@ class TableItem:
 class Section:
     """One published notebook and the folder, results/<profile>/<notebook>, that has its files.
 
-    missing: titles of the stages that are not done. seconds: of those that are.
+    missing: titles of the stages that are not done. seconds: of those that are. changed: parameter
+    -> the profile's value and the one that it ran with, where they differ.
     """
 
     folder: Path
@@ -144,6 +147,7 @@ class Section:
     provenance: dict
     seconds: float
     parameters: dict
+    changed: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if self.status not in STATUSES:
@@ -236,6 +240,7 @@ def write_section(
     provenance: Mapping[str, object],
     seconds: float,
     parameters: Mapping[str, object],
+    changed: Mapping[str, tuple[object, object]],
     digits: int = 3,
 ) -> Path:
     """Write the tables and figures of a notebook, then its section.json; "partial" while something
@@ -243,7 +248,8 @@ def write_section(
 
     folder: results/<profile>/<notebook>; it is made if it is absent. figures: name -> (figure,
     caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
-    `write_table`. missing, provenance, seconds: of the stages behind it, see `Section`.
+    `write_table`. missing, provenance, seconds: of the stages behind it, see `Section`, which has
+    changed as well.
     """
     from klearlib.report.style import save_figure
     from klearlib.report.tables import write_table
@@ -267,6 +273,7 @@ def write_section(
         provenance=dict(provenance),
         seconds=round(seconds, 1),
         parameters=dict(parameters),
+        changed=dict(changed),
     )
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)
@@ -274,6 +281,8 @@ def write_section(
         save_figure(figure, folder, name)
     content = dataclasses.asdict(made)
     del content["folder"]
+    if not made.changed:
+        del content["changed"]
     for item in content["tables"]:
         if item["digits"] == TableItem.digits:
             del item["digits"]
@@ -292,7 +301,7 @@ def read_sections(results_dir: Path) -> list[Section]:
 
 
 def _read(path: Path) -> Section:
-    notebook, profile = path.parent.name, path.parent.parent.resolve().name
+    notebook, place = path.parent.name, read_place(path.parent.parent)
     try:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -303,15 +312,19 @@ def _read(path: Path) -> Section:
         if content.get("notebook", notebook) != notebook:
             raise KlearError(f"is of notebook {content['notebook']!r}")
         section = _typed(Section, content | {"folder": path.parent}, "")
-        if section.profile != profile:
-            raise KlearError(f"has parameters of profile {section.profile!r}, not of {profile!r}")
+        if section.profile != place.profile:
+            raise KlearError(
+                f"has parameters of profile {section.profile!r}, not of {place.profile!r}"
+            )
+        if strange := section.changed.keys() - place.applies(notebook).keys():
+            raise KlearError(f"ran with {', '.join(sorted(strange))} changed, unlike its folder")
         for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):
             for file in (section.path(item.name, kind) for item in items for kind in kinds):
                 if not file.is_file():
                     raise KlearError(f"names {file.name}, which is not there")
     except KlearError as error:
-        where, number = Path(profile, notebook, path.name), notebook.split("_")[0]
-        fix = f"klear run --profile {profile} --only {number} --force"
+        where = Path(place.folder.resolve().name, notebook, path.name)
+        fix = f"{place.command} --only {notebook.split('_')[0]} --force"
         raise KlearError(
             f"{where} {error}: write it again with `{fix}`, or delete the file"
         ) from error
@@ -327,7 +340,7 @@ def _typed(kind: type, value: object, where: str) -> typing.Any:
         if not isinstance(value, dict):
             raise KlearError(f"has a {where!r} that is no object")
         hints, start = typing.get_type_hints(kind), f"{where}." if where else ""
-        needed = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
+        needed = [f.name for f in dataclasses.fields(kind) if default_of(f) is dataclasses.MISSING]
         for name in needed:
             if name not in value:
                 raise KlearError(f"lacks {start + name!r}")

@@ -10,12 +10,12 @@ import ast
 import dataclasses
 import hashlib
 import json
-import math
 from pathlib import Path
 
 import klearlib
 from klearlib.errors import DamagedEntry, ParameterError
-from klearlib.params import root, worlds_of
+from klearlib.params import worlds_of
+from klearlib.params.place import keyed_values
 from klearlib.run.files import sha256_file, write_json
 from klearlib.run.fingerprint import library_fingerprint
 
@@ -39,15 +39,15 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
         "cells": _digest(
             [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]
         ),
-        "parameters": _digest(_keyed(params)),
+        "parameters": _digest(keyed_values(params)),
         "library": library_fingerprint(imported_modules(notebook)),
     }
     for name, other in experiment.reads().items():
-        found[f"parameters of {name}"] = _digest(_keyed(other))
+        found[f"parameters of {name}"] = _digest(keyed_values(other))
     for name, world in worlds_of(params).items():
         found[name] = _digest(dataclasses.asdict(world))
     if experiment.gathers:
-        sections = sorted((root() / "results" / params.profile).glob(f"*/{SECTION}"))
+        sections = sorted(experiment.place.folder.glob(f"*/{SECTION}"))
         others = [path for path in sections if path.parent.name != experiment.name]
         found["gathered results"] = _digest([sha256_file(path) for path in others])
     return found
@@ -57,7 +57,7 @@ def read_notebook(path: Path) -> dict:
     """An .ipynb as JSON, with all that this library reads of one.
 
     Raises:
-        ParameterError: the file is cut off or no notebook, or its estimates are no numbers.
+        ParameterError: the file is cut off or no notebook.
     """
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
@@ -82,19 +82,7 @@ def _wrong_with(notebook: object) -> str:
         lines = source if isinstance(source, list) else [source]
         if not all(isinstance(line, str) for line in lines):
             return f"cell {index} has no source"
-    estimates = estimates_s(notebook)
-    if not isinstance(estimates, dict) or not all(
-        isinstance(seconds, int | float) and 0 < seconds < math.inf
-        for seconds in estimates.values()
-    ):
-        return "metadata.klear.estimate_s must give seconds above 0 by profile"
     return ""
-
-
-def estimates_s(notebook: dict) -> dict[str, float]:
-    """The seconds that a notebook says it takes, by profile; empty where it says nothing."""
-    stated = notebook["metadata"].get("klear", {})
-    return stated.get("estimate_s", {}) if isinstance(stated, dict) else {}
 
 
 def imported_modules(notebook: dict) -> list[str]:
@@ -145,7 +133,7 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
     return ""
 
 
-def remember(folder: Path, of: dict[str, str], *, executed: Path, seconds: float) -> None:
+def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
     """Write down that the results in `folder` and the `executed` notebook follow from `of`.
 
     A section that calls itself partial is not remembered: the next run has to complete it.
@@ -159,16 +147,7 @@ def remember(folder: Path, of: dict[str, str], *, executed: Path, seconds: float
         for path in [executed, executed.with_suffix(".html"), *published]
         if path.name not in (LOG, CACHE)
     }
-    entry = {"digests": of, "artefacts": artefacts, "seconds": round(seconds, 1)}
-    write_json(folder / CACHE, entry, durable=False)
-
-
-def seconds_last_time(folder: Path) -> float | None:
-    """How long the run took whose results are in `folder`; None where that is not known."""
-    try:
-        return float(json.loads((folder / CACHE).read_text(encoding="utf-8"))["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    write_json(folder / CACHE, {"digests": of, "artefacts": artefacts}, durable=False)
 
 
 def section(folder: Path) -> dict:
@@ -193,15 +172,6 @@ def _is_module(name: str) -> bool:
     """Whether `name` is a module and no attribute, without importing its package."""
     path = Path(klearlib.__file__).parent.parent.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
-
-
-def _keyed(params) -> dict:
-    """The values of a record that can change a result."""
-    return {
-        field.name: getattr(params, field.name)
-        for field in dataclasses.fields(params)
-        if field.metadata.get("keyed", True)
-    }
 
 
 def _digest(value) -> str:

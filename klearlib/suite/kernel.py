@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from klearlib.notebook import NOTEBOOK_PATH
+from klearlib.params.place import OUT
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.worker import PARENT, die_with
 
@@ -36,9 +37,9 @@ class NotebookError(Exception):
         self.lines = lines
 
 
-def execute_notebook(source: str, output: str, values: dict, root: str, log: str) -> None:
-    """Run the notebook `source` with parameters `values`; `output`, and its rendering as .html
-    beside it, are written when it is complete.
+def execute_notebook(source: str, output: str, values: dict, root: str, log: str, out: str) -> None:
+    """Run the notebook `source` with parameters `values`, which publishes in the results folder
+    `out`; `output`, and its rendering as .html beside it, are written when it is complete.
 
     The kernel runs in the project's folder `root`, appends its progress and prints to `log`, and
     has ended with all its children when this returns. A notebook that failed is kept beside
@@ -62,7 +63,7 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
     managers: list = []
     # They log at length what is raised as well, and told to the user in fewer words.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    environment = {"KLEAR_ROOT": root, PROGRESS_LOG: log, PARENT: str(os.getpid())}
+    environment = {"KLEAR_ROOT": root, PROGRESS_LOG: log, PARENT: str(os.getpid()), OUT: out}
     environment[NOTEBOOK_PATH] = output
     try:
         with open(log, "a", encoding="utf-8") as stream:

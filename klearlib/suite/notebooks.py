@@ -18,13 +18,15 @@ from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
+from klearlib.params.place import Place, read_place
 from klearlib.run.files import one_line_failures
 from klearlib.run.pool import Failure, on_stop, run_stages, stop_grace_s
 from klearlib.run.stage import Stage
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
-from klearlib.suite.plan import PlannedNotebook, describe, plan, results_dir, weighed
+from klearlib.suite.plan import NOTEBOOK_S, PlannedNotebook, describe, plan, weighed
+from klearlib.suite.summary import summary, verdicts_of
 
 PUBLISH_EVERY_S = 60.0
 """Between two publications of what is done of a notebook."""
@@ -36,6 +38,8 @@ def run(
     profile: str,
     only: Sequence[str] = (),
     *,
+    settings: Sequence[str] = (),
+    out: str | None = None,
     force: bool = False,
     keep_going: bool = False,
     workers: int | str | None = None,
@@ -43,25 +47,31 @@ def run(
     """Run what is not cached and return the exit code, that of the first notebook that failed.
 
     Nothing starts before all parameters are checked. The report is rebuilt at the start, while
-    results come in and at the end. A failure stops the rest, whose stages save their state, unless
-    `keep_going`: then what does not need the failed stage goes on. workers: stages and notebooks at
-    a time, as in `klearlib.run.pool.run_stages`.
+    results come in and at the end, where the verdicts are printed. A failure stops the rest, whose
+    stages save their state, unless `keep_going`: then what does not need the failed stage goes on.
+    settings, out: as in `plan`. workers: stages and notebooks at a time, as in
+    `klearlib.run.pool.run_stages`.
 
     Raises:
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
         MissingAsset: what has to run cannot finish here; see `plan.weighed`.
         KlearError: another run works on this profile; a Ray cluster does not answer.
     """
+    began = time.monotonic()
     stop_grace_s()
-    planned = weighed(profile, plan(profile, only, force=force, workers=workers))
+    chosen = {"settings": settings, "out": out}
+    planned = weighed(profile, plan(profile, only, **chosen, force=force, workers=workers))
     print(describe(planned), flush=True)
     if missing := planned.missing:
         several = f"{len(missing)} things keep this run from finishing:"
         raise MissingAsset("\n  ".join([several, *missing] if len(missing) > 1 else missing))
-    results = results_dir(profile)
+    place = next(each.place for each in planned.notebooks if not each.left_out)
+    results, before = place.folder, verdicts_of(place.folder)
     if not planned.todo:
-        return _report(results)
-    resume = resuming(profile, only, keep_going, workers)
+        reported = _report(results)
+        print(summary(results, before, [], time.monotonic() - began), flush=True)
+        return reported
+    resume = resuming(place, only, keep_going, workers)
     places = _workers([each.values.get("workers", 0) for each in planned.todo])
     came: list[int] = []
 
@@ -69,16 +79,23 @@ def run(
         came.append(number)
         raise KeyboardInterrupt
 
-    with _locked(profile), on_stop(stop):
+    with _locked(results), on_stop(stop):
+        place.claim()
+        suite = _Suite(planned.todo, results, resume)
         _report(results)
         try:
-            code = _Suite(planned.todo, results, resume).run(places, keep_going)
+            code = suite.run(places, keep_going)
         except KeyboardInterrupt:
             code = 128 + came[0]
-            print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
         with on_stop(lambda number, frame: None):  # the last report is built in any case
             reported = _report(results)
-        return code or reported
+    if came:
+        print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
+        return code
+    print(summary(results, before, suite.computed, time.monotonic() - began), flush=True)
+    if code:
+        print(f"klear: not all could be done; go on with: {resume}", flush=True)
+    return code or reported
 
 
 class _Suite:
@@ -100,7 +117,7 @@ class _Suite:
                     self.executing[self._execution(each, needs)] = each
         self.published = dict.fromkeys(self.planned, time.monotonic())
         self.publishing: dict[Task, str] = {}
-        self.ended: set[str] = set()  # keys of the stages that this run has finished
+        self.computed: list[Stage] = []  # that this run has finished
         self.failed: list[Failure] = []
 
     def run(self, workers: int | str, keep_going: bool) -> int:
@@ -128,10 +145,11 @@ class _Suite:
             "values": planned.values,
             "root": str(root()),
             "log": str(folder / LOG),
+            "out": str(self.results),
         }
         target = "klearlib.suite.kernel:execute_notebook"
         name = f"notebook {planned.number}"
-        return Task(name, target, arguments, folder / LOG, needs, estimate_s=8.0)
+        return Task(name, target, arguments, folder / LOG, needs, estimate_s=NOTEBOOK_S)
 
     def _done(self, item: Stage | Task) -> list[Task]:
         if isinstance(item, Stage):
@@ -139,24 +157,24 @@ class _Suite:
         if item in self.publishing:
             self.published[self.publishing.pop(item)] = time.monotonic()
         else:
-            self._executed(self.executing[item], item.seconds)
+            self._executed(self.executing[item])
         _report(self.results)
         return []
 
-    def _executed(self, planned: PlannedNotebook, seconds: float) -> None:
+    def _executed(self, planned: PlannedNotebook) -> None:
         """A notebook is done: keep what its results follow from, which may have changed for one
         that gathers."""
         found, output = planned.digests, self.results / f"{planned.name}.ipynb"
         if planned.experiment.gathers:
             found = digests(read_notebook(_source(planned)), planned.experiment)
-        remember(self.results / planned.name, found, executed=output, seconds=seconds)
+        remember(self.results / planned.name, found, executed=output)
         print(f"[{planned.number}] done: {output.relative_to(root())}", flush=True)
 
     def _publications(self, stage: Stage) -> list[Task]:
         """What is to be published anew now that a stage is done: of notebooks with stages left
         the one whose publication is the oldest, alone, so that drawing takes little from training.
         A notebook whose stages are soon done is executed then, which publishes it too."""
-        self.ended.add(stage.key)
+        self.computed.append(stage)
         recent = time.monotonic() - max(self.published.values()) < PUBLISH_EVERY_S
         waiting = [
             name
@@ -166,15 +184,16 @@ class _Suite:
         if recent or self.publishing or not waiting:
             return []
         planned = self.planned[min(waiting, key=self.published.__getitem__)]
-        arguments = {"notebook": planned.name, "values": planned.values}
+        arguments = {"notebook": planned.name, "values": planned.values, "out": str(self.results)}
         log = self.results / planned.name / LOG
         task = Task(f"results of {planned.number}", PUBLISH, arguments, log, estimate_s=5.0)
         self.publishing[task] = planned.name
         return [task]
 
     def _seconds_left(self, name: str) -> float:
+        ended = {each.key for each in self.computed}
         stages = self.planned[name].stages
-        return sum(each.estimate_s for each in stages if each.key not in self.ended)
+        return sum(each.estimate_s for each in stages if each.key not in ended)
 
     def _fails(self, failure: Failure) -> None:
         """Say what failed, which notebooks wait for it, and how to go on."""
@@ -192,14 +211,16 @@ class _Suite:
         print("\n".join(f"{numbers} {line}" for line in lines), flush=True)
 
 
-def publish(notebook: str, values: dict) -> None:
-    """Publish what is done of a notebook so far."""
-    catalogue.experiment_of(notebook)(catalogue.check(notebook, values)).publish()
+def publish(notebook: str, values: dict, out: str) -> None:
+    """Publish what is done of a notebook so far in the results folder `out`."""
+    params = catalogue.check(notebook, values)
+    place = read_place(Path(out))
+    catalogue.experiment_of(notebook)(params, place).publish()
 
 
-def resuming(profile: str, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:
+def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:
     """The command that goes on where this run stops; never --force, which would start over."""
-    words = ["klear run --profile", profile]
+    words = [place.command]
     words += ["--only", *only] if only else []
     words += ["--keep-going"] if keep_going else []
     words += ["--workers", str(workers)] if workers is not None else []
@@ -234,15 +255,14 @@ def _source(planned: PlannedNotebook) -> Path:
 
 
 @contextlib.contextmanager
-def _locked(profile: str) -> Iterator[None]:
-    """Hold the profile: two runs would write the same artefacts."""
-    folder = results_dir(profile)
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a results folder: two runs would write the same artefacts."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise KlearError(
-                f"another klear run works on profile {profile!r}: wait for it or stop it"
+                f"another klear run works on results/{folder.name}: wait for it or stop it"
             ) from None
         yield

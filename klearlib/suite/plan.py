@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import compress
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
@@ -15,6 +16,7 @@ from klearlib.experiments.benchmarks import WINDOW_SIZE
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.params import did_you_mean, load_profile, root
+from klearlib.params.place import Place, differences, joined, place_of
 from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
 from klearlib.run.progress import rough
@@ -23,17 +25,14 @@ from klearlib.scale.cluster import cluster_of_stage
 from klearlib.scale.ray_cluster import in_words, runs_here
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite import estimate
-from klearlib.suite.cache import (
-    digests,
-    estimates_s,
-    read_notebook,
-    seconds_last_time,
-    why_not_cached,
-)
+from klearlib.suite.cache import digests, read_notebook, why_not_cached
 from klearlib.suite.checks import missing_of, readable, refusals, short, too_long
 from klearlib.suite.estimate import Cost, cost_of
 from klearlib.suite.machine import a_node, this_machine
+from klearlib.suite.settings import parameters_of, with_settings
 
+NOTEBOOK_S = 8.0
+"""To execute a notebook whose stages are done, roughly."""
 ASSUMED = f"""\
 Assumed: H100s ({estimate.GPU_FLOPS / 1e12:.0f} TFLOP/s, {estimate.GPU_BANDWIDTH / 1e12:g} TB/s); \
 training at {estimate.TRAINING_SHARE:.0%} of the peak, sampling
@@ -50,9 +49,9 @@ class PlannedNotebook:
 
     experiment: Experiment
     why: str  # the reason to run it, "" where its published results are what a run would give
-    estimate_s: float | None  # by its own word for this profile, or else by the last run
     values: dict  # what papermill injects
     digests: dict[str, str]  # of what the results follow from
+    left_out: bool = False  # as --set gives it nothing
 
     @property
     def name(self) -> str:
@@ -69,6 +68,11 @@ class PlannedNotebook:
         """What it asks for; the same objects each time, which keep their keys."""
         return self.experiment.stages()
 
+    @property
+    def place(self) -> Place:
+        """The results folder that it publishes in."""
+        return self.experiment.place
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -77,6 +81,8 @@ class Plan:
     notebooks: list[PlannedNotebook]
     # Of each notebook that will run, by name, without the stages of those before it.
     costs: dict[str, Cost] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of each of these, on this machine
+    on_gpus: bool = False  # whether what runs is for GPUs, here or elsewhere
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -85,29 +91,48 @@ class Plan:
         return [each for each in self.notebooks if each.why]
 
 
-def results_dir(profile: str) -> Path:
-    """Where the notebooks of `profile` publish."""
-    return root() / "results" / profile
-
-
 def plan(
-    profile: str, only: Sequence[str] = (), *, force: bool = False, workers: int | str | None = None
+    profile: str,
+    only: Sequence[str] = (),
+    *,
+    settings: Sequence[str] = (),
+    out: str | None = None,
+    force: bool = False,
+    workers: int | str | None = None,
 ) -> list[PlannedNotebook]:
     """The notebooks in the order in which they run, after every parameter of each is checked.
 
-    only: numbers or names of notebooks, all where empty; workers: replaces the parameter of this
-    name in the notebooks that have one.
+    only: numbers or names of notebooks, all where empty; settings, out: of ``--set`` and ``--out``,
+    see `klearlib.suite.settings` and `klearlib.params.place`; workers: replaces the parameter of
+    this name in the notebooks that have one.
 
     Raises:
         ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
             its notebook or with a damaged one, a profile without the embedded world that one of
-            its notebooks needs.
+            its notebooks needs; a setting that fits no notebook, a folder of other parameters.
     """
-    planned = [_planned(profile, name, force, workers) for name in _chosen(profile, only)]
+    names = _chosen(profile, only)
+    given = with_settings(names, settings) if settings else {name: {} for name in names}
+    values, checked = {}, {}
+    for name in names:
+        values[name] = load_profile(profile, name) | given.get(name, {})
+        if workers is not None and "workers" in parameters_of(name):
+            values[name]["workers"] = workers
+        checked[name] = catalogue.check(name, values[name])
+    found = {name: differences(name, checked[name]) for name in given}
+    place, own = place_of(profile, joined(found), out), place_of(profile, {})
+    planned = [
+        _planned(name, checked[name], values[name], place, force)
+        if name in given
+        else PlannedNotebook(
+            catalogue.experiment_of(name)(checked[name], own), "", values[name], {}, True
+        )
+        for name in names
+    ]
     changes = any(each.why for each in planned)
     return [
         dataclasses.replace(each, why="gathers results that change")
-        if changes and not each.why and each.experiment.gathers
+        if changes and not each.why and each.experiment.gathers and not each.left_out
         else each
         for each in planned
     ]
@@ -127,21 +152,16 @@ def _chosen(profile: str, only: Sequence[str]) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def _planned(profile: str, name: str, force: bool, workers: int | str | None) -> PlannedNotebook:
-    values = load_profile(profile, name)
-    cls = catalogue.experiment_of(name)
-    if workers is not None and "workers" in {each.name for each in dataclasses.fields(cls.Params)}:
-        values["workers"] = workers
-    experiment = cls(catalogue.check(name, values))
+def _planned(name: str, params, values: dict, place: Place, force: bool) -> PlannedNotebook:
+    experiment, profile = catalogue.experiment_of(name)(params, place), place.profile
     path = root() / "notebooks" / f"{name}.ipynb"
     if not path.is_file():
         where = path.relative_to(root())
         raise ParameterError(f"{profile} has {name} and there is no notebook {where}")
-    notebook, folder = read_notebook(path), results_dir(profile) / name
+    notebook, folder = read_notebook(path), place.folder / name
     found = digests(notebook, experiment)
     why = "forced" if force else why_not_cached(folder, found)
-    estimate_s = estimates_s(notebook).get(profile, seconds_last_time(folder))
-    return PlannedNotebook(experiment, why, estimate_s, values, found)
+    return PlannedNotebook(experiment, why, values, found)
 
 
 def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
@@ -158,6 +178,7 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     todo: list[Stage] = []
     seen: set = set()
     costs: dict[str, list[Cost]] = {}
+    seconds: dict[str, float] = {}
     with code_read_once():
         for each in asked_for:
             stages = with_inputs(each.stages)
@@ -165,6 +186,7 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
             seen |= stages.keys()
             todo += new
             costs[each.name] = [cost_of(stage) for stage in new]
+            seconds[each.name] = sum(stage.estimate_s for stage in new)
             if not new:
                 continue
             asked = each.experiment.params.workers
@@ -192,29 +214,40 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
         clusters=list(clusters.values()),
     )
     sums = {name: sum(mine, Cost()) for name, mine in costs.items()}
-    return Plan(planned, sums, list(dict.fromkeys(lines)))
+    places = max(1, min(workers or here.cores, here.cores))
+    for name, on_cores in seconds.items():
+        on_gpus = sums[name].gpu_s / max(1, len(here.gpus))
+        seconds[name] = NOTEBOOK_S + on_gpus if here.gpus else (NOTEBOOK_S + on_cores) / places
+    if lines:
+        seconds = {}  # it takes no time here
+    return Plan(planned, sums, seconds, bool(here.gpus or lines), list(dict.fromkeys(lines)))
 
 
 def describe(planned: Plan) -> str:
     """The plan for the terminal: a line for each notebook and one for their sum, what the costs
-    assume, why notebooks run, and what is missing."""
+    assume, where results go, why notebooks run, and what is missing. GPU hours, and what they
+    assume, are for a machine with GPUs, or for a run that this machine cannot finish."""
     if not planned.notebooks:
         return ""
     costs = [cost for cost in planned.costs.values() if cost.gpu_s]
     total = sum(costs, Cost())
     rows = [("notebook", "state", "time", "sampled", "trained", "FLOP", "GPU h", "memory", "disk")]
     for each in planned.notebooks:
-        state = "run" if each.why else "cached"
-        time = rough(each.estimate_s).removeprefix("about ") if each.why else ""
-        rows.append((each.name, state, time, *_cells(planned.costs.get(each.name, Cost()))))
-    rows += [("in all", "", "", *_cells(total))] if costs else []
-    width = max(len(row[0]) for row in rows)
-    lines = [
-        " ".join([f"{name:<{width}} {state:<6}", *map("{:>{}}".format, cells, _WIDTHS)]).rstrip()
-        for name, state, *cells in rows
-    ]
+        state = "run" if each.why else "left" if each.left_out else "cached"
+        cost = planned.costs.get(each.name, Cost())
+        rows.append((each.name, state, _time(planned.seconds.get(each.name, 0.0)), *_cells(cost)))
     if costs:
-        lines += _notes(total)
+        rows.append(("in all", "", _time(sum(planned.seconds.values())), *_cells(total)))
+    shown = [name != "GPU h" or planned.on_gpus for name in rows[0]]
+    widths = [max(len(row[0]) for row in rows), *_WIDTHS]
+    lines = []
+    for row in rows:
+        cells = zip(row, "<<>>>>>>>", widths, strict=True)
+        texts = [f"{text:{side}{width}}" for text, side, width in cells]
+        lines.append(" ".join(compress(texts, shown)).rstrip())
+    if costs:
+        lines += _notes(total, planned.on_gpus)
+    lines += _about_place(planned.notebooks)
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
@@ -225,7 +258,11 @@ def describe(planned: Plan) -> str:
     return "\n".join(lines)
 
 
-_WIDTHS = (7, 7, 7, 6, 6, 7, 7)
+_WIDTHS = (6, 7, 7, 7, 6, 6, 7, 7)
+
+
+def _time(seconds: float) -> str:
+    return "" if not seconds else rough(seconds).removeprefix("about ")
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:
@@ -239,7 +276,23 @@ def _cells(cost: Cost) -> tuple[str, ...]:
     )
 
 
-def _notes(total: Cost) -> list[str]:
+def _about_place(notebooks: Sequence[PlannedNotebook]) -> list[str]:
+    """Where results go that do not go to the profile's folder, and which notebooks --set leaves
+    out."""
+    place = next(each.place for each in notebooks if not each.left_out)
+    lines = []
+    if place.folder.name != place.profile:
+        lines.append(f"Results: results/{place.folder.name}")
+        changed = f"Changed from profile {place.profile}: {place.says() or 'nothing'}"
+        lines += textwrap.wrap(changed, 80, subsequent_indent="  ")
+    elif any(each.left_out for each in notebooks):
+        lines.append(f"Results: results/{place.profile}, whose values --set gives again")
+    if left := [each.number for each in notebooks if each.left_out]:
+        lines.append(f"Left out, without a parameter that --set names: {' '.join(left)}")
+    return lines
+
+
+def _notes(total: Cost, on_gpus: bool) -> list[str]:
     """What stands below the sum: most tokens, the runs of verl, what is assumed and not known."""
     most = [
         f"{rounded(tokens)} {what}"
@@ -253,7 +306,7 @@ def _notes(total: Cost) -> list[str]:
             f"{total.gpus // total.nodes} GPUs, one run after the other, {CLUSTER_S:g} s "
             "to start each;\nnetwork and saving are not counted; memory is that of one GPU."
         )
-    lines.append(ASSUMED)
+    lines += [ASSUMED] if on_gpus else []
     if total.unknown:
         lines.append(f"Tokens alone, as no file says their shape: {', '.join(total.unknown)}.")
     if total.unsized:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.experiments.catalogue import notebooks_of
-from klearlib.params import profiles, root
+from klearlib.params import profiles, require_profile, root
+from klearlib.params.place import Place, in_yaml, own_places, place_of
 from klearlib.run.entry import SPEC, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, section
-from klearlib.suite.plan import plan, results_dir
+from klearlib.suite.plan import plan
+from klearlib.suite.settings import parameters_of
 
 
 def describe_status(only_profile: str = "") -> str:
@@ -25,19 +28,33 @@ def describe_status(only_profile: str = "") -> str:
         ParameterError: unknown profile.
     """
     lines = []
-    for profile in [only_profile] if only_profile else profiles():
+    for profile in [require_profile(only_profile)] if only_profile else profiles():
         lines.append(profile)
-        for name in notebooks_of(profile):
-            word, why = notebook_state(profile, name)
-            lines.append(f"  {name:<19} {word:<9} {why}".rstrip())
+        lines += _states(place_of(profile, {}), notebooks_of(profile))
+        for place in own_places(profile):
+            lines.append(f"{place.folder.name} ({place.says() or 'nothing changed'})")
+            there = [name for name in notebooks_of(profile) if (place.folder / name).is_dir()]
+            lines += _states(place, there)
     return "\n".join(lines + _describe_runs(root() / "results" / "runs"))
 
 
-def notebook_state(profile: str, notebook: str) -> tuple[str, str]:
+def _states(place: Place, notebooks: Sequence[str]) -> list[str]:
+    """A line for each notebook."""
+    found = {name: notebook_state(place, name) for name in notebooks}
+    return [f"  {name:<19} {word:<9} {why}".rstrip() for name, (word, why) in found.items()]
+
+
+def notebook_state(place: Place, notebook: str) -> tuple[str, str]:
     """One word and its reason for a notebook; a wrong parameter or damaged file is "broken"."""
-    folder = results_dir(profile) / notebook
+    folder = place.folder / notebook
     try:
-        (planned,) = plan(profile, [notebook])
+        known = parameters_of(notebook)
+        settings = [
+            f"{name}={in_yaml(value)}"
+            for name, value in place.applies(notebook).items()
+            if name in known
+        ]
+        (planned,) = plan(place.profile, [notebook], settings=settings, out=str(place.folder))
         published = section(folder)
     except KlearError as error:
         return "broken", str(error)

@@ -11,7 +11,6 @@ import numpy as np
 from klearlib.evaluate.record_files import save_record
 from klearlib.evaluate.scores import paired_difference
 from klearlib.experiments.experiment import Experiment, runs_dir
-from klearlib.params import root
 from klearlib.records import EvalRecord
 from klearlib.rl.metrics import METRICS
 from klearlib.run.folder import RunFolder
@@ -77,7 +76,7 @@ def again(e: Experiment) -> Experiment:
 def published(e: Experiment) -> dict[str, bytes]:
     """What `e` publishes from the runs that are there now, by file name."""
     again(e).publish()
-    folder = root() / "results" / e.params.profile / e.name
+    folder = e.place.folder / e.name
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 

@@ -24,7 +24,8 @@ from klearlib.experiments.nb10_headline import Headline, measured_numbers, sampl
 from klearlib.experiments.score_tables import difference
 from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
-from klearlib.params import load, load_profile, root
+from klearlib.params import load, load_profile
+from klearlib.params.place import place_for
 from klearlib.records import EvalRecord
 from klearlib.report.decide import decide_absolute
 from klearlib.report.mathml import to_mathml
@@ -68,7 +69,7 @@ def finish(
 
 def published() -> dict:
     Headline(THREE).publish()
-    return json.loads((root() / "results" / "smoke" / NOTEBOOK / "section.json").read_text())
+    return json.loads((place_for(NOTEBOOK, THREE).folder / NOTEBOOK / "section.json").read_text())
 
 
 def finish_training(params: HeadlineParams) -> None:
@@ -332,7 +333,7 @@ def test_figures_and_tables_are_published(project):
     assert section["status"] == "complete"
     assert {f["name"] for f in section["figures"]} == {"fig1", "learning"}
     assert {"table1", "phases", "yarn"} <= {t["name"] for t in section["tables"]}
-    folder = project / "results" / "smoke" / NOTEBOOK
+    folder = place_for(NOTEBOOK, THREE).folder / NOTEBOOK
     assert (folder / "fig1.png").stat().st_size > 10_000 and (folder / "table1.csv").is_file()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,16 +69,16 @@ def verdict_of(e, claim: str) -> Verdict:
     return next(v for v in e.verdicts() if v.claim == claim)
 
 
-def published(e, project: Path) -> dict:
+def published(e) -> dict:
     e.publish()
-    return json.loads((project / "results" / "smoke" / e.name / "section.json").read_text())
+    return json.loads((e.place.folder / e.name / "section.json").read_text())
 
 
 @pytest.mark.parametrize("experiment", CLASSES)
 def test_nothing_done_says_not_run_and_publishes(experiment, project):
     e = experiment(experiment.Params())
     assert all(v.verdict == "not run" for v in e.verdicts())
-    section = published(e, project)
+    section = published(e)
     assert section["status"] == "partial" and not section["figures"]
     assert (len(section["verdicts"]) > 0) == (experiment is not DataCuration)
 
@@ -166,13 +165,13 @@ def test_top_k_averages_the_arms_of_a_side_and_keeps_the_domains_apart():
 def test_sections_publish_their_figures(project):
     e = four()
     finish_all(e, lambda _: 4)
-    section = published(e, project)
+    section = published(e)
     assert [figure["name"] for figure in section["figures"]] == ["tables4_5", "spread"]
     assert [table["name"] for table in section["tables"]] == [
         "scores", "spread", "sources", "coverage",
     ]  # fmt: skip
     assert "avg@2 for maths, avg@1 for code" in section["tables"][0]["caption"]
-    folder = project / "results" / "smoke" / e.name
+    folder = e.place.folder / e.name
     assert (folder / "tables4_5.svg").is_file() and (folder / "scores.csv").is_file()
 
 
@@ -181,7 +180,7 @@ def test_a_figure_can_have_students_of_one_domain_alone(project):
     for seed in SEEDS:
         finish(e, e.arms["code_top1", seed], right=4, offset=seed)
     e.refresh()
-    assert published(e, project)["figures"]
+    assert published(e)["figures"]
     assert set(e.table("scores")["arm"]) == {"code top 1"}
     assert {v.verdict for v in e.verdicts()} == {"not run"}
 

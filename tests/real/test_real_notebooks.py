@@ -4,13 +4,14 @@ what is published has the names of the paper's benchmarks."""
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from real_project import PROFILE, make, run_here, write_yaml
 
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
-from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
 from klearlib.experiments.nb01_data_curation import DataCuration
 from klearlib.experiments.nb02_data_correctness import DataCorrectness
@@ -52,8 +53,11 @@ def project(tmp_path, monkeypatch):
     return make(tmp_path)
 
 
-def section_of(notebook: str) -> dict:
-    return json.loads((root() / "results" / PROFILE / notebook / "section.json").read_text())
+def published(e: Experiment) -> dict:
+    """The section of `e`, whose parameters become those of the profile."""
+    write_yaml(root(), e.name, asdict(e.params))
+    e.publish()
+    return json.loads((root() / "results" / PROFILE / e.name / "section.json").read_text())
 
 
 def test_notebook_05_from_raw_files_to_its_section(project):
@@ -62,8 +66,7 @@ def test_notebook_05_from_raw_files_to_its_section(project):
         names = {path.name for path in (folder / "evaluations").iterdir()}
         assert {"aime_2024-00002.npz", "aime_2025-00002.npz", "validation-00002.npz"} <= names
     e = Clipping(CLIPPING)
-    e.publish()
-    section = section_of(e.name)
+    section = published(e)
     assert section["status"] == "complete"
     verdicts = {each["claim"]: each for each in section["verdicts"]}
     assert verdicts["C2"]["verdict"] == "not run"
@@ -100,7 +103,7 @@ def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
     assert used["kept"] == 12 and used["dropped"] == 0 and used["recall"] != used["recall"]
     assert e.table("flaws").empty
     run_here(e.arms["filter", 0].inputs["pool"])
-    e.publish()
+    published(e)
 
 
 def test_a_profile_without_a_teacher_says_what_to_name(project):
@@ -120,8 +123,7 @@ def test_notebook_01_on_real_sources(project):
     for stage in e.stages():
         run_here(stage)
     e.refresh()
-    e.publish()
-    assert section_of(e.name)["status"] == "complete"
+    assert published(e)["status"] == "complete"
     assert "strong" not in e.responses, "klear_math has passed the majority"
     assert e.table("funnel").set_index("source").loc["klear_math", "problems"] == 20
     assert e.table("found").empty, "nothing is planted in real data"
@@ -171,8 +173,7 @@ def test_notebook_10_end_to_end(project):
                 assert record.sampling["yarn_factor"] == (2.5 if stretched else None)
                 assert record.sampling["yarn_original"] == (512 if stretched else None)
     made.refresh()
-    made.publish()
-    section = section_of(made.name)
+    section = published(made)
     assert section["status"] == "complete"
     (verdict,) = section["verdicts"]
     assert verdict["verdict"] == "not run" and "HMMT 2025" in verdict["measured"]

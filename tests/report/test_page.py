@@ -179,6 +179,17 @@ def test_a_changed_section_changes_the_page(tmp_path):
     assert "one more note" in after and "one more note" not in before
 
 
+def test_the_contents_of_the_readme_lead_to_its_headings(full):
+    build_report(full.parent)
+    text = (full.parent / "README.md").read_text(encoding="utf-8")
+    contents = text.partition("## Contents\n")[2].partition("\n## ")[0]
+    anchors = re.findall(r"\]\(#([^)]+)\)", contents)
+    titles = re.findall(r"^## (.+)", text, re.M)[1:]  # but that of the contents
+    slugs = [re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles]
+    assert anchors == slugs and len(anchors) == 4
+    assert ": C1 ◆ inconclusive, C2 ▲ direction\n" in contents
+
+
 def test_nothing_run_yet_is_a_page_too(tmp_path):
     path = build_report(tmp_path / "results" / "gpu")
     page = Page(path.read_text(encoding="utf-8"))
@@ -291,7 +302,7 @@ def test_the_readme_is_markdown_with_whole_tables_and_images(full):
     rows = [line for line in text.splitlines() if re.match(r"\| C(laim |\d)", line)]
     assert len(rows) == 15  # the header and the 14 claims
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
-    for target in re.findall(r"\]\(([^)]+)\)", text):
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (full.parent / target).is_file(), target
     assert "```math" in text and "◆ inconclusive" in text
 

@@ -7,6 +7,7 @@ import math
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -15,6 +16,7 @@ import report_fakes as fakes
 
 from klearlib.errors import KlearError
 from klearlib.paper import FIGURES, NUM_TABLES
+from klearlib.params.place import Place
 from klearlib.report.curves import learning_curves
 from klearlib.report.ledger import ledger
 from klearlib.report.page import build_report
@@ -31,7 +33,10 @@ def mini(tmp_path):
 
 
 def by_claim(*sections, profile="mini"):
-    return {entry["claim"]: entry for entry in ledger(sections, SUITE, profile=profile)}
+    return {
+        entry["claim"]: entry
+        for entry in ledger(sections, SUITE, place=Place(Path(profile), profile, {}))
+    }
 
 
 # section.json
@@ -50,6 +55,7 @@ def written(results, **changes):
         "provenance": fakes.provenance(),
         "seconds": 1.26,
         "parameters": {"profile": "mini", "seeds": (0, 1)},
+        "changed": {},
     }
     return write_section(results / "mini" / "05_clipping", **{**given, **changes})
 
@@ -156,7 +162,7 @@ def test_paper_scale_has_its_own_words():
 
 
 def test_every_claim_stands_once_in_order_and_says_why_not():
-    entries = ledger([], SUITE, profile="gpu")
+    entries = ledger([], SUITE, place=Place(Path("gpu"), "gpu", {}))
     assert [entry["claim"] for entry in entries] == [f"C{i}" for i in range(1, 15)]
     assert {entry["verdict"] for entry in entries} == {"not run"}
     names = [notebook.name for notebook in SUITE]
@@ -194,7 +200,7 @@ def test_counterparts_stand_in_the_order_of_the_papers_numbers():
 
 def test_the_ledger_needs_neither_torch_nor_pandas_nor_scipy():
     code = (
-        "import sys; from klearlib.report.ledger import ledger; ledger([], [], profile='mini'); "
+        "import sys; from klearlib.report.ledger import ledger; "
         "import klearlib.report.decide; "
         "assert not {'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)"
     )

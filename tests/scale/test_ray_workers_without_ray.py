@@ -13,6 +13,7 @@ import klearlib
 from klearlib import cli
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.catalogue import check
+from klearlib.params.place import place_of
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
@@ -103,7 +104,7 @@ def test_without_ray_the_plan_says_so_and_no_run_begins(monkeypatch, capsys):
 
 
 def test_the_command_that_goes_on_names_the_cluster():
-    resume = resuming("mini", [], False, "ray://head:10001")
+    resume = resuming(place_of("mini", {}), [], False, "ray://head:10001")
     assert resume == "klear run --profile mini --workers ray://head:10001"
     assert describe(Plan([])) == ""
 

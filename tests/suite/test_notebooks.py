@@ -61,9 +61,12 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
         "workers": 2,
         "transport": "tcp",
         "stages": 2,
+        "out": str(project / "results/smoke"),
     }
     printed = capsys.readouterr().out
     assert "[05] done: results/smoke/05_toy.ipynb\n" in printed
+    assert "\ncomputed: 1 first, 1 second\ntook " in printed
+    assert printed.endswith("\nreport: results/smoke/report.html\n")
     assert "hello" in (project / "results/smoke/05_toy/run.log").read_text()
     executed = (project / "results/smoke/05_toy.ipynb").read_text()
     assert "hello" in executed
@@ -88,6 +91,7 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
     assert notebooks.run("smoke") == 0
     assert ran(project) == ["05", "00"]
     assert len(reports) == built + 1
+    assert "\nnothing changed since the last time\ntook " in capsys.readouterr().out
 
     changes = {
         "smoke/05_toy/here.json is missing": lambda: Path("05_toy/here.json").unlink(),
@@ -167,8 +171,6 @@ DAMAGE = {
     "cell without type": lambda text: '{"cells": [{"source": ""}], "metadata": {}}',
     "cell without source": lambda text: '{"cells": [{"cell_type": "code"}], "metadata": {}}',
     "cell is text": lambda text: '{"cells": ["a = 1"], "metadata": {}}',
-    "estimate": lambda text: '{"cells": [], "metadata": {"klear": {"estimate_s": {"smoke": "1"}}}}',
-    "estimates": lambda text: '{"cells": [], "metadata": {"klear": {"estimate_s": 3}}}',
 }
 
 
@@ -182,16 +184,6 @@ def test_a_damaged_notebook_is_named(project, damage):
     assert message.startswith(f"{path} is no notebook (")
     assert message.endswith("): restore it from version control")
     assert "\n" not in message
-
-
-@pytest.mark.parametrize("seconds", [0, -1.5, float("inf"), float("nan")])
-def test_an_estimate_that_is_no_time_is_named(project, seconds):
-    path = project / "notebooks/05_toy.ipynb"
-    notebook = json.loads(path.read_text())
-    notebook["metadata"]["klear"] = {"estimate_s": {"smoke": seconds}}
-    path.write_text(json.dumps(notebook))
-    with pytest.raises(ParameterError, match="estimate_s must give seconds above 0 by profile"):
-        notebooks.plan("smoke")
 
 
 def test_notebook_that_is_not_utf8(project):
@@ -234,7 +226,7 @@ def test_the_stages_of_a_run_are_made_once(project, monkeypatch):
     made, stages = [], toy_suite.Toy.stages
     monkeypatch.setattr(toy_suite.Toy, "stages", lambda e: made.append(e.name) or stages(e))
     planned = plan.weighed("smoke", plan.plan("smoke"))
-    suite = notebooks._Suite(planned.todo, plan.results_dir("smoke"), "")
+    suite = notebooks._Suite(planned.todo, project / "results/smoke", "")
     assert made == ["05_toy"] and len(suite.needing) == 2
 
 
@@ -249,6 +241,7 @@ def test_a_failing_cell_is_shown_and_the_last_good_result_stays(project, reports
     assert "[05]     a = 1\n[05]     raise OSError('no room')\n" in printed
     assert "[05] log: results/smoke/05_toy/run.log\n" in printed
     assert "[05] go on with: klear run --profile smoke\n" in printed
+    assert printed.endswith("klear: not all could be done; go on with: klear run --profile smoke\n")
     assert "\x1b" not in printed
     assert ran(project) == []
     assert executed.read_text() == "good"
@@ -318,7 +311,7 @@ def test_two_runs_of_one_profile_do_not_mix(project, reports):
     (project / "results/smoke").mkdir(parents=True)
     with open(project / "results/smoke/.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(KlearError, match="another klear run works on profile 'smoke'"):
+        with pytest.raises(KlearError, match="another klear run works on results/smoke"):
             notebooks.run("smoke")
     assert ran(project) == []
 

@@ -14,6 +14,7 @@ from klearlib import cli
 from klearlib.experiments import rl_stages
 from klearlib.experiments.catalogue import check, experiment_of, notebooks_of, stages_of
 from klearlib.params import load_profile
+from klearlib.params.place import place_of
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import small_cluster
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
@@ -41,7 +42,8 @@ def missing(profile: str, only: tuple[str, ...] = (), **changes) -> list[str]:
 
 
 def planned(name: str, why: str = "forced") -> PlannedNotebook:
-    return PlannedNotebook(experiment_of(name)(None), why, None, {}, {})
+    place = place_of("mini", {})
+    return PlannedNotebook(experiment_of(name)(None, place), why, {}, {})
 
 
 def test_the_plan_adds_up_and_names_its_assumptions_once():
@@ -51,13 +53,13 @@ def test_the_plan_adds_up_and_names_its_assumptions_once():
     names = {"05_clipping": first, "06_alpha_sweep": second, "00_overview": Cost()}
     found = [planned(name) for name in names]
     found.insert(2, planned("07_soft_reward", ""))
-    text = describe(Plan(found, names, ["a GPU"]))
+    seconds = {"05_clipping": 600.0, "06_alpha_sweep": 30.0, "00_overview": 4.0}
+    text = describe(Plan(found, names, seconds, on_gpus=True, missing=["a GPU"]))
     lines = [line.split() for line in text.splitlines()]
-    row = ["05_clipping", "run", "unknown", "2.0", "M", "1.0e15", "1", "3", "GB"]
+    row = ["05_clipping", "run", "10", "min", "2.0", "M", "1.0e15", "1", "3", "GB"]
     assert lines[1] == row
-    assert lines[3:5] == [["07_soft_reward", "cached"], ["00_overview", "run", "unknown"]]
-    total = ["in", "all", "3.0", "M", "4.0", "M", "2.0e15", "1.5", "3", "GB", "1", "GB"]
-    assert lines[5] == total
+    assert lines[3:5] == [["07_soft_reward", "cached"], ["00_overview", "run", "4", "s"]]
+    assert " ".join(lines[5]) == "in all 11 min 3.0 M 4.0 M 2.0e15 1.5 3 GB 1 GB"
     assert text.count(module.ASSUMED) == 1 and "At most 7.0 M sampled." in text
     for words in ("their shape: org/m", "how many: window", "Why: forced (05 06 00)"):
         assert words in text
@@ -66,6 +68,8 @@ def test_the_plan_adds_up_and_names_its_assumptions_once():
     cost = Cost(gpu_s=1, wall_s=720, nodes=32, gpus=256)
     with_verl = describe(Plan(found[:1], {"05_clipping": cost}))
     assert "verl: 0.2 hours on 32 x 8 GPUs" in with_verl
+    without = describe(Plan(found, names, seconds))
+    assert "H100" not in without and "GPU h" not in without
 
 
 @pytest.mark.parametrize("profile", ["gpu", "paper", "mini"])
@@ -199,6 +203,13 @@ def test_the_table_of_the_page_is_what_the_plan_says():
     assert row("in all", total) in text
     hours = f"it takes {total.gpu_s / 3600:.2g} GPU hours of an H100"
     assert hours in page("README.md") and total.gpu_s < 24 * 3600
+
+
+def test_the_folder_of_the_readme_is_that_of_its_command():
+    place = place_of("mini", {"num_steps": 5, "seeds": [0]})
+    assert f"--set 'seeds=[0]' --set 05.num_steps=5    # results/{place.folder.name}/" in page(
+        "README.md"
+    )
 
 
 def test_what_the_paper_needs_is_the_same_in_the_plan_and_on_the_pages():

@@ -35,6 +35,7 @@ with open("ran.txt", "a") as file: file.write("05\\n")
 sums = [path.read_text() for path in sorted(Path("results/runs").glob("*/*/sum.txt"))]
 here = {"python": sys.executable, "cwd": os.getcwd(), "steps": num_steps, "workers": workers}
 here |= {"transport": json.loads(get_connection_info())["transport"], "stages": len(sums)}
+here |= {"out": os.environ["KLEAR_OUT"]}
 (out / "here.json").write_text(json.dumps(here))
 print("hello")"""
 
@@ -108,12 +109,12 @@ def main() -> None:
     sys.exit(cli.main(sys.argv[1:]))
 
 
-def publish(notebook: str, values: dict) -> None:
+def publish(notebook: str, values: dict, out: str) -> None:
     """`klearlib.suite.notebooks.publish` in a process that has not installed them."""
     from klearlib.suite import notebooks
 
     install()
-    notebooks.publish(notebook, values)
+    notebooks.publish(notebook, values, out)
 
 
 def walk(folder, inputs, *, num_steps: int) -> None:

@@ -1,0 +1,224 @@
+"""Where results go: those of a profile's own values to results/<profile>/, those of changed
+parameters to a folder of their own, so that neither takes the other's place."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.params.base import NotebookParams
+from klearlib.params.fields import check_values
+from klearlib.params.files import load_profile, profiles, root
+from klearlib.run.files import write_json
+
+CHANGES = "changes.json"
+"""In a folder of changed parameters: the profile, and what differs from it."""
+OUT = "KLEAR_OUT"
+"""The environment variable that names the results folder, as ``--out`` does."""
+
+_READABLE_CHARS = 48
+
+Differences = dict[str, tuple[object, object]]
+"""Parameter -> its value in the profile's file, its value here."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A results folder: what its notebooks ran with.
+
+    changes: parameter, or "NN.parameter" where the notebooks differ in it -> its value; empty where
+    all values are those of `profile`.
+    """
+
+    folder: Path
+    profile: str
+    changes: dict[str, object]
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of ``klear run`` and ``klear plan`` by which results come here."""
+        words = ["--profile", self.profile]
+        for name, value in self.changes.items():
+            words += ["--set", f"{name}={in_yaml(value)}"]
+        if self.folder.name != _name(self.profile, self.changes):
+            words += ["--out", f"{self.folder.parent.name}/{self.folder.name}"]
+        return words
+
+    @property
+    def command(self) -> str:
+        """The ``klear run`` that fills it."""
+        return shlex.join(["klear", "run", *self.words])
+
+    def says(self) -> str:
+        """Its changes in words: "seeds: [0], num_steps: 3"; "" for none."""
+        return ", ".join(f"{name}: {in_yaml(value)}" for name, value in self.changes.items())
+
+    def applies(self, notebook: str) -> dict[str, object]:
+        """The changes that name `notebook`, or all notebooks."""
+        number = notebook.partition("_")[0]
+        return {
+            name.removeprefix(f"{number}."): value
+            for name, value in self.changes.items()
+            if "." not in name or name.startswith(f"{number}.")
+        }
+
+    def claim(self) -> None:
+        """Write down whose results it holds; nothing to write where they are the profile's own.
+
+        Raises ParameterError where it holds results of other parameters.
+        """
+        found = _written(self.folder)
+        if found is None and any(self.folder.glob("*/section.json")):
+            found = Place(self.folder, self.folder.name, {})
+        if found is not None and found != self:
+            raise ParameterError(_mixed(found, self.says() or "the profile's own values"))
+        if self.folder.name != self.profile:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            content = {"profile": self.profile, "changes": self.changes}
+            write_json(self.folder / CHANGES, content, durable=False)
+
+
+def keyed_values(params: NotebookParams) -> dict[str, object]:
+    """The values of a record that can change a result."""
+    return {
+        field.name: getattr(params, field.name)
+        for field in dataclasses.fields(params)
+        if field.metadata.get("keyed", True)
+    }
+
+
+def differences(notebook: str, params: NotebookParams) -> Differences:
+    """What can change a result and is not as the profile's file for `notebook` has it.
+
+    Raises ParameterError where the profile has no such notebook.
+    """
+    profiled = load_profile(params.profile, notebook)
+    own = keyed_values(check_values(type(params), profiled, notebook))
+    found = keyed_values(params)
+    return {name: (own[name], found[name]) for name in sorted(own) if own[name] != found[name]}
+
+
+def joined(found: Mapping[str, Differences]) -> dict[str, object]:
+    """The `Place.changes` of several notebooks: a parameter that changes to one value wherever it
+    changes stands under its own name."""
+    values: dict[str, dict[str, object]] = {}
+    for notebook, each in found.items():
+        for name, (_, value) in each.items():
+            values.setdefault(name, {})[notebook.partition("_")[0]] = value
+    changes: dict[str, object] = {}
+    for name in sorted(values):
+        mine = list(values[name].values())
+        if all(value == mine[0] for value in mine):
+            changes[name] = mine[0]
+        else:
+            changes |= {f"{number}.{name}": value for number, value in values[name].items()}
+    return changes
+
+
+def place_of(profile: str, changes: dict[str, object], out: str | None = None) -> Place:
+    """The results folder of `profile` with `changes`; out: the one that the user names.
+
+    Without `out` the folder's name follows from the changes: the same change, the same folder.
+
+    Raises ParameterError for an `out` that is not a folder in results/, or another profile's.
+    """
+    results = root() / "results"
+    if out is None:
+        return Place(results / _name(profile, changes), profile, changes)
+    asked = Path(out).resolve()
+    if asked.parent != results.resolve() or asked.name == "runs":
+        raise ParameterError(f"--out {out}: name a folder in {results}, such as results/mine")
+    folder = results / asked.name
+    if folder.name in profiles() and (changes or folder.name != profile):
+        what = f"other values ({Place(folder, profile, changes).says()})" if changes else profile
+        raise ParameterError(
+            f"--out {out} is for the profile {folder.name}'s own values, these are {what}: "
+            "name another folder"
+        )
+    return Place(folder, profile, changes)
+
+
+def place_for(notebook: str, params: NotebookParams) -> Place:
+    """Where a notebook that runs with `params` publishes: in the folder that the environment
+    variable `OUT` names, or else where its differences from the profile lead.
+
+    Raises ParameterError where `OUT` names a folder with results of other parameters.
+    """
+    found = differences(notebook, params)
+    changes = {name: value for name, (_, value) in found.items()}
+    if OUT not in os.environ:
+        return place_of(params.profile, changes)
+    place = place_of(params.profile, changes, os.environ[OUT])
+    there = _written(place.folder)
+    if there is None:
+        return place
+    asked = {name: v for name, v in there.applies(notebook).items() if hasattr(params, name)}
+    same = all(getattr(params, name) == value for name, value in asked.items())
+    if there.profile != params.profile or not same or found.keys() - asked.keys():
+        raise ParameterError(_mixed(there, place.says() or "the profile's own values"))
+    return there
+
+
+def read_place(folder: Path) -> Place:
+    """What `folder` was filled with; its name is the profile where it does not say otherwise."""
+    folder = Path(folder).resolve()
+    return _written(folder) or Place(folder, folder.name, {})
+
+
+def own_places(profile: str) -> list[Place]:
+    """The folders with results of changed parameters, or named by ``--out``, of `profile`."""
+    folders = sorted(path.parent for path in (root() / "results").glob(f"*/{CHANGES}"))
+    return [place for place in map(read_place, folders) if place.profile == profile]
+
+
+def _written(folder: Path) -> Place | None:
+    path = folder / CHANGES
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        profile, changes = content["profile"], content["changes"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        profile = changes = None
+    if not isinstance(profile, str) or not isinstance(changes, dict):
+        raise DamagedEntry(f"{path} is damaged: delete {folder}, then run again")
+    return Place(folder, profile, changes)
+
+
+def _mixed(there: Place, wanted: str) -> str:
+    holds = f"profile {there.profile} with {there.says() or 'its own values'}"
+    return (
+        f"{there.folder.parent.name}/{there.folder.name} holds results of {holds}, and these are "
+        f"of {wanted}: name another folder, or delete it"
+    )
+
+
+def _name(profile: str, changes: dict[str, object]) -> str:
+    """The folder's name: readable, and by its end one for each set of changes."""
+    if not changes:
+        return profile
+    text = ",".join(f"{name}={in_yaml(value)}" for name, value in changes.items())
+    text = re.sub(r"[\[\]{}'\" ]", "", text).replace(":", "=")
+    readable = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", text)[:_READABLE_CHARS].rstrip(",.=")
+    digest = hashlib.sha256(json.dumps(changes, sort_keys=True).encode()).hexdigest()
+    return f"{profile}-{readable}-{digest[:6]}"
+
+
+def in_yaml(value: object) -> str:
+    """`value` as ``--set`` takes it, on one line.
+
+    >>> in_yaml([0, 1]), in_yaml(1e-05), in_yaml({"dual_clip": 10.0})
+    ('[0, 1]', '1.0e-05', '{dual_clip: 10.0}')
+    """
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+    return text.removesuffix("...\n").strip()

@@ -1,0 +1,71 @@
+"""What ``--set`` says: NAME=VALUE for all chosen notebooks that have the parameter, NN.NAME=VALUE
+for one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import yaml
+
+from klearlib.errors import ParameterError
+from klearlib.experiments import catalogue
+from klearlib.params import did_you_mean
+
+_OPTIONS_OF_THEIR_OWN = ("profile", "workers")
+
+
+def with_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, object]]:
+    """The values that ``--set`` gives to each of the notebooks `names`; a notebook to which it
+    gives none is left out. NN.NAME comes before NAME.
+
+    Raises:
+        ParameterError: no NAME=VALUE, no YAML, or nothing that one of the notebooks has.
+    """
+    fields = {name: parameters_of(name) for name in names}
+    general: dict[str, dict[str, object]] = {name: {} for name in names}
+    special: dict[str, dict[str, object]] = {name: {} for name in names}
+    for text in texts:
+        number, parameter, value = _parsed(text)
+        if parameter in _OPTIONS_OF_THEIR_OWN:
+            raise ParameterError(f"--set {text}: give --{parameter} instead")
+        asked = [name for name in names if number in ("", name.partition("_")[0])]
+        if not asked:
+            numbers = " ".join(name.partition("_")[0] for name in names)
+            raise ParameterError(
+                f"--set {text}: {number!r} is none of the chosen notebooks ({numbers}); write "
+                "NAME=VALUE or NN.NAME=VALUE, and a mapping whole: options={dual_clip: 10.0}"
+            )
+        having = [name for name in asked if parameter in fields[name]]
+        if not having:
+            known = sorted(set().union(*(fields[name] for name in asked)))
+            where = asked[0] if len(asked) == 1 else "none of the chosen notebooks"
+            has = "has no" if len(asked) == 1 else "has a"
+            raise ParameterError(
+                f"--set {text}: {where} {has} parameter {parameter!r}; "
+                f"{did_you_mean(parameter, known)}"
+            )
+        for name in having:
+            given = (special if number else general)[name]
+            if given.setdefault(parameter, value) is not value:
+                raise ParameterError(f"--set {text}: {parameter} is set twice")
+    found = {name: general[name] | special[name] for name in names}
+    return {name: values for name, values in found.items() if values}
+
+
+def parameters_of(name: str) -> set[str]:
+    """The names of a notebook's parameters."""
+    return {field.name for field in dataclasses.fields(catalogue.experiment_of(name).Params)}
+
+
+def _parsed(text: str) -> tuple[str, str, object]:
+    """Number of the notebook ("" for all), name and value."""
+    left, equals, right = text.partition("=")
+    number, _, parameter = left.strip().rpartition(".")
+    if not equals or not parameter:
+        raise ParameterError(f"--set {text}: write NAME=VALUE, such as seeds=[0]")
+    try:
+        return number, parameter, yaml.safe_load(right)
+    except (yaml.YAMLError, ValueError) as error:
+        words = " ".join(str(error).split())
+        raise ParameterError(f"--set {text}: the value is no YAML ({words})") from None

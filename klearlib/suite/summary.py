@@ -1,0 +1,81 @@
+"""What `klear run` says at its end: the verdicts, what changed, how long it took, where the report
+is."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from klearlib.paper import claim
+from klearlib.params import root
+from klearlib.report.forest import amount
+from klearlib.report.render import duration_text
+from klearlib.report.section import NOT_RUN
+from klearlib.run.stage import Stage
+
+COLUMNS = 80
+_TITLE, _WORD, _NUMBER = 36, 14, 23
+
+
+def verdicts_of(results: Path) -> dict[str, str]:
+    """Claim -> the word of its verdict, by the claims.json of a results folder; empty where there
+    is none, or no notebook was run yet."""
+    words = {entry["claim"]: entry["verdict"] for entry in _entries(results)}
+    return words if set(words.values()) - {NOT_RUN} else {}
+
+
+def summary(
+    results: Path, before: dict[str, str], computed: Sequence[Stage], seconds: float
+) -> str:
+    """The last lines of a run in `COLUMNS` columns.
+
+    before: `verdicts_of` at its start. computed: the stages that it ran. seconds: that it took.
+    """
+    entries = _entries(results)
+    shown = [entry for entry in entries if entry["verdict"] != NOT_RUN]
+    lines = []
+    if shown:
+        lines.append(_row("claim", "", "verdict", "smallest difference"))
+        lines += [_row(e["claim"], e["title"], e["verdict"], _number(e)) for e in shown]
+    if hidden := len(entries) - len(shown):
+        lines.append(f"not run: {hidden} {'more ' if shown else ''}claims")
+    after = {entry["claim"]: entry["verdict"] for entry in entries}
+    moved = [f"{name} {old} -> {after[name]}" for name, old in before.items() if after[name] != old]
+    changed = []
+    if computed:
+        kinds = Counter(stage.name for stage in computed)
+        counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        changed.append(f"computed: {counted}")
+    if before and (moved or computed):
+        changed.append(f"verdicts that moved: {', '.join(moved) or 'none'}")
+    for line in changed or ["nothing changed since the last time"]:
+        lines += textwrap.wrap(line, COLUMNS, subsequent_indent="  ")
+    report = (results / "report.html").relative_to(root())
+    return "\n".join([*lines, f"took {duration_text(seconds)}", f"report: {report}"])
+
+
+def _entries(results: Path) -> list[dict]:
+    try:
+        return json.loads((results / "claims.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # the report that comes next writes it anew
+        return []
+
+
+def _row(claim: str, title: str, word: str, number: str) -> str:
+    if len(title) > _TITLE:
+        title = title[: _TITLE - 3].rstrip() + "..."
+    return f"{claim:<5}{title:<{_TITLE}} {word:<{_WORD}} {number}".rstrip()
+
+
+def _number(entry: dict) -> str:
+    """The smallest of its differences, on which an order hangs, or else the first of what was
+    measured."""
+    if differences := [each["difference"] for each in entry["comparisons"]]:
+        percent = claim(entry["claim"]).unit == "fraction"
+        return amount(min(differences), percent) + (" points" if percent else "")
+    first = entry["measured"].partition("; ")[0].rpartition(": ")[2]
+    return re.split(r", | [\[(]", first)[0][:_NUMBER]

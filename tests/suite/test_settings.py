@@ -1,0 +1,136 @@
+"""Changed parameters: the folder that their results go to in every way to run, and what it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from toy_suite import Toy
+
+from klearlib import cli
+from klearlib.errors import KlearError, ParameterError
+from klearlib.experiments import catalogue
+from klearlib.params.place import OUT, differences, joined, place_of
+from klearlib.report.page import build_report
+from klearlib.report.section import read_sections
+from klearlib.suite.plan import describe, plan, weighed
+
+
+def toy(**values) -> Toy:
+    """Notebook 05 as bare papermill or JupyterLab has it; the profile's file says num_steps: 3."""
+    return Toy(catalogue.check("05_toy", {"num_steps": 3} | values))
+
+
+def planned(*settings: str, **more):
+    return plan("smoke", settings=settings, **more)
+
+
+def test_the_same_change_finds_the_same_folder_in_every_way_to_run(project):
+    place = toy(num_steps=7).place
+    assert place.folder.parent == project / "results"
+    assert place.folder.name.startswith("smoke-num_steps=7-")
+    for setting in ("num_steps=7", "05.num_steps=7"):
+        (gather, mine) = sorted(planned(setting), key=lambda each: each.name)
+        assert (mine.place, mine.left_out) == (place, False)
+        assert gather.left_out and not gather.why
+    assert toy(num_steps=8).place.folder != place.folder
+    both = [f"{name}={value}" for name, value in (("num_steps", 7), ("rates", [0.1]))]
+    assert planned(*both, only=["05"])[0].place == planned(*both[::-1], only=["05"])[0].place
+    # What cannot change a result is no change, nor is the profile's own value.
+    for own in (toy(), toy(workers=2), planned("num_steps=3", only=["05"])[0].experiment):
+        assert own.place.folder == project / "results/smoke" and own.place.changes == {}
+
+
+def test_notebooks_that_differ_in_a_parameter_are_named():
+    found = {"03_a": {"seeds": ([0, 1], [2])}, "05_b": {"seeds": ([0], [1]), "steps": (3, 4)}}
+    assert joined(found) == {"03.seeds": [2], "05.seeds": [1], "steps": 4}
+    found["03_a"]["seeds"] = ([0, 1], [1])
+    assert joined(found) == {"seeds": [1], "steps": 4}
+
+
+def test_a_name_of_one_notebook_comes_before_that_of_all(project):
+    (mine,) = planned("num_steps=7", "05.num_steps=8", only=["05"])
+    assert mine.experiment.params.num_steps == 8 and mine.values["num_steps"] == 8
+    with pytest.raises(ParameterError, match="num_steps is set twice"):
+        planned("num_steps=7", "num_steps=8")
+
+
+def test_the_command_of_a_folder_leads_there(project):
+    place = planned("rates=[1.0e-5]", "kind=it's")[0].place
+    again = place_of("smoke", place.changes)
+    parsed = cli._parser().parse_args(["plan", *place.words])
+    assert again.folder == place.folder and "--out" not in parsed
+    assert parsed.set == ["kind=it's", "rates=[1.0e-05]"]
+    assert planned(*parsed.set)[0].place == place
+
+
+def test_the_plan_says_what_is_changed_and_what_is_left_out(project):
+    text = describe(weighed("smoke", planned("num_steps=7")))
+    assert "Results: results/smoke-num_steps=7-" in text
+    assert "Changed from profile smoke: num_steps: 7" in text
+    assert "Left out, without a parameter that --set names: 00" in text
+    assert max(map(len, text.splitlines())) <= 80
+    same = describe(weighed("smoke", planned("num_steps=3")))
+    assert "Results: results/smoke, whose values --set gives again" in same
+
+
+def test_published_results_say_what_differs_and_the_profile_stays(project):
+    toy().publish()
+    before = (project / "results/smoke/05_toy/section.json").read_bytes()
+    changed = toy(num_steps=7)
+    changed.publish()
+    folder = changed.place.folder
+    assert (project / "results/smoke/05_toy/section.json").read_bytes() == before
+    (section,) = read_sections(folder)
+    assert section.changed == {"num_steps": [3, 7]}
+    page = build_report(folder, catalogue.experiments()).read_text()
+    readme = (folder / "README.md").read_text()
+    assert "Not the results of profile smoke" in page and "Not the results of" in readme
+    assert "<th scope=row>num_steps</th><td>3</td><td>7</td><td>05</td>" in page
+    assert "| num\\_steps | 3 | 7 | 05 |" in readme
+    assert "<code>klear run --profile smoke --set num_steps=7</code>" in page
+    own_page = build_report(project / "results/smoke", catalogue.experiments()).read_text()
+    assert "Not the results" not in own_page and "changed" not in json.loads(before)
+
+    # Carried by hand into the profile's folder, it is refused.
+    shutil.copytree(folder / "05_toy", project / "results/smoke/05_toy", dirs_exist_ok=True)
+    with pytest.raises(KlearError, match="ran with num_steps changed, unlike its folder"):
+        read_sections(project / "results/smoke")
+
+
+def test_a_folder_that_the_user_names_holds_one_set_of_parameters(project, monkeypatch):
+    mine = project / "results/mine"
+    (each,) = planned("num_steps=7", only=["05"], out=str(mine))
+    words = ["--profile", "smoke", "--set", "num_steps=7", "--out", "results/mine"]
+    assert each.place.words == words
+    each.place.claim()
+    each.place.claim()
+    for settings in ([], ["num_steps=8"], ["num_steps=7", "rates=[0.1]"]):
+        with pytest.raises(ParameterError, match="results/mine holds results of profile smoke "):
+            planned(*settings, only=["05"], out=str(mine))[0].place.claim()
+    monkeypatch.setenv(OUT, str(mine))
+    assert toy(num_steps=7).place == each.place
+    for other in (toy(), toy(num_steps=8), toy(num_steps=7, rates=[0.1])):
+        with pytest.raises(ParameterError, match="results/mine holds results of"):
+            other.publish()
+    monkeypatch.setenv(OUT, str(project / "results/smoke"))
+    with pytest.raises(ParameterError, match="own values, these are other values"):
+        toy(num_steps=7).publish()
+
+
+def test_status_and_report_find_the_folders(project, capsys):
+    assert differences("05_toy", toy(num_steps=7).params) == {"num_steps": (3, 7)}
+    toy(num_steps=7).publish()
+    folder = toy(num_steps=7).place.folder
+    assert cli.main(["report", "--profile", "smoke"]) == 0
+    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
+    assert cli.main(["status", "--profile", "smoke"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index(f"{folder.name} (num_steps: 7)")
+    assert lines[:place] == [
+        "smoke",
+        "  05_toy              absent    not run here yet",
+        "  00_gather           absent    not run here yet",
+    ]
+    assert lines[place + 1].startswith("  05_toy              partial   missing: ")
