@@ -30,6 +30,7 @@ from klearlib.policy.prompts import end_ids
 from klearlib.rl.metrics import UpdateSums, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, require_finite
 from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
+from klearlib.rl.samples import draw_samples
 from klearlib.rl.schedule import evaluation_is_due, evaluations, learning_rate
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.driver import EVALUATION, SAVED, STEP, STOPPED
@@ -225,7 +226,9 @@ class KlearTrainer(PPOTrainerSync):
             memory_halvings=0,
         )
         self._line = line
-        self._tell(STEP, (line, timings))
+        sampled = step == 1 or evaluation_is_due(settings, step)
+        samples = draw_samples(rollouts, seed=self._seed, step=step) if sampled else []
+        self._tell(STEP, (line, timings, samples))
         if due:
             self._tell(SAVED, step)
         if stop and not last:
