@@ -14,7 +14,7 @@ from klearlib.params import parameters_cell
 from klearlib.params.fields import default_of, shown_fields
 
 NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
-MAX_CELLS, MAX_LINES = 12, 15
+MAX_CELLS, MAX_LINES = 13, 15
 LOGIC = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
@@ -175,8 +175,8 @@ SPOILS = {
     "no markdown": (lambda content: content["cells"].pop(0), "first cell is not markdown"),
     "no tag": (lambda content: content["cells"][1].update(metadata={}), "0 cells tagged"),
     "many cells": (
-        lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 11),
-        "13 code cells",
+        lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 12),
+        "14 code cells",
     ),
 }
 

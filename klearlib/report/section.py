@@ -123,6 +123,20 @@ class TableItem:
 
 
 @dataclass(frozen=True)
+class SampleItem:
+    """A response that the policy of an arm wrote at a step, maybe shortened; chars: its length."""
+
+    arm: str
+    chars: int
+    problem: str
+    prompt: str
+    reason: str
+    reward: float
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Section:
     """One published notebook and the folder, results/<profile>/<notebook>, that has its files.
 
@@ -144,6 +158,7 @@ class Section:
     provenance: dict
     seconds: float
     parameters: dict
+    samples: tuple[SampleItem, ...] = ()
 
     def __post_init__(self):
         if self.status not in STATUSES:
@@ -237,6 +252,7 @@ def write_section(
     seconds: float,
     parameters: Mapping[str, object],
     digits: int = 3,
+    samples: Sequence[SampleItem] = (),
 ) -> Path:
     """Write the tables and figures of a notebook, then its section.json; "partial" while something
     is `missing`. The same results give the same bytes.
@@ -267,6 +283,7 @@ def write_section(
         provenance=dict(provenance),
         seconds=round(seconds, 1),
         parameters=dict(parameters),
+        samples=tuple(samples),
     )
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)
@@ -274,6 +291,8 @@ def write_section(
         save_figure(figure, folder, name)
     content = dataclasses.asdict(made)
     del content["folder"]
+    if not samples:
+        del content["samples"]
     for item in content["tables"]:
         if item["digits"] == TableItem.digits:
             del item["digits"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from klearlib.rl.rollouts import RolloutBatch
+from klearlib.rl.texts import shortened
 from klearlib.run.seeding import derive_seed
 
 NUM_PROBLEMS, NUM_RESPONSES = 4, 2
@@ -32,8 +33,8 @@ def draw_samples(batch: RolloutBatch, *, seed: int, step: int) -> list[dict]:
                     "step": step,
                     "problem": group.problem.id,
                     "response": number,
-                    "prompt": shortened(group.problem.prompt),
-                    "text": shortened(response.text),
+                    "prompt": shortened(group.problem.prompt, max_chars=MAX_CHARS),
+                    "text": shortened(response.text, max_chars=MAX_CHARS),
                     "chars": len(response.text),
                     "tokens": len(response.token_ids),
                     "truncated": response.truncated,
@@ -43,16 +44,3 @@ def draw_samples(batch: RolloutBatch, *, seed: int, step: int) -> list[dict]:
                 }
             )
     return lines
-
-
-def shortened(text: str, *, max_chars: int = MAX_CHARS) -> str:
-    """`text`, of a longer one its start and end and between them how much is left out.
-
-    >>> shortened("0123456789", max_chars=8)
-    '012345 [... 2 of 10 characters left out ...] 89'
-    """
-    if len(text) <= max_chars:
-        return text
-    head, left_out = max_chars * 3 // 4, len(text) - max_chars
-    mark = f" [... {left_out} of {len(text)} characters left out ...] "
-    return text[:head] + mark + text[len(text) - (max_chars - head) :]

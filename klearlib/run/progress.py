@@ -137,6 +137,11 @@ class Block:
         else:
             self._live.console.print(text, style="bold yellow", markup=False, highlight=False)
 
+    def keep(self) -> None:
+        """Leave what is shown where it is."""
+        if self._live is not None:
+            self._live.transient = False
+
     def close(self, text: str = "") -> None:
         """Remove the block, and leave the line `text` in its place."""
         if self._live is not None:

@@ -13,18 +13,23 @@ import fcntl
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.experiments import catalogue
-from klearlib.experiments.experiment import runs_dir
+from klearlib.experiments.experiment import runs_dir, with_inputs
 from klearlib.params import root
 from klearlib.run.files import one_line_failures
-from klearlib.run.pool import Failure, on_stop, run_stages, stop_grace_s
+from klearlib.run.pool import Failure, code_read_once, on_stop, run_stages, stop_grace_s
+from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
 from klearlib.suite.plan import PlannedNotebook, describe, plan, results_dir, weighed
+
+if TYPE_CHECKING:
+    from klearlib.suite.tensorboard import Mirror
 
 PUBLISH_EVERY_S = 60.0
 """Between two publications of what is done of a notebook."""
@@ -39,13 +44,15 @@ def run(
     force: bool = False,
     keep_going: bool = False,
     workers: int | str | None = None,
+    tensorboard: str | None = None,
 ) -> int:
     """Run what is not cached and return the exit code, that of the first notebook that failed.
 
     Nothing starts before all parameters are checked. The report is rebuilt at the start, while
     results come in and at the end. A failure stops the rest, whose stages save their state, unless
     `keep_going`: then what does not need the failed stage goes on. workers: stages and notebooks at
-    a time, as in `klearlib.run.pool.run_stages`.
+    a time, as in `klearlib.run.pool.run_stages`. tensorboard: a folder for the numbers of all
+    runs, cached ones included.
 
     Raises:
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
@@ -59,7 +66,10 @@ def run(
         several = f"{len(missing)} things keep this run from finishing:"
         raise MissingAsset("\n  ".join([several, *missing] if len(missing) > 1 else missing))
     results = results_dir(profile)
+    mirror = _mirror(tensorboard, planned.notebooks)
     if not planned.todo:
+        if mirror is not None:
+            mirror(True)
         return _report(results)
     resume = resuming(profile, only, keep_going, workers)
     places = _workers([each.values.get("workers", 0) for each in planned.todo])
@@ -72,7 +82,7 @@ def run(
     with _locked(profile), on_stop(stop):
         _report(results)
         try:
-            code = _Suite(planned.todo, results, resume).run(places, keep_going)
+            code = _Suite(planned.todo, results, resume).run(places, keep_going, mirror)
         except KeyboardInterrupt:
             code = 128 + came[0]
             print(f"klear: stopped; finished work is kept, go on with: {resume}", flush=True)
@@ -103,7 +113,7 @@ class _Suite:
         self.ended: set[str] = set()  # keys of the stages that this run has finished
         self.failed: list[Failure] = []
 
-    def run(self, workers: int | str, keep_going: bool) -> int:
+    def run(self, workers: int | str, keep_going: bool, mirror: Mirror | None) -> int:
         """Run everything; the exit code."""
         with contextlib.suppress(KlearError):  # told by `_fails`
             run_stages(
@@ -113,6 +123,7 @@ class _Suite:
                 tasks=list(self.executing),
                 on_done=self._done,
                 on_failed=self._fails,
+                progress=Progress(listener=mirror),
                 keep_going=keep_going,
             )
         return self.failed[0].exit_code if self.failed else 0
@@ -186,6 +197,17 @@ class _Suite:
             lines.append(f"log: {log.relative_to(root())}")
         lines.append(f"go on with: {self.resume}")
         print("\n".join(f"{numbers} {line}" for line in lines), flush=True)
+
+
+def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | None:
+    if folder is None:
+        return None
+    from klearlib.suite.tensorboard import Mirror
+
+    stages = with_inputs(stage for each in planned for stage in each.stages).values()
+    with code_read_once():
+        found = [stage.folder(runs_dir()) for stage in stages]
+    return Mirror(Path(folder), lambda: found)
 
 
 def publish(notebook: str, values: dict) -> None:

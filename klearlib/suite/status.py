@@ -8,8 +8,10 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.experiments.catalogue import notebooks_of
+from klearlib.experiments.experiment import NO_STEP
 from klearlib.params import profiles, root
-from klearlib.run.entry import SPEC, read_progress
+from klearlib.rl.idle import untrained
+from klearlib.run.entry import SPEC, read_metrics, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, section
 from klearlib.suite.plan import plan, results_dir
@@ -42,7 +44,7 @@ def notebook_state(profile: str, notebook: str) -> tuple[str, str]:
     except KlearError as error:
         return "broken", str(error)
     if not planned.why:
-        return "done", ""
+        return "done", ". ".join(n for n in published.get("notes", []) if n.startswith(NO_STEP))
     if published.get("status") == "partial":
         return "partial", "missing: " + ", ".join(published.get("missing", []))
     return ("outdated" if (folder / CACHE).is_file() else "absent"), planned.why
@@ -58,6 +60,10 @@ def _describe_runs(runs_dir: Path) -> list[str]:
         order = ("done", "running", "partial", "absent")
         words = [f"{counts[word]} {word}" for word in order if counts[word]]
         lines.append(f"  {kind.name:<19} {', '.join(words)}")
+        done = [folder for folder, word in states.items() if word == "done"]
+        for folder, why in ((folder, untrained(read_metrics(folder))) for folder in done):
+            if why:
+                lines.append(f"    {folder.name} no step trained{_progress(folder)}: {why}")
         for folder, word in states.items():
             if word in ("running", "partial"):
                 lines.append(f"    {folder.name} {word}{_progress(folder)}")
