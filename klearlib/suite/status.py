@@ -60,9 +60,9 @@ def _describe_runs(runs_dir: Path) -> list[str]:
         order = ("done", "running", "partial", "absent")
         words = [f"{counts[word]} {word}" for word in order if counts[word]]
         lines.append(f"  {kind.name:<19} {', '.join(words)}")
-        done = [folder for folder, word in states.items() if word == "done"]
-        for folder, why in ((folder, untrained(read_metrics(folder))) for folder in done):
-            if why:
+        trained = states if kind.name == "rl" else ()
+        for folder in (each for each in trained if states[each] == "done"):
+            if why := untrained(read_metrics(folder)):
                 lines.append(f"    {folder.name} no step trained{_progress(folder)}: {why}")
         for folder, word in states.items():
             if word in ("running", "partial"):

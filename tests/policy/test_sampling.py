@@ -94,6 +94,18 @@ def test_end_tokens_end_and_the_budget_truncates(ending_policy, tiny_tokenizer, 
     assert any(len(r.token_ids) == 7 and not r.truncated for r in responses)
 
 
+@pytest.mark.parametrize("batch_rows", [8, 1024])
+def test_responses_are_counted_as_they_end(ending_policy, tiny_tokenizer, batch_rows):
+    how_ = {"group_size": 8, "settings": how(max_tokens=7), "batch_rows": batch_rows}
+    given, told = (ending_policy, tiny_tokenizer, PROBLEMS), []
+    groups = sample_groups(*given, **how_, on_sampled=lambda *count: told.append(count))
+    assert groups == sample_groups(*given, **how_)
+    counts, totals = zip(*told, strict=True)
+    assert set(totals) == {8 * len(PROBLEMS)} and list(counts) == sorted(counts)
+    num_truncated = sum(r.truncated for group in groups for r in group)
+    assert 0 < len(set(counts)) and counts[-1] <= totals[0] <= counts[-1] + num_truncated
+
+
 @pytest.mark.parametrize("max_tokens", [1, 9])
 def test_greedy_is_the_argmax_of_the_full_forward(tiny_policy, tiny_tokenizer, max_tokens):
     groups = sample_groups(
