@@ -85,6 +85,8 @@ def sample_groups(
             with autocast(model.device, precision):
                 loop = TransformersDecoding(model, ids, mask)
                 rows = _decode(loop, ids, mask, group_size, ends, settings, generator, tell)
+        if tell is not None:
+            tell(0)  # those that the budget ended, too
         for position, index in enumerate(chosen):
             for token_ids, logp, truncated in rows[
                 position * group_size : (position + 1) * group_size
