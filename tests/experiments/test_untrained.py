@@ -1,10 +1,11 @@
 """An arm in which no step trained, and what the policies wrote, as notebooks publish them."""
 
+import json
+
 from fake_runs import HOW, again, finish_all, section
 
 from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
 from klearlib.rl.metrics import METRICS
-from klearlib.run.folder import RunFolder
 from klearlib.suite.status import describe_status
 
 PARAMS = ClippingParams(seeds=[0, 1], **HOW)
@@ -52,11 +53,11 @@ def test_an_idle_step_among_others_changes_no_verdict(project):
 def test_samples_are_published_short_and_escaped(project):
     e = Clipping(PARAMS)
     finish_all(e, dict.fromkeys(PARAMS.rules, 0.5))
-    folder = RunFolder(e.folder(e.arms["gppo", 0]))
+    file = e.folder(e.arms["gppo", 0]) / "samples.jsonl"
     wrong = SAMPLE | {"reason": "wrong", "reward": -1.0, "text": "<script>alert(1)</script>"}
     early = SAMPLE | {"step": 1, "text": "early"}
     kept = [early, wrong, wrong | {"text": "another"}, SAMPLE | {"text": "4" * 5000}]
-    folder._append_line("samples.jsonl", *kept)
+    file.write_text("".join(json.dumps(line) + "\n" for line in kept))
     shown = section(e)["samples"]
     assert [(each["arm"], each["step"], each["reason"]) for each in shown] == [
         ("GPPO, seed 0", 20, "correct"),
