@@ -1,4 +1,4 @@
-"""``klear run | plan | report | evaluate | doctor | status``."""
+"""``klear run | plan | watch | show | report | evaluate | doctor | status``."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
         force=arguments.force,
         keep_going=arguments.keep_going,
         workers=arguments.workers,
+        tensorboard=arguments.tensorboard,
     )
 
 
@@ -112,6 +113,19 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), own.folder))
     return 0
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    from klearlib.suite.watch import watch
+
+    files = {name: getattr(arguments, name) for name in ("png", "html", "tensorboard")}
+    return watch(arguments.what, **files)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from klearlib.suite.watch import show
+
+    return show(arguments.run)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
@@ -192,6 +206,25 @@ def _parser() -> argparse.ArgumentParser:
         )
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
+
+    watch = commands.add_parser("watch", help="the curves of runs that go on and are done")
+    watch.set_defaults(command=_watch)
+    watch.add_argument(
+        "what",
+        nargs="*",
+        metavar="PROFILE|RUN",
+        help="profiles (default: smoke), and runs by their key or the start of it",
+    )
+    watch.add_argument("--png", metavar="FILE", help="draw them into a file instead")
+    watch.add_argument("--html", metavar="FILE", help="the same as a page")
+    for command in (run, watch):
+        command.add_argument(
+            "--tensorboard", metavar="DIR", help="write the numbers for TensorBoard as well"
+        )
+
+    show = commands.add_parser("show", help="what the policy of an RL run wrote")
+    show.set_defaults(command=_show)
+    show.add_argument("run", metavar="RUN", help="its key or the start of it, as in klear status")
 
     report = commands.add_parser(
         "report", help="build the reports of a profile anew, or compare two results folders"

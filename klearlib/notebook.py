@@ -22,6 +22,7 @@ from klearlib.run.entry import LOG
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 _LITERALS = (bool, int, float, str, list, tuple, dict, type(None))
 _IPYTHON_NAMES = {"In", "Out"}
@@ -87,6 +88,24 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
         [[name, _text(value), _text(paper), note] for name, value, paper, note in rows],
         columns=["parameter", "value", "paper", "note"],
     )
+
+
+def watch(*runs: str) -> Figure:
+    """The curves of runs that go on and of finished ones, named by their keys or the starts of
+    them; without any, of those that go on now.
+
+    Raises:
+        ParameterError: no such run, or nothing to draw.
+    """
+    from klearlib.report.watch import find_run, watch_figure, watched
+    from klearlib.run.stage import folder_state
+
+    place = root() / "results" / "runs"
+    folders = [find_run(word, place) for word in runs]
+    if not runs:
+        found = sorted(path for path in place.glob("*/*") if path.is_dir())
+        folders = [path for path in found if folder_state(path) == "running"]
+    return watch_figure(watched(folders))
 
 
 def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:

@@ -34,6 +34,7 @@ OF_VERL = {
     "transfer_queue": "transferqueue",
     "verl": "verl",
 }
+OPTIONAL = {"tensorboard"}  # imported where it is asked for, with a line that names the extra
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +86,13 @@ def _imported(folder: str) -> set[str]:
 
 def test_every_import_is_a_dependency_and_every_dependency_is_imported(base):
     distributions = importlib.metadata.packages_distributions()
-    modules = _imported("klearlib") - OF_VERL.keys()
+    modules = _imported("klearlib") - OF_VERL.keys() - OPTIONAL
     assert {canonicalize_name(distributions[module][0]) for module in modules} == set(base)
+
+
+def test_what_is_optional_has_an_extra_of_its_name(project):
+    for name in OPTIONAL:
+        assert _by_name(project["optional-dependencies"][name]).keys() == {name}
 
 
 def test_the_tests_import_nothing_that_the_test_extra_lacks(project, base):

@@ -80,10 +80,16 @@ def respond(
     state, done = saved if saved is not None else ({"num_truncated": 0, "is_joined": False}, 0)
     if not done:
         shutil.rmtree(parts, ignore_errors=True)  # of a run that ended before its first checkpoint
-    folder.progress(done, total)
+    folder.progress(done * num_responses, total * num_responses)
+
+    def count(sampled: int, _: int) -> None:
+        folder.progress(done * num_responses + sampled, total * num_responses)
+
     if not state["is_joined"]:
         parts.mkdir(exist_ok=True)
-        with open_engine(inputs["model"] / "model", compute=Compute(**compute)) as engine:
+        with open_engine(
+            inputs["model"] / "model", compute=Compute(**compute), on_sampled=count
+        ) as engine:
             for chosen in chunks(islice(iter_problems(file), done, None), _CHUNK):
                 settings = SamplingSettings(
                     temperature=temperature,
@@ -108,7 +114,7 @@ def respond(
                 write_pass_rates(rates, parts / f"{done:09}.jsonl")
                 state["num_truncated"] += sum(r.truncated for group in groups for r in group)
                 done += len(chosen)
-                folder.progress(done, total)
+                folder.progress(done * num_responses, total * num_responses)
                 if done < total:
                     folder.save_checkpoint(state, done)
                     if folder.stop_requested:

@@ -164,8 +164,15 @@ def evaluate_benchmarks(
         for name, size in benchmarks.items()
     }
     stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
-    folder.progress(0, len(benchmarks))
-    with open_engine(inputs["model"] / "model", compute=Compute(**compute), **stretched) as engine:
+    total, done, name = sum(benchmarks.values()) * num_responses, 0, ""
+    folder.progress(0, total)
+
+    def count(sampled: int, _: int) -> None:
+        folder.progress(done + sampled, total, name)
+
+    with open_engine(
+        inputs["model"] / "model", compute=Compute(**compute), on_sampled=count, **stretched
+    ) as engine:
         for number, name in enumerate(benchmarks, start=1):
             settings = SamplingSettings(
                 temperature=temperature,
@@ -188,7 +195,8 @@ def evaluate_benchmarks(
                     test_memory_mb=test_memory_mb,
                 )
                 save_record(replace(record, sampling=sampling), path)
-            folder.progress(number, len(benchmarks), name)
+            done += benchmarks[name] * num_responses
+            folder.progress(done, total, name)
             if folder.stop_requested and number < len(benchmarks):
                 raise Stopped(
                     f"stopped after {number} of {len(benchmarks)} benchmarks; run again to go on"

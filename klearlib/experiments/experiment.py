@@ -21,12 +21,20 @@ from klearlib.errors import Interrupted
 from klearlib.experiments import catalogue
 from klearlib.experiments.results import Arm, Results, not_judged_text
 from klearlib.notebook import setup, show_resolved, whereabouts
-from klearlib.paper import claim
+from klearlib.paper import Claim, claim
 from klearlib.params import root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.report.decide import decide_ordering, holm_in_notebook, measure, not_run
 from klearlib.report.frames import show_frames
-from klearlib.report.section import Counterpart, Equation, Verdict, is_paper_scale, write_section
+from klearlib.report.section import (
+    Counterpart,
+    Equation,
+    SampleItem,
+    Verdict,
+    is_paper_scale,
+    write_section,
+)
+from klearlib.rl.texts import shortened
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
@@ -34,11 +42,14 @@ from klearlib.run.stage import Stage, is_done, state, with_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
-    from IPython.display import Markdown
+    from IPython.display import HTML, Markdown
     from matplotlib.figure import Figure
 
+NO_STEP = "No step trained"
+"""How the notes begin that say in which arms."""
 # A report that fills as seeds finish, without its drawing taking the workers' cores.
 _PUBLISH_EVERY_S = 90.0
+_SAMPLE_CHARS = 1200
 
 Rows = Iterator[list | dict]
 """Of a table, each a list in the order of its columns, or a dict by their names."""
@@ -148,6 +159,22 @@ class Experiment:
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
         return []
+
+    def judged(self) -> list[Verdict]:
+        """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
+        scores are those of the model that it started from."""
+        idle = {series for series, _ in self.runs.untrained()}
+        return [
+            not_run(about, ". ".join(self._untrained()))
+            if about.kind != "mechanism" and any(_needs(about, series) for series in idle)
+            else verdict
+            for verdict in self.verdicts()
+            for about in [claim(verdict.claim)]
+        ]
+
+    def _untrained(self) -> list[str]:
+        found = self.runs.untrained().items()
+        return [f"{NO_STEP} in {self.arms[arm].title}: {why}" for arm, why in found]
 
     def notes(self) -> list[str]:
         """How to read what it publishes."""
@@ -276,7 +303,32 @@ class Experiment:
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
-        return pd.DataFrame([asdict(each) for each in self.verdicts()])[columns]
+        return pd.DataFrame([asdict(each) for each in self.judged()])[columns]
+
+    def samples(self) -> HTML:
+        """What the policies wrote at their last step: of each series' first seed a right response
+        and another one, as far as they were drawn."""
+        from IPython.display import HTML
+
+        from klearlib.report.render import render
+
+        return HTML(render("samples.html.j2", samples=self._samples()))
+
+    def _samples(self) -> list[SampleItem]:
+        shown = []
+        for series in self.runs.series():
+            arm = next(arm for arm in self.runs.folders if arm[0] == series)
+            lines = self.runs.samples(arm)
+            last = [line for line in lines if line["step"] == lines[-1]["step"]]
+            by_kind = {line["reason"] == "correct": line for line in reversed(last)}
+            for _, line in sorted(by_kind.items(), reverse=True):
+                texts = {
+                    name: shortened(line[name], max_chars=_SAMPLE_CHARS)
+                    for name in ("prompt", "text")
+                }
+                wanted = {each.name: line.get(each.name) for each in fields(SampleItem)}
+                shown.append(SampleItem(**wanted | texts | {"arm": self.arms[arm].title}))
+        return shown
 
     def publish(self) -> Path:
         """Write tables, figures and section.json from what is done so far; the path of the last.
@@ -309,8 +361,9 @@ class Experiment:
                 if shown.when(self)
             },
             digits=self.digits,
-            verdicts=self.verdicts(),
-            notes=self.notes(),
+            verdicts=self.judged(),
+            notes=[*self.notes(), *self._untrained()],
+            samples=self._samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],
             provenance=made[-1] if made else provenance(),
             seconds=sum(entry["seconds"] for entry in entries),
@@ -412,6 +465,12 @@ class Experiment:
             )
             verdicts.append(with_words(verdict, found.words))
         return verdicts
+
+
+def _needs(about: Claim, series: str) -> bool:
+    """Whether a claim is judged on an arm, which may be one of several comparisons ("alpha 0:
+    filter"); a claim that names none stands on all."""
+    return not about.arms or series.rpartition(": ")[2] in about.arms
 
 
 def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.rl.idle import untrained
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -116,6 +118,17 @@ class Results:
             kept = [norm for norm in mine if norm is not None]
             norms.setdefault(series, []).append(kept or [0.0])
         return norms
+
+    def untrained(self) -> dict[Arm, str]:
+        """The runs in which no step had a gradient, with the likely reason."""
+        found = {arm: untrained(self._metrics(folder)) for arm, folder in self.folders.items()}
+        return {arm: why for arm, why in found.items() if why}
+
+    def samples(self, arm: Arm) -> list[dict]:
+        """What the policy of a run wrote, as `klearlib.rl.samples.draw_samples` keeps it."""
+        from klearlib.run.entry import read_samples
+
+        return read_samples(self.folders[arm])
 
     # evaluations
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
-from klearlib.policy.sampling import sample_groups
+from klearlib.policy.sampling import OnSampled, sample_groups
 from klearlib.records import Problem, Response
 
 
@@ -49,10 +49,10 @@ class TransformersEngine:
 
     num_restarts = 0
 
-    def __init__(self, model, tokenizer, compute: Compute):
+    def __init__(self, model, tokenizer, compute: Compute, on_sampled: OnSampled | None = None):
         self.tokenizer = tokenizer
         self.setting = {"engine": compute.engine, "precision": compute.precision}
-        self._model, self._compute = model, compute
+        self._model, self._compute, self._on_sampled = model, compute, on_sampled
 
     def sample_groups(
         self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
@@ -65,6 +65,7 @@ class TransformersEngine:
             settings=settings,
             precision=self._compute.precision,
             batch_rows=self._compute.batch_rows,
+            on_sampled=self._on_sampled,
         )
 
     def wake(self) -> None:
@@ -84,6 +85,7 @@ def open_engine(
     tokenizer=None,
     yarn_factor: float | None = None,
     yarn_original: int | None = None,
+    on_sampled: OnSampled | None = None,
 ) -> Iterator[Engine]:
     """The engine that `compute` names, closed at the end of the context.
 
@@ -92,6 +94,8 @@ def open_engine(
         model, tokenizer: the trainer's, loaded from `path`, whose weights are sampled from; None
             where nothing is trained.
         yarn_factor, yarn_original: see `klearlib.policy.load.with_yarn`.
+        on_sampled: called now and then with the responses of a call that are done and all of them;
+            by the engine in this process alone.
 
     Raises:
         MissingAsset: no such model, or the engine is not installed.
@@ -106,7 +110,7 @@ def open_engine(
     else:
         if model is None:
             model, tokenizer = load_policy(path, attention=compute.attention, **stretched)
-        engine = TransformersEngine(model, tokenizer, compute)
+        engine = TransformersEngine(model, tokenizer, compute, on_sampled)
     try:
         yield engine
     finally:

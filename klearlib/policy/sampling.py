@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,9 @@ from klearlib.records import Problem, Response
 # the cache of the rows that stay.
 _LEAVING = 0.75
 
+OnSampled = Callable[[int, int], object]
+"""Called with the responses of a call that are done, and with all of them."""
+
 
 @torch.no_grad()
 def sample_groups(
@@ -30,6 +34,7 @@ def sample_groups(
     settings: SamplingSettings,
     precision: str = "fp32",
     batch_rows: int = 1024,
+    on_sampled: OnSampled | None = None,
 ) -> list[list[Response]]:
     """G responses to each problem.
 
@@ -42,6 +47,7 @@ def sample_groups(
         group_size: G >= 1.
         precision: of the forward pass, see `klearlib.policy.load.autocast`.
         batch_rows: responses that are decoded together, at least 1.
+        on_sampled: called after each token of a batch.
 
     Returns:
         One list of G responses for each problem, in the order of `problems`. The same seed,
@@ -68,14 +74,19 @@ def sample_groups(
         chosen = order[start : start + per_batch]
         ids = [prompts[i][1] for i in chosen]
         ids, mask = _left_padded(ids, tokenizer.pad_token_id, model.device)
+        tell = on_sampled and functools.partial(
+            _tell, on_sampled, (start + len(chosen)) * group_size, len(problems) * group_size
+        )
         if decoder is not None:
             loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
-            rows = _decode(loop, ids, mask, group_size, ends, settings, generator)
+            rows = _decode(loop, ids, mask, group_size, ends, settings, generator, tell)
         else:
             # Around the whole loop, so that autocast casts the weights once.
             with autocast(model.device, precision):
                 loop = TransformersDecoding(model, ids, mask)
-                rows = _decode(loop, ids, mask, group_size, ends, settings, generator)
+                rows = _decode(loop, ids, mask, group_size, ends, settings, generator, tell)
+        if tell is not None:
+            tell(0)  # those that the budget ended, too
         for position, index in enumerate(chosen):
             for token_ids, logp, truncated in rows[
                 position * group_size : (position + 1) * group_size
@@ -130,7 +141,11 @@ class TransformersDecoding:
         self._positions = change(self._positions)
 
 
-def _decode(loop, ids, mask, group_size, ends, settings, generator):
+def _tell(on_sampled: OnSampled, at_end: int, total: int, num_going: int) -> None:
+    on_sampled(at_end - num_going, total)
+
+
+def _decode(loop, ids, mask, group_size, ends, settings, generator, tell):
     """One token at a time for G responses to each of the prompts that `loop` has read."""
     seen = None
     if settings.repetition_penalty != 1:
@@ -148,6 +163,8 @@ def _decode(loop, ids, mask, group_size, ends, settings, generator):
         tokens[active, step], logps[active, step] = torch.where(going, token, -1), logp
         going &= ~torch.isin(token, ends)
         num_going = int(going.sum())
+        if tell is not None:
+            tell(num_going)
         if step + 1 == settings.max_tokens or not num_going:
             break
         if seen is not None:

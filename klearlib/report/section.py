@@ -125,6 +125,20 @@ class TableItem:
 
 
 @dataclass(frozen=True)
+class SampleItem:
+    """A response that the policy of an arm wrote at a step, maybe shortened; chars: its length."""
+
+    arm: str
+    chars: int
+    problem: str
+    prompt: str
+    reason: str
+    reward: float
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Section:
     """One published notebook and the folder, results/<profile>/<notebook>, that has its files.
 
@@ -148,6 +162,7 @@ class Section:
     seconds: float
     parameters: dict
     changed: dict = dataclasses.field(default_factory=dict)
+    samples: tuple[SampleItem, ...] = ()
 
     def __post_init__(self):
         if self.status not in STATUSES:
@@ -242,6 +257,7 @@ def write_section(
     parameters: Mapping[str, object],
     changed: Mapping[str, tuple[object, object]],
     digits: int = 3,
+    samples: Sequence[SampleItem] = (),
 ) -> Path:
     """Write the tables and figures of a notebook, then its section.json; "partial" while something
     is `missing`. The same results give the same bytes.
@@ -274,6 +290,7 @@ def write_section(
         seconds=round(seconds, 1),
         parameters=dict(parameters),
         changed=dict(changed),
+        samples=tuple(samples),
     )
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)
@@ -283,6 +300,8 @@ def write_section(
     del content["folder"]
     if not made.changed:
         del content["changed"]
+    if not samples:
+        del content["samples"]
     for item in content["tables"]:
         if item["digits"] == TableItem.digits:
             del item["digits"]

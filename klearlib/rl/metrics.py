@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import pstdev
 
@@ -222,6 +223,17 @@ def step_metrics(
     for outcome in OUTCOMES:
         line[f"tests/{outcome}_rate"] = _ratio(outcomes[outcome], outcomes.total())
     return line
+
+
+def learnt(line: Mapping[str, float | None]) -> str:
+    """What a step's line says of learning, for people.
+
+    >>> learnt({"rollout/reward_mean": -0.25, "train/grad_norm": None})
+    'reward -0.25'
+    """
+    norm = line["train/grad_norm"]
+    reward = f"reward {line['rollout/reward_mean']:.2f}"
+    return reward if norm is None else f"{reward}, gradient {norm:.2f}"
 
 
 def step_timings(

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.reader import in_chunks
 from klearlib.rl.coefficients import Rule, rule_from
-from klearlib.rl.metrics import MicroBatchStats, UpdateSums, step_metrics, step_timings
+from klearlib.rl.idle import IdleSteps
+from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
 from klearlib.rl.objective import token_losses
 from klearlib.rl.rollouts import (
@@ -31,6 +32,7 @@ from klearlib.rl.rollouts import (
     mini_batches,
     num_positive_tokens,
 )
+from klearlib.rl.samples import draw_samples
 from klearlib.rl.schedule import (
     evaluation_is_due,
     evaluations,
@@ -41,6 +43,7 @@ from klearlib.rl.schedule import (
     rollout_sampling,
 )
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
+from klearlib.run.entry import read_metrics
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
@@ -59,13 +62,15 @@ def train_rl(
     """Stage ``rl``: trains ``inputs["sft"]/model`` on the problems of ``train.jsonl``, mathematics
     or code, in ``inputs["pool"]`` where it is given and in ``inputs["world"]`` otherwise.
 
-    Writes ``model/``, metrics.jsonl (keys of `klearlib.rl.metrics.METRICS`), timings.jsonl and
-    ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps at temperature
-    0.6 and top_p 0.95, the validation set at temperature 1 before the first and after the last
-    step; a program counts as correct there if it passes all tests of its problem. The evaluations
-    before the first step are equal for all runs of a seed that start from one model: they are
-    copied from ``inputs["start_validation"]`` and, where there are benchmarks, ``inputs["start"]``,
-    stages of `klearlib.evaluate.harness.evaluate_benchmarks` of step 0, where these are given.
+    Writes ``model/``, metrics.jsonl (keys of `klearlib.rl.metrics.METRICS`), timings.jsonl,
+    samples.jsonl (`klearlib.rl.samples.draw_samples` of the first step and of those that are
+    evaluated) and ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps
+    at temperature 0.6 and top_p 0.95, the validation set at temperature 1 before the first and
+    after the last step; a program counts as correct there if it passes all tests of its problem.
+    The evaluations before the first step are equal for all runs of a seed that start from one
+    model: they are copied from ``inputs["start_validation"]`` and, where there are benchmarks,
+    ``inputs["start"]``, stages of `klearlib.evaluate.harness.evaluate_benchmarks` of step 0, where
+    these are given.
 
     Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser,
     step and the budget of a micro-batch, so a run that was killed anywhere and resumed equals the
@@ -104,18 +109,26 @@ def train_rl(
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         plan.micro_batch_tokens = state["micro_batch_tokens"]
-    with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
+    idle = IdleSteps(
+        read_metrics(folder.path),
+        num_rollouts=settings.num_problems * settings.group_size,
+        num_steps=settings.num_steps,
+    )
+    note = score = ""
+    with open_engine(
+        path, compute=compute, model=model, tokenizer=tokenizer, on_sampled=counting(folder)
+    ) as engine:
         if not done and "start_validation" in inputs:
             for name in {"start", "start_validation"} & inputs.keys():
                 shutil.copytree(
                     inputs[name] / "evaluations", folder.path / "evaluations", dirs_exist_ok=True
                 )
         elif not done:
-            _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
+            score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
         order = problem_order(len(problems), seed=seed)
         order = itertools.islice(order, done * settings.num_problems, None)
         for step in range(done + 1, settings.num_steps + 1):
-            folder.progress(step - 1, settings.num_steps)
+            folder.progress(step - 1, settings.num_steps, note)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
             clock, restarts = _Clock(), engine.num_restarts
 
@@ -131,21 +144,27 @@ def train_rl(
             sampling_s = clock.lap()
 
             # Verdicts and rewards [P, G].
+            folder.doing("judging")
             groups = judge_groups(chosen, responses, **judging(settings, seed=seed))
             verifying_s = clock.lap()
 
             # Advantages (Eq. 4), the groups that teach anything (5.2.5), some optimiser updates.
+            folder.doing("training")
             batch = form_batch(groups, settings)
             sums = train_on(
                 batch, model, optimizer, rule=rule, settings=settings, plan=plan, step=step
             )
             training_s = clock.lap()
 
+            if step == 1 or evaluation_is_due(settings, step):
+                folder.append_samples(draw_samples(batch, seed=seed, step=step))
             if evaluation_is_due(settings, step):
-                _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
-            folder.append_metrics(
-                step_metrics(batch, sums, step=step, learning_rate=learning_rate(settings, step))
-            )
+                score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
+            line = step_metrics(batch, sums, step=step, learning_rate=learning_rate(settings, step))
+            folder.append_metrics(line)
+            if warning := idle.see(line):
+                folder.warn(warning)
+            note = ", ".join(filter(None, [learnt(line), score, idle.note()]))
             folder.append_timings(
                 step_timings(
                     step=step,
@@ -171,7 +190,7 @@ def train_rl(
                     raise Stopped(
                         f"stopped after step {step} of {settings.num_steps}; run again to go on"
                     )
-    folder.progress(settings.num_steps, settings.num_steps)
+    folder.progress(settings.num_steps, settings.num_steps, note)
     save_policy(model, tokenizer, folder.path / "model")
 
 
@@ -297,11 +316,19 @@ def trainer_logprobs(
 
 def _evaluate(
     folder: RunFolder, world: Path, engine: Engine, settings: RLSettings, *, seed: int, step: int
-) -> None:
+) -> str:
+    """Measure and keep; the scores for people, of the first benchmarks."""
     engine.wake()
-    for name, record in evaluations(engine, world, settings, seed=seed, step=step).items():
+    records = evaluations(engine, world, settings, seed=seed, step=step)
+    for name, record in records.items():
         keep_evaluation(folder, name, record, step=step)
     engine.sleep()
+    return ", ".join(f"{name} {record.correct.mean():.2f}" for name, record in records.items())
+
+
+def counting(folder: RunFolder) -> Callable[[int, int], None]:
+    """What an engine tells of its responses, told by `folder`."""
+    return lambda done, total: folder.doing(f"sampled {done} of {total}")
 
 
 class _Clock:

@@ -9,7 +9,8 @@ from typing import Any
 from klearlib.errors import DamagedEntry
 from klearlib.run.files import sha256_file
 
-METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+METRICS, TIMINGS, SAMPLES = "metrics.jsonl", "timings.jsonl", "samples.jsonl"
+LINES = (METRICS, TIMINGS, SAMPLES)
 CHECKPOINT, DONE, PROGRESS = "checkpoint.json", "done.json", "progress.json"
 SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
 PLAN_HASHES_BELOW = 64_000_000  # bytes: what a plan can read again of each file in a moment
@@ -42,10 +43,16 @@ def read_metrics(path: Path | str) -> list[dict[str, Any]]:
     return [{**timings.get(line["step"], {}), **line} for line in _read_lines(Path(path) / METRICS)]
 
 
+def read_samples(path: Path | str) -> list[dict[str, Any]]:
+    """The lines of samples.jsonl in order, as `read_metrics` reads those of metrics.jsonl."""
+    return _read_lines(Path(path) / SAMPLES)
+
+
 def read_progress(path: Path | str) -> dict[str, Any] | None:
-    """What the stage last told by `RunFolder.progress`: done, total, note and the times (seconds
-    since the epoch) "began" and "updated", with "began_done" steps done at "began"; None before,
-    and for what a power cut left, as nothing but a display depends on it.
+    """What the stage last told by `RunFolder.progress`, `doing` and `warn`: done, total, note,
+    doing, warning and the times (seconds since the epoch) "began" and "updated", with "began_done"
+    steps done at "began"; None before, and for what a power cut left, as nothing but a display
+    depends on it.
     """
     try:
         return read_own_json(Path(path) / PROGRESS, "done", "total", "updated")

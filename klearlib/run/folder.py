@@ -11,17 +11,19 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from klearlib.run.entry import (
     CHECKPOINT,
     DONE,
+    LINES,
     LOCK,
     LOG,
     METRICS,
     PROGRESS,
+    SAMPLES,
     SPEC,
     TIMINGS,
     damaged,
@@ -63,7 +65,10 @@ class RunFolder:
         self._opened = False
         self._began = time.time()
         self._seconds_before = 0.0
-        self._progress_began: tuple[float, int] | None = None
+        self._progress = {
+            **{"done": 0, "total": 0, "began_done": 0, "began": self._began},
+            **{"updated": self._began, "note": "", "doing": "", "warning": ""},
+        }
         self._progress_written = -math.inf
         with one_line_failures(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -79,18 +84,28 @@ class RunFolder:
 
     def progress(self, done: int, total: int, note: str = "") -> None:
         """Say that `done` of `total` steps are done; call it with the first value before the first
-        step, so that the time of a step, and the ETA, are of this process.
+        step, so that the time of a step, and the ETA, are of this process. note: what is learnt,
+        the most telling first, with commas between ("reward 0.5, gradient norm 0.7").
         """
-        now = time.time()
-        if self._progress_began is None:
-            self._progress_began = (now, done)
-        elif now - self._progress_written < PROGRESS_EVERY_S and done < total:
-            return
-        self._progress_written = now
-        began, began_done = self._progress_began
-        value = {"done": done, "total": total, "note": note, "updated": now}
-        value |= {"began": began, "began_done": began_done}
-        write_json(self.path / PROGRESS, value, durable=False)
+        now, is_first = time.time(), not self._progress["total"]
+        told = {"done": done, "total": total, "note": note, "doing": "", "updated": now}
+        told |= {"began": now, "began_done": done} if is_first else {}
+        self._show(told, at_once=is_first or done >= total)
+
+    def doing(self, text: str) -> None:
+        """Say what goes on within a step ("sampled 96 of 1024"), until the next `progress`."""
+        self._show({"doing": text})
+
+    def warn(self, text: str) -> None:
+        """Say what its user has to know, in log.txt and wherever progress is shown."""
+        self.log(f"WARNING: {text}")
+        self._show({"warning": text}, at_once=True)
+
+    def _show(self, told: dict[str, Any], *, at_once: bool = False) -> None:
+        self._progress, now = self._progress | told, time.time()
+        if at_once or now - self._progress_written >= PROGRESS_EVERY_S:
+            self._progress_written = now
+            write_json(self.path / PROGRESS, self._progress, durable=False)
 
     def append_metrics(self, values: dict[str, Any]) -> None:
         """Add one line to metrics.jsonl: what must be bit-identical after a kill and a resume.
@@ -106,6 +121,10 @@ class RunFolder:
         values: as for `append_metrics`.
         """
         self._append_line(TIMINGS, values)
+
+    def append_samples(self, samples: Iterable[dict[str, Any]]) -> None:
+        """Add lines to samples.jsonl, as `append_metrics` adds one to metrics.jsonl."""
+        self._append_line(SAMPLES, *samples)
 
     def save_checkpoint(self, state: dict[str, Any], step: int) -> None:
         """Save all that the next step depends on; a kill during it leaves the previous checkpoint.
@@ -138,7 +157,7 @@ class RunFolder:
             "state": name,
             "bytes": (self.path / name).stat().st_size,
             "sha256": digest,
-            "lengths": {lines: self._synced_length(lines) for lines in (METRICS, TIMINGS)},
+            "lengths": {name: self._synced_length(name) for name in LINES},
             "seconds": self._seconds(),
         }
         write_json(self.path / CHECKPOINT, commit)
@@ -147,14 +166,15 @@ class RunFolder:
     def load_checkpoint(self) -> tuple[dict[str, Any], int] | None:
         """The last saved (state, step), or None at the start; tensors are on the CPU.
 
-        metrics.jsonl and timings.jsonl are cut to what they held when the checkpoint was saved.
+        metrics.jsonl, timings.jsonl and samples.jsonl are cut to what they held when the checkpoint
+        was saved.
         Raises DamagedEntry where a file is not what was written.
         """
         self._opened = True
         commit = self._commit()
         self._sweep(keep=commit["state"] if commit else "")
-        for name in (METRICS, TIMINGS):
-            self._cut(name, commit["lengths"][name] if commit else 0)
+        for name in LINES:
+            self._cut(name, commit["lengths"].get(name, 0) if commit else 0)
         if commit is None:
             return None
         import torch
@@ -193,11 +213,13 @@ class RunFolder:
             assert not (self.path / CHECKPOINT).exists(), "call load_checkpoint() before writing"
             self.load_checkpoint()
 
-    def _append_line(self, name: str, values: dict[str, Any]) -> None:
-        if "step" not in values:
-            raise ValueError(f"a line of {name} needs 'step', got {sorted(values)}")
+    def _append_line(self, name: str, *lines: dict[str, Any]) -> None:
+        for values in lines:
+            if "step" not in values:
+                raise ValueError(f"a line of {name} needs 'step', got {sorted(values)}")
         self._open()
-        self._append(name, json.dumps(values, default=lambda number: number.item()) + "\n")
+        texts = [json.dumps(values, default=lambda number: number.item()) for values in lines]
+        self._append(name, "".join(f"{text}\n" for text in texts))
 
     def _append(self, name: str, text: str) -> None:
         with one_line_failures(self.path / name), open(self.path / name, "ab", 0) as file:

@@ -24,7 +24,7 @@ from klearlib.run.entry import (
 )
 from klearlib.run.files import one_line_failures, write_json
 from klearlib.run.preload import NewProcess, Worker, worker_environment
-from klearlib.run.progress import Row
+from klearlib.run.rows import Row
 from klearlib.run.stage import Stage, is_locked
 from klearlib.run.task import Task, TaskFailed
 
@@ -236,10 +236,11 @@ def row_of(job: Job, needs: tuple[int, ...]) -> Row:
     told = None if job.is_task else read_progress(job.folder)
     if told is None or told["updated"] < job.began:  # of an earlier process
         return row
-    row = replace(row, done=told["done"], total=told["total"], note=told["note"])
+    row = replace(row, **{name: told.get(name, "") for name in ("note", "doing", "warning")})
+    row = replace(row, done=told["done"], total=told["total"])
     steps = told["done"] - told["began_done"]
     if steps <= 0:
         return row
     step_s = (told["updated"] - told["began"]) / steps
     left = (told["total"] - told["done"]) * step_s - (now - told["updated"])
-    return replace(row, remaining_s=max(left, 0.0))
+    return replace(row, remaining_s=max(left, 0.0), step_s=step_s)

@@ -41,8 +41,9 @@ from klearlib.run.preload import (
     was_preloaded,
     worker_environment,
 )
-from klearlib.run.progress import Progress, Row
+from klearlib.run.progress import Progress
 from klearlib.run.provenance import num_cores
+from klearlib.run.rows import Row
 from klearlib.run.stage import Stage
 from klearlib.run.task import Task
 from klearlib.scale.ray_cluster import check_workers
@@ -123,10 +124,12 @@ def run_stages(
             run.end_what_has()
     finally:
         try:
+            if run.running:
+                progress.say("stopping: what runs saves its state (Ctrl-C again kills it)")
             stop(run.running)
         finally:
             places.close()
-        progress.show(run.rows(), places.count, last=True)
+            progress.show(run.rows(), places.count, last=True)
     return run.failures
 
 

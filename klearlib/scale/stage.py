@@ -14,6 +14,8 @@ from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError, Stopped
 from klearlib.policy.load import chat_prompt
 from klearlib.rl.coefficients import rule_from
+from klearlib.rl.idle import IdleSteps
+from klearlib.rl.metrics import learnt
 from klearlib.rl.schedule import keep_evaluation, problem_order
 from klearlib.rl.settings import RLSettings
 from klearlib.run.entry import damaged, read_metrics
@@ -122,15 +124,26 @@ def _train(
     folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
     print("\n".join(given), flush=True)
 
+    idle = IdleSteps(
+        read_metrics(folder.path),
+        num_rollouts=settings.num_problems * settings.group_size,
+        num_steps=settings.num_steps,
+    )
+
     def take(kind: str, content) -> None:
         if kind == driver.EVALUATION:
             step, name, record = content
             keep_evaluation(folder, name, record, step=step)
         elif kind == driver.STEP:
-            line, timings = content
+            line, timings, samples = content
+            if samples:
+                folder.append_samples(samples)
             folder.append_metrics(line)
             folder.append_timings(timings)
-            folder.progress(line["step"], settings.num_steps)
+            if warning := idle.see(line):
+                folder.warn(warning)
+            note = ", ".join(filter(None, [learnt(line), idle.note()]))
+            folder.progress(line["step"], settings.num_steps, note)
         elif kind == driver.SAVED:
             folder.save_checkpoint({"folder": f"global_step_{content}"}, content)
             _keep_only(work / CHECKPOINTS, content)

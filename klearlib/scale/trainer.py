@@ -27,9 +27,11 @@ from verl.utils.config import omega_conf_to_dataclass
 from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError
 from klearlib.policy.prompts import end_ids
+from klearlib.records import Response
 from klearlib.rl.metrics import UpdateSums, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, require_finite
 from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
+from klearlib.rl.samples import draw_samples
 from klearlib.rl.schedule import evaluation_is_due, evaluations, learning_rate
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.driver import EVALUATION, SAVED, STEP, STOPPED
@@ -225,12 +227,18 @@ class KlearTrainer(PPOTrainerSync):
             memory_halvings=0,
         )
         self._line = line
-        self._tell(STEP, (line, timings))
+        sampled = step == 1 or evaluation_is_due(settings, step)
+        how = {"seed": self._seed, "step": step, "text_of": self._text_of}
+        samples = draw_samples(rollouts, **how) if sampled else []
+        self._tell(STEP, (line, timings, samples))
         if due:
             self._tell(SAVED, step)
         if stop and not last:
             self._tell(STOPPED, step)
             self.total_training_steps = step
+
+    def _text_of(self, response: Response) -> str:
+        return self.tokenizer.decode(list(response.token_ids), skip_special_tokens=True)
 
     def _evaluate(self, *, step: int) -> None:
         engine = ServerEngine(

@@ -82,7 +82,7 @@ def groups_of(
                 prompt_ids=tuple(prompt.tolist()),
                 token_ids=token_ids,
                 logp=tuple(logp.tolist()),
-                text="",  # the reward worker has judged it, and nothing else reads it
+                text="",  # judged by the reward worker; the trainer decodes the few that are read
                 truncated=token_ids[-1] not in ends,
             ),
             verdict_of(reward["verdict"]),

@@ -234,7 +234,7 @@ def fit(
                 "training/memory_halvings": plan.num_halvings - num_halvings,
             }
         )
-        folder.progress(step + 1, num_steps)
+        folder.progress(step + 1, num_steps, f"loss {sums.loss:.3f}, gradient {norm.item():.2f}")
         last = step + 1 == num_steps
         if not last and ((step + 1) % checkpoint_every == 0 or folder.stop_requested):
             state = {

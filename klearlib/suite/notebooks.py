@@ -13,6 +13,7 @@ import fcntl
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.experiments import catalogue
@@ -20,13 +21,17 @@ from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
 from klearlib.params.place import Place, read_place
 from klearlib.run.files import one_line_failures
-from klearlib.run.pool import Failure, on_stop, run_stages, stop_grace_s
-from klearlib.run.stage import Stage
+from klearlib.run.pool import Failure, code_read_once, on_stop, run_stages, stop_grace_s
+from klearlib.run.progress import Progress
+from klearlib.run.stage import Stage, with_inputs
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
 from klearlib.suite.plan import NOTEBOOK_S, PlannedNotebook, describe, plan, weighed
 from klearlib.suite.summary import summary, verdicts_of
+
+if TYPE_CHECKING:
+    from klearlib.suite.tensorboard import Mirror
 
 PUBLISH_EVERY_S = 60.0
 """Between two publications of what is done of a notebook."""
@@ -43,6 +48,7 @@ def run(
     force: bool = False,
     keep_going: bool = False,
     workers: int | str | None = None,
+    tensorboard: str | None = None,
 ) -> int:
     """Run what is not cached and return the exit code, that of the first notebook that failed.
 
@@ -50,7 +56,8 @@ def run(
     results come in and at the end, where the verdicts are printed. A failure stops the rest, whose
     stages save their state, unless `keep_going`: then what does not need the failed stage goes on.
     settings, out: as in `plan`. workers: stages and notebooks at a time, as in
-    `klearlib.run.pool.run_stages`.
+    `klearlib.run.pool.run_stages`. tensorboard: a folder for the numbers of all runs, cached ones
+    included.
 
     Raises:
         ParameterError: as `plan`; a bad KLEAR_STOP_GRACE_S.
@@ -67,7 +74,10 @@ def run(
         raise MissingAsset("\n  ".join([several, *missing] if len(missing) > 1 else missing))
     place = next(each.place for each in planned.notebooks if not each.left_out)
     results, before = place.folder, verdicts_of(place.folder)
+    mirror = _mirror(tensorboard, planned.notebooks)
     if not planned.todo:
+        if mirror is not None:
+            mirror(True)
         reported = _report(results)
         print(summary(results, before, [], time.monotonic() - began), flush=True)
         return reported
@@ -84,7 +94,7 @@ def run(
         suite = _Suite(planned.todo, results, resume)
         _report(results)
         try:
-            code = suite.run(places, keep_going)
+            code = suite.run(places, keep_going, mirror)
         except KeyboardInterrupt:
             code = 128 + came[0]
         with on_stop(lambda number, frame: None):  # the last report is built in any case
@@ -120,7 +130,7 @@ class _Suite:
         self.computed: list[Stage] = []  # that this run has finished
         self.failed: list[Failure] = []
 
-    def run(self, workers: int | str, keep_going: bool) -> int:
+    def run(self, workers: int | str, keep_going: bool, mirror: Mirror | None) -> int:
         """Run everything; the exit code."""
         with contextlib.suppress(KlearError):  # told by `_fails`
             run_stages(
@@ -130,6 +140,7 @@ class _Suite:
                 tasks=list(self.executing),
                 on_done=self._done,
                 on_failed=self._fails,
+                progress=Progress(listener=mirror),
                 keep_going=keep_going,
             )
         return self.failed[0].exit_code if self.failed else 0
@@ -216,6 +227,17 @@ def publish(notebook: str, values: dict, out: str) -> None:
     params = catalogue.check(notebook, values)
     place = read_place(Path(out))
     catalogue.experiment_of(notebook)(params, place).publish()
+
+
+def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | None:
+    if folder is None:
+        return None
+    from klearlib.suite.tensorboard import Mirror
+
+    stages = with_inputs(stage for each in planned for stage in each.stages).values()
+    with code_read_once():
+        found = [stage.folder(runs_dir()) for stage in stages]
+    return Mirror(Path(folder), lambda: found)
 
 
 def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:

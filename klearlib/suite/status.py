@@ -9,9 +9,11 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.experiments.catalogue import notebooks_of
+from klearlib.experiments.experiment import NO_STEP
 from klearlib.params import profiles, require_profile, root
 from klearlib.params.place import Place, in_yaml, own_places, place_of
-from klearlib.run.entry import SPEC, read_progress
+from klearlib.rl.idle import untrained
+from klearlib.run.entry import SPEC, read_metrics, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, section
 from klearlib.suite.plan import plan
@@ -59,7 +61,7 @@ def notebook_state(place: Place, notebook: str) -> tuple[str, str]:
     except KlearError as error:
         return "broken", str(error)
     if not planned.why:
-        return "done", ""
+        return "done", ". ".join(n for n in published.get("notes", []) if n.startswith(NO_STEP))
     if published.get("status") == "partial":
         return "partial", "missing: " + ", ".join(published.get("missing", []))
     return ("outdated" if (folder / CACHE).is_file() else "absent"), planned.why
@@ -75,6 +77,10 @@ def _describe_runs(runs_dir: Path) -> list[str]:
         order = ("done", "running", "partial", "absent")
         words = [f"{counts[word]} {word}" for word in order if counts[word]]
         lines.append(f"  {kind.name:<19} {', '.join(words)}")
+        trained = states if kind.name == "rl" else ()
+        for folder in (each for each in trained if states[each] == "done"):
+            if why := untrained(read_metrics(folder)):
+                lines.append(f"    {folder.name} no step trained{_progress(folder)}: {why}")
         for folder, word in states.items():
             if word in ("running", "partial"):
                 lines.append(f"    {folder.name} {word}{_progress(folder)}")

@@ -88,7 +88,7 @@ def _run(stages, runs_dir, *, workers="ray", **options):
         poll_s=0.05,
         **options,
     )
-    return stream.getvalue().splitlines()
+    return [line[9:] for line in stream.getvalue().splitlines()]  # without the time of day
 
 
 def _log(stage, runs_dir):

@@ -94,6 +94,18 @@ def test_end_tokens_end_and_the_budget_truncates(ending_policy, tiny_tokenizer, 
     assert any(len(r.token_ids) == 7 and not r.truncated for r in responses)
 
 
+@pytest.mark.parametrize("batch_rows", [8, 1024])
+def test_responses_are_counted_as_they_end(ending_policy, tiny_tokenizer, batch_rows):
+    settings = SamplingSettings(**PLAIN | {"max_tokens": 7})
+    how = {"group_size": 8, "settings": settings, "batch_rows": batch_rows}
+    given, told = (ending_policy, tiny_tokenizer, PROBLEMS), []
+    groups = sample_groups(*given, **how, on_sampled=lambda *count: told.append(count))
+    assert groups == sample_groups(*given, **how)
+    counts, totals = zip(*told, strict=True)
+    assert set(totals) == {8 * len(PROBLEMS)} and list(counts) == sorted(counts)
+    assert counts[-1] == totals[0] and len(set(counts)) > 2
+
+
 # Binary fractions, so that every sum is exact; the order of the words is not that of size.
 HAND = torch.tensor([[0.125, 0.5, 0.125 / 2, 0.25, 0.125 / 2]])
 

@@ -13,11 +13,11 @@ SLOW = pytest.mark.slow
 
 
 def assert_same_bytes(found, expected):
-    names = ["metrics.jsonl", "model/model.safetensors"]
+    names = ["metrics.jsonl", "samples.jsonl", "model/model.safetensors"]
     names += [f"evaluations/{path.name}" for path in (expected / "evaluations").iterdir()]
     for name in names:
         assert (found / name).read_bytes() == (expected / name).read_bytes(), name
-    assert len(list((found / "evaluations").iterdir())) == len(names) - 2
+    assert len(list((found / "evaluations").iterdir())) == len(names) - 3
 
 
 def test_weights_move_and_a_second_run_is_bit_identical(plain, inputs, tmp_path):

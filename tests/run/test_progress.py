@@ -1,6 +1,9 @@
 """What a run shows, and the time it says is left."""
 
 import io
+import os
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +11,8 @@ import pytest
 from klearlib.run import progress
 from klearlib.run.folder import RunFolder
 from klearlib.run.job import Job, row_of
-from klearlib.run.progress import Progress, Row, eta_s
+from klearlib.run.progress import Progress
+from klearlib.run.rows import Row, eta_s, fitted_lines
 from klearlib.run.stage import Stage
 
 
@@ -45,7 +49,7 @@ def test_remaining_time_of_a_running_stage_counts_this_session(tmp_path, monkeyp
     from klearlib.run import folder, job
 
     now = [1000.0]
-    clock = SimpleNamespace(time=lambda: now[0], strftime=None, gmtime=None)
+    clock = SimpleNamespace(time=lambda: now[0], strftime=lambda *_: "", gmtime=lambda: None)
     monkeypatch.setattr(folder, "time", clock)
     monkeypatch.setattr(job, "time", clock)
     stage = Stage("rl", "toy_stages:walk", {}, label="GPPO, seed 0")
@@ -61,6 +65,12 @@ def test_remaining_time_of_a_running_stage_counts_this_session(tmp_path, monkeyp
     row = row_of(running, ())
     assert (row.done, row.total, row.note, row.elapsed_s) == (50, 100, "reward 0.5", 26.0)
     assert row.remaining_s == 50 * 2.0 - 5.0
+    run.doing("sampled 3 of 8")
+    run.warn("step 1 trained nothing")  # within a tenth of a second, and told at once
+    row = row_of(running, ())
+    assert (row.doing, row.warning, row.step_s) == ("sampled 3 of 8", "step 1 trained nothing", 2.0)
+    assert row.remaining_s == 50 * 2.0 - 5.0
+    assert "WARNING: step 1 trained nothing" in (tmp_path / "log.txt").read_text()
     running.began = 1021.0  # what was told before is of an earlier session
     assert row_of(running, ()).total == 0
 
@@ -69,14 +79,14 @@ def test_tasks_are_counted_beside_stages(clock):
     def line(*rows):
         stream = io.StringIO()
         Progress(stream).show(rows, 2)
-        return stream.getvalue().strip()
+        return stream.getvalue().strip().removeprefix("12:00:00 ")
 
     done = Row("rl", "a", "done", elapsed_s=4.0)
     notebook = Row("notebook 05", "notebook 05", "running", 9.0, 2.0, is_task=True)
     publishes = Row("p", "p", "waiting", needs=(0,), is_task=True)  # as good as no time
     assert line(done, notebook, publishes) == (
-        "1 of 1 stages and 0 of 2 tasks done, 0:00 elapsed, about 0:07 left; "
-        "notebook 05, 0:02 elapsed"
+        "1 of 1 stages and 0 of 2 tasks done, 0:00 elapsed, about 0:07 left\n"
+        "12:00:00   notebook 05, 0:02 elapsed"
     )
     failed = [Row("rl", "b", "failed", elapsed_s=1.0), Row("rl", "c", "skipped", needs=(1,))]
     assert line(done, *failed) == "1 of 3 stages done, 1 failed, 0:00 elapsed"
@@ -87,7 +97,7 @@ def test_tasks_are_counted_beside_stages(clock):
 
 ROWS = [
     Row("base", "base", "done", elapsed_s=3.0),
-    Row("rl", "GPPO, seed 0", "running", 0.0, 75.0, 120.0, 5, 13, "reward 0.5", needs=(0,)),
+    Row("rl", "GPPO, seed 0", "running", 0.0, 75.0, 120.0, 5, 13, "reward 0.5, math_a 0.4", (0,)),
 ]
 DONE = [Row("base", "base", "done", elapsed_s=3.0), Row("rl", "g", "done", elapsed_s=9.0)]
 
@@ -95,24 +105,153 @@ DONE = [Row("base", "base", "done", elapsed_s=3.0), Row("rl", "g", "done", elaps
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        progress, "time", SimpleNamespace(monotonic=lambda: now[0], strftime=lambda _: "12:00:00")
+    )
     return now
 
 
-def test_lines_come_each_five_seconds_and_at_each_end(clock, tmp_path, monkeypatch):
+def test_lines_come_each_half_minute_and_warnings_once_at_once(clock, tmp_path, monkeypatch):
     monkeypatch.setenv("KLEAR_PROGRESS_LOG", str(tmp_path / "progress.log"))
     stream = io.StringIO()
     shown = Progress(stream)
-    for second in range(12):
+    warned = [ROWS[0], replace(ROWS[1], warning="step 1 trained nothing")]
+    for second in range(62):
         clock[0] = float(second)
-        shown.show(ROWS, 1)
-    shown.show(DONE, 1)
+        shown.show(ROWS if second < 40 else warned, 1)
+    shown.show(DONE, 1, last=True)
+
+    def lines(second):
+        yield f"12:00:00 1 of 2 stages done, 0:{second:02} elapsed, about 2:00 left"
+        yield "12:00:00   GPPO, seed 0, 5/13, 1:15 elapsed, about 2:00 left, reward 0.5, math_a 0.4"
+
     assert stream.getvalue().splitlines() == [
-        f"1 of 2 stages done, 0:{second:02} elapsed, about 2:00 left; "
-        "GPPO, seed 0, 5/13, 1:15 elapsed, about 2:00 left, reward 0.5"
-        for second in (0, 5, 10)
-    ] + ["2 of 2 stages done, 0:11 elapsed"]
+        *lines(0),
+        *lines(30),
+        "12:00:00 WARNING: GPPO, seed 0: step 1 trained nothing",
+        *(line.replace("0:60", "1:00") for line in lines(60)),
+        "12:00:00 2 of 2 stages done, 1:01 elapsed",
+    ]
     assert (tmp_path / "progress.log").read_text() == stream.getvalue()
+
+
+LONG = [
+    Row("rl", "GPPO, learning rate 0.0003, seed 0", "running", 0, 9.0, 99.0, 5, 40, step_s=2.5,
+        note="reward 0.51, gradient 0.70, math_a 0.40", doing="sampled 30 of 64"),
+    Row("evaluate", "start", "running", 0, 9.0, 9.0, 400, 960, "math_b", step_s=0.02),
+    Row("notebook 05", "notebook 05", "running", 9.0, 30.0, is_task=True),
+    *(Row("rl", str(seed), "waiting", 100.0) for seed in range(9)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [1, 20, 60, 80, 100, 160, 200])
+def test_lines_fit_any_width_and_say_what_fits(width):
+    lines = fitted_lines(LONG, 2, 3.0, width)
+    assert len(lines) == 4 and max(map(len, lines)) <= width
+    if width >= 60:
+        whole, arm, evaluation, notebook = lines
+        assert "of 11 stages" in whole and "0:03" in whole and "left" in whole
+        assert re.match(r"GPPO, learn.*  [━─]+ +5/40  2.5 s +1:39.*  reward 0.51", arm)
+        assert "400/960" in evaluation and "50/s" in evaluation and "0:30" in notebook
+        assert re.search("[━─]", arm).start() == evaluation.index("━") == notebook.index("─")
+    assert ("math_a 0.40, sampled 30 of 64" in lines[1]) == (width >= 160)
+    assert ("seed 0" in lines[1]) == (width >= 160)
+
+
+class Terminal(io.StringIO):
+    """A terminal that interprets what rich writes: its lines, the cursor always in the last."""
+
+    def isatty(self):
+        return True
+
+    def screen(self):
+        lines, row, column = [""], 0, 0
+        for code in re.findall(r"\x1b\[\??[0-9;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", self.getvalue()):
+            if code == "\n":
+                row, column = row + 1, 0
+                lines += [""] * (row + 1 - len(lines))
+            elif code == "\r":
+                column = 0
+            elif code.endswith("A") and code.startswith("\x1b["):
+                row -= int(code[2:-1] or 1)
+            elif code == "\x1b[2K":
+                lines[row] = ""
+            elif not code.startswith("\x1b"):
+                lines[row] = lines[row].ljust(column)[:column] + code
+                column += len(code)
+        return [line.rstrip() for line in lines]
+
+
+@pytest.fixture
+def terminal(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("LINES", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("os.get_terminal_size", lambda *_: os.terminal_size((90, 24)))
+    return lambda: _be_terminal(monkeypatch)
+
+
+def _be_terminal(monkeypatch):
+    """In the test itself: pytest sets the streams anew after the fixtures."""
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("sys.stdout", stream)
+    return stream
+
+
+def test_terminal_redraws_in_place_below_what_is_printed(clock, terminal):
+    terminal = terminal()
+    shown = Progress()
+    for second in range(3):
+        clock[0] = float(second)
+        shown.show([*LONG[:2], replace(LONG[2], warning="nothing learnt")], 2)
+        print("a line that is longer than the terminal is wide: " + "x" * 60)
+    *above, whole, first, second, third = terminal.screen()
+    assert above[0] == "WARNING: notebook 05: nothing learnt"
+    assert [line[:6] for line in above[1:]] == ["a line"] * 3
+    assert all(len(line) == 109 for line in above[1:])  # as it was printed
+    assert whole.startswith("0 of 2 stages and 0 of 1 tasks done, 0:02") and "5/40" in first
+    assert second.startswith("start") and third.startswith("notebook 05")
+    shown.show(DONE, 2, last=True)
+    above.append("2 of 2 stages done, 0:02 elapsed")
+    assert list(filter(None, terminal.screen())) == above
+    assert "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+    print("after")
+    assert list(filter(None, terminal.screen())) == [*above, "after"]
+
+
+def test_narrower_terminal_leaves_no_wrapped_rest(clock, terminal, monkeypatch):
+    terminal = terminal()
+    shown = Progress()
+    shown.show(LONG, 2)
+    wrapped = sum((len(line) - 1) // 30 for line in terminal.screen())
+    assert wrapped > 3
+    monkeypatch.setattr("os.get_terminal_size", lambda *_: os.terminal_size((30, 24)))
+    clock[0] = 1.0
+    before = len(terminal.getvalue())
+    shown.show(LONG, 2)
+    ups = terminal.getvalue()[before:].count("\x1b[1A")
+    assert ups == wrapped + 3  # and the four lines of the block
+    shown.show(DONE, 2, last=True)
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_terminal_that_cannot_redraw_gets_lines(clock, terminal, monkeypatch, term):
+    terminal = terminal()
+    monkeypatch.setenv("TERM", term)
+    Progress().show(LONG, 2)
+    assert "\x1b" not in terminal.getvalue()
+    assert terminal.getvalue().startswith("12:00:00 0 of 11 stages")
+
+
+def test_no_color_redraws_without_colours(clock, terminal, monkeypatch):
+    terminal = terminal()
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = Progress()
+    shown.show(LONG, 2)
+    shown.show(LONG, 2, last=True)
+    assert not re.search(r"\x1b\[[0-9;]*m", terminal.getvalue())
 
 
 def test_notebook_shows_one_output_that_is_updated(clock, tmp_path, monkeypatch):
@@ -137,7 +276,7 @@ def test_notebook_shows_one_output_that_is_updated(clock, tmp_path, monkeypatch)
     assert len(texts) == 4  # at 0, 1 and 2 seconds, and the end
     assert texts[0].splitlines() == [
         "1 of 2 stages done, 0:00 elapsed, about 2:00 left",
-        "  GPPO, seed 0, 5/13, 1:15 elapsed, about 2:00 left, reward 0.5",
+        "GPPO, seed 0  ━━━━━━━━━───────────────  5/13  2:00 left  reward 0.5, math_a 0.4",
     ]
     assert texts[-1] == "2 of 2 stages done, 0:02 elapsed"
-    assert len((tmp_path / "progress.log").read_text().splitlines()) == 2
+    assert len((tmp_path / "progress.log").read_text().splitlines()) == 3

@@ -49,7 +49,7 @@ def _run(stages, tmp_path, **options):
     failures = run_stages(
         stages, runs_dir=tmp_path / "runs", progress=Progress(stream), poll_s=0.05, **options
     )
-    return failures, stream.getvalue().splitlines()
+    return failures, [line[9:] for line in stream.getvalue().splitlines()]
 
 
 def test_tasks_come_after_what_they_need_and_before_what_waits(tmp_path, note):
@@ -75,7 +75,7 @@ def test_tasks_come_after_what_they_need_and_before_what_waits(tmp_path, note):
     _, lines = _run([], tmp_path, tasks=[note("again", [base])], on_done=told.append)
     assert lines[-1].startswith("1 of 1 stages and 1 of 1 tasks done, ")
     _, lines = _run([], tmp_path, tasks=[note("alone")])
-    assert "; alone, 0:00 elapsed" in lines[0]
+    assert lines[1].endswith("  alone, 0:00 elapsed")
     assert lines[-1].startswith("1 of 1 tasks done, ")
 
 

@@ -46,7 +46,7 @@ def _run(stages, runs_dir, **options):
     """The lines of progress that it showed."""
     stream = io.StringIO()
     run_stages(stages, runs_dir=runs_dir, progress=Progress(stream), poll_s=0.05, **options)
-    return stream.getvalue().splitlines()
+    return [line[9:] for line in stream.getvalue().splitlines()]  # without the time of day
 
 
 def test_upstream_first_then_in_order_and_never_twice(tmp_path):
@@ -412,7 +412,7 @@ def test_with_keep_going_all_goes_on_that_does_not_need_what_failed(tmp_path):
             on_failed=failed.append,
             **options,
         )
-        lines.extend(stream.getvalue().splitlines())
+        lines.extend(line[9:] for line in stream.getvalue().splitlines())
         return found
 
     with pytest.raises(StageFailed, match=r"arm 1 .* failed: no model toy-8b") as caught:

@@ -1,0 +1,57 @@
+"""What the policy wrote: a few rollouts of a step, kept as text beside the metrics."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from operator import attrgetter
+
+from klearlib.records import Response
+from klearlib.rl.rollouts import RolloutBatch
+from klearlib.rl.texts import shortened
+from klearlib.run.seeding import derive_seed
+
+NUM_PROBLEMS, NUM_RESPONSES = 4, 2
+MAX_CHARS = 4000
+"""Of a prompt or response; of longer ones the start and the end are kept."""
+
+
+def draw_samples(
+    batch: RolloutBatch,
+    *,
+    seed: int,
+    step: int,
+    text_of: Callable[[Response], str] = attrgetter("text"),
+) -> list[dict]:
+    """The lines of samples.jsonl for one step: `NUM_RESPONSES` responses to each of `NUM_PROBLEMS`
+    problems, all where there are fewer, in the order in which they were drawn.
+
+    Which ones follows from (seed, step) alone, by a generator of its own: no other draw of the run
+    moves. `chars` is the length of the response before `shortened`.
+    text_of: a response's text, where its record holds none.
+    """
+    generator = random.Random(derive_seed(seed, "samples", step))
+    problems = generator.sample(range(len(batch.groups)), min(NUM_PROBLEMS, len(batch.groups)))
+    lines = []
+    for index in sorted(problems):
+        group = batch.groups[index]
+        count = len(group.responses)
+        for number in sorted(generator.sample(range(count), min(NUM_RESPONSES, count))):
+            response, verdict = group.responses[number], group.verdicts[number]
+            text = text_of(response)
+            lines.append(
+                {
+                    "step": step,
+                    "problem": group.problem.id,
+                    "response": number,
+                    "prompt": shortened(group.problem.prompt, max_chars=MAX_CHARS),
+                    "text": shortened(text, max_chars=MAX_CHARS),
+                    "chars": len(text),
+                    "tokens": len(response.token_ids),
+                    "truncated": response.truncated,
+                    "reason": verdict.reason,
+                    "reward": group.rewards[number],
+                    "advantage": float(batch.advantages[index, number]),
+                }
+            )
+    return lines

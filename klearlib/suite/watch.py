@@ -1,0 +1,136 @@
+"""``klear watch`` and ``klear show``: the curves of runs, and what their policies wrote."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from klearlib.errors import KlearError, ParameterError
+from klearlib.experiments import catalogue
+from klearlib.experiments.experiment import runs_dir
+from klearlib.params import did_you_mean, load_profile, profiles
+from klearlib.report.style import figure_bytes
+from klearlib.report.watch import find_run, text_lines, watch_figure, watch_page, watched
+from klearlib.run.entry import read_samples
+from klearlib.run.files import write_bytes, write_text
+from klearlib.run.pool import code_read_once
+from klearlib.run.progress import Block, redraws
+from klearlib.run.stage import with_inputs
+from klearlib.suite.tensorboard import Mirror
+
+LOOK_EVERY_S = 2.0
+_WIDTH = 120  # where there is no terminal
+
+
+def run_folders(words: Sequence[str]) -> list[Path]:
+    """The folders of the stages of each profile, and of each run, that `words` name; of smoke where
+    there are none. A stage that has not begun has a folder that is not there.
+
+    Raises:
+        ParameterError: no such profile or run.
+    """
+    found: list[Path] = []
+    for word in words or ["smoke"]:
+        if word in profiles():
+            found += _of_profile(word)
+            continue
+        hint = did_you_mean(word, profiles())
+        try:
+            found.append(find_run(word, runs_dir()))
+        except ParameterError as error:
+            if not hint.startswith("did you mean"):
+                raise
+            raise ParameterError(f"there is no profile {word!r}; {hint}") from error
+    return list(dict.fromkeys(found))
+
+
+def _of_profile(profile: str) -> list[Path]:
+    with code_read_once():
+        return [
+            stage.folder(runs_dir())
+            for name in catalogue.notebooks_of(profile)
+            for stage in _stages(profile, name)
+        ]
+
+
+def _stages(profile: str, name: str):
+    params = catalogue.check(name, load_profile(profile, name))
+    return with_inputs(catalogue.experiment_of(name)(params).stages()).values()
+
+
+def watch(
+    words: Sequence[str],
+    *,
+    png: str | None = None,
+    html: str | None = None,
+    tensorboard: str | None = None,
+) -> int:
+    """Write the files that are asked for and return; without one show the runs, in a terminal anew
+    each `LOOK_EVERY_S` seconds until Ctrl-C.
+
+    Raises:
+        ParameterError: no such profile or run, or nothing to draw. MissingAsset: no TensorBoard.
+    """
+    folders = run_folders(words)
+    mirror = Mirror(Path(tensorboard), lambda: folders) if tensorboard else None
+    if png or html:
+        runs = watched(folders)
+        if png:
+            print(write_bytes(Path(png), figure_bytes(watch_figure(runs), "png")))
+        if html:
+            print(write_text(Path(html), watch_page(runs)))
+    if mirror is not None:
+        mirror(True)
+    if png or html:
+        return 0
+    if not redraws(sys.stdout):
+        print("\n".join(text_lines(watched(folders), _WIDTH)))
+        return 0
+    block = Block(sys.stdout)
+    try:
+        while True:
+            runs = watched(folders)
+            block.show(lambda width: text_lines(runs, width))  # noqa: B023 - called at once
+            if mirror is not None:
+                mirror()
+            time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        block.keep()
+    finally:
+        block.close()
+    return 0
+
+
+def show(word: str) -> int:
+    """Print what the policy of a run wrote.
+
+    Raises:
+        ParameterError: no such run. KlearError: it keeps no samples.
+    """
+    folder = find_run(word, runs_dir())
+    lines = read_samples(folder)
+    if not lines:
+        raise KlearError(
+            f"{folder.parent.name}/{folder.name} has no samples: only RL runs keep them, from "
+            "their first step on"
+        )
+    for line in lines:
+        print(
+            f"== step {line['step']}, {line['problem']}, response {line['response']}: "
+            f"{line['reason']}, reward {line['reward']:.2f}, advantage {line['advantage']:.2f}, "
+            f"{line['tokens']} tokens{', truncated' if line['truncated'] else ''}"
+        )
+        for name in ("prompt", "text"):
+            print(f"-- {name}\n{printable(line[name])}")
+    return 0
+
+
+def printable(text: str) -> str:
+    """`text` without what would steer a terminal.
+
+    >>> printable("red: \\x1b[31m, two\\nlines")
+    'red: \\\\x1b[31m, two\\nlines'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)

@@ -1,0 +1,143 @@
+"""klear watch, klear show and the numbers for TensorBoard."""
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from klearlib import cli
+from klearlib.run.folder import RunFolder
+from klearlib.suite import tensorboard, watch
+
+SAMPLE = {
+    **{"step": 1, "problem": "p1", "response": 0, "prompt": "2 + 2?", "text": "\x1b[2Jfour"},
+    **{"chars": 8, "tokens": 3, "truncated": True, "reason": "wrong", "reward": -1.0},
+    **{"advantage": -0.5},
+}
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    (tmp_path / "params" / "smoke").mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    path = tmp_path / "results" / "runs" / "rl" / "aa01"
+    folder = RunFolder(path)
+    (path / "spec.json").write_text(json.dumps({"name": "rl", "label": "GPPO, seed 0"}))
+    for step in (1, 2):
+        folder.append_metrics({"step": step, "rollout/reward_mean": step / 4, "train/entropy": 1.0})
+    folder.append_timings({"step": 1, "seconds/training": 3.0})
+    folder.append_samples([SAMPLE])
+    return path
+
+
+def test_show_prints_what_was_written_and_steers_no_terminal(runs, capsys):
+    assert cli.main(["show", "aa"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("== step 1, p1, response 0: wrong, reward -1.00, advantage -0.50, 3")
+    assert "truncated" in printed and "2 + 2?" in printed
+    assert "\x1b" not in printed and "\\x1b[2Jfour" in printed
+    assert cli.main(["show", "aa02"]) == 2
+    assert "klear: there is no run 'aa02'; did you mean 'aa01'?" in capsys.readouterr().err
+    (runs / "samples.jsonl").unlink()
+    assert cli.main(["show", "aa01"]) == 1
+    assert "rl/aa01 has no samples" in capsys.readouterr().err
+
+
+def test_watch_prints_once_where_there_is_no_terminal_and_writes_files(runs, capsys, tmp_path):
+    assert cli.main(["watch", "rl/aa"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert "reward" in head and line.startswith("GPPO, seed 0") and "▁█" in line
+    files = [tmp_path / "curves.png", tmp_path / "curves.html"]
+    assert cli.main(["watch", "aa01", "--png", str(files[0]), "--html", str(files[1])]) == 0
+    assert capsys.readouterr().out.split() == [str(file) for file in files]
+    assert files[0].read_bytes().startswith(b"\x89PNG") and "<svg" in files[1].read_text()
+    assert cli.main(["watch", "smokee"]) == 2
+    assert "there is no profile 'smokee'; did you mean 'smoke'?" in capsys.readouterr().err
+
+
+def test_watch_of_a_terminal_ends_with_ctrl_c_and_keeps_its_last_state(runs, monkeypatch):
+    shown = []
+
+    def sleep(_):
+        raise KeyboardInterrupt
+
+    class Block:
+        def __init__(self, stream):
+            pass
+
+        def show(self, lines_of):
+            shown.append(lines_of(60))
+
+        def keep(self):
+            shown.append("kept")
+
+        def close(self):
+            shown.append("closed")
+
+    monkeypatch.setattr(watch, "redraws", lambda stream: True)
+    monkeypatch.setattr(watch, "Block", Block)
+    monkeypatch.setattr(watch.time, "sleep", sleep)
+    assert watch.watch(["aa01"]) == 0
+    assert shown[0][1].startswith("GPPO, seed 0") and shown[1:] == ["kept", "closed"]
+
+
+def test_tensorboard_that_is_not_installed_is_one_line(runs, monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert cli.main(["watch", "aa01", "--tensorboard", str(tmp_path / "tb")]) == 1
+    error = capsys.readouterr().err
+    assert error == "klear: TensorBoard is not installed: pip install 'klear[tensorboard]'\n"
+
+
+def test_tensorboard_gets_each_number_once_under_its_key(runs, monkeypatch, tmp_path):
+    written = []
+
+    class Writer:
+        def __init__(self, place, filename_suffix):
+            self.place = place
+
+        def add_event(self, event):
+            written.extend((event.step, v.tag, v.simple_value) for v in event.summary.value)
+
+        def flush(self): ...
+
+        def close(self): ...
+
+    _fake_tensorboard(monkeypatch, Writer)
+    mirror = tensorboard.Mirror(tmp_path / "tb", lambda: [runs])
+    mirror()
+    mirror()  # too soon to look again
+    assert sorted(written) == [
+        (1, "rollout/reward_mean", 0.25),
+        (1, "seconds/training", 3.0),
+        (1, "train/entropy", 1.0),
+        (2, "rollout/reward_mean", 0.5),
+        (2, "train/entropy", 1.0),
+    ]
+    RunFolder._append(RunFolder(runs), "metrics.jsonl", '{"step": 3, "train/entropy": null}\n')
+    RunFolder._append(RunFolder(runs), "metrics.jsonl", '{"step": 4, "train/entropy": 0.5}\n')
+    mirror(True)
+    assert written[5:] == [(4, "train/entropy", 0.5)]
+
+
+def _fake_tensorboard(monkeypatch, writer):
+    def record(**fields):
+        return SimpleNamespace(**fields)
+
+    record.Value = record
+    modules = {
+        "tensorboard": {},
+        "tensorboard.compat": {},
+        "tensorboard.compat.proto": {
+            "event_pb2": SimpleNamespace(Event=record),
+            "summary_pb2": SimpleNamespace(Summary=record),
+        },
+        "tensorboard.summary": {},
+        "tensorboard.summary.writer": {},
+        "tensorboard.summary.writer.event_file_writer": {"EventFileWriter": writer},
+    }
+    for name, fields in modules.items():
+        module = ModuleType(name)
+        vars(module).update(fields)
+        monkeypatch.setitem(sys.modules, name, module)
