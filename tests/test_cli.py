@@ -73,7 +73,7 @@ def test_arguments_reach_the_runner(project, monkeypatch):
     monkeypatch.setattr(notebooks, "run", lambda *given, **named: calls.append((given, named)) or 7)
     words = ["--profile", "mini", "--only", "5", "0", "--force", "--keep-going", "--workers", "3"]
     assert cli.main(["run", *words]) == 7
-    named = {"force": True, "keep_going": True, "workers": 3}
+    named = {"force": True, "keep_going": True, "workers": 3, "tensorboard": None}
     assert calls == [(("mini", ["5", "0"]), named)]
 
 
