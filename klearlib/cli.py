@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,8 @@ from klearlib.evaluate.arguments import add_evaluate_arguments
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr.
 
-    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 130 Ctrl-C, 138 a kernel died, 143
-    terminated.
+    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 130 Ctrl-C, 138 a kernel died, 141 the
+    reader of its output is gone, 143 terminated.
     """
     try:
         arguments = _parser().parse_args(argv)
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KlearError as error:
         print(f"klear: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:
         if error.filename is None:
             raise
