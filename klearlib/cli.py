@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +20,8 @@ enough for verdicts. `smoke` only shows that everything runs."""
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr.
 
-    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 130 Ctrl-C, 138 a kernel died, 143
-    terminated.
+    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 130 Ctrl-C, 138 a kernel died, 141 the
+    reader of its output is gone, 143 terminated.
     """
     try:
         arguments = _parser().parse_args(argv)
@@ -31,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KlearError as error:
         print(f"klear: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:
         if error.filename is None:
             raise

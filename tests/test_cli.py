@@ -87,7 +87,7 @@ def test_arguments_reach_the_runner(project, monkeypatch):
     words = ["--profile", "mini", "--only", "5", "0", "--force", "--keep-going", "--workers", "3"]
     words += ["--set", "seeds=[0]", "--set", "05.num_steps=3", "--out", "results/mine"]
     assert cli.main(["run", *words]) == 7
-    named = {"force": True, "keep_going": True, "workers": 3}
+    named = {"force": True, "keep_going": True, "workers": 3, "tensorboard": None}
     named |= {"settings": ["seeds=[0]", "05.num_steps=3"], "out": "results/mine"}
     assert calls == [(("mini", ["5", "0"]), named)]
 

@@ -81,6 +81,7 @@ SERIES = {key: SeriesStyle(key, *look) for key, *look in _LOOKS}
 _PAPER_NAMES = {
     "GRPO w/ Clip Higher": "clip_higher",
     "GRPO w/ Clip-Higher": "clip_higher",
+    "Clip-Higher": "clip_higher",  # as runs are labelled
     "GPPO": "gppo",
     "CISPO": "cispo",
     "Soft Reward": "soft",
