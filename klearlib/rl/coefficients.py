@@ -261,7 +261,8 @@ def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **valu
     if isinstance(found, Rule):
         return found
     if not callable(found) or isinstance(found, type):
-        there = [key for key, each in vars(module).items() if _is_rule(each, module.__name__)]
+        names = [key for key in vars(module) if not key.startswith("_")]
+        there = [key for key in names if _is_rule(vars(module)[key], module.__name__)]
         raise ValueError(
             f"no rule {name!r} in it; there is {', '.join(there) or 'none'}: a rule is a Rule or a "
             "function F(ratio, advantage)"
@@ -281,4 +282,4 @@ def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **valu
 
 def _is_rule(found: object, module: str) -> bool:
     is_own = inspect.isfunction(found) and found.__module__ == module
-    return isinstance(found, Rule) or (is_own and not found.__name__.startswith("_"))
+    return is_own or isinstance(found, Rule)

@@ -48,7 +48,8 @@ def test_the_content_of_the_file_names_a_run_and_its_place_does_not(project, fil
     assert moved["x, seed 0"] == before["fade, seed 0"]
     file.write_text(HALF.replace("0.64", "0.32"))
     after = keys(clipping("gppo", "my_rules.py:half"))
-    assert after["GPPO, seed 0"] == before["GPPO, seed 0"] == keys(clipping())["GPPO, seed 0"]
+    alone = keys(clipping("gppo", "cispo"))
+    assert after["GPPO, seed 0"] == before["GPPO, seed 0"] == alone["GPPO, seed 0"]
     assert after["half, seed 0"] not in before.values()
 
 
