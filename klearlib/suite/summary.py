@@ -42,7 +42,8 @@ def summary(
         lines.append(_row("claim", "", "verdict", "smallest difference"))
         lines += [_row(e["claim"], e["title"], e["verdict"], _number(e)) for e in shown]
     if hidden := len(entries) - len(shown):
-        lines.append(f"not run: {hidden} {'more ' if shown else ''}claims")
+        claims = "claim" if hidden == 1 else "claims"
+        lines.append(f"not run: {hidden} {'more ' if shown else ''}{claims}")
     after = {entry["claim"]: entry["verdict"] for entry in entries}
     moved = [f"{name} {old} -> {after[name]}" for name, old in before.items() if after[name] != old]
     changed = []

@@ -44,7 +44,7 @@ def test_a_row_has_claim_verdict_and_the_smallest_difference(results):
     for line, end in zip(lines[1:5], ends, strict=True):
         assert " ".join(line.split()).endswith(end) and "Correct-only data" in line
     assert lines[5:] == [
-        "not run: 1 more claims",
+        "not run: 1 more claim",
         "nothing changed since the last time",
         "took 75 s",
         "report: results/smoke/report.html",
@@ -69,6 +69,6 @@ def test_before_anything_ran_there_are_no_verdicts(results, tmp_path):
     (results / "claims.json").write_text(json.dumps([entry("C1", "not run")]))
     assert verdicts_of(results) == {}
     lines = summary(results, {}, [], 1.0).splitlines()
-    assert lines[0] == "not run: 1 claims"
+    assert lines[0] == "not run: 1 claim"
     (results / "claims.json").write_text("{")
     assert verdicts_of(results) == {}
