@@ -247,7 +247,7 @@ def test_worlds_hold_the_values_of_their_file(project):
         **{"intermediate_size": 128, "vocab_size": 320, "max_positions": 512},
         **{"base_examples": 2000, "base_steps": 120, "base_batch": 32, "base_learning_rate": 4e-3},
         **{"sft_examples": 2000, "sft_steps": 100, "sft_batch": 32, "sft_learning_rate": 3e-3},
-        **{"num_train_problems": 400, "num_validation": 60},
+        **{"num_train_problems": 400, "num_deciding": 24, "num_validation": 60},
         **{"max_new_tokens": 64, "validation_responses": 2},
     }
 

@@ -4,7 +4,7 @@ docs/deviations.md."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from klearlib.errors import ParameterError
 
@@ -19,7 +19,8 @@ class RLSettings:
     Schedule: `num_steps` rollout batches of `num_problems` problems x `group_size` responses, each
     followed by one optimiser update for every `mini_batch_problems` problems that survive the
     filter. `benchmarks` maps the name of each benchmark to the number of problems that it must
-    have, `num_validation` is that of the validation set. `code_reward`, `code_scores`, `max_tests`
+    have, `num_validation` is that of the validation set; those in `deciding` are answered once a
+    problem, at the evaluations of the second half. `code_reward`, `code_scores`, `max_tests`
     and the limits of a test are used by code problems alone.
     """
 
@@ -60,6 +61,7 @@ class RLSettings:
     weight_decay: float
     max_grad_norm: float
     checkpoint_every: int
+    deciding: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (
@@ -103,6 +105,12 @@ class RLSettings:
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+
+
+def is_second_half(step: int, num_steps: int) -> bool:
+    """Whether a step counts to the second half of a run, over which claims on curves take the
+    mean."""
+    return 2 * step >= num_steps
 
 
 def parts_count(options) -> bool:

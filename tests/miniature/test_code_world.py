@@ -15,6 +15,7 @@ from klearlib.miniature.code_problems import draw, make_tests
 from klearlib.miniature.code_world import (
     BENCHMARK_SIZE,
     BENCHMARKS,
+    DECIDING,
     FLAWS,
     WINDOWS,
     build,
@@ -24,7 +25,7 @@ from klearlib.miniature.code_world import (
 from klearlib.miniature.problems import Slips, held_out
 from klearlib.run.folder import RunFolder
 
-PROBLEM_FILES = ("train", "validation", "contest", *BENCHMARKS)
+PROBLEM_FILES = ("train", "validation", "contest", *BENCHMARKS, DECIDING)
 FILES = ("corpus", "sft", "teacher", "truth", *PROBLEM_FILES)
 
 
@@ -94,7 +95,7 @@ def test_days_on_the_edges_fall_where_they_should(world):
 
 def test_only_training_problems_are_flawed(world):
     found = problems_of(world)
-    for name in ("validation", "contest", *BENCHMARKS):
+    for name in ("validation", "contest", *BENCHMARKS, DECIDING):
         assert not any(map(num_wrong, found[name]))
 
 
@@ -195,3 +196,16 @@ def test_flaws_that_cannot_be_planted_are_refused():
     tests = make_tests(drafts[0], num_tests=16)
     with pytest.raises(ValueError, match="raise the number of training problems"):
         flawed_tests(drafts[0], tests, drafts, flaw="other", slips=None, random=Random(0))
+
+
+def test_the_deciding_benchmark_has_a_stream_of_its_own(world, tmp_path):
+    """However many it has, no other file of the world changes, and it repeats no problem."""
+    build(RunFolder(tmp_path), {}, **TINY | {"num_deciding": 3})
+    for name in (*FILES[:4], *PROBLEM_FILES[:-1]):
+        assert (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()
+    found = problems_of(world)
+    deciding = {problem.prompt for problem in found[DECIDING]}
+    others = [found[name] for name in PROBLEM_FILES[:-1]]
+    assert len(deciding) == TINY["num_deciding"] and all(map(held_out, deciding))
+    assert not deciding & {problem.prompt for part in others for problem in part}
+    assert not any(map(num_wrong, found[DECIDING]))

@@ -8,10 +8,10 @@ from tiny_world import TINY_WORLD
 
 from klearlib.data.problems import read_problems
 from klearlib.miniature.problems import held_out
-from klearlib.miniature.world import BENCHMARK_SIZE, BENCHMARKS, build
+from klearlib.miniature.world import BENCHMARK_SIZE, BENCHMARKS, DECIDING, build
 from klearlib.run.folder import RunFolder
 
-FILES = ("corpus", "sft", "train", "validation", *BENCHMARKS)
+FILES = ("corpus", "sft", "train", "validation", *BENCHMARKS, DECIDING)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,7 @@ def test_sizes(world):
         "validation": 6,
         "math_a": BENCHMARK_SIZE,
         "math_b": BENCHMARK_SIZE,
+        "math_decide": 6,
     }
     assert BENCHMARK_SIZE == 30
     assert len(rows(world / "sft.jsonl")) == 600 and len(rows(world / "corpus.jsonl")) == 200
@@ -50,7 +51,7 @@ def test_answers_are_right_and_ids_and_prompts_unique(world):
 
 def test_held_out_prompts_are_in_no_training_text(world):
     found = problems_of(world)
-    evaluation = {problem.prompt for name in (*BENCHMARKS, "validation") for problem in found[name]}
+    evaluation = {problem.prompt for name in FILES[3:] for problem in found[name]}
     training = {problem.prompt for problem in found["train"]}
     training |= {row["prompt"] for row in rows(world / "sft.jsonl")}
     training |= {row["text"].partition("\n")[0] for row in rows(world / "corpus.jsonl")}
@@ -99,3 +100,12 @@ def test_more_training_rows_leave_the_benchmarks_alone(world, tmp_path):
     build(RunFolder(tmp_path), {}, **TINY_WORLD | {"sft_examples": 10, "num_train_problems": 20})
     for name in ("corpus", *BENCHMARKS, "validation"):
         assert (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()
+
+
+def test_the_deciding_benchmark_has_a_stream_of_its_own(world, tmp_path):
+    """However many it has, no other file of the world changes, and it repeats no problem."""
+    build(RunFolder(tmp_path), {}, **TINY_WORLD | {"num_deciding": 3})
+    for name in FILES[:-1]:
+        assert (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()
+    few, many = (read_problems(path / f"{DECIDING}.jsonl") for path in (tmp_path, world))
+    assert [problem.prompt for problem in few] == [problem.prompt for problem in many[:3]]
