@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
-from klearlib.experiments import catalogue
+from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
 from klearlib.run.files import one_line_failures
@@ -69,6 +69,7 @@ def run(
         came.append(number)
         raise KeyboardInterrupt
 
+    registered.note(profile, runs_dir())
     with _locked(profile), on_stop(stop):
         _report(results)
         try:
