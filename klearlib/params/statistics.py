@@ -14,7 +14,7 @@ class StatisticsParams(Record):
 
     decides: bool = parameter(help="whether claims are decided; false for plumbing")
     design: str = parameter(
-        choices=("one_world", "worlds"), help="what a replicate is: a seed, or a world of its own"
+        choices=("one_world",), help="what a replicate is: a seed of training in one world"
     )
     margin: float = parameter(above=0.0, help="smallest difference of scores that matters")
     students: int = count("replicates of students, the seeds 0 and on")

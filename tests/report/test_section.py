@@ -178,6 +178,26 @@ def test_the_ledger_takes_the_published_verdicts():
     assert not entries["C1"]["interim"]
 
 
+@pytest.mark.parametrize(
+    ("p_values", "survives"),
+    [
+        ({"C1": 0.02}, {"C1": True}),
+        ({"C1": 0.02, "C2": 0.02}, {"C1": False, "C2": False}),  # twice 0.02
+        ({"C1": 0.012, "C2": 0.02}, {"C1": True, "C2": True}),  # step by step, not twice both
+    ],
+)
+def test_a_verdict_says_whether_it_would_survive_holm_over_all_claims(p_values, survives):
+    def supported(name, p):
+        found = fakes.verdict(name, "supported")
+        rows = [row | {"p_greater": p, "p_less": 1 - p} for row in found["comparisons"]]
+        return found | {"comparisons": rows}
+
+    verdicts = [supported(*pair) for pair in p_values.items()]
+    entries = by_claim(fakes.record(verdicts=[*verdicts, fakes.verdict("C14", "reproduced")]))
+    assert {name: entries[name]["survives_holm"] for name in survives} == survives
+    assert entries["C5"]["survives_holm"] is None and entries["C14"]["survives_holm"] is None
+
+
 def test_interim_verdicts_say_so():
     verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "supported")]
     partial = fakes.record(verdicts=verdicts, status="partial", missing=["GPPO, seed 2"])
