@@ -115,7 +115,11 @@ def compare(a: object, b: object, *, margin: float, level: float = 0.95) -> Comp
 
 
 def decide(
-    comparisons: Sequence[Comparison], *, margin: float, spread: float | None = None
+    comparisons: Sequence[Comparison],
+    *,
+    margin: float,
+    spread: float | None = None,
+    unit: str = "",
 ) -> Decision:
     """The verdict on a claim that holds only if all its comparisons do, each positive where the
     claim is right. The first that fits:
@@ -129,7 +133,8 @@ def decide(
        standard errors = margin). From the spread alone, never from the difference that was found.
 
     margin: as given to `compare`. spread: standard deviation of one replicate's difference, None
-    for that of these comparisons together (root mean square).
+    for that of these comparisons together (root mean square). unit: behind the margin in the
+    reason.
 
     Raises ValueError without a comparison, or for a margin or spread that is not positive.
 
@@ -145,7 +150,7 @@ def decide(
     against = sum(p <= ONE_SIDED for p in holm([each.p_less for each in comparisons]))
     num, equal = len(comparisons), sum(each.equivalent for each in comparisons)
     width = max(each.smallest_margin for each in comparisons)
-    bound = f"{margin:.3g}"
+    bound = f"{margin:.3g}{unit and ' '}{unit}"
     if against:
         small = sum(p <= ONE_SIDED and each.low > -margin for p, each in _with_holm(comparisons))
         end = f", by less than {bound}" if small == against else ""

@@ -114,7 +114,8 @@ def decide_order(
         settle = "arms in which the checks hold"
     else:
         judge = _equivalence if claim.kind == "equivalence" else statistics.decide
-        decision = judge(found, margin=scale * margin, spread=spread)
+        unit = "points" if claim.unit == "fraction" else ""
+        decision = judge(found, margin=scale * margin, spread=spread, unit=unit)
         word, reason = decision.verdict, decision.reason
         if word == statistics.UNDECIDED:
             needed = decision.replicates_needed
@@ -126,13 +127,13 @@ def decide_order(
 
 
 def _equivalence(
-    found: Sequence[statistics.Comparison], *, margin: float, spread: float | None
+    found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
 ) -> statistics.Decision:
     """Of a claim that there is no difference; the words of its rule."""
-    decision = statistics.decide(found, margin=margin, spread=spread)
+    decision = statistics.decide(found, margin=margin, spread=spread, unit=unit)
     if all(each.equivalent for each in found):
         width = max(each.smallest_margin for each in found)
-        reason = f"inside +-{margin:.3g}, and would be inside +-{width:.3g}"
+        reason = f"inside +-{margin:.3g} {unit}, and would be inside +-{width:.3g}"
         return statistics.Decision(statistics.SUPPORTED, reason)
     two_sided = holm([min(1.0, 2 * min(each.p_greater, each.p_less)) for each in found])
     if min(two_sided) <= 2 * statistics.ONE_SIDED:

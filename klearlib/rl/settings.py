@@ -4,7 +4,7 @@ docs/deviations.md."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
 
@@ -35,6 +35,7 @@ class RLSettings:
     eval_responses: int
     validation_responses: int
     benchmarks: dict[str, int]
+    deciding: dict[str, int | None]
     num_validation: int
     temperature: float
     normalizer: str
@@ -61,7 +62,6 @@ class RLSettings:
     weight_decay: float
     max_grad_norm: float
     checkpoint_every: int
-    deciding: dict[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (
