@@ -155,17 +155,21 @@ class Experiment:
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
-        return self.decide(self.evidence())
+        return self.decide(self._evidence)
+
+    @cached_property
+    def _evidence(self) -> dict[str, Evidence | str]:
+        return self.evidence()
 
     @table(
         "replicates",
         "What the verdicts rest on: one number for each arm and replicate, a less b paired.",
         columns="claim, comparison, statistic, replicate, a, b",
-        when=lambda e: any(isinstance(each, Evidence) for each in e.evidence().values()),
+        when=lambda e: any(isinstance(each, Evidence) for each in e._evidence.values()),
     )
     def replicates(self) -> Rows:
         """In the claim's unit; a reader can check every verdict from these rows."""
-        for name, found in self.evidence().items():
+        for name, found in self._evidence.items():
             if isinstance(found, Evidence):
                 for comparison, pair in found.values.items():
                     for seed, a, b in zip(found.replicates, *pair, strict=True):
