@@ -232,13 +232,16 @@ def test_what_a_profile_shares_is_complete(project, name):
     )
     file, record = files.RECORDS[name]
     assert (name == "real") == (not (project / "params" / "smoke" / file).exists())
-    section = name if name != "real" else "seed"
-    write(project, f"mini/{file}", f"{section}: 3")
+    fields = [field.name for field in dataclasses.fields(record)]
+    first = "seed" if "seed" in fields else fields[0]
+    whole = file == f"{name}.yaml"
+    write(project, f"mini/{file}", f"{first if whole else name}: 3")
     assert refused(params.load, "mini", name)
-    write(project, f"mini/{file}", f"{section}: {{seed: 0}}" if name != "real" else "seed: 0")
+    one = f"{first}: {'true' if first == 'decides' else 0}"
+    write(project, f"mini/{file}", one if whole else f"{name}: {{{one}}}")
     message = refused(params.load, "mini", name)
-    required = {field.name for field in dataclasses.fields(record)} - {"seed"}
-    if name not in ("local", "verl"):  # which have no seed
+    required = {*fields} - {first}
+    if name not in ("local", "verl"):  # which have defaults
         assert all(f"{each} is missing" in message for each in required)
 
 
@@ -250,7 +253,7 @@ def test_worlds_hold_the_values_of_their_file(project):
         **{"intermediate_size": 128, "vocab_size": 320, "max_positions": 512},
         **{"base_examples": 2000, "base_steps": 120, "base_batch": 32, "base_learning_rate": 4e-3},
         **{"sft_examples": 2000, "sft_steps": 100, "sft_batch": 32, "sft_learning_rate": 3e-3},
-        **{"num_train_problems": 400, "num_validation": 60},
+        **{"num_train_problems": 400, "num_deciding": 24, "num_validation": 60},
         **{"max_new_tokens": 64, "validation_responses": 2},
     }
 
@@ -330,3 +333,11 @@ def test_what_a_notebook_states_itself_is_shown_first():
         "options",
     ]
     assert shown_fields(SoftRewardParams) == shown_fields(CodeRLParams)
+
+
+def test_seeds_that_tune_never_decide():
+    how = {"decides": True, "design": "one_world", "margin": 0.05, "tuning": [100, 4]}
+    counts = {"students": 4, "maths_rl": 5, "code_rl": 5}
+    record = files.RECORDS["statistics"][1]
+    with pytest.raises(ParameterError, match=r"tuning: \[4\] are seeds that decide \(0 to 4\)"):
+        params.check_values(record, how | counts, "statistics.yaml")

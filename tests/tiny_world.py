@@ -10,6 +10,7 @@ TINY_WORLD = {
     "base_examples": 200,
     "sft_examples": 600,
     "num_train_problems": 60,
+    "num_deciding": 6,
     "num_validation": 6,
 }
 TINY_MODEL = {
@@ -35,5 +36,6 @@ TINY_CODE_WORLD = {
     "sft_examples": 120,
     "teacher_examples": 120,
     "num_train_problems": 80,
+    "num_deciding": 9,
     "num_validation": 12,
 }

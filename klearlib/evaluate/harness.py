@@ -119,6 +119,7 @@ def evaluate_benchmarks(
     test_timeout_s: float,
     test_memory_mb: int,
     compute: dict,
+    deciding: dict[str, int | None] | None = None,
     top_k: int = 0,
     step: int = 0,
     yarn_factor: float | None = None,
@@ -137,6 +138,7 @@ def evaluate_benchmarks(
         seed: of all sampling; each benchmark has draws of its own.
         benchmarks: name -> number of problems; ``<name>.jsonl`` in ``inputs["benchmarks"]`` where
             that is given and in ``inputs["world"]`` otherwise must hold exactly that many.
+        deciding: further benchmarks, which are answered once a problem.
         temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
         max_new_tokens: token budget of a response, end token included.
         test_timeout_s, test_memory_mb: limits of one test of a program.
@@ -159,12 +161,14 @@ def evaluate_benchmarks(
         )
     source = inputs["benchmarks"] if "benchmarks" in inputs else inputs["world"]
     # All are read before the first is sampled: a wrong size shows at once.
+    sizes = benchmarks | (deciding or {})
     problems = {
         name: read_problems(source / f"{name}.jsonl", expected_size=size)
-        for name, size in benchmarks.items()
+        for name, size in sizes.items()
     }
+    responses = dict.fromkeys(deciding or {}, 1) | dict.fromkeys(benchmarks, num_responses)
     stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
-    total, done, name = sum(benchmarks.values()) * num_responses, 0, ""
+    total, done, name = sum(sizes[name] * responses[name] for name in sizes), 0, ""
     folder.progress(0, total)
 
     def count(sampled: int, _: int) -> None:
@@ -173,7 +177,7 @@ def evaluate_benchmarks(
     with open_engine(
         inputs["model"] / "model", compute=Compute(**compute), on_sampled=count, **stretched
     ) as engine:
-        for number, name in enumerate(benchmarks, start=1):
+        for number, name in enumerate(sizes, start=1):
             settings = SamplingSettings(
                 temperature=temperature,
                 top_p=top_p,
@@ -182,24 +186,24 @@ def evaluate_benchmarks(
                 seed=derive_seed(seed, "evaluate", name, step),
             )
             path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
-            sampling = settings.record() | engine.setting | {"num_responses": num_responses}
+            sampling = settings.record() | engine.setting | {"num_responses": responses[name]}
             sampling |= stretched
             if not _is_measured(path, problems[name], sampling):
                 record = evaluate(
                     engine,
                     problems[name],
                     benchmark=name,
-                    num_responses=num_responses,
+                    num_responses=responses[name],
                     settings=settings,
                     test_timeout_s=test_timeout_s,
                     test_memory_mb=test_memory_mb,
                 )
                 save_record(replace(record, sampling=sampling), path)
-            done += benchmarks[name] * num_responses
+            done += sizes[name] * responses[name]
             folder.progress(done, total, name)
-            if folder.stop_requested and number < len(benchmarks):
+            if folder.stop_requested and number < len(sizes):
                 raise Stopped(
-                    f"stopped after {number} of {len(benchmarks)} benchmarks; run again to go on"
+                    f"stopped after {number} of {len(sizes)} benchmarks; run again to go on"
                 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from klearlib.miniature.code_world import DECIDING as CODE_DECIDE
+from klearlib.miniature.world import DECIDING as MATH_DECIDE
 from klearlib.paper import claim
 from klearlib.params import is_real
 
@@ -41,6 +43,9 @@ MINIATURE = {
     "code_b": replace(REAL["livecodebench_v6"], title="code B"),
 }
 """Those of the miniature, each beside the one that it stands for."""
+
+DECIDING = {"math": MATH_DECIDE, "code": CODE_DECIDE}
+"""Of the miniature, by domain: what decides its claims; see `klearlib.miniature.world.DECIDING`."""
 
 
 def named(profile: str) -> dict[str, Named]:
@@ -82,21 +87,28 @@ def standing_for(profile: str, paper: str) -> str:
     return next(name for name, about in named(profile).items() if about.paper == paper)
 
 
-def decided_on(claim_id: str, profile: str, domain: str) -> str:
-    """Which benchmarks stand for which of the paper's, and which of the paper's have none here.
+def deciding(claim_id: str, profile: str, domain: str) -> list[str]:
+    """The benchmarks of a profile that decide a claim: in the miniature those that nothing was
+    tuned on, else the paper's own of the claim.
 
-    >>> decided_on("C5", "smoke", "math")[-67:]
-    'LiveCodeBench V5 has no counterpart: a maths student writes no code'
+    >>> deciding("C1", "smoke", "math")
+    ['math_decide']
     """
-    here, called = counterparts(profile, domain), titles(profile)
-    paper = dict.fromkeys(name for c in claim(claim_id).comparisons for name in c.benchmarks)
-    pairs = " and ".join(
-        there if called[name] == there else f"{called[name]} for {there}"
-        for name, there in here.items()
-    )
-    missing = [name for name in paper if name not in here.values()]
-    if not missing:
-        return f"Decided on {pairs}"
-    verb = "has" if len(missing) == 1 else "have"
-    why = "a maths student writes no code" if domain == "math" else "a code student does no maths"
-    return f"Decided on {pairs}; {' and '.join(missing)} {verb} no counterpart: {why}"
+    if not is_real(profile):
+        return [DECIDING[domain]]
+    paper = {name for c in claim(claim_id).comparisons for name in c.benchmarks}
+    return [n for n, about in REAL.items() if about.domain == domain and about.paper in paper]
+
+
+def decided_on(claim_id: str, profile: str, domain: str) -> str:
+    """What decides a claim, and what of the paper's benchmarks it stands for.
+
+    >>> decided_on("C4", "smoke", "math")
+    'Decided on math_decide, which stands for AIME 2024, AIME 2025 and LiveCodeBench V5'
+    """
+    here = deciding(claim_id, profile, domain)
+    paper = [*dict.fromkeys(name for c in claim(claim_id).comparisons for name in c.benchmarks)]
+    if is_real(profile):
+        return f"Decided on {' and '.join(REAL[name].title for name in here)}"
+    text = f"{', '.join(paper[:-1])} and {paper[-1]}" if len(paper) > 1 else paper[0]
+    return f"Decided on {' and '.join(here)}, which stands for {text}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from klearlib.experiments.benchmarks import curve_titles, standing_for
 from klearlib.experiments.experiment import Experiment, figure, table
 from klearlib.experiments.origins import Start
+from klearlib.experiments.registered import CODE_RL
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import learning_table, score_panel
 from klearlib.report.curves import Panel, learning_curves
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DECIDED_ON = "LiveCodeBench V5"
-"""The paper's benchmark that decides the claims about scores."""
+"""The paper's benchmark that the claims about scores are about."""
 
 _LEARNING = {
     "rollouts that pass every test, temperature 1": "rollout/correct_rate",
@@ -38,6 +39,7 @@ class CodeRL(Experiment):
     """
 
     phase = "RL for code"
+    replicated = CODE_RL
     series: ClassVar[tuple[str, str]]
     paper_figure: ClassVar[str]
     what: ClassVar[str]
@@ -56,13 +58,13 @@ class CodeRL(Experiment):
         return rl_arm(self.params, start, label=label, seed=seed, code_reward=code_reward)
 
     @cached_property
-    def decided_on(self) -> str:
+    def drawn(self) -> str:
         """The benchmark where the paper has LiveCodeBench V5."""
         return standing_for(self.params.profile, DECIDED_ON)
 
     def score_panel(self) -> Panel:
         """The paper's curves of scores and ours."""
-        return score_panel(self.params, self.runs, self.decided_on, self.paper_figure)
+        return score_panel(self.params, self.runs, self.drawn, self.paper_figure)
 
     @figure(
         "learning",
@@ -84,7 +86,7 @@ class CodeRL(Experiment):
             self.runs,
             series=self.series,
             benchmarks=curve_titles(self.params.profile, "code"),
-            paper_figures={self.decided_on: self.paper_figure},
+            paper_figures={self.drawn: self.paper_figure},
             what=self.what,
             tests=True,
         )

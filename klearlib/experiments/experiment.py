@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from klearlib.errors import Interrupted
-from klearlib.experiments import catalogue
+from klearlib.evaluate.statistics import pooled_spread
+from klearlib.experiments import catalogue, registered
+from klearlib.experiments.benchmarks import deciding
 from klearlib.experiments.results import Arm, Results, not_judged_text
 from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import Claim, claim
 from klearlib.params import root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
-from klearlib.report.decide import decide_ordering, holm_in_notebook, measure, not_run
+from klearlib.report.decide import decide_order, measure, not_run
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
+    NOT_RUN,
     Counterpart,
     Equation,
     SampleItem,
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from IPython.display import HTML, Markdown
     from matplotlib.figure import Figure
+
+    from klearlib.params.statistics import StatisticsParams
 
 NO_STEP = "No step trained"
 """How the notes begin that say in which arms."""
@@ -100,24 +105,25 @@ def figure(
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a claim of an order is decided by: its comparisons; see `measured`.
+    """What a claim that compares arms is decided by: one number for each arm and replicate.
 
-    words: sentences that end the reason, "" for none. power: comparison -> share of tokens on which
-    its arms differ.
+    values: comparison -> (a, b), float [replicates]. replicates: their seeds. words: sentences that
+    end the reason, "" for none. checked: check of the claim -> the share that was found.
     """
 
-    comparisons: list
+    values: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    replicates: Sequence[int]
     words: Sequence[str] = ()
-    power: Mapping[str, float] | None = None
+    checked: Mapping[str, float] = field(default_factory=dict)
 
 
 class Experiment:
     """An experiment with its parameters. Subclasses say what it is, this class what to do with it.
 
     name: of the notebook. title, section, question: for the report; section is the paper's.
-    phase: of the paper's pipeline. counterparts: the paper's tables and figures that its own stand
-    beside. Params: the record of its parameters. digits: decimals in its tables as people read
-    them.
+    phase: of the paper's pipeline. replicated: the kind of its runs in statistics.yaml.
+    counterparts: the paper's tables and figures that its own stand beside. Params: the record of
+    its parameters. digits: decimals in its tables as people read them.
     """
 
     name: ClassVar[str]
@@ -125,6 +131,7 @@ class Experiment:
     section: ClassVar[str]
     question: ClassVar[str]
     phase: ClassVar[str] = ""
+    replicated: ClassVar[str] = registered.MATHS_RL
     equations: ClassVar[tuple[Equation, ...]] = ()
     counterparts: ClassVar[tuple[Counterpart, ...]] = ()
     Params: ClassVar[type]
@@ -156,9 +163,31 @@ class Experiment:
         """All that the experiment asks for, in the order in which it should start."""
         return list(self.arms.values())
 
+    def evidence(self) -> dict[str, Evidence | str]:
+        """Claim -> what decides it, or why nothing does yet: of the claims that compare arms."""
+        return {}
+
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
-        return []
+        return self.decide(self._evidence)
+
+    @cached_property
+    def _evidence(self) -> dict[str, Evidence | str]:
+        return self.evidence()
+
+    @table(
+        "replicates",
+        "What the verdicts rest on: one number for each arm and replicate, a less b paired.",
+        columns="claim, comparison, statistic, replicate, a, b",
+        when=lambda e: any(isinstance(each, Evidence) for each in e._evidence.values()),
+    )
+    def replicates(self) -> Rows:
+        """In the claim's unit; a reader can check every verdict from these rows."""
+        for name, found in self._evidence.items():
+            if isinstance(found, Evidence):
+                for comparison, pair in found.values.items():
+                    for seed, a, b in zip(found.replicates, *pair, strict=True):
+                        yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
 
     def judged(self) -> list[Verdict]:
         """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
@@ -269,6 +298,7 @@ class Experiment:
         from klearlib.run.pool import run_stages  # 80 modules that a plan does without
 
         last = time.monotonic()
+        registered.note(self.params.profile, runs_dir())
 
         def publish_now_and_then(_: Stage) -> None:
             nonlocal last
@@ -392,7 +422,7 @@ class Experiment:
         """Its tables or figures in the order in which they stand in its classes; one that a
         subclass names again stands where the subclass has it."""
         found: dict[str, tuple[_Shown, Callable]] = {}
-        for base in reversed(cls.__mro__):
+        for base in (*reversed(cls.__mro__[:-2]), Experiment):  # what all have comes last
             for method in vars(base).values():
                 shown = getattr(method, "klear_shows", None)
                 if shown and shown.kind == kind:
@@ -427,44 +457,110 @@ class Experiment:
         self,
         claim_id: str,
         runs: Results,
-        benchmarks: Sequence[str],
+        domain: str,
         *,
         series: Mapping[str, str] | None = None,
         words: Sequence[str] = (),
+        checked: Mapping[str, float] | None = None,
     ) -> Evidence | str:
-        """The claim's comparisons of last scores, paired by seed and by the problems of
-        `benchmarks`, or why there are none. Arms that stand on one side together are averaged.
+        """The claim's comparisons of scores on what decides a domain, by the claim's statistic, or
+        why there are none. Arms that stand on one side together are averaged.
 
         series: arm of claims.yaml -> series of `runs`, where the names differ. words: of the
         evidence, before what could not be judged.
         """
         about = claim(claim_id)
-        names = {arm: (series or {}).get(arm, arm) for arm in about.arms}
-        seeds = runs.common_seeds(names.values())
+        benchmarks = deciding(claim_id, self.params.profile, domain)
+        if not benchmarks:
+            return "none of the claim's benchmarks is measured here"
+
+        def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            name = (series or {}).get(arm, arm)
+            return runs.replicate_scores(name, seeds, benchmarks, statistic=about.statistic)
+
+        lost = not_judged_text(runs.not_judged(benchmarks))
+        return self.paired(
+            claim_id, runs, scores, series=series, words=[*words, lost], checked=checked
+        )
+
+    def paired(
+        self,
+        claim_id: str,
+        runs: Results,
+        numbers: Callable[[str, Sequence[int]], np.ndarray],
+        *,
+        series: Mapping[str, str] | None = None,
+        words: Sequence[str] = (),
+        checked: Mapping[str, float] | None = None,
+    ) -> Evidence | str:
+        """The claim's comparisons over the replicates that all of its arms have and that the
+        profile decides by, or why there are none.
+
+        numbers: (arm, seeds) -> float [seeds], one for each run.
+        """
+        about = claim(claim_id)
+        named = [(series or {}).get(arm, arm) for arm in about.arms]
+        deciding_seeds = range(getattr(self.statistics, self.replicated))
+        seeds = [seed for seed in runs.common_seeds(named) if seed in deciding_seeds]
         if not seeds:
-            return f"no seed of all arms is done yet: {', '.join(about.arms)}"
-        scores = {arm: runs.problem_scores(name, seeds, benchmarks) for arm, name in names.items()}
+            return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
 
         def side(arms: Iterable[str]) -> np.ndarray:
-            return np.mean([scores[arm] for arm in arms], axis=0)
+            return np.mean([numbers(arm, seeds) for arm in arms], axis=0)
 
-        sides = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
-        return measured(claim_id, sides, [*words, not_judged_text(runs.not_judged(benchmarks))])
+        values = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
+        return Evidence(values, seeds, words, checked or {})
+
+    @property
+    def statistics(self) -> StatisticsParams:
+        """How the profile decides claims."""
+        return registered.statistics_of(self.params.profile)
 
     def decide(self, evidence: Mapping[str, Evidence | str]) -> list[Verdict]:
-        """The verdicts on claims of an order, corrected together (Holm); a text for evidence is the
-        reason of "not run"."""
-        there = {n: found.comparisons for n, found in evidence.items() if type(found) is Evidence}
-        corrected, verdicts = holm_in_notebook(there), []
-        for name, found in evidence.items():
-            if isinstance(found, str):
-                verdicts.append(not_run(claim(name), found))
-                continue
-            verdict = decide_ordering(
-                claim(name), corrected[name], power=found.power, paper_scale=self.paper_scale
-            )
-            verdicts.append(with_words(verdict, found.words))
-        return verdicts
+        """The verdicts on claims that compare arms; a text for evidence is the reason of "not
+        run". What a claim needs more of follows from the spread of all scores of the notebook."""
+        measured = {
+            name: [
+                measure(claim(name), *each, margin=claim(name).margin or self.statistics.margin)
+                for each in ((comparison, *pair) for comparison, pair in found.values.items())
+            ]
+            for name, found in evidence.items()
+            if isinstance(found, Evidence) and len(found.replicates) > 1
+        }
+        scores = [m.result for n, ms in measured.items() if not claim(n).margin for m in ms]
+        pooled = pooled_spread(scores) if scores else None
+        return [self._decided(name, found, measured, pooled) for name, found in evidence.items()]
+
+    def _decided(self, name: str, found: Evidence | str, measured: Mapping, pooled) -> Verdict:
+        about, rules = claim(name), self.statistics
+        rule = registered.digest(about, self.params.profile)
+        if about.needs or isinstance(found, str):
+            return not_run(about, f"needs {about.needs}" if about.needs else found)
+        if name not in measured:
+            return not_run(about, "one replicate has no spread", "at least 2 replicates")
+        spread = pooled if not about.margin and pooled and 0 < pooled < np.inf else None
+        verdict = decide_order(
+            about,
+            measured[name],
+            margin=about.margin or rules.margin,
+            checked=found.checked,
+            spread=spread,
+            paper_scale=self.paper_scale,
+        )
+        if not rules.decides:
+            reason = f"profile {self.params.profile} is plumbing and decides nothing"
+            return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
+        wanted = getattr(rules, self.replicated)
+        few = len(found.replicates) < wanted
+        part = f"{len(found.replicates)} of {wanted} replicates so far" if few else ""
+        young = registered.is_exploratory(rule, self._first_run(), runs_dir())
+        verdict = replace(verdict, exploratory=young, rule=rule)
+        return with_words(verdict, [*found.words, part])
+
+    def _first_run(self) -> str:
+        """When the first run of its arms ended."""
+        done = [self.folder(stage) / DONE for stage in self.arms.values() if self.is_done(stage)]
+        return min(read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
 
 
 def _needs(about: Claim, series: str) -> bool:
@@ -476,15 +572,6 @@ def _needs(about: Claim, series: str) -> bool:
 def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
     """A verdict whose reason ends with the sentences `words`, "" for none."""
     return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
-
-
-def measured(
-    claim_id: str, values: Mapping[str, tuple[np.ndarray, np.ndarray]], words: Sequence[str] = ()
-) -> Evidence:
-    """The comparisons of a claim in its own order. values: comparison -> (a, b), float [seeds,
-    problems or steps], paired."""
-    found = [measure(each.name, *values[each.name]) for each in claim(claim_id).comparisons]
-    return Evidence(found, words)
 
 
 def departures(options: Mapping[str, object], record: type) -> list[str]:

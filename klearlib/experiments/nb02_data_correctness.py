@@ -71,7 +71,7 @@ class DataCorrectness(StudentExperiment):
         for difficulty in DIFFICULTIES
         for name, (_, words) in FILTERS.items()
     )
-    beside = (Beside("math", 2, "C4"),)
+    beside = (Beside("math", 2, ("C4", "C15")),)
     printed = "Table 2"
 
     @cached_property

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.evaluate.scores import paired_difference
 from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.results import Results
-from klearlib.experiments.score_tables import Row
+from klearlib.experiments.score_tables import Row, difference
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import AnsweredParams, StudentParams
 from klearlib.report.bars import scores_beside_paper
@@ -53,7 +52,7 @@ class TeacherAblation(StudentExperiment):
     students = tuple(
         Student(name, f"{name} teacher", column, group=name) for name, column in _IN_TABLE_3.items()
     )
-    beside = (Beside("math", 3, "C5"),)
+    beside = (Beside("math", 3, ("C5",)),)
     printed = "Table 3"
 
     @cached_property
@@ -113,8 +112,7 @@ class TeacherAblation(StudentExperiment):
 
     @table(
         "differences",
-        "Differences of the mean over both benchmarks, paired by seed and problem; 95 % intervals "
-        "before Holm's correction.",
+        "Differences of the mean over both benchmarks, paired by seed; 95 % intervals over seeds.",
         columns="difference, seeds, problems, value, low, high",
     )
     def differences(self) -> Rows:
@@ -123,9 +121,9 @@ class TeacherAblation(StudentExperiment):
             names = self.benchmarks("math")
             scores = {arm: self.runs.problem_scores(arm, seeds, names) for arm in _IN_TABLE_3}
             for better, worse in (("middle", "weak"), ("strong", "middle"), ("strong", "weak")):
-                found = paired_difference(scores[better], scores[worse], 0.95)
-                row = [f"{better} - {worse}", found.num_seeds, found.num_problems]
-                yield [*row, found.difference, found.low, found.high]
+                found = difference(scores[better], scores[worse])
+                row = [f"{better} - {worse}", *scores[better].shape]
+                yield [*row, found.value, found.low, found.high]
 
     @property
     def their_scores(self) -> str:

@@ -84,7 +84,7 @@ class TopKDiversity(StudentExperiment):
         for domain, counts in NUM_SOURCES.items()
         for most in counts
     )
-    beside = (Beside("math", 4, "C6"), Beside("code", 5, "C7"))
+    beside = (Beside("math", 4, ("C6",)), Beside("code", 5, ("C7",)))
     printed = "Tables 4 and 5"
 
     @cached_property

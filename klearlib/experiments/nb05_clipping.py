@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from klearlib import paper
 from klearlib.errors import ParameterError
-from klearlib.experiments.benchmarks import curve_titles, standing_for
+from klearlib.experiments.benchmarks import curve_titles, decided_on, standing_for
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.equations import CLIP_HIGHER
 from klearlib.experiments.experiment import (
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from klearlib.paper.schema import Claim
     from klearlib.rl.coefficients import Rule
 
     Cell = tuple[str, float, int]  # rule, learning rate, seed
@@ -69,13 +70,9 @@ _LEARNING = {
     "entropy, nats per token": "train/entropy",
     "response length, tokens": "rollout/response_tokens_mean",
 }
-_NOT_MEASURED = (
-    "RL on mathematics is measured on mathematics alone here, and this claim is about "
-    "LiveCodeBench V5"
-)
 _STAND_IN = (
-    "The miniature's second maths benchmark stands in for LiveCodeBench V5 here: the paper trains "
-    "on mathematics in this experiment and code is its second benchmark."
+    "The second panel is the miniature's second maths benchmark, where the paper has LiveCodeBench "
+    "V5: it stands there for information alone, and C2 waits for a model that writes code too."
 )
 
 
@@ -256,9 +253,9 @@ class Clipping(Experiment):
         return f" {self.words_on_rates}." if self.words_on_rates else ""
 
     @cached_property
-    def decided_on(self) -> dict[str, str]:
-        """Claim -> the benchmark that decides it. Nothing stands for LiveCodeBench beside the real
-        AIME."""
+    def drawn(self) -> dict[str, str]:
+        """Claim -> the benchmark drawn beside its figure. Nothing stands for LiveCodeBench beside
+        the real AIME."""
         p = self.params
         found = {name: standing_for(p.profile, its) for name, (its, _) in _SCORES.items()}
         return found if uses_miniature(p) else {"C1": found["C1"]}
@@ -289,7 +286,7 @@ class Clipping(Experiment):
         norm, words = self.runs.curve("train/grad_norm"), "gradient norm"
         scores = [
             score_panel(self.params, self.runs, benchmark, _SCORES[claim_id][1])
-            for claim_id, benchmark in self.decided_on.items()
+            for claim_id, benchmark in self.drawn.items()
         ]
         last = Panel(words, words, paper.figure("2c"), norm, "norm", log_y=True)
         return paper_beside_ours([*scores, last])
@@ -348,7 +345,7 @@ class Clipping(Experiment):
             self.runs,
             series=[*self.rules],
             benchmarks=curve_titles(self.params.profile, "math"),
-            paper_figures={mine: _SCORES[name][1] for name, mine in self.decided_on.items()},
+            paper_figures={mine: _SCORES[name][1] for name, mine in self.drawn.items()},
             what="rule",
         )
 
@@ -396,10 +393,12 @@ class Clipping(Experiment):
         """The columns of the scores of `rates`."""
         return ", ".join(f"{each}, {each} low, {each} high" for each in self.titles.values())
 
+    def evidence(self) -> dict[str, Evidence | str]:
+        return {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C20")}
+
     def verdicts(self) -> list[Verdict]:
-        """On C14, C1, C2 and C3."""
-        orders = self.decide({claim_id: self._on_scores(claim_id) for claim_id in _SCORES})
-        return [self._mechanism(), *orders, self._stability()]
+        """On C14, C3 and what compares arms."""
+        return [self._mechanism(), *super().verdicts(), self._stability()]
 
     def _mechanism(self) -> Verdict:
         gppo, about = self.gradients[self.gradients["rule"] == "gppo"], paper.claim("C14")
@@ -409,28 +408,36 @@ class Clipping(Experiment):
         return decide_mechanism(about, error, about.rule.numbers["tolerance"])
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
-        about, benchmark = paper.claim(claim_id), self.decided_on.get(claim_id)
+        about, profile = paper.claim(claim_id), self.params.profile
         changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
         if changed:
             return f"{' and '.join(changed)} make the rules others than the paper's"
+        if about.needs:
+            return about.needs
         if why := self.why_not_judged(about.arms):
             return why
-        if benchmark is None:
-            return _NOT_MEASURED
-        paired = self.runs.of(*about.arms).with_seeds(self.runs.common_seeds(about.arms))
-        words = [_STAND_IN if claim_id == "C2" else ""]
-        found = self.compared(claim_id, paired, [benchmark], words=words)
-        if isinstance(found, str):
-            return found
-        power = {each.name: _power(paired, about, each) for each in about.comparisons}
-        return replace(found, words=[*found.words, self.words_on_rates], power=power)
+        runs = self.runs.of(*about.arms)
+        if not runs.common_seeds(about.arms):
+            return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
+        how = {"words": [self.words_on_rates], "checked": _corner_shares(runs, about)}
+        if about.statistic != "curve":
+            how["words"] = [decided_on(claim_id, profile, "math"), self.words_on_rates]
+            return self.compared(claim_id, runs, "math", **how)
+        curve = standing_for(profile, "AIME 2024")
+        return self.paired(
+            claim_id, runs, lambda arm, seeds: runs.curve_distances(arm, seeds, curve), **how
+        )
 
     def _stability(self) -> Verdict:
         about = paper.claim("C3")
         norms = self.runs.of(*about.arms).gradient_norms()
         if why := self.why_not_judged(about.arms) or ("" if norms else "no run has finished yet"):
             return not_run(about, why)
-        verdict = decide_stability(about, norms, paper_scale=self.paper_scale)
+        ends = self.runs.of(*about.arms).end_scores("validation")
+        starts = self.runs.of(*about.arms).end_scores("validation", first=True)
+        both = ends.merge(starts, on=["series", "seed"], suffixes=("", "_start"))
+        changes = (both["value"] - both["value_start"]).groupby(both["series"]).apply(list)
+        verdict = decide_stability(about, norms, changes.to_dict(), paper_scale=self.paper_scale)
         return with_words(verdict, [self.words_on_rates])
 
     def notes(self) -> list[str]:
@@ -440,7 +447,7 @@ class Clipping(Experiment):
             self._note_on_rates(),
             "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
             "rules, the order of problems.",
-            _STAND_IN if uses_miniature(self.params) else f"{_NOT_MEASURED}.",
+            *([_STAND_IN] if uses_miniature(self.params) else []),
         ]
 
     def _note_on_rates(self) -> str:
@@ -467,13 +474,12 @@ def _right_at_the_end(runs: Results) -> int:
     return sum(int(runs.end_record(arm, "validation").correct.sum()) for arm in runs.folders)
 
 
-def _power(runs: Results, about, comparison) -> float:
-    """Mean share of tokens, over steps, seeds and both arms, in the corners where the rules
-    differ."""
-    mine = runs.of(*comparison.a, *comparison.b)
-    shares = [
-        mine.curve(f"train/token_share_{corner}")["value"]
-        for corner in about.power.corners[comparison.name]
-    ]
-    # No share at all: no token was trained on, so nothing could show a difference.
-    return sum(float(share.mean()) if len(share) else 0.0 for share in shares)
+def _corner_shares(runs: Results, about: Claim) -> dict[str, float]:
+    """Check -> the share of tokens in its corners, mean over steps, seeds and its arms."""
+    found = {}
+    for check in about.checks:
+        mine = runs.of(*check.arms)
+        shares = [mine.curve(f"train/token_share_{corner}")["value"] for corner in check.corners]
+        # No share at all: no token was trained on, so nothing could show a difference.
+        found[check.name] = sum(float(each.mean()) if len(each) else 0.0 for each in shares)
+    return found

@@ -12,7 +12,7 @@ from klearlib import paper
 from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import Experiment, Rows, figure, table
+from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm, Results, last_fifth
 from klearlib.experiments.rl_stages import rl_arm
@@ -21,7 +21,7 @@ from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.curves import learning_curves
-from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ class AlphaSweep(Experiment):
 
     @table(
         "optimum",
-        "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed "
-        f"and problem, not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
+        "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed, "
+        f"not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
         "problems each alpha is the best (none with one seed).",
         columns="alpha, seeds, problems, score, minus_alpha_0, low, high, interval_over, "
         "best_in_resamples, paper, paper_minus_alpha_0",
@@ -213,11 +213,13 @@ class AlphaSweep(Experiment):
     def positives(self) -> Rows:
         return lm_loss.positives()
 
-    def verdicts(self) -> list[Verdict]:
-        words = [decided_on("C8", self.params.profile, "math")]
-        return self.decide(
-            {"C8": self.compared("C8", self.runs, list(self.benchmarks), words=words)}
-        )
+    def evidence(self) -> dict[str, Evidence | str]:
+        return {
+            name: self.compared(
+                name, self.runs, "math", words=[decided_on(name, self.params.profile, "math")]
+            )
+            for name in ("C8", "C19")
+        }
 
     def notes(self) -> list[str]:
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,16 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
+from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
 from klearlib.experiments.equations import GROUP_ADVANTAGE
-from klearlib.experiments.experiment import Evidence, Rows, figure, measured, table
+from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
+from klearlib.paper import claim
 from klearlib.params.rl import CodeRLParams
 from klearlib.records import OUTCOMES
 from klearlib.report.curves import Panel, paper_beside_ours
-from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.section import Counterpart, Equation
 from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
@@ -139,27 +142,25 @@ class SoftReward(CodeRL):
             lost = mine.total("rollout/judge_failures")
             yield [series_style(reward).label, len(mine), *shares, lost]
 
-    def verdicts(self) -> list[Verdict]:
-        """On C9 and C10."""
-        scored = self.compared("C9", self.runs, [self.decided_on])
-        return self.decide(
-            {"C9": scored, "C10": scored if isinstance(scored, str) else self._spreads()}
-        )
-
-    def _spreads(self) -> Evidence:
-        """Both readings of "varies less", [seeds, steps]."""
-        seeds = self.runs.common_seeds(self.series)
-
-        def pair(metric: str) -> tuple[np.ndarray, np.ndarray]:
-            return tuple(self.runs.steps(arm, seeds, metric) for arm in ("hard", "soft"))
-
-        hard, soft = (np.abs(off_the_line(means)) for means in pair("rollout/reward_mean"))
-        both = {
-            "batch means: hard - soft": (hard, soft),
-            "inside a batch: hard - soft": pair("rollout/reward_std"),
-        }
+    def evidence(self) -> dict[str, Evidence | str]:
         lost = not_judged_text(self.runs.total("rollout/judge_failures"), "rollouts")
-        return measured("C10", both, [lost])
+        words = [decided_on("C9", self.params.profile, "code")]
+
+        def rates(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return self.runs.steps(arm, seeds, "rollout/correct_rate")
+
+        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return np.abs(off_the_line(rates(arm, seeds))).mean(axis=1)
+
+        def levels(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return rates(arm, seeds).mean(axis=1)
+
+        return {
+            "C9": self.compared("C9", self.runs, "code", words=words),
+            "C10": self.paired("C10", self.runs, distances, words=[lost]),
+            "C17": self.paired("C17", self.runs, levels, words=[lost]),
+            "C22": claim("C22").needs,
+        }
 
     def notes(self) -> list[str]:
         return [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
+from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
-from klearlib.experiments.experiment import Rows, figure, table
+from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import teacher_pass_rates
@@ -19,10 +21,11 @@ from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.bars import pass_rate_histogram
 from klearlib.report.curves import paper_beside_ours
-from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
 
 # The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
@@ -198,9 +201,20 @@ class TestFilter(CodeRL):
 
     scores = CodeRL.scores
 
-    def verdicts(self) -> list[Verdict]:
-        """On C11."""
-        return self.decide({"C11": self.compared("C11", self.runs, [self.decided_on])})
+    def evidence(self) -> dict[str, Evidence | str]:
+        rates, _ = self.rates_and_truth
+        kept = self._kept_at(*self._chosen) if rates else {}
+        removed = 1 - sum(kept.values()) / len(kept) if kept else 0.0
+        how = {"checked": {"problems that the filter removed": removed}}
+
+        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return self.runs.curve_distances(arm, seeds, self.drawn)
+
+        words = [decided_on("C11", self.params.profile, "code")]
+        return {
+            "C11": self.compared("C11", self.runs, "code", words=words, **how),
+            "C16": self.paired("C16", self.runs, distances, **how),
+        }
 
     def notes(self) -> list[str]:
         return [

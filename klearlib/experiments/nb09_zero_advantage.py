@@ -11,14 +11,20 @@ import numpy as np
 
 from klearlib import paper
 from klearlib.errors import ParameterError
-from klearlib.experiments.benchmarks import counterparts, curve_titles, standing_for, titles
+from klearlib.experiments.benchmarks import (
+    counterparts,
+    curve_titles,
+    decided_on,
+    standing_for,
+    titles,
+)
 from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.equations import CLIP_HIGHER, GROUP_ADVANTAGE
-from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, measured, table
+from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origin
-from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line, off_the_seeds
+from klearlib.experiments.results import Arm, Results, off_the_line
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import (
     difference,
@@ -27,12 +33,12 @@ from klearlib.experiments.score_tables import (
     paper_last,
     score_panel,
 )
-from klearlib.params import check_values, load_profile, uses_miniature
+from klearlib.params import check_values, load_profile
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
-from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.section import Counterpart, Equation
 from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
@@ -45,8 +51,6 @@ _SOFT = "soft code reward"
 # Only here no solved group feeds the LM loss; the arms still differ in the number of updates per
 # step, which follows from the filter.
 _DECIDED_AT = 0.0
-_OVER_SEEDS = "over seeds: no filter - filter"
-_ENOUGH_SEEDS = 8
 _REWARD, _TRAINED = "rollout/reward_mean", "rollout/reward_mean_trained"
 _CORRECT = "rollout/correct_rate"
 _LEARNING = {
@@ -179,8 +183,8 @@ class ZeroAdvantage(Experiment):
         return self.runs.of(*names).renamed(names)
 
     @cached_property
-    def decided_on(self) -> str:
-        """The benchmark where the paper has AIME 2024 (Fig. 5a): it decides the claim."""
+    def drawn(self) -> str:
+        """The benchmark where the paper has AIME 2024 (Fig. 5a)."""
         return standing_for(self.params.profile, "AIME 2024")
 
     @figure(
@@ -201,7 +205,7 @@ class ZeroAdvantage(Experiment):
         title, y_label = "reward, groups trained on", "reward"
         return paper_beside_ours(
             [
-                score_panel(p, runs, self.decided_on, "5a", also=f", {at}"),
+                score_panel(p, runs, self.drawn, "5a", also=f", {at}"),
                 Panel(printed.attrs["metric"], title, printed, left, y_label),
                 Panel("before any filter", "reward, all rollouts", None, everything, y_label),
             ]
@@ -221,7 +225,7 @@ class ZeroAdvantage(Experiment):
         for comparison in self.comparisons:
             runs, on_code = self.of(comparison), comparison == _SOFT
             words = "soft reward" if on_code else comparison
-            name = standing_for(self.params.profile, DECIDED_ON) if on_code else self.decided_on
+            name = standing_for(self.params.profile, DECIDED_ON) if on_code else self.drawn
             panels = {f"{words}: {title}": metric for title, metric in _LEARNING.items()}
             parts += [runs.score_curve(name).assign(panel=f"{words}: score"), runs.panels(panels)]
         return learning_curves(pd.concat(parts, ignore_index=True), max_columns=1 + len(_LEARNING))
@@ -243,7 +247,7 @@ class ZeroAdvantage(Experiment):
                 self.of(comparison),
                 series=arms,
                 benchmarks=curve_titles(self.params.profile, "code" if on_code else "math"),
-                paper_figures={} if on_code else {self.decided_on: "5a"},
+                paper_figures={} if on_code else {self.drawn: "5a"},
                 what="arm",
             )
             part.insert(0, "comparison", comparison)
@@ -252,8 +256,7 @@ class ZeroAdvantage(Experiment):
 
     @table(
         "effects",
-        "What the filter changes at the last step, 95 % intervals paired by seed and problem, not "
-        "corrected.",
+        "What the filter changes at the last step, 95 % intervals paired by seed, not corrected.",
         columns="difference, benchmark, seeds, problems, value, low, high, interval_over, paper",
     )
     def effects(self) -> Rows:
@@ -272,7 +275,7 @@ class ZeroAdvantage(Experiment):
         for of in at_alphas:
             for benchmarks in on_maths:
                 # The paper does not say its alpha, so its difference stands beside each.
-                beside = printed if benchmarks == (self.decided_on,) else float("nan")
+                beside = printed if benchmarks == (self.drawn,) else float("nan")
                 yield from self._effect(
                     f"filter - no filter, {of[0]}", benchmarks, of, paper=beside
                 )
@@ -331,8 +334,7 @@ class ZeroAdvantage(Experiment):
     def rewards(self) -> Rows:
         """Means over seeds of: the mean reward of the groups trained on in the first and the last
         fifth of the steps and its mean distance from a straight line; the same of the reward of all
-        rollouts; the mean distance of the rate correct of all rollouts from a straight line, and
-        from the mean over the seeds at the same step (what the claim is decided by at alpha 0). The
+        rollouts; the mean distance of the rate correct of all rollouts from a straight line. The
         paper's rows are steps 31 to 100 in both arms."""
         for comparison, arm, runs in self._arms():
             seeds = sorted(seed for _, seed in runs.folders)
@@ -342,9 +344,7 @@ class ZeroAdvantage(Experiment):
             row |= _levels(runs.steps(arm, seeds, _REWARD), "all")
             rate = runs.steps(arm, seeds, _CORRECT)
             row["correct_off_line"] = float(np.abs(off_the_line(rate)).mean())
-            # One seed lies on its own mean: nothing can be seen.
-            off_seeds = float(np.abs(off_the_seeds(rate)).mean())
-            yield row | {"correct_off_seeds": off_seeds if len(seeds) > 1 else float("nan")}
+            yield row
         printed = {arm: paper_curve("5b", arm) for arm in _FILTERS}
         last = min(means.index.max() for means in printed.values())
         for arm, means in printed.items():
@@ -361,29 +361,26 @@ class ZeroAdvantage(Experiment):
     def gradients(self) -> Rows:
         return lm_loss.zero_advantage_gradients(self.params.alphas)
 
-    def verdicts(self) -> list[Verdict]:
-        """On C12, at alpha 0."""
-        (verdict,) = self.decide({"C12": self._evidence()})
-        return [replace(verdict, settle=verdict.settle and _settled(verdict.settle))]
+    def evidence(self) -> dict[str, Evidence | str]:
+        """On C12 and C21, at alpha 0."""
+        if _DECIDED_AT not in self.params.alphas:
+            return dict.fromkeys(("C12", "C21"), f"alpha {_DECIDED_AT:g} was not asked for")
+        runs, profile = self.of(_at(_DECIDED_AT)), self.params.profile
+        checked = {"groups without advantage": self._share_without_advantage(runs)}
+        words = [f"{decided_on('C12', profile, 'math')}, at alpha 0"]
 
-    def _evidence(self) -> Evidence | str:
-        """Better and, by two readings, steadier: [seeds, problems] and [seeds, steps]."""
-        runs, p = self.of(_at(_DECIDED_AT)), self.params
-        seeds = runs.common_seeds(_FILTERS)
-        if not seeds:
-            why = "is done yet" if _DECIDED_AT in p.alphas else "was asked for"
-            return f"no seed of both arms at alpha {_DECIDED_AT:g} {why}"
-        scores = tuple(runs.problem_scores(arm, seeds, [self.decided_on]) for arm in _FILTERS)
-        rates = [runs.steps(arm, seeds, _CORRECT) for arm in reversed(_FILTERS)]
-        pairs = {
-            "filter - no filter": scores,
-            "over steps: no filter - filter": tuple(np.abs(off_the_line(each)) for each in rates),
-            _OVER_SEEDS: tuple(np.abs(off_the_seeds(each)) for each in rates),
+        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return runs.curve_distances(arm, seeds, self.drawn)
+
+        return {
+            "C12": self.compared("C12", runs, "math", words=words, checked=checked),
+            "C21": self.paired("C21", runs, distances, checked=checked),
         }
-        where = f"Decided at alpha 0 on {titles(p.profile)[self.decided_on]}"
-        where += ", which stands for AIME 2024" if uses_miniature(p) else ""
-        lost = not_judged_text(runs.not_judged([self.decided_on]))
-        return measured("C12", pairs, [where, lost])
+
+    def _share_without_advantage(self, runs: Results) -> float:
+        """Of the groups that were drawn, mean over the steps and seeds of both arms."""
+        lost = map(runs.mean, ("rollout/groups_all_correct", "rollout/groups_all_wrong"))
+        return sum(lost) if runs else 0.0
 
     def notes(self) -> list[str]:
         return [
@@ -396,8 +393,6 @@ class ZeroAdvantage(Experiment):
             "sign of steadier training.",
             "At alpha 0 no solved group feeds the loss on correct responses; the arms still differ "
             "in the number of updates per step, which follows from the filter.",
-            "The seeds share the mean from which their distances are taken, so that distance is "
-            "scaled by sqrt(S / (S - 1)) and no number of seeds is worked out for it.",
             "The paper does not say which alpha Fig. 5 used. At alpha above 0 solved groups that "
             "stay feed the loss on correct responses, so the filter switches two things at once "
             "(D8 of docs/deviations.md).",
@@ -414,15 +409,6 @@ class ZeroAdvantage(Experiment):
 
 def _at(alpha: float) -> str:
     return f"alpha {alpha:g}"
-
-
-def _settled(settle: str) -> str:
-    """`settle` without a number of seeds that the distances from a shared mean cannot give."""
-    steps = [
-        f"{_OVER_SEEDS}: at least {_ENOUGH_SEEDS} seeds" if step.startswith(_OVER_SEEDS) else step
-        for step in settle.split("; ")
-    ]
-    return "; ".join(steps)
 
 
 def _levels(runs: Sequence[np.ndarray], what: str) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.rl.idle import untrained
+from klearlib.rl.settings import is_second_half
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,6 +190,36 @@ class Results:
         assert len({part.shape for part in parts}) == 1
         return np.concatenate(parts, axis=1)
 
+    def replicate_scores(
+        self, series: str, seeds: Sequence[int], benchmarks: Iterable[str], *, statistic: str
+    ) -> np.ndarray:
+        """float [seeds]: the score of each run, mean over `benchmarks`.
+
+        statistic: "last" for the last evaluation, "second_half" for the mean over the evaluations
+        of the second half; never the best one.
+        """
+        assert statistic in ("last", "second_half"), statistic
+        means = []
+        for name in benchmarks:
+            scores = self.of(series).score_curve(name)
+            last = scores["step"].max()
+            if statistic == "last":
+                scores = scores[scores["step"] == last]
+            else:
+                scores = scores[[is_second_half(step, last) for step in scores["step"]]]
+            means.append(scores.groupby("seed")["value"].mean().loc[list(seeds)].to_numpy())
+        return np.mean(means, axis=0)
+
+    def curve_distances(self, series: str, seeds: Sequence[int], benchmark: str) -> np.ndarray:
+        """float [seeds]: how far the curve of a benchmark lies from a straight line through it,
+        mean absolute distance over all evaluations."""
+        wide = (
+            self.of(series)
+            .score_curve(benchmark)
+            .pivot(index="seed", columns="step", values="value")
+        )
+        return np.abs(off_the_line(wide.loc[list(seeds)].to_numpy(dtype=float))).mean(axis=1)
+
     def _metrics(self, folder: Path) -> list[dict]:
         from klearlib.run.entry import read_metrics
 
@@ -227,14 +258,6 @@ def off_the_line(values: np.ndarray) -> np.ndarray:
     steps = np.arange(values.shape[1])
     line = np.polynomial.polynomial.polyfit(steps, values.T, min(1, values.shape[1] - 1))
     return values - np.polynomial.polynomial.polyval(steps, line)
-
-
-def off_the_seeds(values: np.ndarray) -> np.ndarray:
-    """[seeds, steps]: each run's values less the mean over the seeds at the same step, times
-    sqrt(S / (S - 1)) for S seeds, since each run pulls that mean towards itself. One seed lies on
-    its own mean: all zeros, which say nothing."""
-    num_seeds = len(values)
-    return (values - values.mean(axis=0)) * np.sqrt(num_seeds / max(1, num_seeds - 1))
 
 
 def _long(rows: Iterable[tuple]) -> pd.DataFrame:

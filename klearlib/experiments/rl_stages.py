@@ -112,6 +112,7 @@ def rl_arm(
         "max_new_tokens": start.max_new_tokens,
         "validation_responses": start.validation_responses,
         "benchmarks": start.benchmarks,
+        "deciding": start.deciding,
         "num_validation": start.num_validation,
         "code_reward": code_reward,
     }

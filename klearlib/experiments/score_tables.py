@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.evaluate.scores import cut_to_shares, paired_difference
+from klearlib.evaluate.statistics import compare
 from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.results import Results
 from klearlib.report.bars import ScorePanel
@@ -25,8 +25,8 @@ _ROUNDING = 1e-12  # an interval narrower than this is a difference that is ever
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference with its 95 % interval: over seeds and problems, or, where there is one
-    seed, over problems alone, which says nothing about other seeds."""
+    """A mean difference with its 95 % interval over seeds, or, where there is one seed, over
+    problems, which says nothing about other seeds."""
 
     value: float
     low: float
@@ -35,25 +35,20 @@ class Difference:
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> Difference:
-    """The mean of a - b, paired by seed and problem; a, b: float [seeds, problems].
+    """The mean of a - b, paired; a, b: float [seeds, problems]. The paired t interval over seeds,
+    or over the problems of a single seed.
 
     Where all differences are equal, or there is one problem, there is no interval: that is a lack
     of data and no certainty.
     """
-    from scipy.stats import t
-
+    mean, over = float((a - b).mean()), "seeds" if len(a) > 1 else "problems"
+    if len(a) == 1:
+        a, b = a[0], b[0]
     if len(a) > 1:
-        found = paired_difference(a, b, _LEVEL)
-        mean, low, high, over = found.difference, found.low, found.high, "seeds and problems"
-    else:
-        delta = (a - b)[0]
-        mean, num_problems, over = float(delta.mean()), len(delta), "problems"
-        error = delta.std(ddof=1) / np.sqrt(num_problems) if num_problems > 1 else 0.0
-        half = float(t.isf((1 - _LEVEL) / 2, max(1, num_problems - 1)) * error)
-        low, high = cut_to_shares(mean - half, mean + half, a, b)
-    if not _ROUNDING < high - low < np.inf:
-        return Difference(mean, float("nan"), float("nan"), "none")
-    return Difference(mean, low, high, over)
+        found = compare(a, b, margin=1.0, level=_LEVEL)
+        if _ROUNDING < found.high - found.low < np.inf:
+            return Difference(mean, found.low, found.high, over)
+    return Difference(mean, float("nan"), float("nan"), "none")
 
 
 def seed_interval(values: pd.Series, *, lowest: float = 0.0) -> tuple[float, float, float]:

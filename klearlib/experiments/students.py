@@ -11,13 +11,13 @@ import numpy as np
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
-from klearlib.experiments.experiment import Experiment, table
+from klearlib.experiments.experiment import Evidence, Experiment, table
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin
+from klearlib.experiments.registered import STUDENTS
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
 from klearlib.params.data import SFTSchedule
 from klearlib.report.bars import ScorePanel
-from klearlib.report.section import Verdict
 from klearlib.run.entry import read_metrics
 from klearlib.run.stage import Stage
 
@@ -29,6 +29,7 @@ class DataExperiment(Experiment):
     """An experiment on data: its stages come from `data`."""
 
     phase = "long chain-of-thought SFT"
+    replicated = STUDENTS
 
     @cached_property
     def data(self) -> Origin:
@@ -41,12 +42,12 @@ class DataExperiment(Experiment):
 
 @dataclass(frozen=True)
 class Beside:
-    """A table of the paper that the students of a domain stand beside, and the claim that they
+    """A table of the paper that the students of a domain stand beside, and the claims that they
     decide."""
 
     domain: str
     table: int
-    claim: str
+    claims: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -171,18 +172,19 @@ class StudentExperiment(DataExperiment):
                 losses.append(np.mean(lines[-max(1, len(lines) // 10) :]))
         return float(np.mean(losses)) if losses else float("nan")
 
-    def verdicts(self) -> list[Verdict]:
+    def evidence(self) -> dict[str, Evidence | str]:
         found = {}
         for each in self.beside:
             arms, domain = self.of_domain(each.domain), each.domain
-            found[each.claim] = self.compared(
-                each.claim,
-                self.runs.of(*arms),
-                list(self.benchmarks(domain)),
-                series={arm.group: series for series, arm in arms.items()},
-                words=[decided_on(each.claim, self.params.profile, domain)],
-            )
-        return self.decide(found)
+            for name in each.claims:
+                found[name] = self.compared(
+                    name,
+                    self.runs.of(*arms),
+                    domain,
+                    series={arm.group: series for series, arm in arms.items()},
+                    words=[decided_on(name, self.params.profile, domain)],
+                )
+        return found
 
     def common_notes(self, arms: str) -> list[str]:
         """The notes that these notebooks end with. arms: they in words."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 WINDOWS = {"code_a": LIVECODEBENCH_V5, "code_b": LIVECODEBENCH_V6}
 BENCHMARKS = tuple(WINDOWS)
 BENCHMARK_SIZE = 30
+DECIDING = "code_decide"
+"""The benchmark that decides claims: of more problems, and nothing was tuned on it."""
 _CONTEST_SIZE = 240  # more than twice what fills both windows from days drawn at random
 _CONTEST_DAYS = (date(2024, 7, 1), date(2025, 5, 31))
 # First and last days of the windows and their neighbours outside: each has a problem.
@@ -54,12 +56,13 @@ FLAWS = {
 
 def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     """Stage ``code_world``: writes corpus.jsonl, sft.jsonl, teacher.jsonl, train.jsonl,
-    truth.jsonl, validation.jsonl, contest.jsonl, code_a.jsonl and code_b.jsonl into `folder`. The
-    parameters are those of `CodeText`.
+    truth.jsonl, validation.jsonl, contest.jsonl, code_a.jsonl, code_b.jsonl and code_decide.jsonl
+    into `folder`. The parameters are those of `CodeText`.
 
     The benchmarks (30 problems each) are the first problems of contest.jsonl, a dated pool from the
     upper half of the dial, whose days lie in the windows of LiveCodeBench V5 and V6; a problem of
-    the day that both windows hold counts to the earlier one. Contest and validation come from the
+    the day that both windows hold counts to the earlier one. code_decide has
+    `num_deciding` further problems of their kind. Contest, validation and code_decide come from the
     tenth of all prompts that `problems.held_out` keeps from training, and their tests are right.
 
     truth.jsonl has a row for each training problem: id, is_flawed, flaw (a word of `FLAWS`, which
@@ -99,6 +102,8 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     drafts = pool("validation", world.num_validation, held_out_part=True, seen=seen)
     validation = clean(drafts, "validation", [""] * len(drafts))
     write_problems(validation, folder.path / "validation.jsonl")
+    drafts = pool(DECIDING, world.num_deciding, hard, held_out_part=True, seen=seen)
+    write_problems(clean(drafts, DECIDING, [""] * len(drafts)), folder.path / f"{DECIDING}.jsonl")
     drafts = pool("train", world.num_train_problems, held_out_part=False, seen=set())
     _write_training(folder.path, drafts, world, slips, random_for("flaws"))
     for name, count, writer in (

@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 # math_a stands where the paper has AIME 2024, math_b where it has LiveCodeBench V5.
 BENCHMARK_SIZE = 30
 BENCHMARKS = ("math_a", "math_b")
+DECIDING = "math_decide"
+"""The benchmark that decides claims: of more problems, and nothing was tuned on it."""
 TEACHERS = ("weak", "middle", "strong")
 """The maths teachers; they stand where the paper has QwQ-32B, DeepSeek-R1-0120 and R1-0528."""
 
 
 def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
-    """Stage ``world``: writes corpus.jsonl, sft.jsonl, train.jsonl, validation.jsonl, math_a.jsonl
-    and math_b.jsonl into `folder`. The parameters are those of `MathsText`.
+    """Stage ``world``: writes corpus.jsonl, sft.jsonl, train.jsonl, validation.jsonl, math_a.jsonl,
+    math_b.jsonl and math_decide.jsonl into `folder`. The parameters are those of `MathsText`.
 
-    The benchmarks (30 problems each) draw from the upper half of the dial, of which two families
-    round odd numbers down; they and the validation set come from the tenth of all prompts that
-    `problems.held_out` keeps from training. Only the chains for SFT go wrong, see `problems.Slips`;
-    the pretraining text is always right.
+    The benchmarks (30 problems each, math_decide `num_deciding`) draw from the upper half of the
+    dial, of which two families round odd numbers down; they and the validation set come from the
+    tenth of all prompts that `problems.held_out` keeps from training. Only the chains for SFT go
+    wrong, see `problems.Slips`; the pretraining text is always right.
     """
     world: MathsText = SimpleNamespace(**params)
     slips = Slips(habits(world.seed), world.slip_share, world.slip_rate, world.step_noise)
@@ -54,6 +56,7 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     for name in BENCHMARKS:
         write(name, pool(name, BENCHMARK_SIZE, hard, held_out_part=True, seen=seen))
     write("validation", pool("validation", world.num_validation, held_out_part=True, seen=seen))
+    write(DECIDING, pool(DECIDING, world.num_deciding, hard, held_out_part=True, seen=seen))
     write("train", pool("train", world.num_train_problems, held_out_part=False, seen=set()))
     noise = Random(derive_seed(world.seed, "world", "noise"))
     turns = pool("sft", world.sft_examples, held_out_part=False, seen=None)

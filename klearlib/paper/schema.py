@@ -16,19 +16,25 @@ from klearlib.errors import KlearError
 
 CLAIMS_FILE = Path(__file__).parent / "claims.yaml"
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
-PAIRED_OVER = ("problems", "steps")
+STATISTICS = ("last", "second_half", "curve")
+"""The number of an arm in one replicate: its score at the last step, the mean over the evaluations
+of the second half, or what the claim's metric takes from the whole run."""
 UNITS = ("fraction", "reward", "norm", "share", "count", "coefficient")
+COMPARED = ("direction", "ordering", "equivalence")
+"""The kinds that are decided by comparisons over replicates."""
 
 # kind -> the numbers its rule must state
 KINDS: dict[str, tuple[str, ...]] = {
     "mechanism": ("tolerance",),
-    "direction": ("level",),
-    "ordering": ("level",),
+    "direction": ("one_sided",),
+    "ordering": ("one_sided",),
+    "equivalence": ("two_sided",),
     "trend": (
         "median_factor",
         "min_share_below",
         "min_steps",
         "min_seeds",
+        "max_score_drop",
         "band_low",
         "band_high",
         "min_share_in_band",
@@ -75,8 +81,7 @@ class Comparison:
     """`a` minus `b`, positive where the claim is right; arms are averaged inside `a` and `b`.
 
     `benchmarks` are the paper's (their mean is taken) and `paper` is the paper's own
-    difference there, in the claim's unit, None where the paper does not show it. `over` says what
-    the difference is paired by beside seeds: ``problems``, or the ``steps`` of training.
+    difference there, in the claim's unit, None where the paper does not show it.
     """
 
     name: str
@@ -84,15 +89,17 @@ class Comparison:
     b: tuple[str, ...]
     benchmarks: tuple[str, ...]
     paper: float | None
-    over: str = "problems"
 
 
 @dataclass(frozen=True)
-class Power:
-    """Least mean share of tokens in the corners in which the two compared rules differ."""
+class Check:
+    """A share that shows that the experiment did what the claim is about, and the least that it may
+    be; of tokens in the `corners`, mean over `arms`, where these are given."""
 
-    min_share: float
-    corners: Mapping[str, tuple[str, ...]]
+    name: str
+    at_least: float
+    arms: tuple[str, ...] = ()
+    corners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,9 @@ class Claim:
 
     `shown` names the table, figure or equation; `metric` says what is compared and `unit` in what;
     `arms` are the series that must be there; `notes` hold what the paper's numbers say against its
-    text and the limits of the test.
+    text and the limits of the test. `statistic` is a word of `STATISTICS` (None where nothing is
+    compared), `margin` the smallest difference that matters, None for that of the profile, and
+    `needs` what the suite does not have yet, "" for nothing.
     """
 
     id: str
@@ -117,7 +126,10 @@ class Claim:
     paper: tuple[PaperNumber, ...]
     comparisons: tuple[Comparison, ...]
     rule: Rule
-    power: Power | None
+    statistic: str | None
+    margin: float | None
+    checks: tuple[Check, ...]
+    needs: str
     notes: tuple[str, ...]
 
     def paper_text(self) -> str:
@@ -181,47 +193,49 @@ def _paper_number(entry: object, where: str) -> PaperNumber:
 
 
 def _comparison(entry: object, where: str, arms: tuple[str, ...]) -> Comparison:
-    entry = _fields(entry, where, {"name", "a", "b", "benchmarks", "paper"}, {"over"})
+    entry = _fields(entry, where, {"name", "a", "b", "benchmarks", "paper"})
     a, b = _texts(entry["a"], where), _texts(entry["b"], where)
     if not a or not b or set(a) & set(b) or set(a + b) - set(arms):
         raise _fail(where, f"a {a} and b {b} must be disjoint arms out of {arms}")
     benchmarks = _texts(entry["benchmarks"], where)
     if not benchmarks:
         raise _fail(where, "expected the name of at least one benchmark")
-    over = entry.get("over", "problems")
-    if over not in PAIRED_OVER:
-        raise _fail(where, f"over is one of {PAIRED_OVER}, got {over!r}")
     paper = None if entry["paper"] is None else _number(entry["paper"], where)
-    return Comparison(_text(entry["name"], where), a, b, benchmarks, paper, over)
+    return Comparison(_text(entry["name"], where), a, b, benchmarks, paper)
 
 
-def _power(entry: object, where: str, names: set[str]) -> Power:
-    entry = _fields(entry, where, {"min_share", "corners"})
-    corners = _fields(entry["corners"], f"{where}, corners", names)
-    read = {name: _texts(value, where) for name, value in corners.items()}
-    if any(not value or set(value) - set(CORNERS) for value in read.values()):
-        raise _fail(where, f"corners are out of {CORNERS}, got {corners}")
-    min_share = _number(entry["min_share"], where)
-    if not 0 < min_share < 1:
-        raise _fail(where, f"min_share is a share in (0, 1), got {min_share}")
-    return Power(min_share, read)
+def _check(entry: object, where: str, arms: tuple[str, ...]) -> Check:
+    entry = _fields(entry, where, {"name", "at_least"}, {"arms", "corners"})
+    mine, corners = (_texts(entry.get(key, []), where) for key in ("arms", "corners"))
+    if set(mine) - set(arms) or set(corners) - set(CORNERS) or bool(mine) != bool(corners):
+        raise _fail(where, f"corners are out of {CORNERS}, of arms out of {arms}, or neither")
+    at_least = _number(entry["at_least"], where)
+    if not 0 < at_least < 1:
+        raise _fail(where, f"at_least is a share in (0, 1), got {at_least}")
+    return Check(_text(entry["name"], where), at_least, mine, corners)
 
 
 def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
     where = f"claim {entry.get('id')!r}" if isinstance(entry, dict) else "claim"
     required = {"id", "title", "statement", "place", "notebook", "kind", "metric", "unit", "arms"}
-    entry = _fields(entry, where, required | {"paper", "comparisons", "notes"}, {"power"})
+    optional = {"statistic", "margin", "checks", "needs"}
+    entry = _fields(entry, where, required | {"paper", "comparisons", "notes"}, optional)
     place = _fields(entry["place"], f"{where}, place", {"section", "shown"})
     if entry["kind"] not in KINDS or entry["unit"] not in UNITS:
         raise _fail(where, f"kind is one of {tuple(KINDS)} and unit one of {UNITS}")
     arms = _texts(entry["arms"], f"{where}, arms")
-    for part in ("paper", "comparisons"):
-        if not isinstance(entry[part], list):
+    for part in ("paper", "comparisons", "checks"):
+        if not isinstance(entry.get(part, []), list):
             raise _fail(f"{where}, {part}", f"expected a list, got {entry[part]!r}")
     comparisons = tuple(_comparison(c, f"{where}, comparison", arms) for c in entry["comparisons"])
     names = {comparison.name for comparison in comparisons}
-    if bool(names) != (entry["kind"] in ("direction", "ordering")) or len(names) < len(comparisons):
-        raise _fail(where, "directions and orderings, and only they, have comparisons, named apart")
+    if bool(names) != (entry["kind"] in COMPARED) or len(names) < len(comparisons):
+        raise _fail(where, f"claims of kind {', '.join(COMPARED)} have comparisons, named apart")
+    if (entry.get("statistic") in STATISTICS) != bool(names):
+        raise _fail(where, f"what is compared has a statistic out of {STATISTICS}")
+    margin = entry.get("margin")
+    if margin is not None and _number(margin, f"{where}, margin") <= 0:
+        raise _fail(where, f"margin is above 0, got {margin}")
     paper = tuple(_paper_number(number, f"{where}, paper") for number in entry["paper"])
     if not paper:
         raise _fail(f"{where}, paper", "expected at least one number of the paper")
@@ -240,7 +254,10 @@ def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
         paper=paper,
         comparisons=comparisons,
         rule=rules[entry["kind"]],
-        power=_power(entry["power"], f"{where}, power", names) if "power" in entry else None,
+        statistic=entry.get("statistic"),
+        margin=margin,
+        checks=tuple(_check(each, f"{where}, check", arms) for each in entry.get("checks", [])),
+        needs=_text(entry["needs"], f"{where}, needs") if "needs" in entry else "",
         notes=_texts(entry["notes"], f"{where}, notes"),
     )
 

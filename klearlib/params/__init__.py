@@ -6,6 +6,7 @@ from klearlib.params.data import SFTPhase
 from klearlib.params.fields import check_values, did_you_mean, parameters_cell
 from klearlib.params.files import (
     SMOKE,
+    STATISTICS,
     files_of,
     is_real,
     load,
@@ -29,6 +30,7 @@ from klearlib.params.worlds import (
 __all__ = [
     "LOCAL",
     "SMOKE",
+    "STATISTICS",
     "VERL",
     "CodeMiniatureParams",
     "CodeRLParams",

@@ -14,6 +14,7 @@ from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values, did_you_mean
 from klearlib.params.options import LOCAL, VERL
 from klearlib.params.real import RealParams
+from klearlib.params.statistics import StatisticsParams
 from klearlib.params.worlds import (
     CodeMiniatureParams,
     DataMiniatureParams,
@@ -23,12 +24,14 @@ from klearlib.params.worlds import (
 from klearlib.policy.compute import Compute
 from klearlib.scale.cluster import Cluster
 
+STATISTICS = "statistics"
 RECORDS: dict[str, tuple[str, type]] = {
     "miniature": ("worlds.yaml", MiniatureParams),
     "code_miniature": ("worlds.yaml", CodeMiniatureParams),
     "data_miniature": ("worlds.yaml", DataMiniatureParams),
     "joint_miniature": ("worlds.yaml", JointMiniatureParams),
     "real": ("real.yaml", RealParams),
+    STATISTICS: ("statistics.yaml", StatisticsParams),
     LOCAL: ("compute.yaml", Compute),
     VERL: ("compute.yaml", Cluster),
 }
@@ -143,14 +146,15 @@ def _place(name: str) -> str:
 def worlds_of(params: NotebookParams) -> dict[str, object]:
     """What a notebook with these parameters shares with others of its profile, by file and section:
     the worlds that it needs, or the real model in their place, and how its stages compute; the
-    cluster is among them where verl trains. Empty for a notebook that needs no world.
+    cluster is among them where verl trains, and how claims are decided. Empty for a notebook that
+    needs no world.
 
     Raises:
         ParameterError: as `load`.
     """
     if not params.worlds:
         return {}
-    names = ["real"] if is_real(params.profile) else [*params.worlds]
+    names = [STATISTICS, *(["real"] if is_real(params.profile) else params.worlds)]
     names += [VERL, LOCAL] if getattr(params, "engine", LOCAL) == VERL else [LOCAL]
     return {_place(name): load(params.profile, name) for name in names}
 

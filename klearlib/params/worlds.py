@@ -52,6 +52,7 @@ class _WorldText(_World):
     base_examples: int = count("texts of the pretraining")
     sft_examples: int = count("responses of the SFT")
     num_train_problems: int = count("problems that RL draws from")
+    num_deciding: int = count("problems of the benchmark that decides claims", 2)
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,10 @@ def _draw_ours(
 ) -> None:
     """Our curves, solid: the mean over seeds, its 95 % band, and a thin line for each seed.
 
-    `limits` of the y axis: by default around the values of the seeds. `note`: where the number of
+    The lines set the axes and a pale band lies below them: what of it goes beyond the frame, which
+    is the range of the lines and 12 % on either side, is cut, and the panel says so.
+
+    `limits` of the y axis: by default that range. `note`: where the number of
     seeds stands, "bottom" or "top", or "" for nowhere.
     """
     from matplotlib.ticker import MaxNLocator
@@ -310,7 +313,8 @@ def _draw_ours(
     for name in names:
         band = bands[bands["series"] == name]
         step, low, high = (band[column].to_numpy(float) for column in ("step", "low", "high"))
-        axis.fill_between(step, low, high, color=series_style(name).color, alpha=0.16, linewidth=0)
+        look = {"color": series_style(name).color, "alpha": 0.09, "linewidth": 0, "zorder": 0.5}
+        axis.fill_between(step, low, high, **look)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if steps.min() == steps.max():
         axis.set_xlim(steps.min() - 1, steps.max() + 1)
@@ -373,7 +377,7 @@ def _draw_legend(figure: Figure, ours, paper=()) -> None:
     if most > 1:
         handles += [ink("here, mean over seeds"), ink("here, one seed", linewidth=0.7)]
     if most >= BAND_SEEDS:
-        handles.append(Patch(color=_INK, alpha=0.2, label="95 % interval over seeds"))
+        handles.append(Patch(color=_INK, alpha=0.12, label="95 % interval of the mean over seeds"))
     if most == 1:
         handles.append(ink("here, one seed"))
     if handles:

@@ -16,16 +16,17 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
     """One row for each comparison: its name, its interval as a line, its difference as a mark.
 
     A filled mark has an interval that excludes 0, a hollow one does not, or has no interval; the
-    diamond is the paper's own difference. All rows share one scale, so they can be compared.
+    diamond is the paper's own difference, the shade the margin. All rows share one scale, so they
+    can be compared.
 
-    comparisons: with name, difference, low, high (None: no bound) and, if known, paper. percent:
-    the differences are fractions of 1 and are labelled in points (times 100). Returns an <svg> with
-    a text for screen readers; an empty text without comparisons.
+    comparisons: with name, difference, low, high (None: no bound), margin and, if known, paper.
+    percent: the differences are fractions of 1 and are labelled in points (times 100). Returns an
+    <svg> with a text for screen readers; an empty text without comparisons.
     """
     if not comparisons:
         return ""
     rows = [_row(row) for row in comparisons]
-    values = [row[key] for row in rows for key in ("difference", "low", "high", "paper")]
+    values = [row[key] for row in rows for key in ("difference", "low", "high", "paper", "margin")]
     reach = 1.05 * max(abs(value) for value in values if value is not None) or 1.0
     bottom, unit = _ROW * len(rows), " points" if percent else ""
 

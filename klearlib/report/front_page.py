@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -16,8 +15,6 @@ END = "<!-- end of claims -->"
 """The line that ends every block."""
 
 _MARKER = re.compile(r"^<!-- (?:claims of results/(?P<profile>\S+)|end of claims) -->[ \t]*$", re.M)
-# What a measured text says after its seeds and problems is for the report.
-_BEYOND_N = re.compile(r"(\(\d+ seeds? x \d+ \w+),[^)]*\)")
 
 
 def start_marker(profile: str) -> str:
@@ -40,8 +37,7 @@ def _read_claims(results_dir: Path) -> list[dict]:
 def claims_block(entries: list[dict], folder: str) -> str:
     """Counts of verdicts and one row for each claim of claims.json, as markdown; `folder`: with the
     results, as seen from the front page."""
-    shortened = functools.partial(_BEYOND_N.sub, r"\1)")
-    return render("claims_block.md.j2", entries=entries, folder=folder, shortened=shortened)
+    return render("claims_block.md.j2", entries=entries, folder=folder)
 
 
 def write_front_page(readme: Path, results_dir: Path) -> Path:

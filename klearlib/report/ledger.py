@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
+from klearlib.evaluate.statistics import ONE_SIDED, holm
 from klearlib.paper import claims
 from klearlib.paper.schema import Claim
 from klearlib.params.place import Place
-from klearlib.report.section import NOT_RUN, Notebook, Section, Verdict
+from klearlib.report.section import AT_PAPER, NOT_RUN, Notebook, Section, Verdict
 
 
 def ledger(
@@ -19,7 +20,9 @@ def ledger(
     sections: those of `place`, as `read_sections` gives them. notebooks: all that the suite has.
     An entry has the fields of a verdict and ``title``, ``statement``, ``section``, ``shown``,
     ``notebook``, ``kind``, ``paper`` (text), ``rule`` (text below and at paper scale), ``notes``,
-    ``interim``: True while the section is partial, when the reason also names what is missing.
+    ``interim``: True while the section is partial, when the reason also names what is missing;
+    ``survives_holm``: whether its word would stay if all claims that were compared were corrected
+    together, None where nothing was decided by comparisons.
     """
     in_suite = {notebook.name for notebook in notebooks}
     published = {section.notebook: section for section in sections}
@@ -37,7 +40,31 @@ def ledger(
         more = {"paper": claim.paper_text(), "rule": rule, "notes": list(claim.notes)}
         facts = {name: getattr(claim, name) for name in same}
         entries.append({**asdict(verdict), **facts, **more, "interim": interim})
-    return entries
+    return _corrected(entries)
+
+
+def _corrected(entries: list[dict]) -> list[dict]:
+    """The entries with ``survives_holm``: the p-value of a claim is the smaller of that for its
+    sign (the largest of its comparisons) and that against it (the smallest, Holm inside the
+    claim), one-sided both."""
+    p_values = {}
+    for place, entry in enumerate(entries):
+        found = entry["comparisons"]
+        if found and entry["kind"] in ("direction", "ordering"):
+            greater = max(each["p_greater"] for each in found)
+            less = min(holm([each["p_less"] for each in found]))
+            p_values[place] = min(greater, less)
+    corrected = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+    signs = ("supported", "contradicted", *AT_PAPER.values())
+    return [
+        entry
+        | {
+            "survives_holm": corrected[place] <= ONE_SIDED
+            if entry["verdict"] in signs and place in corrected
+            else None
+        }
+        for place, entry in enumerate(entries)
+    ]
 
 
 def _not_run(claim: Claim, section: Section | None, in_suite: set[str], place: Place) -> Verdict:

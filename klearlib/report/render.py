@@ -16,16 +16,12 @@ from klearlib.report.tables import MISSING
 _WORDS = {
     "reproduced": ("✓", "holds here as the paper says"),
     "not reproduced": ("✗", "does not hold here"),
-    "direction": (
-        "▲",
-        "below paper scale, the difference has the paper's sign, its interval excludes 0",
-    ),
-    "opposite": (
-        "▼",
-        "below paper scale, the difference has the other sign and its interval excludes 0",
-    ),
-    "inconclusive": ("◆", "the interval holds 0, or runs are missing"),
-    "no power": ("○", "the comparison could not have shown a difference"),
+    "supported": ("▲", "every difference has the claim's sign, one-sided p at most 0.025"),
+    "contradicted": ("▼", "a difference has the other sign, one-sided p at most 0.025 (Holm)"),
+    "no difference": ("=", "every 90 % interval lies inside the margin"),
+    "mixed": ("◐", "every difference is either supported or inside the margin"),
+    "undecided": ("◆", "neither a sign nor a difference inside the margin can be told yet"),
+    "not tested": ("○", "the experiment did not do what the claim is about"),
     NOT_RUN: ("–", "nothing was measured that decides it"),
 }
 VERDICT_SHAPES = {word: shape for word, (shape, _) in _WORDS.items()}
@@ -78,6 +74,11 @@ def in_short(paper: str) -> str:
         rest = len(numbers) - LINES_IN_SIGHT
         numbers = [*numbers[:LINES_IN_SIGHT], f"and {rest} more"]
     return "; ".join(numbers)
+
+
+def first_reason(reason: str) -> str:
+    """The first sentence of a reason."""
+    return reason.partition(". ")[0]
 
 
 def duration_text(seconds: float) -> str:
@@ -136,6 +137,7 @@ def _environment():
     environment.filters |= {
         "anchor": _anchor,
         "duration": duration_text,
+        "first_reason": first_reason,
         "heading_anchor": _heading_anchor,
         "in_short": in_short,
         "lines": lines_of,

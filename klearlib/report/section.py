@@ -32,17 +32,20 @@ STATUSES = ("complete", "partial")
 PAPER_PROFILE = "paper"
 NOT_RUN = "not run"
 
-_COMPARED = ("direction", "opposite", "reproduced", "not reproduced", "inconclusive", "no power")
+NOT_TESTED = "not tested"
+_DECIDED = ("supported", "contradicted", "reproduced", "not reproduced", "undecided", NOT_RUN)
+_COMPARED = (*_DECIDED, "no difference", "mixed", NOT_TESTED)
 WORDS_BY_KIND: dict[str, tuple[str, ...]] = {
     "mechanism": ("reproduced", "not reproduced", NOT_RUN),
-    "direction": (*_COMPARED, NOT_RUN),
-    "ordering": (*_COMPARED, NOT_RUN),
-    "trend": ("direction", "opposite", "reproduced", "not reproduced", "inconclusive", NOT_RUN),
-    "absolute": ("reproduced", "not reproduced", "inconclusive", NOT_RUN),
+    "direction": _COMPARED,
+    "ordering": _COMPARED,
+    "equivalence": (*_DECIDED, NOT_TESTED),
+    "trend": _DECIDED,
+    "absolute": ("reproduced", "not reproduced", "undecided", NOT_RUN),
 }
 """The words of verdicts that a claim of each kind can get."""
 
-AT_PAPER = {"direction": "reproduced", "opposite": "not reproduced"}
+AT_PAPER = {"supported": "reproduced", "contradicted": "not reproduced"}
 """Words below paper scale -> at paper scale."""
 
 
@@ -53,26 +56,33 @@ def is_paper_scale(profile: str) -> bool:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A measured difference of a claim, None for a bound that does not exist; `p_holm` is corrected
-    over all comparisons of the notebook."""
+    """A measured difference of a claim over replicates, None for a bound that does not exist; see
+    `klearlib.evaluate.statistics.Comparison`. p_flip: of the sign-flip test, None below six
+    replicates."""
 
     difference: float
     high: float | None
     low: float | None
+    margin: float
     name: str
-    num_problems: int
-    num_seeds: int
-    p_holm: float
+    num_replicates: int
+    p_flip: float | None
+    p_greater: float
+    p_less: float
 
     def __post_init__(self):
-        values = [self.difference, self.high, self.low, self.p_holm]
+        values = [self.difference, self.high, self.low, self.p_greater, self.p_less, self.p_flip]
         if not all(value is None or math.isfinite(value) for value in values):
             raise KlearError(f"{self.name}: comparisons hold finite numbers, or null for no bound")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one claim: its word, why, what would settle it and what was measured."""
+    """The verdict on one claim: its word, why, what would settle it and what was measured.
+
+    rule: digest of what it was decided by, "" for none. exploratory: the rule is younger than a run
+    that it was applied to.
+    """
 
     claim: str
     comparisons: tuple[Comparison, ...]
@@ -80,6 +90,8 @@ class Verdict:
     reason: str
     settle: str | None
     verdict: str
+    exploratory: bool = False
+    rule: str = ""
 
     def __post_init__(self):
         kinds = {about.id: about.kind for about in claims()}
@@ -380,8 +392,14 @@ def _typed(kind: type, value: object, where: str) -> typing.Any:
         return tuple(_typed(item, each, f"{where}[{index}]") for index, each in enumerate(value))
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     allowed = (*kinds, int) if float in kinds else kinds
-    if not isinstance(value, allowed) or isinstance(value, bool):
-        words = {str: "text", float: "number", int: "whole number", dict: "object"}
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
+        words = {
+            bool: "true or false",
+            str: "text",
+            float: "number",
+            int: "whole number",
+            dict: "object",
+        }
         raise KlearError(f"has a {where!r} that is no {words.get(kinds[0], kinds[0].__name__)}")
     return value
 

@@ -11,7 +11,12 @@ from klearlib.data.problems import read_problems
 from klearlib.evaluate.harness import Measurement, evaluate_all
 from klearlib.evaluate.record_files import save_record
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.rl.settings import EVALUATION_TEMPERATURE, EVALUATION_TOP_P, RLSettings
+from klearlib.rl.settings import (
+    EVALUATION_TEMPERATURE,
+    EVALUATION_TOP_P,
+    RLSettings,
+    is_second_half,
+)
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import example_order
 
@@ -60,12 +65,16 @@ def evaluation_is_due(settings: RLSettings, step: int) -> bool:
 def evaluations(
     engine: Engine, world: Path, settings: RLSettings, *, seed: int, step: int
 ) -> dict[str, EvalRecord]:
-    """Measure the policy after a step on each benchmark of `world`, and on the validation set
-    before the first and after the last, all judged in one batch; see `train_rl`."""
+    """Measure the policy after a step on each benchmark of `world`, in the second half on those
+    that decide, and on the validation set before the first and after the last, all judged in one
+    batch; see `train_rl`."""
     asked = [
         (name, size, settings.eval_responses, EVALUATION_TEMPERATURE, EVALUATION_TOP_P)
         for name, size in settings.benchmarks.items()
     ]
+    if is_second_half(step, settings.num_steps):
+        how = EVALUATION_TEMPERATURE, EVALUATION_TOP_P
+        asked += [(name, size, 1, *how) for name, size in settings.deciding.items()]
     if step in (0, settings.num_steps):
         validation = settings.num_validation, settings.validation_responses
         asked.append(("validation", *validation, 1.0, 1.0))

@@ -19,7 +19,8 @@ class RLSettings:
     Schedule: `num_steps` rollout batches of `num_problems` problems x `group_size` responses, each
     followed by one optimiser update for every `mini_batch_problems` problems that survive the
     filter. `benchmarks` maps the name of each benchmark to the number of problems that it must
-    have, `num_validation` is that of the validation set. `code_reward`, `code_scores`, `max_tests`
+    have, `num_validation` is that of the validation set; those in `deciding` are answered once a
+    problem, at the evaluations of the second half. `code_reward`, `code_scores`, `max_tests`
     and the limits of a test are used by code problems alone.
     """
 
@@ -34,6 +35,7 @@ class RLSettings:
     eval_responses: int
     validation_responses: int
     benchmarks: dict[str, int]
+    deciding: dict[str, int | None]
     num_validation: int
     temperature: float
     normalizer: str
@@ -103,6 +105,12 @@ class RLSettings:
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+
+
+def is_second_half(step: int, num_steps: int) -> bool:
+    """Whether a step counts to the second half of a run, over which claims on curves take the
+    mean."""
+    return 2 * step >= num_steps
 
 
 def parts_count(options) -> bool:

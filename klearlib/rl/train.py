@@ -65,12 +65,12 @@ def train_rl(
     Writes ``model/``, metrics.jsonl (keys of `klearlib.rl.metrics.METRICS`), timings.jsonl,
     samples.jsonl (`klearlib.rl.samples.draw_samples` of the first step and of those that are
     evaluated) and ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps
-    at temperature 0.6 and top_p 0.95, the validation set at temperature 1 before the first and
-    after the last step; a program counts as correct there if it passes all tests of its problem.
-    The evaluations before the first step are equal for all runs of a seed that start from one
-    model: they are copied from ``inputs["start_validation"]`` and, where there are benchmarks,
-    ``inputs["start"]``, stages of `klearlib.evaluate.harness.evaluate_benchmarks` of step 0, where
-    these are given.
+    at temperature 0.6 and top_p 0.95, those that decide in the second half alone, the validation
+    set at temperature 1 before the first and after the last step; a program counts as correct there
+    if it passes all tests of its problem. The evaluations before the first step are equal for all
+    runs of a seed that start from one model: they are copied from ``inputs["start_validation"]``
+    and, where there are benchmarks, ``inputs["start"]``, stages of
+    `klearlib.evaluate.harness.evaluate_benchmarks` of step 0, where these are given.
 
     Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser,
     step and the budget of a micro-batch, so a run that was killed anywhere and resumed equals the

@@ -298,6 +298,7 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     cost = trained + sampling(setup, calls=steps, rows=rollouts, budget=budget)
     cost += sampling(setup, calls=1 + first, rows=validated, budget=budget)
     cost += _benchmarks(setup, settings, each=settings["eval_responses"], calls=calls)
+    cost += _benchmarks(setup, _deciding(settings), each=1, calls=-(-calls // 2))
     if setup.cluster:
         cost += Cost(wall_s=CLUSTER_S, gpu_s=CLUSTER_S * setup.gpus)
         cost += Cost(nodes=setup.cluster.nodes, gpus=setup.gpus)
@@ -307,7 +308,13 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
 
 
 def _evaluate(stage: Stage, setup: Setup) -> Cost:
-    return _benchmarks(setup, stage.params, each=stage.params["num_responses"], calls=1)
+    asked = _benchmarks(setup, stage.params, each=stage.params["num_responses"], calls=1)
+    return asked + _benchmarks(setup, _deciding(stage.params), each=1, calls=1)
+
+
+def _deciding(asked: dict) -> dict:
+    """The benchmarks that decide claims, in the place of the others."""
+    return asked | {"benchmarks": asked.get("deciding", {})}
 
 
 def _benchmarks(setup: Setup, asked: dict, *, each: int, calls: int) -> Cost:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
-from klearlib.experiments import catalogue
+from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
 from klearlib.params.place import Place, read_place
@@ -89,6 +89,7 @@ def run(
         came.append(number)
         raise KeyboardInterrupt
 
+    registered.note(profile, runs_dir())
     with _locked(results), on_stop(stop):
         place.claim()
         suite = _Suite(planned.todo, results, resume)

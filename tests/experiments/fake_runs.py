@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict
 from unittest import mock
@@ -9,7 +10,6 @@ from unittest import mock
 import numpy as np
 
 from klearlib.evaluate.record_files import save_record
-from klearlib.evaluate.scores import paired_difference
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.records import EvalRecord
 from klearlib.rl.metrics import METRICS
@@ -17,6 +17,7 @@ from klearlib.run.folder import RunFolder
 
 NUM_STEPS, EVERY, N = 20, 10, 8
 HOW = {"num_steps": NUM_STEPS, "eval_every": EVERY, "eval_responses": N}
+DECIDING = ("math_decide", "code_decide")
 BENCHMARKS = ("math_a", "math_b", "code_a", "code_b", "validation")
 
 
@@ -38,6 +39,16 @@ def record(name: str, right: int, *, n: int = N, size: int = 30, turned: int = 0
     )
 
 
+def deciding(name: str, share: float, turned: int) -> EvalRecord:
+    """One response to each of 240 problems, `share` of them right but for a few by `turned`."""
+    right = min(240, round(240 * share) + 3 * turned**2 % 7 - 3)
+    correct = (np.arange(240) < right)[:, None]
+    tokens, reasons = np.ones(correct.shape, dtype=int), np.where(correct, "correct", "wrong")
+    ids = tuple(f"{name}-{i}" for i in range(240))
+    passed = correct.astype(float)
+    return EvalRecord(name, ids, correct, np.zeros_like(correct), tokens, reasons, passed)
+
+
 def finish(stage, *, end: float | dict[str, float], turned: int = 0, metrics=None) -> None:
     """A finished run: 0.25 of each problem's responses are right at first, 0.5 at step 10, `end` at
     the last step, but for those turned, as in `record`.
@@ -52,6 +63,11 @@ def finish(stage, *, end: float | dict[str, float], turned: int = 0, metrics=Non
         line |= {"rollout/judge_failures": 0}
         folder.append_metrics(line | (metrics(step) if metrics else {}))
     ends = end if isinstance(end, dict) else dict.fromkeys(BENCHMARKS, end)
+    share = end.get("math_a") if isinstance(end, dict) else end
+    if share is not None:
+        for name, step in itertools.product(DECIDING, (EVERY, NUM_STEPS)):
+            found = deciding(name, share, turned)
+            save_record(found, folder.path / "evaluations" / f"{name}-{step:05d}.npz")
     for name, last in ends.items():
         for step, rate in {0: 0.25, EVERY: 0.5, NUM_STEPS: last}.items():
             found = record(name, round(rate * N), turned=turned)
@@ -90,15 +106,3 @@ def section(e: Experiment) -> dict:
 def verdicts(e: Experiment) -> dict[str, dict]:
     """Claim -> the verdict from the runs that are there now."""
     return {each.claim: asdict(each) for each in again(e).verdicts()}
-
-
-def by_holm(pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
-    """Comparison -> its p-value times 3, 2, 1 for three of them, smallest first, and never below
-    one that was smaller."""
-    plain = {name: paired_difference(*pair).p_value for name, pair in pairs.items()}
-    last, found = 0.0, {}
-    for place, name in enumerate(sorted(plain, key=plain.get)):
-        last = max(last, min(1.0, (len(plain) - place) * plain[name]))
-        found[name] = last
-    assert found != plain
-    return found

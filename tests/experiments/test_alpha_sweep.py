@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from fake_runs import HOW, again, by_holm, finish, verdicts
+from fake_runs import HOW, again, finish, verdicts
 
 from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.demos import lm_loss as lm_loss_demos
@@ -31,33 +31,22 @@ def finished(ends: dict[float, float], metrics=None, **changes) -> AlphaSweep:
 @pytest.mark.parametrize(
     ("ends", "word"),
     [
-        (FLAT | {0.1: 0.75}, "direction"),
-        (FLAT | {0.2: 0.75}, "opposite"),
-        (FLAT, "inconclusive"),
+        (FLAT | {0.1: 0.75}, "supported"),
+        (FLAT | {0.2: 0.75}, "contradicted"),
+        (FLAT, "no difference"),
         # Better than two of three is not best.
-        (FLAT | {0.1: 0.75, 0.05: 0.75}, "inconclusive"),
+        (FLAT | {0.1: 0.75, 0.05: 0.75}, "mixed"),
     ],
 )
 def test_the_verdict_needs_0_1_above_every_other_alpha(project, ends, word):
     verdict = verdicts(finished(ends))["C8"]
     assert verdict["verdict"] == word
-    assert "maths A for AIME 2024 and maths B for AIME 2025" in verdict["reason"]
+    assert "math_decide, which stands for AIME 2024 and AIME 2025" in verdict["reason"]
     by_name = {c["name"]: c for c in verdict["comparisons"]}
     for other in ("0", "0.05", "0.2"):
         found = by_name[f"alpha 0.1 - alpha {other}"]
-        assert found["difference"] == pytest.approx(ends[0.1] - ends[float(other)], abs=0.011)
-        assert (found["num_seeds"], found["num_problems"]) == (3, 60)
-
-
-def test_p_values_are_corrected_by_holm(project):
-    e = finished({0.0: 0.5, 0.05: 0.625, 0.1: 0.625, 0.2: 0.75})
-    arm = {
-        f"{a:g}": e.runs.problem_scores(f"alpha_{a:g}", PARAMS.seeds, ["math_a", "math_b"])
-        for a in ALPHAS
-    }
-    pairs = {f"alpha 0.1 - alpha {o}": (arm["0.1"], arm[o]) for o in ("0", "0.05", "0.2")}
-    found = {each["name"]: each["p_holm"] for each in verdicts(e)["C8"]["comparisons"]}
-    assert found == pytest.approx(by_holm(pairs))
+        assert found["difference"] == pytest.approx(ends[0.1] - ends[float(other)], abs=0.03)
+        assert found["num_replicates"] == 3
 
 
 def test_one_seed_gives_no_shares_and_an_interval_over_problems(project):

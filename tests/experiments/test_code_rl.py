@@ -27,7 +27,8 @@ def rewards(how: dict[str, tuple[float, float]]):
     def metrics(series: str, seed: int, step: int) -> dict:
         (swing, spread), noise = how[series], NOISE[seed + 3 * list(how).index(series), step - 1]
         mean = 0.3 + 0.01 * step + swing * (-1) ** step * (1 + 0.2 * noise)
-        return {"rollout/reward_mean": mean, "rollout/reward_std": spread + 0.01 * noise}
+        found = {"rollout/reward_mean": mean, "rollout/correct_rate": mean}
+        return found | {"rollout/reward_std": spread + 0.01 * noise}
 
     return metrics
 
@@ -59,28 +60,34 @@ def test_the_score_table_has_the_tests_that_are_passed(soft):
     assert row["paper_last"] == pytest.approx(0.588)
 
 
-def test_both_readings_of_the_variance_are_measured_on_their_own(soft):
+def test_the_variance_is_read_on_the_scale_that_both_arms_share(soft):
     how = {"soft": (0.02, 0.3), "hard": (0.1, 0.48)}
     finish_all(soft, {"soft": 0.5, "hard": 0.5}, rewards(how))
     verdict = verdicts(soft)["C10"]
-    assert verdict["verdict"] == "direction"
-    batch_means, inside = verdict["comparisons"]
+    assert verdict["verdict"] == "supported"
     # An alternating swing lies almost whole off the straight line; the rise of 0.01 a step on it.
-    assert batch_means["difference"] == pytest.approx(0.08, abs=0.01)
-    assert inside["difference"] == pytest.approx(0.18, abs=0.01)
-    assert batch_means["num_problems"] == 20 and "3 seeds x 20 steps" in verdict["measured"]
+    (found,) = verdict["comparisons"]
+    assert found["difference"] == pytest.approx(0.08, abs=0.01) and found["margin"] == 0.01
+    assert verdicts(soft)["C17"]["verdict"] == "no difference"  # the same rise in both
     table = soft.table("rewards").set_index("reward")
     assert table.loc["soft reward", "batch_means_distance"] == pytest.approx(0.02, abs=0.004)
     assert table.loc["soft reward", "last_fifth"] == pytest.approx(0.485, abs=0.02)
     assert table.loc["paper: soft reward", "batch_means_std"] == pytest.approx(0.063, abs=5e-4)
 
 
-def test_a_smaller_spread_inside_a_batch_alone_is_no_direction(soft):
-    """What the paper plots counts against the claim: the verdict must not hide that."""
+def test_a_larger_variance_contradicts(soft):
     how = {"soft": (0.1, 0.3), "hard": (0.02, 0.48)}
     finish_all(soft, {"soft": 0.5, "hard": 0.5}, rewards(how))
-    verdict = verdicts(soft)["C10"]
-    assert verdict["verdict"] == "opposite" and "batch means" in verdict["reason"]
+    assert verdicts(soft)["C10"]["verdict"] == "contradicted"
+
+
+def test_a_filter_that_removes_nothing_tests_nothing(judged, monkeypatch):
+    finish_all(judged, {"filter": 0.75, "no_filter": 0.5})
+    found = verdicts(judged)["C11"]
+    assert found["verdict"] == "supported"
+    monkeypatch.setattr(TestFilter, "_kept_at", lambda *_: {"a": True})
+    found = verdicts(judged)["C11"]
+    assert found["verdict"] == "not tested" and "removed: 0 %" in found["reason"]
 
 
 TRUTH = [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 
 import pytest
 from fake_runs import HOW, finish, finish_all, published, section, verdicts
+from scipy import stats
 
 from klearlib.errors import ParameterError
+from klearlib.experiments import registered
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.experiment import departures
+from klearlib.experiments.experiment import departures, runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
@@ -24,7 +28,7 @@ ON_CODE = (SoftReward, TestFilter)
 def made(of, **changes):
     """An experiment with small parameters and three seeds."""
     filter_options = {"test_filter": {}} if of in ON_CODE else {}
-    return of(of.Params(seeds=[0, 1, 2], **HOW | filter_options | changes))
+    return of(of.Params(**{"seeds": [0, 1, 2]} | HOW | filter_options | changes))
 
 
 def of_profile(of, profile: str):
@@ -79,12 +83,13 @@ def test_arms_are_round_robin_over_seeds_and_differ_in_one_value(project, of, ar
     assert a == b and a["seed"] == 1
 
 
+NONE = "not run"
 NOT_RUN = [
-    (Clipping, {"C14": "reproduced", "C1": "not run", "C2": "not run", "C3": "not run"}, 9),
-    (AlphaSweep, {"C8": "not run"}, 12),
-    (SoftReward, {"C9": "not run", "C10": "not run"}, 6),
-    (TestFilter, {"C11": "not run"}, 6),
-    (ZeroAdvantage, {"C12": "not run"}, 18),
+    (Clipping, {"C14": "reproduced"} | dict.fromkeys(("C1", "C2", "C3", "C18", "C20"), NONE), 9),
+    (AlphaSweep, dict.fromkeys(("C8", "C19"), NONE), 12),
+    (SoftReward, dict.fromkeys(("C9", "C10", "C17", "C22"), NONE), 6),
+    (TestFilter, dict.fromkeys(("C11", "C16"), NONE), 6),
+    (ZeroAdvantage, dict.fromkeys(("C12", "C21"), NONE), 18),
 ]
 
 
@@ -120,28 +125,82 @@ def test_publishing_the_same_results_again_changes_no_byte(project, of):
 ORDERS = {
     Clipping: ("C1", "gppo", ["clip_higher", "cispo"]),
     SoftReward: ("C9", "soft", ["hard"]),
-    TestFilter: ("C11", "filter", ["no_filter"]),
+    AlphaSweep: ("C19", "alpha_0.1", ["alpha_0", "alpha_0.05", "alpha_0.2"]),
 }
 
 
-@pytest.mark.parametrize(("end", "word"), [(0.75, "direction"), (0.25, "opposite")])
+@pytest.mark.parametrize(("end", "word"), [(0.75, "supported"), (0.25, "contradicted")])
 @pytest.mark.parametrize("of", ORDERS)
 def test_the_verdict_on_scores_follows_the_sign(project, of, end, word):
     claim, better, others = ORDERS[of]
     e = made(of)
     finish_all(e, {better: end} | dict.fromkeys(others, 0.5))
     verdict = verdicts(e)[claim]
-    assert verdict["verdict"] == word and len(verdict["comparisons"]) == len(others)
+    assert verdict["verdict"] == word and verdict["rule"]
     for found in verdict["comparisons"]:
         assert found["difference"] == pytest.approx(end - 0.5, abs=0.03)
-        assert (found["num_seeds"], found["num_problems"]) == (3, 30)
+        assert found["num_replicates"] == 3 and found["margin"] == 0.05
+
+
+def test_a_reader_checks_every_verdict_from_the_csv_with_a_t_test(project):
+    """Nothing but scipy on replicates.csv gives what section.json says."""
+    e = made(Clipping)
+    finish_all(e, {"gppo": 0.75, "clip_higher": 0.5, "cispo": 0.75})
+    files = published(e)
+    rows = list(csv.DictReader(io.StringIO(files["replicates.csv"].decode())))
+    (said,) = (v for v in json.loads(files["section.json"])["verdicts"] if v["claim"] == "C1")
+    inside, sure = [], []
+    for found in said["comparisons"]:
+        mine = [row for row in rows if (row["claim"], row["comparison"]) == ("C1", found["name"])]
+        assert [row["replicate"] for row in mine] == ["0", "1", "2"]
+        a, b = ([float(row[side]) for row in mine] for side in "ab")
+        greater = stats.ttest_rel(a, b, alternative="greater")
+        low, high = stats.ttest_rel(a, b).confidence_interval(0.95)
+        assert [found["low"], found["high"]] == pytest.approx([low, high])
+        assert found["p_greater"] == pytest.approx(greater.pvalue)
+        ends = stats.ttest_rel(a, b).confidence_interval(0.90)
+        inside.append(ends.low > -0.05 and ends.high < 0.05)
+        sure.append(greater.pvalue <= 0.025 / 2)
+    assert (sure, inside) == ([True, False], [False, True])
+    assert said["verdict"] == "mixed"
+
+
+def test_a_rule_that_is_younger_than_its_runs_is_exploratory_until_they_run_anew(project):
+    e = made(SoftReward)
+    finish_all(e, {"soft": 0.75, "hard": 0.5})
+    assert verdicts(e)["C9"]["exploratory"]  # was never written down
+    registered.note("smoke", runs_dir())
+    first = min(
+        json.loads(p.read_text())["provenance"]["utc"] for p in runs_dir().glob("rl/*/done.json")
+    )
+    path = runs_dir() / registered.RULES
+    known = json.loads(path.read_text())
+    for since, exploratory in ((first, False), ("9999", True)):
+        path.write_text(json.dumps(dict.fromkeys(known, since)))
+        assert verdicts(e)["C9"]["exploratory"] is exploratory
+    registered.note("smoke", runs_dir())
+    assert json.loads(path.read_text()) == dict.fromkeys(known, "9999")  # the first time stays
+    statistics = project / "params" / "smoke" / "statistics.yaml"
+    before = verdicts(e)["C9"]["rule"]
+    statistics.write_text(statistics.read_text().replace("margin: 0.05", "margin: 0.04"))
+    assert verdicts(e)["C9"]["rule"] != before and verdicts(e)["C9"]["exploratory"]
+
+
+def test_plumbing_decides_nothing_and_tuning_replicates_never_decide(project):
+    statistics = project / "params" / "smoke" / "statistics.yaml"
+    e = made(SoftReward, seeds=[0, 1, 2, 100])
+    finish_all(e, {"soft": 0.75, "hard": 0.5})
+    assert verdicts(e)["C9"]["comparisons"][0]["num_replicates"] == 3
+    statistics.write_text(statistics.read_text().replace("decides: true", "decides: false"))
+    found = verdicts(e)["C9"]
+    assert found["verdict"] == "not run" and "plumbing" in found["reason"] and found["measured"]
 
 
 def test_half_of_the_runs_are_paired_by_the_seeds_that_all_arms_have(project):
     e = made(Clipping)
     for arm in [("clip_higher", 0), ("gppo", 0), ("cispo", 0), ("gppo", 1)]:
         finish(e.arms[arm], end=0.5)
-    assert all(found["num_seeds"] == 1 for found in verdicts(e)["C1"]["comparisons"])
+    assert verdicts(e)["C1"]["reason"] == "one replicate has no spread"
     assert section(e)["missing"] == [
         "Clip-Higher, seed 1", "CISPO, seed 1", "Clip-Higher, seed 2", "GPPO, seed 2",
         "CISPO, seed 2",

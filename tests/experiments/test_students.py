@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from fake_runs import record
+from fake_runs import deciding, record
 
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.evaluate.record_files import save_record
@@ -52,6 +52,9 @@ def finish(e, stage, *, right: int, offset: int) -> None:
     for place, name in enumerate(stage.params["benchmarks"]):
         found = record(name, right, turned=offset + place)
         save_record(found, folder.path / "evaluations" / f"{name}-00000.npz")
+    for name in stage.params.get("deciding", {}):
+        found = deciding(name, right / 8, offset)
+        save_record(found, folder.path / "evaluations" / f"{name}-00000.npz")
     folder.finish()
 
 
@@ -91,7 +94,7 @@ def test_every_formula_can_be_rendered(experiment):
 
 @pytest.mark.parametrize(
     ("order", "word"),
-    [((3, 4, 5), "direction"), ((5, 4, 3), "opposite"), ((4, 4, 4), "inconclusive")],
+    [((3, 4, 5), "supported"), ((5, 4, 3), "contradicted"), ((4, 4, 4), "no difference")],
 )
 def test_the_teachers_verdict_follows_the_order(order, word):
     right = dict(zip(("weak", "middle", "strong"), order, strict=True))
@@ -99,11 +102,10 @@ def test_the_teachers_verdict_follows_the_order(order, word):
     finish_all(e, right.get)
     verdict = verdict_of(e, "C5")
     assert verdict.verdict == word
-    assert "maths A for AIME 2024 and maths B for AIME 2025" in verdict.reason
-    assert "LiveCodeBench V5 has no counterpart" in verdict.reason
+    assert "math_decide, which stands for AIME 2024, AIME 2025 and Live" in verdict.reason
     first = verdict.comparisons[0]
-    assert (first.num_seeds, first.num_problems) == (3, 60)
-    assert first.difference == pytest.approx((order[1] - order[0]) / 8, abs=0.02)
+    assert first.num_replicates == 3
+    assert first.difference == pytest.approx((order[1] - order[0]) / 8, abs=0.03)
     table = e.table("differences").set_index("difference")
     assert table.loc["strong - weak", "value"] == pytest.approx((order[2] - order[0]) / 8, abs=0.02)
 
@@ -128,14 +130,17 @@ def test_scores_stand_beside_the_papers_cells():
 @pytest.mark.parametrize(
     ("rights", "word"),
     [
-        ({"easy_only_true": 6, "easy_mixed": 4, "hard_only_true": 3, "hard_mixed": 5}, "direction"),
-        ({"easy_only_true": 6, "easy_mixed": 4, "hard_only_true": 5, "hard_mixed": 3}, "opposite"),
+        ({"hard_only_true": 3, "hard_mixed": 5}, "supported"),
+        ({"hard_only_true": 5, "hard_mixed": 3}, "contradicted"),
+        ({}, "mixed"),
     ],
 )
 def test_the_verdict_on_correctness_needs_both_halves(rights, word):
     e = two()
+    rights = {"easy_only_true": 6, "overall_mixed": 6} | rights
     finish_all(e, lambda series: rights.get(series, 4))
     assert verdict_of(e, "C4").verdict == word
+    assert verdict_of(e, "C15").verdict == "contradicted"  # that there is no difference
     table = e.table("scores").set_index(["benchmark", "arm"])
     assert table.loc[("maths A", "hard, mixed"), "paper"] == pytest.approx(0.4729)
     assert table.loc[("maths B", "overall, only true"), "paper"] == pytest.approx(0.3229)
@@ -152,11 +157,10 @@ def test_top_k_averages_the_arms_of_a_side_and_keeps_the_domains_apart():
     e, few = four(), {"math_top1": 6, "math_top2": 4, "code_top1": 3, "code_top2": 3}
     finish_all(e, lambda series: few.get(series, 3 if "math" in series else 5))
     maths, code = (verdict_of(e, name) for name in ("C6", "C7"))
-    assert (maths.verdict, code.verdict) == ("direction", "opposite")
-    assert maths.comparisons[0].difference == pytest.approx((5 - 3) / 8, abs=0.02)
-    assert code.comparisons[0].difference == pytest.approx((3 - 5) / 8, abs=0.02)
-    assert "code A for LiveCodeBench V5" in code.reason
-    assert "AIME 2024 and AIME 2025 have no counterpart" in code.reason
+    assert (maths.verdict, code.verdict) == ("supported", "contradicted")
+    assert maths.comparisons[0].difference == pytest.approx((5 - 3) / 8, abs=0.03)
+    assert code.comparisons[0].difference == pytest.approx((3 - 5) / 8, abs=0.03)
+    assert "Decided on code_decide, which stands for" in code.reason
     table = e.table("scores").set_index(["benchmark", "arm"])
     assert table.loc[("code B", "code top 2"), "paper"] == pytest.approx(0.2920)
     assert table.loc[("maths A", "maths top 10"), "paper"] == pytest.approx(0.3042)
@@ -168,7 +172,7 @@ def test_sections_publish_their_figures(project):
     section = published(e)
     assert [figure["name"] for figure in section["figures"]] == ["tables4_5", "spread"]
     assert [table["name"] for table in section["tables"]] == [
-        "scores", "spread", "sources", "coverage",
+        "scores", "spread", "sources", "coverage", "replicates",
     ]  # fmt: skip
     assert "avg@2 for maths, avg@1 for code" in section["tables"][0]["caption"]
     folder = e.place.folder / e.name

@@ -30,6 +30,7 @@ SETTINGS = OPTIONS | {
     "eval_responses": 1,
     "validation_responses": 2,
     "benchmarks": {},
+    "deciding": {},
     "num_validation": 6,
     "code_reward": "soft",
 }

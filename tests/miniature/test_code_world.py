@@ -13,6 +13,7 @@ from klearlib.data.windows import in_window
 from klearlib.miniature.code_problems import draw, make_tests
 from klearlib.miniature.code_world import (
     BENCHMARKS,
+    DECIDING,
     FLAWS,
     WINDOWS,
     count_wrong,
@@ -20,7 +21,7 @@ from klearlib.miniature.code_world import (
 )
 from klearlib.miniature.problems import Slips
 
-SIZES = {"train": 80, "validation": 12, "contest": 240, "code_a": 30, "code_b": 30}
+SIZES = {"train": 80, "validation": 12, "contest": 240, "code_a": 30, "code_b": 30, DECIDING: 9}
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from made_worlds import rows
 from prompt_reader import answer_of, step_holds
 
 from klearlib.data.problems import read_problems
-from klearlib.miniature.world import BENCHMARKS
+from klearlib.miniature.world import BENCHMARKS, DECIDING
 
-SIZES = {"train": 60, "validation": 6, "math_a": 30, "math_b": 30}
+SIZES = {"train": 60, "validation": 6, "math_a": 30, "math_b": 30, DECIDING: 6}
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,8 @@ def test_same_seed_same_bytes(worlds, tmp_path, name, seed):
 
 
 EVALUATED = {
-    "maths": ("math_a", "math_b", "validation"),
-    "code": ("contest", "code_a", "code_b", "validation"),
+    "maths": ("math_a", "math_b", "math_decide", "validation"),
+    "code": ("contest", "code_a", "code_b", "code_decide", "validation"),
     "joint": ("math_a", "math_b", "math_c", "code_a", "code_b", "validation"),
 }
 
@@ -40,6 +40,20 @@ def test_more_training_rows_leave_the_benchmarks_alone(worlds, tmp_path, name):
     for file in ("corpus", *EVALUATED[name]):
         found, expected = (folder / f"{file}.jsonl" for folder in (tmp_path, worlds(name)))
         assert found.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize("name, file", [("maths", "math_decide"), ("code", "code_decide")])
+def test_the_deciding_benchmark_has_a_stream_of_its_own(worlds, tmp_path, name, file):
+    """However many it has, no other file of the world changes, and it repeats no problem."""
+    build(name, tmp_path, {}, num_deciding=3)
+    files = {path.name for path in worlds(name).iterdir()} - {f"{file}.jsonl"}
+    for other in files:
+        assert (tmp_path / other).read_bytes() == (worlds(name) / other).read_bytes(), other
+    few, many = (read_problems(path / f"{file}.jsonl") for path in (tmp_path, worlds(name)))
+    assert [problem.prompt for problem in few] == [problem.prompt for problem in many[:3]]
+    others = [read_problems(worlds(name) / f"{n}.jsonl") for n in EVALUATED[name] if n != file]
+    prompts = [problem.prompt for part in (many, *others) for problem in part]
+    assert len(set(prompts)) == len(prompts) - (60 if name == "code" else 0)  # windows of contest
 
 
 def asked_in(row: dict) -> str:

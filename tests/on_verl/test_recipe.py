@@ -73,6 +73,7 @@ OF_OUR_TRAINER = {
     "eval_responses",
     "validation_responses",
     "benchmarks",
+    "deciding",
     "num_validation",
     "group_std",
     "group_epsilon",

@@ -11,18 +11,20 @@ from klearlib.paper.schema import CLAIMS_FILE, parse_claims
 from klearlib.rl.coefficients import CORNERS as CORNERS_OF_THE_LOSS
 
 NOTEBOOKS = {
-    "05_clipping": {"C1", "C2", "C3", "C14"},
-    "02_data_correctness": {"C4"},
+    "05_clipping": {"C1", "C2", "C3", "C14", "C18", "C20"},
+    "02_data_correctness": {"C4", "C15"},
     "03_teacher_ablation": {"C5"},
     "04_topk_diversity": {"C6", "C7"},
-    "06_alpha_sweep": {"C8"},
-    "07_soft_reward": {"C9", "C10"},
-    "08_test_filter": {"C11"},
-    "09_zero_advantage": {"C12"},
+    "06_alpha_sweep": {"C8", "C19"},
+    "07_soft_reward": {"C9", "C10", "C17", "C22"},
+    "08_test_filter": {"C11", "C16"},
+    "09_zero_advantage": {"C12", "C21"},
     "10_headline": {"C13"},
 }
-KINDS = {"C3": "trend", "C13": "absolute", "C14": "mechanism"}
-KINDS |= dict.fromkeys(("C9", "C10", "C11", "C12"), "direction")
+KINDS = {"C3": "trend", "C13": "absolute", "C14": "mechanism", "C15": "equivalence"}
+KINDS |= dict.fromkeys(
+    ("C9", "C10", "C11", "C12", "C16", "C17", "C18", "C19", "C21", "C22"), "direction"
+)
 
 
 @pytest.fixture
@@ -30,8 +32,8 @@ def document():
     return copy.deepcopy(yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8")))
 
 
-def test_all_fourteen_claims_with_their_notebook_and_kind():
-    assert [entry.id for entry in claims()] == [f"C{i}" for i in range(1, 15)]
+def test_all_claims_with_their_notebook_and_kind():
+    assert [entry.id for entry in claims()] == [f"C{i}" for i in range(1, 23)]
     for notebook, ids in NOTEBOOKS.items():
         assert {entry.id for entry in claims() if entry.notebook == notebook} == ids
     for entry in claims():
@@ -39,28 +41,24 @@ def test_all_fourteen_claims_with_their_notebook_and_kind():
         assert entry.paper_text() and entry.section and entry.shown
 
 
-def test_distances_in_another_unit_than_the_papers_have_no_difference_of_the_paper():
-    """C12: the paper's are of a reward without a scale, ours of the rate correct."""
-    entry = next(entry for entry in claims() if entry.id == "C12")
-    papers = {comparison.name: comparison.paper for comparison in entry.comparisons}
-    assert papers == {
-        "filter - no filter": 0.007,
-        "over steps: no filter - filter": None,
-        "over seeds: no filter - filter": None,
-    }
-    printed = {number.what: number.value for number in entry.paper}
-    assert printed["filter, mean distance of the reward from a straight line"] == 0.044
-    assert any("another unit" in note for note in entry.notes)
+def test_what_is_compared_has_a_statistic_and_what_is_missing_is_said():
+    for entry in claims():
+        assert bool(entry.statistic) == bool(entry.comparisons), entry.id
+        # a distance from a line or a rate of the run is no score: it has a margin of its own
+        own = entry.statistic == "curve" and entry.id != "C17"
+        assert bool(entry.margin) == own, entry.id
+    assert {entry.id for entry in claims() if entry.needs} == {"C2", "C20", "C22"}
 
 
-def test_only_the_clipping_orders_need_power_and_it_is_a_thousandth_of_the_tokens():
+def test_rules_are_compared_where_they_differ_on_a_thousandth_of_the_tokens():
     by_id = {entry.id: entry for entry in claims()}
-    assert {entry.id for entry in claims() if entry.power} == {"C1", "C2"}
-    assert by_id["C1"].power == by_id["C2"].power
-    assert by_id["C1"].power.min_share == 0.001
+    with_corners = {e.id for e in claims() if any(check.corners for check in e.checks)}
+    assert with_corners == {"C1", "C2", "C18"}
+    assert by_id["C1"].checks == by_id["C2"].checks
+    assert {check.at_least for check in by_id["C1"].checks} == {0.001}
 
 
-def test_power_looks_at_the_corners_in_which_the_printed_rules_differ():
+def test_checks_look_at_the_corners_in_which_the_printed_rules_differ():
     """F at el = .2, eh = .28 in each corner, typed from Eqs. 10, 12 and 16; "r" is the ratio."""
     coefficients = {
         "clip_higher": {"low_negative": 0, "high_positive": 0},
@@ -73,7 +71,9 @@ def test_power_looks_at_the_corners_in_which_the_printed_rules_differ():
     for comparison in entry.comparisons:
         a, b = coefficients[comparison.a[0]], coefficients[comparison.b[0]]
         differ = {corner for corner in a if a[corner] != b[corner]}
-        assert set(entry.power.corners[comparison.name]) == differ
+        arms = {*comparison.a, *comparison.b}
+        (check,) = [check for check in entry.checks if set(check.arms) == arms]
+        assert set(check.corners) == differ
         assert differ <= set(CORNERS_OF_THE_LOSS)
 
 
@@ -134,8 +134,16 @@ def break_same_arm(document):
     document["claims"][0]["comparisons"][0]["b"] = ["gppo"]
 
 
-def break_over(document):
-    document["claims"][9]["comparisons"][0]["over"] = "days"
+def break_statistic(document):
+    document["claims"][9]["statistic"] = "best"
+
+
+def break_no_statistic(document):
+    del document["claims"][9]["statistic"]
+
+
+def break_margin(document):
+    document["claims"][9]["margin"] = 0
 
 
 def break_no_comparison(document):
@@ -147,15 +155,15 @@ def break_trend_with_comparison(document):
 
 
 def break_corner(document):
-    document["claims"][0]["power"]["corners"]["GPPO - CISPO"] = ["high"]
+    document["claims"][0]["checks"][0]["corners"] = ["high"]
 
 
 def break_corner_missing(document):
-    del document["claims"][0]["power"]["corners"]["GPPO - CISPO"]
+    del document["claims"][0]["checks"][0]["corners"]
 
 
 def break_share(document):
-    document["claims"][0]["power"]["min_share"] = 0
+    document["claims"][0]["checks"][0]["at_least"] = 0
 
 
 def break_absolute(document):

@@ -90,6 +90,9 @@ def make(project: Path, **changes) -> Path:
         "compute",
         {"local": asdict(local_compute(batch_rows=64, micro_batch_tokens=4096))},
     )
+    statistics = {"students": 2, "maths_rl": 2, "code_rl": 2, "tuning": [100]}
+    statistics |= {"decides": True, "design": "one_world", "margin": 0.05}
+    write_yaml(project, "statistics", statistics)
     return project
 
 

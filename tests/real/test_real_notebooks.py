@@ -190,7 +190,7 @@ def test_notebook_10_end_to_end(project):
 
 
 def test_the_notebook_cache_sees_the_real_files(project):
-    assert list(worlds_of(CLIPPING)) == ["real.yaml", "compute.yaml, local"]
+    assert list(worlds_of(CLIPPING)) == ["statistics.yaml", "real.yaml", "compute.yaml, local"]
     before = Clipping(CLIPPING).arms["gppo", 0].key
     made = project / "params" / PROFILE / "real.yaml"
     made.write_text(made.read_text().replace("max_new_tokens: 6", "max_new_tokens: 7"))

@@ -66,7 +66,10 @@ def test_every_notebook_of_a_profile_has_its_stages(profile):
         params = of(profile, name)
         by_verl = {"compute.yaml, verl"} if getattr(params, "engine", "local") == "verl" else set()
         assert by_verl == ({"compute.yaml, verl"} if profile == "paper" and name >= "05" else set())
-        assert set(parameters.worlds_of(params)) == {"real.yaml", "compute.yaml, local"} | by_verl
+        assert (
+            set(parameters.worlds_of(params))
+            == {"statistics.yaml", "real.yaml", "compute.yaml, local"} | by_verl
+        )
 
 
 def test_paper_values_are_the_papers():

@@ -186,19 +186,23 @@ def verdict(claim: str, word: str, **changes) -> dict:
             "difference": difference,
             "low": difference - 0.035,
             "high": difference + 0.035,
-            "num_seeds": 3,
-            "num_problems": 30,
-            "p_holm": 0.21,
+            "margin": 0.05,
+            "num_replicates": 5,
+            "p_flip": None,
+            "p_greater": 0.21,
+            "p_less": 0.79,
         }
         for other, difference in (("Clip-Higher", 0.021), ("CISPO", -0.052))
     ]
     known = {
         "claim": claim,
         "verdict": word,
-        "reason": "the 95 % interval of at least one difference holds 0",
-        "settle": "about 9 seeds would be needed",
+        "reason": "neither a sign nor a difference inside +-5 can be told",
+        "settle": "9 replicates",
         "comparisons": comparisons,
         "measured": "GPPO 0.612 (0.580 to 0.644), Clip-Higher 0.591 (0.560 to 0.622)",
+        "exploratory": False,
+        "rule": "0123456789abcdef",
     }
     return known | changes
 
@@ -247,7 +251,7 @@ def section(**changes) -> dict:
             },
         ],
         "tables": [{"name": "final_scores", "caption": "Scores after the last step."}],
-        "verdicts": [verdict("C1", "inconclusive"), verdict("C2", "direction")],
+        "verdicts": [verdict("C1", "undecided"), verdict("C2", "supported")],
         "notes": ["An order of rules at one learning rate is an order at that learning rate."],
         "provenance": provenance(),
         "seconds": 1234.5,

@@ -28,7 +28,7 @@ def folders(tmp_path, monkeypatch):
     fakes.publish(mini, fakes.section(figures=[]), figures=False)
     parameters = {"profile": "gpu", "rules": ["gppo"], "learning_rate": 1e-4, "options": {"a": 1}}
     verdicts = [
-        fakes.verdict("C1", "direction", measured="GPPO - CISPO: +9.9 points [+1.0, +18.8]")
+        fakes.verdict("C1", "supported", measured="GPPO - CISPO: +9.9 points [+1.0, +18.8]")
     ]
     other = fakes.section(
         figures=[],
@@ -42,7 +42,7 @@ def folders(tmp_path, monkeypatch):
         status="partial",
         missing=["alpha 0.1, seed 2"],
         figures=[],
-        verdicts=[fakes.verdict("C8", "inconclusive", comparisons=[])],
+        verdicts=[fakes.verdict("C8", "undecided", comparisons=[])],
         parameters={"profile": "gpu"},
     )
     for content in (other, half):
@@ -60,16 +60,16 @@ def test_claims_stand_side_by_side_with_both_verdicts(folders):
     assert (html.name, markdown.name) == ("compare_mini_gpu.html", "compare_mini_gpu.md")
     assert html.parent == folders[0].parent
     claims = {row[0][:3].strip(): row for row in rows_of(markdown.read_text()) if row[0][:1] == "C"}
-    assert set(claims) >= {f"C{number}" for number in range(1, 15)}
+    assert set(claims) >= {f"C{number}" for number in range(1, 23)}
     assert claims["C1"][2].startswith("GPPO 0.612 (0.580 to 0.644)")
     assert claims["C1"][3:] == [
-        "◆ inconclusive",
+        "◆ undecided",
         "GPPO - CISPO: +9.9 points \\[+1.0, +18.8\\]",
-        "▲ direction",
+        "▲ supported",
     ]
-    assert claims["C8"][3].startswith("– not run") and claims["C8"][5] == "◆ inconclusive (interim)"
+    assert claims["C8"][3].startswith("– not run") and claims["C8"][5] == "◆ undecided (interim)"
     # C2 is judged in mini alone, and C1 and C8 differ
-    assert "3 of 14 have different verdicts" in markdown.read_text()
+    assert "3 of 22 have different verdicts" in markdown.read_text()
     assert "gpu, 06\\_alpha\\_sweep: not complete yet" in markdown.read_text()
     assert "alpha 0.1, seed 2" in markdown.read_text()
 
@@ -186,7 +186,7 @@ def test_the_same_profile_of_two_clones_is_labelled(folders, tmp_path):
     shutil.copytree(folders[0], other)
     text = write_comparison(folders[0], other)[1].read_text()
     assert "mini (A): verdict" in text and "mini (B): verdict" in text
-    assert "0 of 14 have different verdicts" in text and "with the same parameters" in text
+    assert "0 of 22 have different verdicts" in text and "with the same parameters" in text
     assert "The same in both: final\\_scores." in text and "Two profiles" not in text
 
 

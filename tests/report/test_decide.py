@@ -7,21 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from klearlib.evaluate.scores import PairedDifference, paired_difference
+from klearlib.evaluate.statistics import holm
 from klearlib.paper import claim, claims, figure
 from klearlib.report.decide import (
-    Measured,
     decide_absolute,
     decide_mechanism,
-    decide_ordering,
+    decide_order,
     decide_stability,
-    holm,
-    holm_in_notebook,
     measure,
 )
 
 CLIP, CISPO = "GPPO - Clip-Higher", "GPPO - CISPO"
-POWER = {CLIP: 0.01, CISPO: 0.01}
+CHECKED = {check.name: 0.01 for check in claim("C1").checks}
+UP, DOWN, NONE, SMALL = 0.2, -0.2, 0.0, 0.01
 
 
 def well_formed(verdict):
@@ -31,23 +29,22 @@ def well_formed(verdict):
     return verdict
 
 
-def scores_with(effect, *, num_seeds=4, num_problems=12, seed=0):
-    """Two arms whose paired difference is `effect` -+ a little noise."""
-    rng = np.random.default_rng(seed)
-    shape = (num_seeds, num_problems)
-    b = rng.random(shape)
-    return b + effect + rng.normal(0, 0.02, shape), b
+def arms(effect, *, num=5, noise=0.005, seed=0):
+    """Two arms, float [num], whose differences have exactly the mean `effect`."""
+    draws = np.random.default_rng(seed).normal(0, 1, num)
+    b = np.full(num, 0.4)
+    return b + effect + noise * (draws - draws.mean()) / draws.std(ddof=1), b
 
 
-def order(effects, *, power=POWER, paper_scale=False, num_seeds=4):
-    """The verdict on C1 for the differences {comparison: effect}."""
+def order(effects, *, name="C1", checked=CHECKED, paper_scale=False, margin=0.05, **how):
+    """The verdict on a claim for the differences of its comparisons."""
+    about = claim(name)
     measured = [
-        measure(name, *scores_with(effect, num_seeds=num_seeds, seed=i))
-        for i, (name, effect) in enumerate(effects.items())
+        measure(about, each.name, *arms(effect, seed=place, **how), margin=margin)
+        for place, (each, effect) in enumerate(zip(about.comparisons, effects, strict=True))
     ]
-    corrected = holm_in_notebook({"C1": measured})["C1"]
     return well_formed(
-        decide_ordering(claim("C1"), corrected, power=power, paper_scale=paper_scale)
+        decide_order(about, measured, margin=margin, checked=checked, paper_scale=paper_scale)
     )
 
 
@@ -62,15 +59,6 @@ def test_holm_by_hand():
     assert holm([]) == []
 
 
-def test_holm_rejects_between_bonferroni_and_nothing():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        p = rng.random(6) ** 3
-        adjusted = np.array(holm(p))
-        assert (adjusted >= p).all() and (adjusted <= np.minimum(1, 6 * p) + 1e-15).all()
-        assert (np.diff(adjusted[np.argsort(p)]) >= 0).all()
-
-
 def test_holm_keeps_the_chance_of_any_false_verdict():
     rng = np.random.default_rng(1)
     false = [min(holm(rng.random(4))) < 0.05 for _ in range(3000)]
@@ -83,180 +71,100 @@ def test_holm_refuses_what_is_no_p_value(values):
         holm(values)
 
 
-def test_holm_runs_over_all_claims_of_a_notebook_and_no_other():
-    measured = {
-        "C1": [measure(CLIP, *scores_with(0.5)), measure(CISPO, *scores_with(0.001, seed=1))],
-        "C2": [measure(CLIP, *scores_with(0.02, seed=2))],
-    }
-    out = holm_in_notebook(measured)
-    plain = [entry.result.p_value for entries in measured.values() for entry in entries]
-    found = [entry.p_holm for entries in out.values() for entry in entries]
-    assert found == holm(plain)
-    assert all(entry.family == 3 for entries in out.values() for entry in entries)
-    with pytest.raises(ValueError, match="inside one notebook"):
-        holm_in_notebook({"C1": measured["C1"], "C9": []})
-
-
-def test_a_difference_that_only_the_correction_leaves_open_is_said_to_be_one():
-    measured = [measure(CLIP, *scores_with(0.5)), measure(CISPO, *scores_with(0.2, seed=1))]
-    corrected = holm_in_notebook({"C1": measured})["C1"]
-    assert all(entry.result.low > 0 for entry in corrected)
-    later = [dataclasses.replace(corrected[0], p_holm=0.06), corrected[1]]
-    verdict = well_formed(decide_ordering(claim("C1"), later, power=POWER, paper_scale=False))
-    assert verdict.verdict == "inconclusive"
-    assert verdict.reason.startswith("beside 0 alone, but not with Holm's correction")
-    assert verdict.reason.endswith(f": {CLIP}")
-
-
-# orderings
-
-UP, DOWN, NONE = 0.2, -0.2, 0.0
+# orders
 
 
 @pytest.mark.parametrize(
     ("clip", "cispo", "word"),
     [
-        (UP, UP, "direction"),
-        (UP, NONE, "inconclusive"),
-        (NONE, NONE, "inconclusive"),
-        (UP, DOWN, "opposite"),
-        (NONE, DOWN, "opposite"),
-        (DOWN, DOWN, "opposite"),
+        (UP, UP, "supported"),
+        (UP, NONE, "mixed"),
+        (NONE, SMALL, "no difference"),
+        (UP, DOWN, "contradicted"),
+        (NONE, DOWN, "contradicted"),
+        (DOWN, DOWN, "contradicted"),
     ],
 )
-def test_truth_table_of_an_ordering(clip, cispo, word):
-    effects = {CLIP: clip, CISPO: cispo}
-    assert order(effects).verdict == word
-    at_paper = {"direction": "reproduced", "opposite": "not reproduced"}.get(word, word)
-    assert order(effects, paper_scale=True).verdict == at_paper
+def test_truth_table_of_an_order(clip, cispo, word):
+    noise = {"noise": 0.02} if SMALL in (clip, cispo) else {}
+    assert order((clip, cispo), **noise).verdict == word
+    at_paper = {"supported": "reproduced", "contradicted": "not reproduced"}.get(word, word)
+    assert order((clip, cispo), paper_scale=True, **noise).verdict == at_paper
+
+
+def test_undecided_names_replicates_from_the_spread_alone():
+    found = [order((effect, effect), num=3, noise=0.08) for effect in (0.0, 0.04)]
+    assert [each.verdict for each in found] == ["undecided"] * 2
+    assert found[0].settle == found[1].settle == "13 replicates"  # t_12 0.08 / sqrt(13) = 0.048
+    about = claim("C9")
+    noisy = [measure(about, "soft - hard", *arms(0.04, num=3, noise=0.08), margin=0.05)]
+    less = decide_order(about, noisy, margin=0.05, spread=4.0, paper_scale=False)
+    assert less.settle == "5 replicates"  # the pooled spread, in points: t_4 4 / sqrt(5) = 4.97
+
+
+def test_a_failed_check_is_said_with_its_number_whatever_the_difference():
+    low = dict(zip(CHECKED, (0.01, 0.0009), strict=True))
+    for effect in (UP, DOWN):
+        found = order((effect, effect), checked=low)
+        assert found.verdict == "not tested"
+        assert found.reason == f"{[*CHECKED][1]}: 0.09 %, needs at least 0.1 %"
+    least = dict.fromkeys(CHECKED, 0.001)  # exactly the least is enough
+    assert order((UP, UP), checked=least).verdict == "supported"
+
+
+@pytest.mark.parametrize("checked", [{}, dict.fromkeys(CHECKED, math.nan), {"other": 0.5}])
+def test_a_check_cannot_be_passed_over(checked):
+    with pytest.raises(ValueError, match=r"needs a share in \[0, 1\]"):
+        order((UP, UP), checked=checked)
 
 
 @pytest.mark.parametrize(
-    ("effects", "shares", "word"),
+    ("effect", "noise", "word"),
     [
-        ((UP, UP), (0.01, 0.001), "direction"),  # exactly the minimum is enough
-        ((UP, UP), (0.01, 0.0009), "no power"),
-        ((UP, NONE), (0.0, 0.01), "no power"),
-        ((DOWN, UP), (0.0, 0.01), "no power"),  # what has no power speaks neither for nor against
-        ((DOWN, UP), (0.01, 0.0), "opposite"),
+        (0.002, 0.005, "supported"),
+        (0.02, 0.005, "supported"),  # a sure difference inside the margin is no difference
+        (UP, 0.005, "contradicted"),
+        (DOWN, 0.005, "contradicted"),
+        (0.03, 0.1, "undecided"),
     ],
 )
-def test_truth_table_of_power(effects, shares, word):
-    names = (CLIP, CISPO)
-    out = order(dict(zip(names, effects, strict=True)), power=dict(zip(names, shares, strict=True)))
-    assert out.verdict == word
-    if word == "no power":
-        assert "0.1 %" in out.reason and out.settle
+def test_truth_table_of_an_equivalence(effect, noise, word):
+    assert order((effect,), name="C15", checked=None, noise=noise).verdict == word
 
 
-@pytest.mark.parametrize("power", [None, {CLIP: 0.1}, {CLIP: 0.1, CISPO: math.nan}, {CLIP: 2.0}])
-def test_a_rule_of_power_cannot_be_passed_over(power):
-    with pytest.raises(ValueError, match="share of tokens"):
-        order({CLIP: UP, CISPO: UP}, power=power)
-    corrected = holm_in_notebook({"C9": [measure("soft - hard", *scores_with(UP))]})["C9"]
-    with pytest.raises(ValueError, match="no rule of power"):
-        decide_ordering(claim("C9"), corrected, power={"soft - hard": 1.0}, paper_scale=False)
+def test_what_is_published_is_in_the_claims_unit_and_the_text_in_points():
+    found = order((UP, UP), num=6)
+    first = found.comparisons[0]
+    assert first.difference == pytest.approx(0.2) and first.margin == 0.05
+    assert first.num_replicates == 6 and first.p_flip == 2**-6
+    text = f"{CLIP}: +20.0 points [{100 * first.low:+.1f}, {100 * first.high:+.1f}] (6 replicates)"
+    assert found.measured.startswith(text)
+    assert order((UP, UP), num=5).comparisons[0].p_flip is None
 
 
-def test_a_comparison_that_was_not_measured_leaves_the_claim_open():
-    out = order({CLIP: UP}, power={CLIP: 0.01})
-    assert out.verdict == "inconclusive" and CISPO in out.reason and CISPO in out.settle
-    assert order({CLIP: DOWN}, power={CLIP: 0.01}).verdict == "opposite"
-    assert order({}, power={}).verdict == "not run"
+def test_equal_differences_in_few_replicates_have_no_interval():
+    found = order((UP, UP), num=2, noise=0.0)
+    assert found.verdict == "undecided" and "no interval" in found.measured
+    assert [(c.low, c.high) for c in found.comparisons] == [(None, None)] * 2
 
 
-def test_one_seed_gives_no_interval_and_no_verdict():
-    out = order({CLIP: UP, CISPO: UP}, num_seeds=1)
-    assert out.verdict == "inconclusive" and "at least 2 seeds" in out.settle
-    assert "no interval" in out.measured
-    assert [(c.low, c.high, c.p_holm) for c in out.comparisons] == [(None, None, 1)] * 2
-
-
-def test_scores_too_coarse_to_show_noise_are_no_evidence():
-    measured = [measure(name, np.ones((2, 2)), np.zeros((2, 2))) for name in (CLIP, CISPO)]
-    assert measured[0].result.p_value == 0
-    corrected = holm_in_notebook({"C1": measured})["C1"]
-    out = well_formed(decide_ordering(claim("C1"), corrected, power=POWER, paper_scale=False))
-    assert out.verdict == "inconclusive" and "too coarse for an interval" in out.settle
-
-
-def test_a_mean_of_exactly_zero_is_not_called_coarse():
-    a = np.array([[0.3, 0.1, 0.5], [0.2, 0.6, 0.4]])
-    pair = [measure(name, a, a[:, ::-1]) for name in (CLIP, CISPO)]
-    result = pair[0].result
-    assert abs(result.difference) < 1e-12 and result.low < 0 < result.high
-    corrected = holm_in_notebook({"C1": pair})["C1"]
-    out = well_formed(decide_ordering(claim("C1"), corrected, power=POWER, paper_scale=False))
-    assert "coarse" not in out.settle and "enough" not in out.settle
-    assert f"{CLIP}: the mean difference is 0, so no number of seeds can be given" in out.settle
-
-
-def hand_made(difference, p_value, num_seeds=4):
-    """A comparison with half-width .1 at level .95 whose p-value is set by hand."""
-    result = PairedDifference(
-        difference, 0.03, difference - 0.1, difference + 0.1, p_value, 0.95, num_seeds, 30,
-        0.003, 0.0, 0.0,
-    )  # fmt: skip
-    return Measured(CLIP, result)
-
-
-def test_holm_decides_where_the_plain_interval_would_not():
-    pair = [hand_made(0.11, 0.03), dataclasses.replace(hand_made(0.11, 0.03), name=CISPO)]
-    corrected = holm_in_notebook({"C1": pair})["C1"]
-    out = well_formed(decide_ordering(claim("C1"), corrected, power=POWER, paper_scale=False))
-    assert out.verdict == "inconclusive"  # Holm makes it .06, although [.01, .21] excludes 0
-    assert [c.p_holm for c in out.comparisons] == [0.06, 0.06]
-    # at level 1 - .05 / 2: t_3 sqrt(.003 / 4) = .114 hides .11, t_4 sqrt(.003 / 5) = .086 does not
-    assert f"{CLIP}: about 5 seeds" in out.settle
-
-
-def test_settle_names_seeds_or_says_that_seeds_will_not_do():
-    rng = np.random.default_rng(3)
-    noise = rng.normal(0, 0.5, (1, 10)) + rng.normal(0, 0.001, (3, 10))
-    a = noise - noise.mean() + 0.01
-    out = holm_in_notebook({"C1": [measure(CLIP, a, np.zeros_like(a))]})["C1"]
-    verdict = decide_ordering(claim("C1"), out, power={CLIP: 0.1}, paper_scale=False)
-    assert "more problems, on these 10 no number of seeds is enough" in verdict.settle
-
-
-def test_measured_text_has_numbers_interval_and_n():
-    a, b = scores_with(UP)
-    result = paired_difference(a, b)
-    out = order({CLIP: UP, CISPO: UP})
-    text = f"{CLIP}: {100 * result.difference:+.1f} points [{100 * result.low:+.1f}, "
-    assert out.measured.startswith(text)
-    assert "(4 seeds x 12 problems, 1 % of tokens" in out.measured
-    first = out.comparisons[0]
-    assert (first.difference, first.low, first.high) == (
-        result.difference, result.low, result.high,
-    )  # fmt: skip
-    assert first.num_seeds == 4 and first.num_problems == 12
-
-
-def test_comparisons_must_be_those_of_the_claim_corrected_and_at_its_level():
-    ready = holm_in_notebook({"C1": [measure(CLIP, *scores_with(UP))]})["C1"]
-    wrong_level = holm_in_notebook({"C1": [measure(CLIP, *scores_with(UP), level=0.5)]})["C1"]
-    cases = [
-        ([measure(CLIP, *scores_with(UP))], "holm_in_notebook first"),
-        (ready * 2, "each once"),
-        ([dataclasses.replace(ready[0], name="GPPO - PPO")], "expected comparisons out of"),
-        ([dataclasses.replace(ready[0], p_holm=0.0)], "p-value or level"),
-        (wrong_level, "p-value or level"),
-    ]
-    for comparisons, match in cases:
-        with pytest.raises(ValueError, match=match):
-            decide_ordering(claim("C1"), comparisons, power=POWER, paper_scale=False)
+def test_the_comparisons_are_all_those_of_the_claim_in_its_order():
+    about = claim("C1")
+    both = [measure(about, name, *arms(UP), margin=0.05) for name in (CLIP, CISPO)]
+    for wrong in (both[:1], both[::-1], both * 2, []):
+        with pytest.raises(ValueError, match="expected the comparisons"):
+            decide_order(about, wrong, margin=0.05, checked=CHECKED, paper_scale=False)
 
 
 def test_every_rule_refuses_a_claim_of_another_kind():
     by_kind = {
         "mechanism": lambda entry: decide_mechanism(entry, 0.0, 1e-9),
-        "trend": lambda entry: decide_stability(entry, {}, paper_scale=True),
+        "trend": lambda entry: decide_stability(entry, {}, {}, paper_scale=True),
         "absolute": lambda entry: decide_absolute(entry, {}, paper_scale=True),
-        "ordering": lambda entry: decide_ordering(entry, [], paper_scale=True),
+        "ordering": lambda entry: decide_order(entry, [], margin=1.0, paper_scale=True),
     }
     for entry in claims():
-        own = {"direction": "ordering"}.get(entry.kind, entry.kind)
+        own = {"direction": "ordering", "equivalence": "ordering"}.get(entry.kind, entry.kind)
         for kind, decide in by_kind.items():
             if kind != own:
                 with pytest.raises(ValueError, match=f"{entry.id} is a claim of kind"):
@@ -295,10 +203,15 @@ def runs(num_seeds=3, num_steps=40, scale=0.06):
     return [scale * rng.uniform(0.9, 1.3, num_steps) for _ in range(num_seeds)]
 
 
-def stability(change=lambda arms: None, *, paper_scale=False, **shape):
+def steady(arms):
+    return {arm: [0.1] * len(norms) for arm, norms in arms.items()}
+
+
+def stability(change=lambda arms: None, *, paper_scale=False, fell=0.0, **shape):
     arms = {arm: runs(**shape) for arm in ("gppo", "clip_higher", "cispo")}
     change(arms)
-    return well_formed(decide_stability(claim("C3"), arms, paper_scale=paper_scale)).verdict
+    scores = steady(arms) | {"gppo": [0.1, -fell, 0.1]}
+    return well_formed(decide_stability(claim("C3"), arms, scores, paper_scale=paper_scale)).verdict
 
 
 def test_truth_table_of_stability():
@@ -311,33 +224,36 @@ def test_truth_table_of_stability():
     def one_nan(arms):
         arms["cispo"][2][-1] = math.nan
 
-    assert stability() == "direction"
+    assert stability() == "supported"
     assert stability(paper_scale=True) == "reproduced"
-    assert stability(scale=5.0) == "direction"
+    assert stability(scale=5.0) == "supported"
     assert stability(scale=5.0, paper_scale=True) == "not reproduced"
-    assert stability(spikes(2)) == "direction"  # 2 of 40 are the 5 % that the rule allows
-    assert stability(spikes(3)) == "opposite"
+    assert stability(spikes(2)) == "supported"  # 2 of 40 are the 5 % that the rule allows
+    assert stability(spikes(3)) == "contradicted"
     assert stability(spikes(3), paper_scale=True) == "not reproduced"
-    assert stability(spikes(3, factor=2.0)) == "direction"
-    assert stability(spikes(20)) == "opposite"  # a run that blows up for good
-    assert stability(one_nan) == "opposite"
-    assert stability(num_steps=4) == "inconclusive"
-    assert stability(spikes(1), num_steps=4) == "inconclusive"
-    assert stability(one_nan, num_steps=4) == "opposite"
-    assert stability(num_seeds=2) == "inconclusive"
+    assert stability(spikes(3, factor=2.0)) == "supported"
+    assert stability(spikes(20)) == "contradicted"  # a run that blows up for good
+    assert stability(one_nan) == "contradicted"
+    assert stability(num_steps=4) == "undecided"
+    assert stability(spikes(1), num_steps=4) == "undecided"
+    assert stability(one_nan, num_steps=4) == "contradicted"
+    assert stability(num_seeds=2) == "undecided"
     assert stability(num_seeds=1, paper_scale=True) == "reproduced"
-    assert stability(lambda arms: arms.pop("cispo")) == "inconclusive"
-    assert stability(scale=0.0) == "inconclusive"
-    assert stability(lambda arms: arms.update(gppo=[[math.nan]] * 3)) == "opposite"
+    assert stability(lambda arms: arms.pop("cispo")) == "undecided"
+    assert stability(fell=0.05) == "supported"  # the most that the rule allows
+    assert stability(fell=0.06) == "contradicted"
+    assert stability(fell=0.06, num_steps=4) == "undecided"
+    assert stability(scale=0.0) == "undecided"
+    assert stability(lambda arms: arms.update(gppo=[[math.nan]] * 3)) == "contradicted"
 
 
 def test_stability_speaks_of_arms_by_their_names():
     arms = {arm: runs() for arm in ("gppo", "clip_higher")}
-    short = decide_stability(claim("C3"), arms, paper_scale=False)
+    short = decide_stability(claim("C3"), arms, steady(arms), paper_scale=False)
     assert "GRPO w/ Clip-Higher: 100.0 % below" in short.measured
     assert short.reason == "missing: CISPO"
     arms["clip_higher"][0][-1] = math.inf
-    broken = decide_stability(claim("C3"), arms, paper_scale=False)
+    broken = decide_stability(claim("C3"), arms, steady(arms), paper_scale=False)
     assert broken.reason == "not stable: GRPO w/ Clip-Higher"
     assert not [text for text in dataclasses.astuple(broken) if "clip_higher" in str(text)]
 
@@ -348,15 +264,20 @@ def test_the_papers_own_curves_pass_both_rules():
         key: [frame.value[frame.series == printed].to_numpy()]
         for printed, key in frame.attrs["keys"].items()
     }
-    assert decide_stability(claim("C3"), arms, paper_scale=True).verdict == "reproduced"
+    assert (
+        decide_stability(claim("C3"), arms, steady(arms), paper_scale=True).verdict == "reproduced"
+    )
     thrice = {arm: norms * 3 for arm, norms in arms.items()}
-    assert decide_stability(claim("C3"), thrice, paper_scale=False).verdict == "direction"
+    assert (
+        decide_stability(claim("C3"), thrice, steady(thrice), paper_scale=False).verdict
+        == "supported"
+    )
 
 
 @pytest.mark.parametrize("arms", [{"ppo": [[0.1]]}, {"gppo": []}, {"gppo": [[]]}, {"gppo": [0.1]}])
 def test_stability_refuses_unknown_arms_and_empty_runs(arms):
     with pytest.raises(ValueError, match="expected"):
-        decide_stability(claim("C3"), arms, paper_scale=False)
+        decide_stability(claim("C3"), arms, steady(arms), paper_scale=False)
 
 
 # absolute numbers
@@ -386,12 +307,12 @@ def test_truth_table_of_absolute_numbers():
     and at 95 % for ten numbers at once z = 2.81: .0266 + .0005."""
     assert absolute(0.0).verdict == "reproduced"
     assert absolute(-0.017).verdict == "reproduced"
-    assert absolute(-0.023).verdict == "inconclusive"
+    assert absolute(-0.023).verdict == "undecided"
     assert absolute(-0.035).verdict == "not reproduced"
     assert absolute(0.035).verdict == "not reproduced"
     assert absolute(0.0, paper_scale=False).verdict == "not run"
     assert absolute(0.0, only=[]).verdict == "not run"
-    assert absolute(0.0, only=["AIME 2024, 64K"]).verdict == "inconclusive"
+    assert absolute(0.0, only=["AIME 2024, 64K"]).verdict == "undecided"
     assert absolute(-0.1, only=["AIME 2024, 64K"]).verdict == "not reproduced"
 
 

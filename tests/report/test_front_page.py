@@ -21,8 +21,8 @@ MINI, GPU = start_marker("mini"), start_marker("gpu")
 def results(tmp_path):
     """results/mini with one notebook and its claims.json."""
     folder = tmp_path / "results" / "mini"
-    measured = "a - b: +1.5 points [-2.0, +5.0] (3 seeds x 30 problems, 0.3 % of tokens)"
-    verdicts = [fakes.verdict("C1", "direction", measured=measured)]
+    measured = "a - b: +1.5 points [-2.0, +5.0] (5 replicates)"
+    verdicts = [fakes.verdict("C1", "supported", measured=measured)]
     fakes.publish(folder, fakes.section(verdicts=verdicts, figures=[]), figures=False)
     build_report(folder, fakes.NOTEBOOKS)
     return folder
@@ -42,13 +42,14 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
         f"\n{END}\nafter\n"
     )
     assert "old | table" not in text
-    assert "[results/mini](results/mini/README.md): 1 direction, 13 not run." in text
+    assert "[results/mini](results/mini/README.md): 1 supported, 21 not run." in text
     rows = [line for line in text.splitlines() if re.match(r"\| C\d", line)]
-    assert len(rows) == 14
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
-    assert "a - b: +1.5 points \\[-2.0, +5.0\\] (3 seeds x 30 problems) | ▲ direction |" in rows[0]
+    assert len(rows) == 22
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
+    assert "a - b: +1.5 points \\[-2.0, +5.0\\] (5 replicates) | ▲ supported |" in rows[0]
     assert "GPPO above Clip-Higher (1 tie): 19 of 24; " in rows[0] and "; and 3 more |" in rows[0]
-    assert rows[7].endswith("| – | – not run |")
+    assert "| – | – not run | notebook 06" in rows[7]
+    assert rows[7].endswith("| klear run --profile mini --only 06 |")
 
 
 def test_again_changes_nothing_and_a_new_verdict_does(results):
@@ -58,10 +59,10 @@ def test_again_changes_nothing_and_a_new_verdict_does(results):
     write_front_page(path, results)
     assert path.read_bytes() == first
     entries = json.loads((results / "claims.json").read_text())
-    entries[0]["verdict"], entries[0]["interim"] = "inconclusive", True
+    entries[0]["verdict"], entries[0]["interim"] = "undecided", True
     (results / "claims.json").write_text(json.dumps(entries))
     write_front_page(path, results)
-    assert "◆ inconclusive (interim)" in path.read_text()
+    assert "◆ undecided (interim)" in path.read_text()
 
 
 def test_the_blocks_of_other_profiles_stay(results):

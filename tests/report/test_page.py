@@ -43,7 +43,7 @@ def full(tmp_path_factory):
         status="partial",
         missing=["alpha 0.1, seed 2"],
         figures=[],
-        verdicts=[fakes.verdict("C8", "inconclusive", comparisons=[])],
+        verdicts=[fakes.verdict("C8", "undecided", comparisons=[])],
         provenance=fakes.provenance(commit="fedcba9876543210+", utc="2026-01-03T03:04:05Z"),
     )
     fakes.publish(results, partial, figures=False)
@@ -102,8 +102,8 @@ def test_the_page_can_be_heard_and_read_in_grey(full):
 def test_every_claim_stands_once_with_its_verdict(full):
     page = Page(full.read_text(encoding="utf-8"))
     rows = [attrs["id"] for attrs in page.all("tr") if "id" in attrs]
-    assert rows == [f"claim-C{number}" for number in range(1, 15)]
-    counts = "▲ 1 direction ◆ 2 inconclusive – 11 not run"
+    assert rows == [f"claim-C{number}" for number in range(1, 23)]
+    counts = "▲ 1 supported ◆ 2 undecided – 19 not run"
     assert counts in page.text
     assert "interim, alpha 0.1, seed 2 missing" in page.text
     assert "Section 5.2.1, Figure 2a" in page.text
@@ -115,13 +115,13 @@ def test_a_narrow_screen_finds_every_claim_whole(full):
     page = Page(text)
     heads = [head for head in page.all("th") if head.get("role") == "columnheader"]
     cells = [cell for cell in page.all("td") if "data-label" in cell]
-    assert len(heads) == 6 and len(cells) == 14 * 5
+    assert len(heads) == 7 and len(cells) == 22 * 6
     assert all(cell["role"] == "cell" and cell["data-label"] in page.text for cell in cells)
     rows = [row for row in page.all("tr") if row.get("id", "").startswith("claim-")]
     assert all(row["role"] == "row" for row in rows)
     # a cell is hidden where nothing was measured, never where it says something
     hidden = [cell["class"].split()[0] for cell in cells if cell["class"].endswith(" empty")]
-    assert set(hidden) == {"measured", "drawn"} and hidden.count("measured") == 11
+    assert set(hidden) == {"drawn", "holm"} and hidden.count("drawn") == 19
     for rule in ("attr(data-label)", ".outcome { grid-column: 1 / -1; order: 0; }"):
         assert rule in text
 
@@ -195,15 +195,17 @@ def test_nothing_run_yet_is_a_page_too(tmp_path):
     page = Page(path.read_text(encoding="utf-8"))
     assert "Nothing has been run at this profile yet" in page.text
     assert "klear run --profile gpu" in page.text
-    assert "14 not run" in page.text
+    assert "22 not run" in page.text
     assert not page.all("img")
 
 
 def test_the_banner_stands_below_paper_scale_only(tmp_path):
-    assert "only directions are tested" in build_report(small(tmp_path)).read_text()
+    assert "only directions and differences are tested" in build_report(small(tmp_path)).read_text()
     paper = build_report(small(tmp_path, profile="paper"))
-    assert "only directions are tested" not in paper.read_text()
-    assert "only directions are tested" not in (paper.parent / "README.md").read_text()
+    assert "only directions and differences are tested" not in paper.read_text()
+    assert (
+        "only directions and differences are tested" not in (paper.parent / "README.md").read_text()
+    )
 
 
 def test_no_text_becomes_markup(tmp_path):
@@ -220,7 +222,7 @@ def test_no_text_becomes_markup(tmp_path):
         tables=[{"name": "final_scores", "caption": bad}],
         provenance={**fakes.provenance(cpu=bad, commit=bad, utc=bad, gpu=bad, klear=bad), bad: bad},
         parameters={"profile": "mini", bad: bad},
-        verdicts=[fakes.verdict("C1", "inconclusive", reason=bad, settle=bad, measured=bad)],
+        verdicts=[fakes.verdict("C1", "undecided", reason=bad, settle=bad, measured=bad)],
     )
     content["verdicts"][0]["comparisons"][0]["name"] = bad
     page = Page(build_report(small(tmp_path, content)).read_text(encoding="utf-8"))
@@ -248,7 +250,7 @@ def broken_cases():
     yield "table", json.dumps(fakes.section(tables=absent)), "names absent.csv, which is not there"
     unknown = [{"number": "1", "latex": r"\nosuch{x}", "says": ""}]
     yield "formula", json.dumps(fakes.section(equations=unknown)), "Eq. 1: the formula"
-    verdicts = [fakes.verdict("C99", "direction")]
+    verdicts = [fakes.verdict("C99", "supported")]
     yield "claim", json.dumps(fakes.section(verdicts=verdicts)), "unknown claim 'C99'"
 
 
@@ -300,11 +302,11 @@ def test_the_head_says_how_many_notebooks_are_complete(tmp_path):
 def test_the_readme_is_markdown_with_whole_tables_and_images(full):
     text = (full.parent / "README.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if re.match(r"\| C(laim |\d)", line)]
-    assert len(rows) == 15  # the header and the 14 claims
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
+    assert len(rows) == 23  # the header and the 22 claims
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (full.parent / target).is_file(), target
-    assert "```math" in text and "◆ inconclusive" in text
+    assert "```math" in text and "◆ undecided" in text
 
 
 def full_set(tmp_path, **changes):
@@ -390,6 +392,7 @@ def test_the_forest_plot_is_true_to_scale():
         {"name": "c - d", "difference": -0.06, "low": -0.1, "high": -0.02},
         {"name": "e - f", "difference": 0.04, "low": None, "high": None},
     ]
+    rows = [row | {"margin": 0.03} for row in rows]
     drawn = marks(forest_plot(rows, percent=True))
     zero = float(drawn["zero"].get("x1"))
     scale = (float(drawn["circles"][0].get("cx")) - zero) / 0.02
@@ -400,6 +403,9 @@ def test_the_forest_plot_is_true_to_scale():
     assert len(lines) == 2 and len(drawn["paper"]) == 1
     assert float(lines[0].get("x2")) - zero == pytest.approx(scale * 0.05, abs=0.4)
     assert float(drawn["axis"].get("x2")) - zero == pytest.approx(scale * 0.105, abs=0.8)
+    shades = ElementTree.fromstring(forest_plot(rows)).findall("rect")
+    assert len(shades) == 3
+    assert float(shades[0].get("width")) == pytest.approx(scale * 0.06, abs=0.4)
     assert "-10.5" in drawn["texts"] and "+10.5 points" in drawn["texts"]
     says = ElementTree.fromstring(forest_plot(rows, percent=True)).get("aria-label")
     assert "a - b: +2.0 points, 95 % interval -1.0 to +5.0, paper +3.4" in says

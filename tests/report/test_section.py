@@ -110,7 +110,7 @@ def test_a_renamed_folder_is_refused_and_a_link_to_a_folder_is_not(mini):
         read_sections(renamed)
 
 
-GOOD = fakes.verdict("C1", "direction")
+GOOD = fakes.verdict("C1", "supported")
 COMPARISON = GOOD["comparisons"][0]
 
 
@@ -118,13 +118,13 @@ COMPARISON = GOOD["comparisons"][0]
     ("changes", "message"),
     [
         ({"verdicts": [GOOD, GOOD]}, "two verdicts on C1"),
-        ({"verdicts": [{**GOOD, "claim": "C15"}]}, "unknown claim 'C15', expected C1 to C14"),
+        ({"verdicts": [{**GOOD, "claim": "C23"}]}, "unknown claim 'C23', expected C1 to C22"),
         ({"verdicts": [{**GOOD, "claim": "C9"}]}, "C9: this claim is judged by 07_soft_reward"),
         ({"verdicts": [{**GOOD, "verdict": "confirmed"}]}, "'confirmed' is no verdict on a"),
-        ({"verdicts": [{**GOOD, "claim": "C3", "verdict": "no power"}]}, "no verdict on a trend"),
+        ({"verdicts": [{**GOOD, "claim": "C3", "verdict": "not tested"}]}, "no verdict on a trend"),
         ({"verdicts": [{**GOOD, "verdict": "reproduced"}]}, "no verdict at profile mini"),
         ({"verdicts": [{**GOOD, "p": 0.1}]}, "unknown 'verdicts[0].p'"),
-        ({"verdicts": [{"claim": "C1", "verdict": "direction"}]}, "lacks 'verdicts[0]."),
+        ({"verdicts": [{"claim": "C1", "verdict": "supported"}]}, "lacks 'verdicts[0]."),
         ({"verdicts": ["C1"]}, "'verdicts[0]' that is no object"),
         ({"verdicts": [{**GOOD, "comparisons": [{"name": "a"}]}]}, "lacks 'verdicts[0].compar"),
         (
@@ -132,8 +132,8 @@ COMPARISON = GOOD["comparisons"][0]
             "finite numbers",
         ),
         (
-            {"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, "p_holm": None}]}]},
-            "p_holm' that is no number",
+            {"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, "p_less": None}]}]},
+            "p_less' that is no number",
         ),
         ({"title": 3}, "'title' that is no text"),
         ({"seconds": True}, "'seconds' that is no number"),
@@ -154,7 +154,7 @@ def test_what_cannot_be_is_refused(mini, changes, message):
 def test_paper_scale_has_its_own_words():
     at_paper = {"parameters": {"profile": "paper"}}
     fakes.record(verdicts=[{**GOOD, "verdict": "reproduced"}], **at_paper)
-    with pytest.raises(KlearError, match="'direction' is no verdict at profile paper"):
+    with pytest.raises(KlearError, match="'supported' is no verdict at profile paper"):
         fakes.record(verdicts=[GOOD], **at_paper)
 
 
@@ -163,7 +163,7 @@ def test_paper_scale_has_its_own_words():
 
 def test_every_claim_stands_once_in_order_and_says_why_not():
     entries = ledger([], SUITE, place=Place(Path("gpu"), "gpu", {}))
-    assert [entry["claim"] for entry in entries] == [f"C{i}" for i in range(1, 15)]
+    assert [entry["claim"] for entry in entries] == [f"C{i}" for i in range(1, 23)]
     assert {entry["verdict"] for entry in entries} == {"not run"}
     names = [notebook.name for notebook in SUITE]
     for entry in entries:
@@ -176,16 +176,36 @@ def test_every_claim_stands_once_in_order_and_says_why_not():
 
 
 def test_the_ledger_takes_the_published_verdicts():
-    verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "opposite")]
+    verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "contradicted")]
     entries = by_claim(fakes.record(verdicts=verdicts))
-    assert entries["C14"]["verdict"] == "reproduced" and entries["C1"]["verdict"] == "opposite"
+    assert entries["C14"]["verdict"] == "reproduced" and entries["C1"]["verdict"] == "contradicted"
     assert entries["C1"]["comparisons"][1]["name"] == "GPPO - CISPO"
     assert entries["C3"]["verdict"] == "not run" and "not reached" in entries["C3"]["reason"]
     assert not entries["C1"]["interim"]
 
 
+@pytest.mark.parametrize(
+    ("p_values", "survives"),
+    [
+        ({"C1": 0.02}, {"C1": True}),
+        ({"C1": 0.02, "C2": 0.02}, {"C1": False, "C2": False}),  # twice 0.02
+        ({"C1": 0.012, "C2": 0.02}, {"C1": True, "C2": True}),  # step by step, not twice both
+    ],
+)
+def test_a_verdict_says_whether_it_would_survive_holm_over_all_claims(p_values, survives):
+    def supported(name, p):
+        found = fakes.verdict(name, "supported")
+        rows = [row | {"p_greater": p, "p_less": 1 - p} for row in found["comparisons"]]
+        return found | {"comparisons": rows}
+
+    verdicts = [supported(*pair) for pair in p_values.items()]
+    entries = by_claim(fakes.record(verdicts=[*verdicts, fakes.verdict("C14", "reproduced")]))
+    assert {name: entries[name]["survives_holm"] for name in survives} == survives
+    assert entries["C5"]["survives_holm"] is None and entries["C14"]["survives_holm"] is None
+
+
 def test_interim_verdicts_say_so():
-    verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "direction")]
+    verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "supported")]
     partial = fakes.record(verdicts=verdicts, status="partial", missing=["GPPO, seed 2"])
     entries = by_claim(partial)
     assert entries["C1"]["interim"] and entries["C1"]["reason"].startswith("interim, GPPO, seed 2")

@@ -17,6 +17,7 @@ SETTINGS = {
     "eval_responses": 1,
     "validation_responses": 2,
     "benchmarks": {},
+    "deciding": {},
     "num_validation": 6,
     "temperature": 1.0,
     "normalizer": "token",

@@ -54,13 +54,14 @@ def test_evaluations_at_their_steps_with_their_sampling(plain):
     assert names == [
         *(f"math_a-0000{step}.npz" for step in (0, 2, 3)),
         *(f"math_b-0000{step}.npz" for step in (0, 2, 3)),
+        *(f"math_decide-0000{step}.npz" for step in (2, 3)),  # of three steps, the second half
         *(f"validation-0000{step}.npz" for step in (0, 3)),
     ]
     records = {name: load_record(plain / "evaluations" / name) for name in names}
     for name, record in records.items():
         benchmark = name.partition("-")[0]
         assert record.benchmark == benchmark
-        expected = (6, 2) if benchmark == "validation" else (30, 1)
+        expected = {"validation": (6, 2), "math_decide": (6, 1)}.get(benchmark, (30, 1))
         assert record.correct.shape == expected
         temperature, top_p = (1.0, 1.0) if benchmark == "validation" else (0.6, 0.95)
         assert (record.sampling["temperature"], record.sampling["top_p"]) == (temperature, top_p)

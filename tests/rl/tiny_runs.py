@@ -13,7 +13,7 @@ from klearlib.rl.train import train_rl
 from klearlib.run.folder import RunFolder
 
 # What the fixture `plain` ran, beside the settings of `rollout_fakes`.
-PLAIN = {"benchmarks": {"math_a": 30, "math_b": 30}}
+PLAIN = {"benchmarks": {"math_a": 30, "math_b": 30}, "deciding": {"math_decide": 6}}
 ONE_UPDATE = {"num_steps": 1, "mini_batch_problems": 6, "learning_rate": 1e-3}
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from klearlib.params import LOCAL, DataOptions, JointMiniatureParams, RealParams, SFTPhase, load
 from klearlib.params.data import SFTSchedule
@@ -20,8 +20,9 @@ class Start:
     """What an RL run starts from and what it is measured on.
 
     `world` holds the benchmarks and the training problems, `pool` (None for all of them) the
-    problems that are left to train on; `benchmarks` maps names to sizes, and `compute` says how its
-    stages compute. `profile` is the name of what says how verl trains.
+    problems that are left to train on; `benchmarks` maps names to sizes, `deciding` those that
+    decide claims alone, and `compute` says how its stages compute. `profile` is the name of what
+    says how verl trains.
     """
 
     profile: str
@@ -33,6 +34,7 @@ class Start:
     max_new_tokens: int
     compute: dict
     pool: Stage | None = None
+    deciding: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class Origin(ABC):
         self.compute = asdict(load(profile, LOCAL))
         # Equal stages as one object: each works its key out once.
         self._made: dict[str, Stage] = {}
+
+    def deciding(self, domain: str) -> dict[str, int]:
+        """The benchmarks of a domain that nothing but verdicts uses, by name and size; where there
+        are none, the others decide."""
+        return {}
 
     @abstractmethod
     def start(self, domain: str) -> Start:
@@ -292,6 +299,7 @@ class Origin(ABC):
             label=f"benchmarks: {label}, seed {seed}",
             seed=seed,
             num_responses=num_responses,
+            **({"deciding": deciding} if (deciding := self.deciding(domain)) else {}),
         )
 
     def trained(

@@ -68,6 +68,11 @@ class MiniatureOrigin(Origin):
             yarn_original=None,
         )
 
+    def deciding(self, domain: str) -> dict[str, int]:
+        if domain == "math":
+            return {world.DECIDING: self._maths.num_deciding}
+        return {code_world.DECIDING: self._code.num_deciding}
+
     def start(self, domain: str) -> Start:
         params = self._maths if domain == "math" else self._code
         make = start_stages if domain == "math" else code_start_stages
@@ -81,6 +86,7 @@ class MiniatureOrigin(Origin):
             validation_responses=params.validation_responses,
             max_new_tokens=params.max_new_tokens,
             compute=self.compute,
+            deciding=self.deciding(domain),
         )
 
     def ranked_sources(self, domain: str) -> list[str]:

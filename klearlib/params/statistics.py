@@ -1,0 +1,28 @@
+"""How a profile decides claims: ``params/<profile>/statistics.yaml``, all values required."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klearlib.errors import ParameterError
+from klearlib.params.fields import Record, count, parameter
+
+
+@dataclass(frozen=True)
+class StatisticsParams(Record):
+    """What is fixed before any run, beside the rules of claims.yaml."""
+
+    decides: bool = parameter(help="whether claims are decided; false for plumbing")
+    design: str = parameter(
+        choices=("one_world",), help="what a replicate is: a seed of training in one world"
+    )
+    margin: float = parameter(above=0.0, help="smallest difference of scores that matters")
+    students: int = count("replicates of students, the seeds 0 and on")
+    maths_rl: int = count("replicates of RL on mathematics, the same")
+    code_rl: int = count("replicates of RL on code, the same")
+    tuning: list[int] = count("seeds that tune and never decide", 0)
+
+    def __post_init__(self) -> None:
+        most = max(self.students, self.maths_rl, self.code_rl)
+        if deciding := sorted({seed for seed in self.tuning if seed < most}):
+            raise ParameterError(f"tuning: {deciding} are seeds that decide (0 to {most - 1})")
