@@ -23,7 +23,7 @@ def project(tmp_path, monkeypatch):
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
         (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
-        for name in ("worlds.yaml", "compute.yaml"):
+        for name in ("worlds.yaml", "compute.yaml", "statistics.yaml"):
             content = (REPOSITORY / "params" / "smoke" / name).read_bytes()
             (tmp_path / "params" / profile / name).write_bytes(content)
     (tmp_path / "notebooks").mkdir()
@@ -39,7 +39,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         assert cli.main([*words, "--profile", "mini"]) == 0
         printed = capsys.readouterr().out
         _, row, total, *notes = printed.splitlines()
-        assert row.split()[:2] == ["05_clipping", "run"] and "0.07 M" in row
+        assert row.split()[:2] == ["05_clipping", "run"] and "0.08 M" in row
         assert total.startswith("in all") and "min" in total
         assert notes[-1] == "Why: not run here yet (05)"
         assert "missing" not in printed and "GPU" not in printed and "H100" not in printed
