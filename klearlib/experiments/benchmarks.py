@@ -101,14 +101,20 @@ def deciding(claim_id: str, profile: str, domain: str) -> list[str]:
 
 
 def decided_on(claim_id: str, profile: str, domain: str) -> str:
-    """What decides a claim, and what of the paper's benchmarks it stands for.
+    """What decides a claim, what of the paper's benchmarks it stands for, and which of them have no
+    counterpart.
 
-    >>> decided_on("C4", "smoke", "math")
-    'Decided on math_decide, which stands for AIME 2024, AIME 2025 and LiveCodeBench V5'
+    >>> decided_on("C8", "smoke", "math")
+    'Decided on math_decide, which stands for AIME 2024 and AIME 2025'
     """
-    here = deciding(claim_id, profile, domain)
+    here = " and ".join(titles(profile).get(n, n) for n in deciding(claim_id, profile, domain))
     paper = [*dict.fromkeys(name for c in claim(claim_id).comparisons for name in c.benchmarks)]
-    if is_real(profile):
-        return f"Decided on {' and '.join(REAL[name].title for name in here)}"
-    text = f"{', '.join(paper[:-1])} and {paper[-1]}" if len(paper) > 1 else paper[0]
-    return f"Decided on {' and '.join(here)}, which stands for {text}"
+    mine = [about.paper for about in REAL.values() if about.domain == domain]
+    stands = "" if is_real(profile) else " and ".join(name for name in paper if name in mine)
+    text = f"Decided on {here}{stands and f', which stands for {stands}'}"
+    missing = [name for name in paper if name not in mine]
+    if not missing:
+        return text
+    verb = "has" if len(missing) == 1 else "have"
+    why = "a maths student writes no code" if domain == "math" else "a code student does no maths"
+    return f"{text}; {' and '.join(missing)} {verb} no counterpart: {why}"

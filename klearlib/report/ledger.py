@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
-from klearlib.evaluate.statistics import ONE_SIDED, holm
 from klearlib.paper import claims
 from klearlib.paper.schema import Claim
 from klearlib.params.place import Place
@@ -47,6 +46,8 @@ def _corrected(entries: list[dict]) -> list[dict]:
     """The entries with ``survives_holm``: the p-value of a claim is the smaller of that for its
     sign (the largest of its comparisons) and that against it (the smallest, Holm inside the
     claim), one-sided both."""
+    from klearlib.evaluate.statistics import ONE_SIDED, holm  # numpy, which a page does without
+
     p_values = {}
     for place, entry in enumerate(entries):
         found = entry["comparisons"]

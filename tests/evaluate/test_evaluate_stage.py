@@ -103,6 +103,7 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
         "eval_every": 1,
         "eval_responses": 2,
         "benchmarks": {"math_a": 30},
+        "deciding": {"math_decide": 6},
         "num_validation": 6,
         "validation_responses": 1,
         "code_reward": "soft",
@@ -118,14 +119,17 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
         compute=HOW["compute"],
     )
     inputs["model"] = tmp_path / "rl"
-    how = HOW | {"benchmarks": {"math_a": 30}}
+    how = HOW | {"benchmarks": {"math_a": 30}, "deciding": {"math_decide": 6}}
     evaluate_benchmarks(RunFolder(tmp_path / "evaluate"), inputs, **how, step=1)
-    assert list(files(tmp_path / "evaluate")) == ["math_a-00001.npz"]
-    file = Path("evaluations") / "math_a-00001.npz"
-    trained, found = (load_record(tmp_path / name / file) for name in ("rl", "evaluate"))
-    assert found.sampling == trained.sampling | {"yarn_factor": None, "yarn_original": None}
-    save_record(dataclasses.replace(found, sampling=trained.sampling), tmp_path / "same.npz")
-    assert (tmp_path / "same.npz").read_bytes() == (tmp_path / "rl" / file).read_bytes()
+    shapes = {"math_a-00001.npz": (30, 2), "math_decide-00001.npz": (6, 1)}
+    assert set(files(tmp_path / "evaluate")) == set(shapes)
+    for name, shape in shapes.items():
+        file = Path("evaluations") / name
+        trained, found = (load_record(tmp_path / each / file) for each in ("rl", "evaluate"))
+        assert found.correct.shape == shape
+        assert found.sampling == trained.sampling | {"yarn_factor": None, "yarn_original": None}
+        save_record(dataclasses.replace(found, sampling=trained.sampling), tmp_path / "same.npz")
+        assert (tmp_path / "same.npz").read_bytes() == (tmp_path / "rl" / file).read_bytes()
 
 
 def test_benchmarks_of_another_folder_and_another_seed(measured, inputs, tmp_path):

@@ -102,7 +102,8 @@ def test_the_teachers_verdict_follows_the_order(order, word):
     finish_all(e, right.get)
     verdict = verdict_of(e, "C5")
     assert verdict.verdict == word
-    assert "math_decide, which stands for AIME 2024, AIME 2025 and Live" in verdict.reason
+    assert "math_decide, which stands for AIME 2024 and AIME 2025; Live" in verdict.reason
+    assert "LiveCodeBench V5 has no counterpart" in verdict.reason
     first = verdict.comparisons[0]
     assert first.num_replicates == 3
     assert first.difference == pytest.approx((order[1] - order[0]) / 8, abs=0.03)
@@ -160,7 +161,8 @@ def test_top_k_averages_the_arms_of_a_side_and_keeps_the_domains_apart():
     assert (maths.verdict, code.verdict) == ("supported", "contradicted")
     assert maths.comparisons[0].difference == pytest.approx((5 - 3) / 8, abs=0.03)
     assert code.comparisons[0].difference == pytest.approx((3 - 5) / 8, abs=0.03)
-    assert "Decided on code_decide, which stands for" in code.reason
+    assert "code_decide, which stands for LiveCodeBench V5 and LiveCodeBench V6" in code.reason
+    assert "AIME 2024 and AIME 2025 have no counterpart" in code.reason
     table = e.table("scores").set_index(["benchmark", "arm"])
     assert table.loc[("code B", "code top 2"), "paper"] == pytest.approx(0.2920)
     assert table.loc[("maths A", "maths top 10"), "paper"] == pytest.approx(0.3042)

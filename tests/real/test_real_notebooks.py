@@ -70,7 +70,7 @@ def test_notebook_05_from_raw_files_to_its_section(project):
     assert section["status"] == "complete"
     verdicts = {each["claim"]: each for each in section["verdicts"]}
     assert verdicts["C2"]["verdict"] == "not run"
-    assert "LiveCodeBench" in verdicts["C2"]["reason"]
+    assert "scored on code" in verdicts["C2"]["reason"]
     assert set(e.table("scores")["benchmark"]) == {"AIME 2024", "AIME 2025", "validation"}
 
 
