@@ -14,6 +14,7 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
+from small_models import small_model
 from tiny_world import TINY_MODEL, TINY_WORLD
 
 
@@ -82,14 +83,12 @@ def new_policy(tiny_tokenizer):
     Its weights are large, so that its distributions are far from uniform.
     """
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    def make(seed: int = 0, *, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalLM:
-        torch.manual_seed(seed)
-        config = Qwen3Config(
+    def make(seed: int = 0, *, dtype: torch.dtype = torch.float32):
+        model = small_model(
+            seed=seed,
             vocab_size=len(tiny_tokenizer),
             hidden_size=16,
-            num_hidden_layers=2,
             num_attention_heads=2,
             num_key_value_heads=1,
             head_dim=8,
@@ -101,7 +100,7 @@ def new_policy(tiny_tokenizer):
             eos_token_id=tiny_tokenizer.eos_token_id,
             pad_token_id=tiny_tokenizer.pad_token_id,
         )
-        return Qwen3ForCausalLM(config).to(dtype).eval()
+        return model.to(dtype)
 
     return make
 

@@ -294,7 +294,8 @@ class Decoding:
     def _rows(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self.logits, self._positions = change(self.logits), change(self._positions)
         self._mask = None if self._mask is None else change(self._mask)
-        self._buffers = [[change(buffer) for buffer in held] for held in self._buffers]
+        for held in self._buffers:  # one after the other: never all of them twice
+            held[:] = map(change, held)
 
 
 def _causal(mask: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
 from klearlib.errors import KlearError
@@ -15,7 +16,7 @@ from klearlib.run.seeding import derive_seed
 LOWEST_TEMPERATURE = 0.01
 
 
-class RequestEngine:
+class RequestEngine(ABC):
     """`klearlib.policy.engines.Engine` without what draws, which is `_draw` of a subclass.
 
     Each request has a seed of its own, derived from the call's seed, the problem's place and the
@@ -58,6 +59,7 @@ class RequestEngine:
             for problem, prompt in zip(problems, prompts, strict=True)
         ]
 
+    @abstractmethod
     def _draw(
         self,
         problems: Sequence[Problem],
@@ -67,7 +69,6 @@ class RequestEngine:
     ) -> Sequence[tuple[Sequence[int], Sequence[float] | None]]:
         """Tokens, and log-probabilities where `draws_from_policy`, of the P x G responses, group
         after group."""
-        raise NotImplementedError
 
     def _response(self, problem: Problem, prompt: str, prompt_ids, token_ids, logp) -> Response:
         token_ids = tuple(token_ids)

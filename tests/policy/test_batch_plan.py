@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import OPTConfig, OPTForCausalLM
+from small_models import small_model
 
 from klearlib.errors import KlearError
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
@@ -16,18 +16,7 @@ SEQUENCES = [Example(tuple(range(length)), 1) for length in (10, 20)]
 @pytest.fixture
 def dropping():
     """A model that calls dropout in the layer itself, as the layer's mode says."""
-    torch.manual_seed(0)
-    config = OPTConfig(
-        vocab_size=97,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        ffn_dim=64,
-        max_position_embeddings=64,
-        word_embed_proj_dim=32,
-        dropout=0.5,
-    )
-    return OPTForCausalLM(config)
+    return small_model("OPT", ffn_dim=64, word_embed_proj_dim=32, dropout=0.5)
 
 
 def gradient(model, plan: BatchPlan) -> tuple[torch.Tensor, int]:
@@ -47,12 +36,10 @@ def gradient(model, plan: BatchPlan) -> tuple[torch.Tensor, int]:
 
 
 def passes_of(model, *, checkpointing: bool) -> BatchPlan:
-    compute = local_compute(gradient_checkpointing=checkpointing)
-    return plan_batches(model, compute, pad_id=0)
+    return plan_batches(model, local_compute(gradient_checkpointing=checkpointing), pad_id=0)
 
 
 def test_checkpointing_switches_no_dropout_on(dropping):
-    dropping.eval()
     expected, num_calls = gradient(dropping, passes_of(dropping, checkpointing=False))
     assert num_calls == 2
     plan = passes_of(dropping, checkpointing=True)
@@ -73,31 +60,23 @@ def test_checkpointing_keeps_the_dropout_of_training(dropping):
     assert not torch.equal(found[0], gradient(dropping.eval(), plan)[0])
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "CUDA error: out of memory\nCUDA kernel errors might be reported later",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    ],
-)
-def test_out_of_memory_outside_of_torchs_allocator_halves_too(said):
-    plan, failing = BatchPlan(100, "fp32", 0), [RuntimeError(said)]
+OUTSIDE_OF_TORCHS_ALLOCATOR = [
+    "CUDA error: out of memory\nCUDA kernel errors might be reported later",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+]
 
+
+@pytest.mark.parametrize("said", OUTSIDE_OF_TORCHS_ALLOCATOR)
+def test_out_of_memory_halves_but_not_parts_that_count(said):
     def attempt() -> int:
-        if failing:
-            raise failing.pop()
+        if plan.micro_batch_tokens > 50:
+            raise RuntimeError(said)
         return plan.micro_batch_tokens
 
+    plan = BatchPlan(100, "fp32", 0)
     assert plan.fitting(attempt, sequences=SEQUENCES) == 50
-
-
-def test_parts_that_count_are_not_halved():
     plan = BatchPlan(100, "fp32", 0, parts_count=True)
-
-    def attempt() -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    with pytest.raises(KlearError, match=r"CUDA out of memory.*mini_batch, or lower") as caught:
+    with pytest.raises(KlearError, match=r"CUDA error.*mini_batch, or lower") as caught:
         plan.fitting(attempt, sequences=SEQUENCES)
     assert "\n" not in str(caught.value)
     assert (plan.micro_batch_tokens, plan.num_halvings) == (100, 0)

@@ -26,7 +26,6 @@ REFUSED = [
     {"gpu_memory_share": 0.96},
 ]
 TAKEN = [
-    {},
     {"precision": "bf16", "attention": "flash_attention_2", "gradient_checkpointing": True},
     {"batch_rows": 1, "micro_batch_tokens": 1},
     {"pack_tokens": 300, "micro_batch_tokens": 300},
@@ -47,14 +46,9 @@ def test_what_stages_can_do_is_taken(changes):
     assert dataclasses.asdict(check_values(Compute, PLAIN | changes, "mini")) == PLAIN | changes
 
 
-@pytest.mark.parametrize("profile", ["smoke", "mini"])
-def test_a_profile_says_how_its_stages_compute(profile):
-    assert isinstance(params.load(profile, params.LOCAL), Compute)
-
-
 def test_a_notebook_with_a_world_depends_on_how_its_stages_compute():
-    trained = ClippingParams()
-    assert params.worlds_of(trained)["compute.yaml, local"] == params.load("smoke", params.LOCAL)
+    mine = params.worlds_of(ClippingParams())["compute.yaml, local"]
+    assert isinstance(mine, Compute) and mine == params.load("smoke", params.LOCAL)
     untrained = [each.Params() for each in experiments() if not each.Params.worlds]
     assert all(params.worlds_of(made) == {} for made in untrained)
 

@@ -49,9 +49,6 @@ def test_packing_keeps_every_example_once_in_few_rows(seed):
 def test_packing_takes_the_longest_first_and_equal_ones_in_order():
     assert pack([2, 5, 5, 3, 8], row_tokens=10) == [[4, 0], [1, 2], [3]]
     assert pack([], row_tokens=10) == []
-
-
-def test_example_longer_than_a_row_is_refused():
     with pytest.raises(KlearError, match="has 11 tokens, a packed row 10: raise pack_tokens"):
         pack([3, 11], row_tokens=10)
 

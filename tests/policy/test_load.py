@@ -10,28 +10,26 @@ from klearlib.miniature.base import train_tokenizer
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
 
 
-def test_round_trip_keeps_logits_and_tokenizer(tiny_policy, tiny_tokenizer, tmp_path):
-    save_policy(tiny_policy, tiny_tokenizer, tmp_path / "model")
-    model, tokenizer = load_policy(tmp_path / "model", device="cpu")
+def assert_same_logits(model, expected) -> None:
     ids = torch.arange(20)[None]
     with torch.no_grad():
-        assert torch.equal(model(input_ids=ids).logits, tiny_policy(input_ids=ids).logits)
+        assert torch.equal(model(input_ids=ids).logits, expected(input_ids=ids).logits)
+
+
+def test_round_trip_keeps_logits_and_tokenizer(tiny_policy, tiny_tokenizer, tmp_path):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path / "a")
+    model, tokenizer = load_policy(tmp_path / "a", device="cpu")
+    assert_same_logits(model, tiny_policy)
     assert not model.training
     assert all(p.dtype == torch.float32 for p in model.parameters())
-    assert model.config.tie_word_embeddings
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
     for text in ("2 + 2", "<think>\n12*3=1\n</think>\n\\boxed{1}"):
         assert chat_prompt(tokenizer, text) == chat_prompt(tiny_tokenizer, text)
     assert tokenizer.pad_token_id == tiny_tokenizer.pad_token_id
     assert tokenizer.eos_token_id == tiny_tokenizer.eos_token_id
-
-
-def test_chat_prompt_opens_the_assistants_turn(tiny_tokenizer):
-    text, ids = chat_prompt(tiny_tokenizer, "2+2?")
-    assert text == "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
-    assert tiny_tokenizer.decode(ids) == text
-    control = {tiny_tokenizer.convert_tokens_to_ids(t) for t in ("<|im_start|>", "<|im_end|>")}
-    assert sum(token in control for token in ids) == 3
+    save_policy(model, tokenizer, tmp_path / "b")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 CLEAN = ["2+2?", "", "  two\n", "\n\nA\n 3", "<think>\n1\n</think>", "user\n", "<|im_end", "é|>"]
@@ -95,7 +93,7 @@ def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     assert "\n" not in str(error.value)
 
 
-UP = "model.layers.1.mlp.up_proj.weight"
+UP, THIRD = (f"model.layers.{number}.mlp.up_proj.weight" for number in (1, 2))
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -112,24 +110,15 @@ def save_changed(policy, tokenizer, path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda held: held.pop(UP), f"it lacks {UP}; make or download it anew"),
+        (lambda held: held.pop(UP), f"it lacks {UP}; make"),
         (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], " and 8 more; make"),
-        (
-            lambda held: held.update({UP: held[UP][:3].clone()}),
-            f"it has another shape of {UP} ([3, 16], not [32, 16])",
-        ),
-        (
-            lambda held: held.update({"model.layers.2.mlp.up_proj.weight": held[UP].clone()}),
-            "it has no place for model.layers.2.mlp.up_proj.weight",
-        ),
+        (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP} ([3, 16]"),
+        (lambda held: held.update({THIRD: held[UP].clone()}), f"it has no place for {THIRD}"),
         (
             lambda held: held.update({"lm_head.bias": held.pop(UP)[:, 0].clone()}),
             f"it lacks {UP}; it has no place for lm_head.bias",
         ),
-        (
-            lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}),
-            f"it lacks {UP}; make or download it anew",
-        ),
+        (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it lacks {UP}; make"),
     ],
     ids=["missing", "a layer", "shape", "layer more", "leftover", "another name"],
 )
@@ -155,9 +144,7 @@ def test_weights_of_another_model_are_refused(tiny_policy, tiny_tokenizer, tmp_p
 def test_what_leaves_the_model_as_it_is_may_differ(tiny_policy, tiny_tokenizer, tmp_path, change):
     save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
     model, _ = load_policy(tmp_path, device="cpu")
-    ids = torch.arange(20)[None]
-    with torch.no_grad():
-        assert torch.equal(model(input_ids=ids).logits, tiny_policy(input_ids=ids).logits)
+    assert_same_logits(model, tiny_policy)
 
 
 def test_a_head_of_its_own_may_not_be_missing(tiny_policy, tiny_tokenizer, tmp_path):
@@ -174,9 +161,5 @@ def test_precision_of_a_forward_pass(tiny_policy, precision, dtype):
     with autocast("cpu", precision):
         logits = tiny_policy(input_ids=torch.arange(5)[None]).logits
     assert logits.dtype == getattr(torch, dtype)
-    assert {weight.dtype for weight in tiny_policy.parameters()} == {torch.float32}
-
-
-def test_another_precision_is_refused():
     with pytest.raises(ParameterError, match="precision must be 'fp32' or 'bf16', got 'fp16'"):
         autocast("cpu", "fp16")

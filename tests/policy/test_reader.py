@@ -2,22 +2,7 @@
 
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertGenerationConfig,
-    BertGenerationDecoder,
-    BertLMHeadModel,
-    FalconH1Config,
-    FalconH1ForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PhiConfig,
-    PhiForCausalLM,
-    RecurrentGemmaConfig,
-    RecurrentGemmaForCausalLM,
-)
+from small_models import small_gpt2, small_model
 
 from klearlib.errors import KlearError
 from klearlib.policy.batch_plan import plan_batches
@@ -25,33 +10,22 @@ from klearlib.policy.compute import local_compute
 from klearlib.policy.reader import has_plain_head, in_chunks
 from klearlib.sft.batches import Example
 
-SMALL = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "initializer_range": 0.3,
-}
+SMALL = {"num_hidden_layers": 1, "pad_token_id": 0}
 MAMBA = {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8}
 RECURRENT = {"attention_window_size": 16, "lru_width": 32, "block_types": ["recurrent"]}
 OTHER_HEADS = {
-    "scale": (FalconH1ForCausalLM, FalconH1Config, MAMBA | {"lm_head_multiplier": 0.2}),
-    "cap": (RecurrentGemmaForCausalLM, RecurrentGemmaConfig, RECURRENT | {"logits_soft_cap": 3.0}),
-    "transform": (BertLMHeadModel, BertConfig, {"is_decoder": True}),
-    "soft cap": (Gemma2ForCausalLM, Gemma2Config, {"head_dim": 8}),
+    "scale": ("FalconH1", MAMBA | {"lm_head_multiplier": 0.2}),
+    "cap": ("RecurrentGemma", RECURRENT | {"logits_soft_cap": 3.0}),
+    "transform": ("Bert", {"is_decoder": True, "head": "LMHeadModel"}),
+    "soft cap": ("Gemma2", {"head_dim": 8}),
 }
 
 
 @pytest.mark.parametrize("kind", OTHER_HEADS)
 def test_models_whose_logits_are_no_linear_head_train_by_their_own_logits(kind):
     """A pass has their log-probabilities, at a temperature too."""
-    model_class, config_class, how = OTHER_HEADS[kind]
-    torch.manual_seed(0)
-    model = model_class(config_class(**SMALL | how)).train()
+    family, how = OTHER_HEADS[kind]
+    model = small_model(family, **SMALL | how).train()
     plan = plan_batches(model, local_compute(micro_batch_tokens=100), pad_id=0)
     assert not plan.plain_head and model.training
     model.eval()
@@ -65,7 +39,7 @@ def test_models_whose_logits_are_no_linear_head_train_by_their_own_logits(kind):
 
 
 def test_a_model_that_looks_ahead_is_refused():
-    model = BertGenerationDecoder(BertGenerationConfig(**SMALL | {"is_decoder": False}))
+    model = small_model("BertGeneration", head="Decoder", is_decoder=False, **SMALL)
     with pytest.raises(KlearError, match=r"^BertGenerationDecoder is no causal model.*supported$"):
         plan_batches(model, local_compute(micro_batch_tokens=100), pad_id=0)
 
@@ -73,11 +47,9 @@ def test_a_model_that_looks_ahead_is_refused():
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_linear_heads_are_seen(new_policy, precision):
     """Tied and not, with and without a bias, of few words and of large logits."""
-    torch.manual_seed(0)
-    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=5, n_embd=8, n_layer=1, n_head=1))
-    phi = PhiForCausalLM(PhiConfig(**SMALL | {"initializer_range": 1.0}))
+    phi = small_model("Phi", **SMALL | {"initializer_range": 1.0})
     torch.nn.init.normal_(phi.lm_head.bias)
-    for model in (gpt2, phi, new_policy(3), new_policy(3, dtype=torch.float64)):
+    for model in (small_gpt2(vocab_size=5), phi, new_policy(3), new_policy(3, dtype=torch.float64)):
         assert has_plain_head(model, precision=precision)
 
 

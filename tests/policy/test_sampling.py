@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from klearlib.errors import KlearError
-from klearlib.policy.drawing import SamplingSettings, cut, penalised
+from klearlib.policy.drawing import SamplingSettings, choose, cut, penalised
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.policy.sampling import sample_groups
@@ -15,11 +15,7 @@ from klearlib.records import Problem
 # Prompts of different length, not sorted by it.
 PROMPTS = ["what is 12345 + 6789?", "2+2", "f(0)=1, f(1)=2, f(n)=3f(n-1)+f(n-2).", "?", "1-1"]
 PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate(PROMPTS)]
-
-
-def how(**changes) -> SamplingSettings:
-    plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 12, "seed": 0}
-    return SamplingSettings(**plain | changes)
+PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 12, "seed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -30,61 +26,65 @@ def ending_policy(tiny_policy):
     return policy
 
 
-@pytest.fixture(scope="module")
-def ends(ending_policy, tiny_tokenizer):
-    return {*ending_policy.generation_config.eos_token_id, tiny_tokenizer.eos_token_id}
+@pytest.fixture
+def sample(tiny_tokenizer):
+    """A function that samples groups: `how` has settings, and batch_rows, problems, tokenizer."""
+
+    def groups(policy, group_size, **how):
+        problems, tokenizer = how.pop("problems", PROBLEMS), how.pop("tokenizer", tiny_tokenizer)
+        rows = {"batch_rows": how.pop("batch_rows")} if "batch_rows" in how else {}
+        settings = SamplingSettings(**PLAIN | how)
+        how = {"group_size": group_size, "settings": settings}
+        return sample_groups(policy, tokenizer, problems, **how, **rows)
+
+    return groups
 
 
-def full_logprobs(policy, response, temperature: float = 1.0) -> list[float]:
+def flat(groups):
+    return [response for group in groups for response in group]
+
+
+def full_logprobs(policy, response, temperature: float = 1.0):
     ids = torch.tensor([response.prompt_ids + response.token_ids])
     logp, _ = token_logprobs(policy, ids, chunk_size=1000, temperature=temperature)
-    return logp[0, len(response.prompt_ids) - 1 :].tolist()
+    return pytest.approx(logp[0, len(response.prompt_ids) - 1 :].tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("temperature", "cuts", "batch_rows"),
-    [(1.0, {}, 1024), (0.6, {}, 1024), (0.8, {"top_p": 0.9, "top_k": 20}, 1024), (1.7, {}, 4)],
+    "how",
+    [
+        {},
+        {"temperature": 0.6},
+        {"temperature": 0.8, "top_p": 0.9, "top_k": 20},
+        *({"temperature": 1.7, "batch_rows": rows} for rows in (1, 4, 8, 9)),
+    ],
 )
-def test_recorded_log_probabilities_are_the_trainers(
-    ending_policy, tiny_tokenizer, temperature, cuts, batch_rows
-):
-    groups = sample_groups(
-        ending_policy,
-        tiny_tokenizer,
-        PROBLEMS,
-        group_size=4,
-        settings=how(temperature=temperature, **cuts),
-        batch_rows=batch_rows,
-    )
-    lengths = {len(response.token_ids) for group in groups for response in group}
+def test_recorded_log_probabilities_are_the_trainers(ending_policy, sample, how):
+    groups = sample(ending_policy, 4, **how)
+    assert [len(group) for group in groups] == [4] * len(PROBLEMS)
+    lengths = {len(response.token_ids) for response in flat(groups)}
     assert len(lengths) > 3, "the test needs responses that leave the batch at different times"
-    for group in groups:
-        for response in group:
-            expected = full_logprobs(ending_policy, response, temperature)
-            assert response.logp == pytest.approx(expected, abs=1e-4)
+    for response in flat(groups):
+        assert response.logp == full_logprobs(ending_policy, response, how.get("temperature", 1.0))
 
 
-def test_groups_are_in_the_order_of_the_problems(tiny_policy, tiny_tokenizer):
-    groups = sample_groups(tiny_policy, tiny_tokenizer, PROBLEMS, group_size=3, settings=how())
-    assert len(groups) == len(PROBLEMS)
+def test_groups_are_in_the_order_of_the_problems(tiny_policy, tiny_tokenizer, sample):
+    groups = sample(tiny_policy, 3)
     for problem, group in zip(PROBLEMS, groups, strict=True):
         text, ids = chat_prompt(tiny_tokenizer, problem.prompt)
-        assert len(group) == 3 and problem.prompt in text
-        assert {r.problem_id for r in group} == {problem.id}
-        assert {r.prompt_ids for r in group} == {tuple(ids)} and {r.prompt for r in group} == {text}
-        for response in group:
-            assert len(response.logp) == len(response.token_ids)
-            decoded = tiny_tokenizer.decode(response.token_ids, skip_special_tokens=True)
-            assert response.text == decoded
-    # Responses of a group are different draws.
-    assert all(len({r.token_ids for r in group}) == 3 for group in groups)
+        assert problem.prompt in text
+        expected = {(problem.id, tuple(ids), text)}
+        assert {(r.problem_id, r.prompt_ids, r.prompt) for r in group} == expected
+        assert len({r.token_ids for r in group}) == 3, "different draws"
+    for response in flat(groups):
+        assert len(response.logp) == len(response.token_ids)
+        decoded = tiny_tokenizer.decode(response.token_ids, skip_special_tokens=True)
+        assert response.text == decoded
 
 
-def test_end_tokens_end_and_the_budget_truncates(ending_policy, tiny_tokenizer, ends):
-    groups = sample_groups(
-        ending_policy, tiny_tokenizer, PROBLEMS, group_size=8, settings=how(max_tokens=7)
-    )
-    responses = [r for group in groups for r in group]
+def test_end_tokens_end_and_the_budget_truncates(ending_policy, tiny_tokenizer, sample):
+    ends = {*ending_policy.generation_config.eos_token_id, tiny_tokenizer.eos_token_id}
+    responses = flat(sample(ending_policy, 8, max_tokens=7))
     for response in responses:
         assert not ends & set(response.token_ids[:-1])
         assert response.truncated == (response.token_ids[-1] not in ends)
@@ -92,27 +92,6 @@ def test_end_tokens_end_and_the_budget_truncates(ending_policy, tiny_tokenizer, 
     assert {r.truncated for r in responses} == {True, False}
     # An end token that is the last the budget allows is an end, not a cut.
     assert any(len(r.token_ids) == 7 and not r.truncated for r in responses)
-
-
-@pytest.mark.parametrize("max_tokens", [1, 9])
-def test_greedy_is_the_argmax_of_the_full_forward(tiny_policy, tiny_tokenizer, max_tokens):
-    groups = sample_groups(
-        tiny_policy,
-        tiny_tokenizer,
-        PROBLEMS,
-        group_size=2,
-        settings=how(temperature=0.0, max_tokens=max_tokens),
-    )
-    for group in groups:
-        assert group[0].token_ids == group[1].token_ids
-        ids = list(group[0].prompt_ids)
-        for token in group[0].token_ids:
-            with torch.no_grad():
-                logits = tiny_policy(input_ids=torch.tensor([ids])).logits[0, -1]
-            assert token == int(logits.argmax())
-            ids.append(token)
-        # At temperature 0 the log-probability is that of the plain policy.
-        assert group[0].logp == pytest.approx(full_logprobs(tiny_policy, group[0]), abs=1e-4)
 
 
 # Binary fractions, so that every sum is exact; the order of the words is not that of size.
@@ -141,149 +120,13 @@ HAND = torch.tensor([[0.125, 0.5, 0.125 / 2, 0.25, 0.125 / 2]])
 )
 def test_cuts_are_exact_on_a_distribution_by_hand(cuts, kept):
     two = torch.cat([HAND, HAND.flip(1)])
-    found = cut(two, how(**cuts))
+    found = cut(two, SamplingSettings(**PLAIN | cuts))
     expected = torch.zeros(5)
     expected[kept] = HAND[0, kept]
     assert torch.equal(found, torch.stack([expected, expected.flip(0)]))
 
 
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"),
-    [(1.0, 0, 1.0), (0.6, 0, 1.0), (1.5, 12, 1.0), (1.0, 0, 0.7), (0.8, 20, 0.9)],
-)
-def test_frequencies_match_the_probabilities(
-    tiny_policy, tiny_tokenizer, temperature, top_k, top_p
-):
-    num_draws = 6000
-    ((*responses,),) = sample_groups(
-        tiny_policy,
-        tiny_tokenizer,
-        PROBLEMS[:1],
-        group_size=num_draws,
-        settings=how(max_tokens=1, temperature=temperature, top_k=top_k, top_p=top_p, seed=11),
-    )
-    with torch.no_grad():
-        ids = torch.tensor([responses[0].prompt_ids])
-        logits = tiny_policy(input_ids=ids).logits[0, -1].double() / temperature
-    ordered = sorted(enumerate(torch.softmax(logits, -1).tolist()), key=lambda pair: -pair[1])
-    if top_k:
-        ordered = ordered[:top_k]
-    mass, kept = sum(p for _, p in ordered), {}
-    for word, p in ordered:
-        if sum(kept.values()) >= top_p * mass:
-            break
-        kept[word] = p
-    expected = {word: num_draws * p / sum(kept.values()) for word, p in kept.items()}
-    counts = dict.fromkeys(expected, 0)
-    for response in responses:
-        counts[response.token_ids[0]] += 1  # a KeyError is a word that was cut off
-    # Rare words share a bin, as a chi-square wants at least 5 in each.
-    bins = [(counts[w], e) for w, e in expected.items() if e >= 5]
-    rare = [(counts[w], e) for w, e in expected.items() if e < 5]
-    if sum(e for _, e in rare) >= 5:
-        bins.append((sum(c for c, _ in rare), sum(e for _, e in rare)))
-    chi_square = sum((c - e) ** 2 / e for c, e in bins)
-    freedom = len(bins) - 1
-    assert freedom >= 4 and chi_square < freedom + 5 * (2 * freedom) ** 0.5
-
-
-def test_same_seed_same_responses(ending_policy, tiny_tokenizer):
-    def draw(**changes):
-        groups = sample_groups(
-            ending_policy, tiny_tokenizer, PROBLEMS, group_size=3, settings=how(**changes)
-        )
-        return [[(r.token_ids, r.logp) for r in group] for group in groups]
-
-    first = draw(seed=5)
-    torch.manual_seed(77)  # the global generator has no part in it
-    assert draw(seed=5) == first
-    assert draw(seed=6) != first
-
-
-@pytest.mark.parametrize("batch_rows", [1, 6, 7, 1024])
-def test_any_batch_size_draws_whole_groups(ending_policy, tiny_tokenizer, batch_rows):
-    groups = sample_groups(
-        ending_policy,
-        tiny_tokenizer,
-        PROBLEMS,
-        group_size=3,
-        settings=how(),
-        batch_rows=batch_rows,
-    )
-    assert [len(group) for group in groups] == [3] * len(PROBLEMS)
-    for group in groups:
-        for response in group:
-            assert response.logp == pytest.approx(full_logprobs(ending_policy, response), abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"temperature": -0.1},
-        {"temperature": float("nan")},
-        {"top_p": 0.0},
-        {"top_p": 1.01},
-        {"top_k": -1},
-        {"max_tokens": 0},
-        {"repetition_penalty": 0.0},
-        {"repetition_penalty": float("inf")},
-        {"repetition_penalty": float("nan")},
-    ],
-)
-def test_bad_settings_are_refused(change):
-    with pytest.raises(ValueError, match="must be"):
-        how(**change)
-
-
-@pytest.mark.parametrize(
-    ("problems", "group_size", "batch_rows"), [([], 2, 8), (PROBLEMS, 0, 8), (PROBLEMS, 2, 0)]
-)
-def test_nothing_to_sample_is_refused(
-    tiny_policy, tiny_tokenizer, problems, group_size, batch_rows
-):
-    with pytest.raises(ValueError, match="group_size"):
-        sample_groups(
-            tiny_policy,
-            tiny_tokenizer,
-            problems,
-            group_size=group_size,
-            settings=how(),
-            batch_rows=batch_rows,
-        )
-
-
-def test_record_holds_every_setting():
-    assert how(seed=3).record() == {
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "max_tokens": 12,
-        "seed": 3,
-        "repetition_penalty": 1.0,
-    }
-
-
-def test_more_positions_than_the_model_has_are_refused(tiny_policy, tiny_tokenizer):
-    settings = SamplingSettings(
-        temperature=1.0,
-        top_p=1.0,
-        top_k=0,
-        max_tokens=tiny_policy.config.max_position_embeddings,
-        seed=0,
-    )
-    problem = Problem(id="p", prompt="Start with 1.", answer="1")
-    with pytest.raises(KlearError, match="positions, the model has"):
-        sample_groups(tiny_policy, tiny_tokenizer, [problem], group_size=1, settings=settings)
-
-
-def test_penalty_divides_what_is_positive_and_multiplies_what_is_not():
-    logits = torch.tensor([[3.0, -3.0, 0.0, 3.0, -3.0]])
-    seen = torch.tensor([[True, True, True, False, False]])
-    assert penalised(logits, seen, 1.5).tolist() == [[2.0, -4.5, 0.0, 3.0, -3.0]]
-    assert torch.equal(penalised(logits, seen, 1.0), logits)
-
-
-def penalised_logits(policy, held: tuple[int, ...], penalty: float) -> torch.Tensor:
+def next_logits(policy, held: tuple[int, ...], penalty: float = 1.0) -> torch.Tensor:
     """The logits of the next word, in double precision, one word at a time."""
     with torch.no_grad():
         logits = policy(input_ids=torch.tensor([held])).logits[0, -1].double()
@@ -292,84 +135,149 @@ def penalised_logits(policy, held: tuple[int, ...], penalty: float) -> torch.Ten
     return logits
 
 
-@pytest.mark.parametrize("penalty", [1.05, 3.0, 0.5])
-def test_greedy_draws_follow_the_penalty_of_prompt_and_response(
-    ending_policy, tiny_tokenizer, penalty
+def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> tuple[float, int]:
+    """Over the words that come 5 times or more, the others in one bin; degrees of freedom."""
+    rare = expected < 5
+    pairs = [(counts[~rare], expected[~rare])]
+    if expected[rare].sum() >= 5:
+        pairs.append((counts[rare].sum()[None], expected[rare].sum()[None]))
+    found, wanted = (torch.cat(each) for each in zip(*pairs, strict=True))
+    return float(((found - wanted) ** 2 / wanted).sum()), len(found) - 1
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "penalty"),
+    [
+        (1.0, 0, 1.0, 1.0),
+        (0.6, 0, 1.0, 1.0),
+        (1.5, 12, 1.0, 1.0),
+        (1.0, 0, 0.7, 1.0),
+        (0.8, 20, 0.9, 1.0),
+        (0.7, 0, 1.0, 2.0),
+        (0.7, 8, 1.0, 2.0),
+    ],
+)
+def test_frequencies_match_the_probabilities(
+    tiny_policy, sample, temperature, top_k, top_p, penalty
 ):
-    """Padding is no token of a prompt, and rows that leave the batch take their tokens along."""
-    groups = sample_groups(
-        ending_policy,
-        tiny_tokenizer,
-        PROBLEMS,
-        group_size=2,
-        settings=how(temperature=0.0, repetition_penalty=penalty),
-    )
-    plain = sample_groups(
-        ending_policy, tiny_tokenizer, PROBLEMS, group_size=1, settings=how(temperature=0.0)
-    )
-    assert [g[0].token_ids for g in groups] != [g[0].token_ids for g in plain]
-    assert len({len(group[0].token_ids) for group in groups}) > 1
-    for group in groups:
-        for response in group:
-            held = response.prompt_ids
-            for token in response.token_ids:
-                logits = penalised_logits(ending_policy, held, penalty)
-                assert logits[token] > logits.max() - 1e-4
-                held += (token,)
-            # The recorded log-probability is the policy's own, before the penalty.
-            expected = full_logprobs(ending_policy, response)
-            assert response.logp == pytest.approx(expected, abs=1e-4)
+    """The penalty comes before temperature and cuts."""
+    num_draws, how = 6000, {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    how |= {"repetition_penalty": penalty, "max_tokens": 1, "problems": PROBLEMS[:1], "seed": 11}
+    ((*responses,),) = sample(tiny_policy, num_draws, **how)
 
+    def expected_with(penalty: float) -> torch.Tensor:
+        logits = next_logits(tiny_policy, responses[0].prompt_ids, penalty) / temperature
+        ordered = sorted(enumerate(torch.softmax(logits, -1).tolist()), key=lambda pair: -pair[1])
+        ordered = ordered[:top_k] if top_k else ordered
+        mass, kept = sum(p for _, p in ordered), torch.zeros(len(logits)).double()
+        for word, p in ordered:
+            if kept.sum() >= top_p * mass:
+                break
+            kept[word] = p
+        return num_draws * kept / kept.sum()
 
-@pytest.mark.parametrize(("temperature", "top_k"), [(0.7, 0), (0.7, 8)])
-def test_penalty_comes_before_temperature_and_cuts(tiny_policy, tiny_tokenizer, temperature, top_k):
-    num_draws, penalty = 6000, 2.0
-    ((*responses,),) = sample_groups(
-        tiny_policy,
-        tiny_tokenizer,
-        PROBLEMS[:1],
-        group_size=num_draws,
-        settings=how(
-            max_tokens=1, temperature=temperature, top_k=top_k, repetition_penalty=penalty, seed=3
-        ),
-    )
-    held = responses[0].prompt_ids
-    logits = penalised_logits(tiny_policy, held, penalty) / temperature
-    if top_k:
-        logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
-    expected = num_draws * torch.softmax(logits, -1)
-    counts = torch.bincount(
-        torch.tensor([r.token_ids[0] for r in responses]), minlength=len(expected)
-    )
+    expected = expected_with(penalty)
+    words = torch.tensor([response.token_ids[0] for response in responses])
+    counts = torch.bincount(words, minlength=len(expected))
     assert counts[expected == 0].sum() == 0
-    common = expected >= 5
-    chi_square = ((counts - expected)[common] ** 2 / expected[common]).sum()
-    freedom = int(common.sum()) - 1
-    assert freedom >= 4 and chi_square < freedom + 5 * (2 * freedom) ** 0.5
-    # The test can tell: without the penalty the same draws would be far off.
-    plain = penalised_logits(tiny_policy, held, 1.0) / temperature
-    other = num_draws * torch.softmax(plain, -1)
-    assert ((counts - other)[common] ** 2 / other[common]).sum() > 10 * freedom
+    apart, freedom = chi_square(counts, expected)
+    assert freedom >= 4 and apart < freedom + 5 * (2 * freedom) ** 0.5
+    if penalty != 1:  # the test can tell
+        assert chi_square(counts, expected_with(1.0))[0] > 10 * freedom
 
 
-def test_a_tokenizer_without_padding_draws_the_same(ending_policy, tiny_tokenizer):
+def test_no_word_without_weight_is_ever_chosen():
+    weights = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0], [0.0, 0.0, 0.0, 0.0, 1e-30]])
+    chosen = choose(weights.repeat(4000, 1), torch.Generator().manual_seed(0)).view(-1, 2)
+    assert set(chosen[:, 0].tolist()) == {1, 3} and set(chosen[:, 1].tolist()) == {4}
+    assert abs((chosen[:, 0] == 3).double().mean() - 0.75) < 5 * (0.75 * 0.25 / 4000) ** 0.5
+
+
+@pytest.mark.parametrize(("random", "word"), [(0.0, 3), (1 - 2**-53, 1)])
+def test_the_ends_of_the_interval_choose_words_with_weight(monkeypatch, random, word):
+    weights = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
+    drawn = torch.tensor([[random]], dtype=torch.float64)
+    monkeypatch.setattr(torch, "rand", lambda *_, **__: drawn)
+    assert choose(weights, None).tolist() == [[word]]
+
+
+def test_same_seed_same_responses(ending_policy, sample):
+    first = sample(ending_policy, 3, seed=5)
+    torch.manual_seed(77)  # the global generator has no part in it
+    assert sample(ending_policy, 3, seed=5) == first
+    assert sample(ending_policy, 3, seed=6) != first
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    {
+        "temperature": (-0.1, float("nan")),
+        "top_p": (0.0, 1.01),
+        "top_k": (-1,),
+        "max_tokens": (0,),
+        "repetition_penalty": (0.0, float("inf"), float("nan")),
+    }.items(),
+)
+def test_bad_settings_are_refused(name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=f"{name} must be|{name} >= 1"):
+            SamplingSettings(**PLAIN | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("group_size", "how", "words"),
+    [
+        (2, {"problems": []}, "need problems"),
+        (0, {}, "group_size"),
+        (2, {"batch_rows": 0}, "batch_rows"),
+        (1, {"max_tokens": 256}, "positions, the model has 256"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(tiny_policy, sample, group_size, how, words):
+    with pytest.raises(ValueError, match=words):
+        sample(tiny_policy, group_size, **how)
+
+
+def test_record_holds_every_setting():
+    assert SamplingSettings(**PLAIN).record() == PLAIN | {"repetition_penalty": 1.0}
+
+
+def test_penalty_divides_what_is_positive_and_multiplies_what_is_not():
+    logits = torch.tensor([[3.0, -3.0, 0.0, 3.0, -3.0]])
+    seen = torch.tensor([[True, True, True, False, False]])
+    assert penalised(logits, seen, 1.5).tolist() == [[2.0, -4.5, 0.0, 3.0, -3.0]]
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.05, 3.0, 0.5])
+def test_greedy_draws_follow_the_penalty_of_prompt_and_response(ending_policy, sample, penalty):
+    """Padding is no token of a prompt, and rows that leave the batch take their tokens along."""
+    groups = sample(ending_policy, 2, temperature=0.0, repetition_penalty=penalty)
+    plain = sample(ending_policy, 2, temperature=0.0)
+    tokens, without = ([r.token_ids for r in flat(each)] for each in (groups, plain))
+    assert (tokens == without) is (penalty == 1) and tokens[::2] == tokens[1::2]
+    assert len(set(map(len, tokens))) > 1
+    for response in flat(groups):
+        held = response.prompt_ids
+        for token in response.token_ids:
+            logits = next_logits(ending_policy, held, penalty)
+            assert logits[token] > logits.max() - 1e-4
+            held += (token,)
+        # The recorded log-probability is the policy's own at temperature 1, before the penalty.
+        assert response.logp == full_logprobs(ending_policy, response)
+
+
+def test_a_tokenizer_without_padding_draws_the_same(ending_policy, tiny_tokenizer, sample):
     bare = copy.deepcopy(tiny_tokenizer)
     bare.pad_token = None
     for penalty in (1.0, 1.3):
-        settings = how(repetition_penalty=penalty, seed=2)
-        found, expected = (
-            sample_groups(ending_policy, tokenizer, PROBLEMS, group_size=2, settings=settings)
-            for tokenizer in (bare, tiny_tokenizer)
-        )
-        assert found == expected
+        how = {"repetition_penalty": penalty, "seed": 2}
+        assert sample(ending_policy, 2, tokenizer=bare, **how) == sample(ending_policy, 2, **how)
 
 
 @pytest.mark.parametrize("cuts", [{}, {"temperature": 0.6, "top_p": 0.95, "top_k": 20}])
-def test_logits_that_are_no_numbers_are_an_error_and_no_wrong_response(
-    tiny_policy, tiny_tokenizer, cuts
-):
+def test_logits_that_are_no_numbers_are_an_error_and_no_wrong_response(tiny_policy, sample, cuts):
     damaged = copy.deepcopy(tiny_policy)
     with torch.no_grad():
         damaged.get_output_embeddings().weight[7] = float("nan")
     with pytest.raises(KlearError, match="logits that are no numbers: its weights are damaged"):
-        sample_groups(damaged, tiny_tokenizer, PROBLEMS, group_size=2, settings=how(**cuts))
+        sample(damaged, 2, **cuts)

@@ -2,15 +2,10 @@
 
 import pytest
 import torch
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from small_models import small_gpt2, small_model
 
 from klearlib.policy import sampling
-from klearlib.policy.drawing import SamplingSettings, choose
+from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 
@@ -18,72 +13,56 @@ EQUAL = ["1+2", "3+4", "5-6"]
 UNEQUAL = ["what is 12345 + 6789?", "2+2", "?"]
 
 
-def problems(prompts):
-    return [Problem(id=str(i), prompt=prompt, answer="1") for i, prompt in enumerate(prompts)]
-
-
-def how(**changes) -> SamplingSettings:
+def sample(policy, tokenizer, prompts, group_size=1, **changes):
+    """Responses of all groups, one after the other."""
     plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 40, "seed": 0}
-    return SamplingSettings(**plain | changes)
+    problems = [Problem(id=str(i), prompt=prompt, answer="1") for i, prompt in enumerate(prompts)]
+    how = {"settings": SamplingSettings(**plain | changes), "batch_rows": 4000}
+    groups = sample_groups(policy, tokenizer, problems, group_size=group_size, **how)
+    return [response for group in groups for response in group]
 
 
-def new_qwen(tokenizer, *, kv_heads: int = 1, window: int | None = None) -> Qwen3ForCausalLM:
-    torch.manual_seed(1)
+def new_qwen(tokenizer, *, kv_heads: int = 2, window: int | None = None, attention="sdpa"):
     sliding = {} if window is None else {"sliding_window": window, "use_sliding_window": True}
-    kinds = ["full_attention", "full_attention" if window is None else "sliding_attention"]
-    config = Qwen3Config(
+    model = small_model(
+        seed=1,
         vocab_size=len(tokenizer),
         hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
         num_key_value_heads=kv_heads,
         head_dim=8,
         intermediate_size=32,
         max_position_embeddings=128,
         initializer_range=0.4,
-        layer_types=kinds,
+        layer_types=["full_attention", "sliding_attention" if window else "full_attention"],
         bos_token_id=None,
         eos_token_id=list(range(0, len(tokenizer), 23)),
         pad_token_id=tokenizer.pad_token_id,
         **sliding,
     )
-    return Qwen3ForCausalLM(config).eval()
+    model.set_attn_implementation(attention)
+    return model
 
 
-def eager(policy):
-    policy.set_attn_implementation("eager")
-    return policy
-
-
-def new_gpt2(tokenizer) -> GPT2LMHeadModel:
-    """No rotary positions, no grouped heads."""
-    torch.manual_seed(1)
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=128,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        initializer_range=0.4,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return GPT2LMHeadModel(config).eval()
+def new_gpt2(tokenizer):
+    shape = {"n_positions": 128, "n_embd": 16, "n_layer": 2, "n_head": 2, "initializer_range": 0.4}
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
+    return small_gpt2(vocab_size=len(tokenizer), **shape, **ends)
 
 
 MODELS = {
-    "eager": lambda tokenizer: eager(new_qwen(tokenizer, kv_heads=2)),
-    "grouped heads": lambda tokenizer: new_qwen(tokenizer, kv_heads=2),
-    "one key head": lambda tokenizer: new_qwen(tokenizer, kv_heads=1),
-    "no groups": lambda tokenizer: new_qwen(tokenizer, kv_heads=4),
-    "sliding window": lambda tokenizer: new_qwen(tokenizer, kv_heads=2, window=9),
-    "gpt2": new_gpt2,
+    "eager": {"attention": "eager"},
+    "grouped heads": {},
+    "one key head": {"kv_heads": 1},
+    "no groups": {"kv_heads": 4},
+    "sliding window": {"window": 9},
+    "gpt2": None,
 }
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def policy(request, tiny_tokenizer):
-    return MODELS[request.param](tiny_tokenizer)
+    how = MODELS[request.param]
+    return new_gpt2(tiny_tokenizer) if how is None else new_qwen(tiny_tokenizer, **how)
 
 
 @torch.no_grad()
@@ -93,71 +72,40 @@ def logprobs(policy, ids) -> torch.Tensor:
     return torch.log_softmax(logits.double(), dim=-1)
 
 
-def check_logprobs(policy, response) -> torch.Tensor:
-    """The response's recorded log-probabilities are those without a cache; [T, V] of them."""
-    ids = response.prompt_ids + response.token_ids
-    expected = logprobs(policy, ids)[len(response.prompt_ids) - 1 : -1]
-    chosen = expected.gather(1, torch.tensor(response.token_ids)[:, None]).squeeze(1)
-    assert response.logp == pytest.approx(chosen.tolist(), abs=1e-5)
-    return expected
-
-
 @pytest.mark.parametrize("prompts", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-def test_greedy_is_that_of_a_loop_without_cache(policy, tiny_tokenizer, prompts):
-    groups = sample_groups(
-        policy, tiny_tokenizer, problems(prompts), group_size=2, settings=how(temperature=0.0)
-    )
-    for response in (r for group in groups for r in group):
-        expected = check_logprobs(policy, response)
-        assert response.token_ids == tuple(expected.argmax(dim=1).tolist())
-
-
-@pytest.mark.parametrize("prompts", [EQUAL, UNEQUAL], ids=["equal", "unequal"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_rows_that_end_leave_the_others_as_they_are(tiny_tokenizer, attention, prompts):
-    """Every recorded log-probability, before and after rows have left, is the uncached one."""
-    policy = new_qwen(tiny_tokenizer, kv_heads=2)
-    policy.set_attn_implementation(attention)
-    groups = sample_groups(
-        policy, tiny_tokenizer, problems(prompts), group_size=8, settings=how(seed=4)
-    )
-    lengths = sorted(len(r.token_ids) for group in groups for r in group)
-    assert lengths[0] < lengths[len(lengths) // 2] < lengths[-1]
-    for response in (r for group in groups for r in group):
-        check_logprobs(policy, response)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_token_is_that_of_a_loop_without_cache(policy, tiny_tokenizer, prompts, temperature):
+    """Before and after rows have left."""
+    how = {"group_size": 4, "temperature": temperature, "seed": 4}
+    responses = sample(policy, tiny_tokenizer, prompts, **how)
+    lengths = {len(response.token_ids) for response in responses}
+    assert len(lengths) > 2 or temperature == 0 or isinstance(policy.config.eos_token_id, int)
+    for response in responses:
+        ids = response.prompt_ids + response.token_ids
+        expected = logprobs(policy, ids)[len(response.prompt_ids) - 1 : -1]
+        chosen = expected.gather(1, torch.tensor(response.token_ids)[:, None]).squeeze(1)
+        assert response.logp == pytest.approx(chosen.tolist(), abs=1e-5)
+        if temperature == 0:
+            assert response.token_ids == tuple(expected.argmax(dim=1).tolist())
 
 
 def test_when_rows_leave_changes_no_greedy_response(tiny_tokenizer, monkeypatch):
-    policy = new_qwen(tiny_tokenizer, kv_heads=2)
-    found = []
+    policy, found = new_qwen(tiny_tokenizer), []
     for share in (1.0, 0.75, 0.0):  # at once, usually, never
         monkeypatch.setattr(sampling, "_LEAVING", share)
-        groups = sample_groups(
-            policy,
-            tiny_tokenizer,
-            problems(UNEQUAL + EQUAL),
-            group_size=1,
-            settings=how(temperature=0.0, repetition_penalty=1.5),
-        )
-        found.append([(r.token_ids, r.truncated) for group in groups for r in group])
+        how = {"temperature": 0.0, "repetition_penalty": 1.5}
+        responses = sample(policy, tiny_tokenizer, UNEQUAL + EQUAL, **how)
+        found.append([(r.token_ids, r.truncated) for r in responses])
     assert found[0] == found[1] == found[2]
     assert len({len(ids) for ids, _ in found[0]}) > 2
 
 
-@pytest.mark.parametrize("share", [1.0, 0.75, 0.0])
+@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.75, 0.0])
 def test_when_rows_leave_changes_no_distribution(tiny_tokenizer, monkeypatch, share):
     """Pairs of words, and the ends after one, against the chain of probabilities."""
     monkeypatch.setattr(sampling, "_LEAVING", share)
-    policy = new_qwen(tiny_tokenizer, kv_heads=2)
-    num_draws = 4000
-    ((*responses,),) = sample_groups(
-        policy,
-        tiny_tokenizer,
-        problems(["1"]),
-        group_size=num_draws,
-        settings=how(max_tokens=2, top_k=6, seed=7),
-        batch_rows=num_draws,
-    )
+    policy, num_draws = new_qwen(tiny_tokenizer), 4000
+    responses = sample(policy, tiny_tokenizer, ["1"], num_draws, max_tokens=2, top_k=6, seed=7)
     ends = {*policy.generation_config.eos_token_id, tiny_tokenizer.eos_token_id}
     prompt = list(responses[0].prompt_ids)
     expected = {}
@@ -180,20 +128,3 @@ def top(logp: torch.Tensor, k: int = 6) -> dict[int, float]:
     kept = logp.exp().topk(k)
     share = kept.values / kept.values.sum()
     return dict(zip(kept.indices.tolist(), share.tolist(), strict=True))
-
-
-def test_no_word_without_weight_is_ever_chosen():
-    weights = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0], [0.0, 0.0, 0.0, 0.0, 1e-30]])
-    draws = torch.Generator().manual_seed(0)
-    chosen = torch.stack([choose(weights, draws).squeeze(1) for _ in range(4000)])
-    assert set(chosen[:, 0].tolist()) == {1, 3} and set(chosen[:, 1].tolist()) == {4}
-    assert abs((chosen[:, 0] == 3).double().mean() - 0.75) < 5 * (0.75 * 0.25 / 4000) ** 0.5
-
-
-@pytest.mark.parametrize(("random", "word"), [(0.0, 3), (1 - 2**-53, 1)])
-def test_the_ends_of_the_interval_choose_words_with_weight(monkeypatch, random, word):
-    weights = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
-    monkeypatch.setattr(
-        torch, "rand", lambda *_, **__: torch.tensor([[random]], dtype=torch.float64)
-    )
-    assert choose(weights, None).tolist() == [[word]]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from small_models import small_gpt2
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.policy import vllm_engine
@@ -16,8 +16,6 @@ from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy, save_policy, with_yarn
 from klearlib.policy.vllm_engine import (
-    EngineFailed,
-    EngineLost,
     VLLMEngine,
     check_machine,
     description,
@@ -25,6 +23,7 @@ from klearlib.policy.vllm_engine import (
     engine_environment,
     start_error,
 )
+from klearlib.policy.vllm_process import EngineFailed, EngineLost
 from klearlib.records import Problem
 
 PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate("ab")]
@@ -71,6 +70,10 @@ def start(process, tiny_policy, tiny_tokenizer):
     return engine
 
 
+def sample(engine, group_size=2):
+    return engine.sample_groups(PROBLEMS, group_size=group_size, settings=SETTINGS)
+
+
 def names(process) -> list:
     return [(name, *given) if name in ("sleep", "wake") else name for name, *given in process.asked]
 
@@ -80,7 +83,7 @@ def test_weights_come_at_the_start_and_at_each_wake(process, start):
     assert names(process) == ["load", "sample"]
     engine.sleep()
     engine.wake()
-    engine.sample_groups(PROBLEMS, group_size=2, settings=SETTINGS)
+    sample(engine)
     assert names(process)[2:] == ["load", "sample"], "a CPU does not sleep"
 
 
@@ -116,11 +119,11 @@ def test_each_worker_gets_its_own_handles_of_every_weight(process, start, tiny_p
 
 def test_every_response_has_a_seed_of_its_own(process, start):
     engine = start()
-    engine.sample_groups(PROBLEMS, group_size=3, settings=SETTINGS)
+    sample(engine, 3)
     _, prompts, seeds, _ = process.asked[-1]
     assert [len(group) for group in seeds] == [3, 3] and len(prompts) == 2
     assert len({seed for group in seeds for seed in group}) == 6
-    engine.sample_groups(PROBLEMS, group_size=5, settings=SETTINGS)
+    sample(engine, 5)
     assert [group[:3] for group in process.asked[-1][2]] == seeds
 
 
@@ -128,7 +131,7 @@ def test_every_response_has_a_seed_of_its_own(process, start):
 def test_a_failed_call_is_sampled_again_with_the_weights_of_now(process, start, error):
     engine = start()
     process.fails += [error, error]
-    groups = engine.sample_groups(PROBLEMS, group_size=2, settings=SETTINGS)
+    groups = sample(engine)
     assert [len(group) for group in groups] == [2, 2]
     assert engine.num_restarts == 2 and process.started == 3
     requests = [each for each in process.asked if each[0] == "sample" and len(each[1]) > 1]
@@ -136,27 +139,26 @@ def test_a_failed_call_is_sampled_again_with_the_weights_of_now(process, start, 
     assert names(process) == ["load", "sample", "sample"] * 3
 
 
-def test_a_call_that_fails_three_times_is_one_line(process, start):
-    engine = start()
-    process.fails += [EngineLost("it ended with signal 9")] * 3
-    with pytest.raises(KlearError, match="vLLM failed 3 times, the last time: it ended") as error:
-        engine.sample_groups(PROBLEMS, group_size=2, settings=SETTINGS)
-    assert "\n" not in str(error.value) and engine.num_restarts == 2
+BAD_ANSWERS = {
+    "three failures": ("vLLM failed 3 times, the last time: it ended", 2),
+    "a smaller group": ("vLLM gave 3 responses to 2 groups of 2", 0),
+    "aborted": ("'p0' unfinished: abort", 0),
+}
 
 
-def test_a_smaller_group_is_an_error(process, start, monkeypatch):
-    engine = start()
-    whole = process.ask
-    monkeypatch.setattr(process, "ask", lambda self, *asked: whole(self, *asked)[:-1])
-    with pytest.raises(KlearError, match="vLLM gave 3 responses to 2 groups of 2"):
-        engine.sample_groups(PROBLEMS, group_size=2, settings=SETTINGS)
-
-
-def test_an_aborted_response_is_an_error(process, start, monkeypatch):
-    engine = start()
-    monkeypatch.setattr(process, "reason", "abort")
-    with pytest.raises(KlearError, match="'p0' unfinished: abort"):
-        engine.sample_groups(PROBLEMS, group_size=2, settings=SETTINGS)
+@pytest.mark.parametrize("kind", BAD_ANSWERS)
+def test_a_call_without_all_responses_is_one_line(process, start, monkeypatch, kind):
+    engine, whole = start(), process.ask
+    if kind == "three failures":
+        process.fails += [EngineLost("it ended with signal 9")] * 3
+    elif kind == "aborted":
+        monkeypatch.setattr(process, "reason", "abort")
+    else:
+        monkeypatch.setattr(process, "ask", lambda self, *asked: whole(self, *asked)[:-1])
+    words, num_restarts = BAD_ANSWERS[kind]
+    with pytest.raises(KlearError, match=words) as error:
+        sample(engine)
+    assert "\n" not in str(error.value) and engine.num_restarts == num_restarts
 
 
 def test_a_build_for_another_device_is_refused(process, start, monkeypatch):
@@ -201,10 +203,9 @@ def test_stretched_positions_are_told(new_policy):
     policy = new_policy(0)
     with_yarn(policy.config, 2.5, original=256)
     found = arguments(policy, "cuda")
-    assert found["max_model_len"] == 640
-    assert found["hf_overrides"]["max_position_embeddings"] == 640
-    assert found["hf_overrides"]["rope_parameters"]["rope_type"] == "yarn"
-    assert found["hf_overrides"]["rope_parameters"]["factor"] == 2.5
+    assert found["max_model_len"] == found["hf_overrides"]["max_position_embeddings"] == 640
+    rope = found["hf_overrides"]["rope_parameters"]
+    assert (rope["rope_type"], rope["factor"]) == ("yarn", 2.5)
 
 
 def test_a_cpus_cache_is_what_the_variable_says(monkeypatch):
@@ -234,14 +235,10 @@ def test_a_description_holds_what_the_loaded_model_does(new_policy, tiny_tokeniz
 
 
 def test_a_model_without_a_generation_config_has_the_ends_of_its_config(tiny_tokenizer, tmp_path):
-    config = GPT2Config(vocab_size=280, n_embd=8, n_layer=1, n_head=1, eos_token_id=7)
-    save_policy(GPT2LMHeadModel(config), tiny_tokenizer, tmp_path)
+    save_policy(small_gpt2(vocab_size=280, eos_token_id=7), tiny_tokenizer, tmp_path)
     (tmp_path / "generation_config.json").unlink()
     described, _ = description(tmp_path, None, None)
     assert described.generation_config.eos_token_id == 7
-
-
-def test_an_absent_model_is_one_line(tmp_path):
     with pytest.raises(MissingAsset, match="no-such-model") as error:
         description(tmp_path / "no-such-model", None, None)
     assert "\n" not in str(error.value)

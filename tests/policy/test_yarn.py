@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from transformers import GPT2Config, Qwen3Config, Qwen3ForCausalLM
+from small_models import small_model
+from transformers import GPT2Config
 
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.policy.drawing import SamplingSettings
@@ -35,21 +36,13 @@ def expected_frequencies(dim, theta, original, factor):
     return found
 
 
-def tiny(dim, theta, original, **how):
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=300,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=dim,
-            intermediate_size=16,
-            max_position_embeddings=original,
-            rope_parameters={"rope_type": "default", "rope_theta": theta},
-            tie_word_embeddings=True,
-            **how,
-        )
+def tiny(dim, theta, original):
+    return small_model(
+        vocab_size=300,
+        num_hidden_layers=1,
+        head_dim=dim,
+        max_position_embeddings=original,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
     )
 
 
@@ -86,27 +79,6 @@ def test_original_positions_below_those_of_the_config(tmp_path, tiny_tokenizer):
         load_policy(tmp_path, device="cpu", yarn_factor=2.5, yarn_original=0)
 
 
-def test_ends_of_the_ramp_are_those_of_the_paper():
-    """Pairs that turn 32 times or more are kept, those that turn once or less are interpolated;
-    Qwen3-8B has both kinds and some between."""
-    dim, theta, original, factor = 128, 1e6, 32768, 2.5
-    found = expected_frequencies(dim, theta, original, factor)
-    kinds = set()
-    for pair, frequency in enumerate(found):
-        plain = theta ** (-2 * pair / dim)
-        turns = original * plain / (2 * math.pi)
-        if turns >= FAST * theta ** (2 / dim):  # by more than the rounding of the ends to pairs
-            assert frequency == plain
-            kinds.add("kept")
-        elif turns <= SLOW / theta ** (2 / dim):
-            assert frequency == pytest.approx(plain / factor)
-            kinds.add("interpolated")
-        else:
-            assert plain / factor <= frequency <= plain
-            kinds.add("mixed")
-    assert kinds == {"kept", "interpolated", "mixed"}
-
-
 def test_weights_and_theta_stay_and_positions_go_further(tiny_policy, tiny_tokenizer, tmp_path):
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
     plain, _ = load_policy(tmp_path, device="cpu")
@@ -129,18 +101,6 @@ def test_weights_and_theta_stay_and_positions_go_further(tiny_policy, tiny_token
     problem = [Problem("a", "2+2?", "4")]
     (group,) = sample_groups(model, tokenizer, problem, group_size=8, settings=settings)
     assert max(len(response.token_ids) for response in group) == over
-
-
-def test_without_a_factor_nothing_changes(tiny_policy, tiny_tokenizer, tmp_path):
-    """Loaded and saved again, model and config have the bytes that they had."""
-    save_policy(tiny_policy, tiny_tokenizer, tmp_path / "a")
-    save_policy(*load_policy(tmp_path / "a", device="cpu"), tmp_path / "b")
-    for name in ("config.json", "model.safetensors"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    model, _ = load_policy(tmp_path / "b", device="cpu", yarn_factor=None)
-    ids = torch.arange(20)[None]
-    with torch.no_grad():
-        assert torch.equal(model(input_ids=ids).logits, tiny_policy(input_ids=ids).logits)
 
 
 @pytest.mark.parametrize("factor", [1, 1.0, 0.5, 0, -2.5, math.nan, math.inf])
