@@ -23,7 +23,9 @@ LEAST_TOKENS, MOST_TOKENS = 256, 2**18
 # faster, 1 GiB on a GPU.
 _CPU_LOGITS, _GPU_LOGITS = 2**26, 2**28
 _WEIGHT, _STATE, _BF16 = 4, 12, 2  # bytes a parameter: weights; gradients and AdamW; bf16 copy
-_DRAW = 4 * 5  # bytes a word: logits, log-probabilities, weights, and their sums in float64
+# Bytes a word of what a draw makes: logits, log-probabilities, weights, their sums in float64; and
+# what the penalty and the sort of top-p add.
+_DRAW = 4 * 9
 _HEAD_COPIES = 3  # of a chunk's logits in float32: with the entropy, and their gradient
 
 
@@ -102,8 +104,8 @@ def sampling_bytes(shape: ModelShape, *, compute: Compute, rows: int, row_tokens
     """Most that sampling holds, of `rows` sequences of `row_tokens` tokens at once.
 
     transformers: float32 weights and the decoder's copy (in float32 of the matrices that it joins,
-    in bf16 of all), the cache of keys and values, one layer of it twice while it grows, and what a
-    draw makes of the logits of one position.
+    in bf16 of all), the cache of keys and values, in bf16 too where the decoder keeps it, one layer
+    of it twice while it grows, and what a draw makes of the logits of one position.
     vLLM: weights and cache of one sequence, the least that it starts with, in `compute.precision`;
     more sequences are as many as its share of the memory holds.
     """
@@ -114,7 +116,8 @@ def sampling_bytes(shape: ModelShape, *, compute: Compute, rows: int, row_tokens
     low = compute.precision == "bf16"
     copied = _BF16 * shape.num_multiplied if low else _WEIGHT * shape.num_joined
     weights = _WEIGHT * shape.num_parameters + copied
-    return weights + rows * (4 * cached * (shape.num_layers + 1) + _DRAW * shape.vocab_size)
+    each = _BF16 if low and compute.attention == "sdpa" else 4
+    return weights + rows * (each * cached * (shape.num_layers + 1) + _DRAW * shape.vocab_size)
 
 
 def choose_micro_batch_tokens(model, *, compute: Compute, free_bytes: int | None = None) -> int:

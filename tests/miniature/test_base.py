@@ -5,11 +5,11 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from tiny_world import TINY_CODE_WORLD, TINY_MODEL
+from made_worlds import build, rows
+from tiny_world import TINY_MODEL
 
 from klearlib.errors import Stopped
 from klearlib.miniature.base import pretrain
-from klearlib.miniature.code_world import build
 from klearlib.policy.compute import local_compute
 from klearlib.policy.load import load_policy
 from klearlib.policy.logprobs import token_logprobs
@@ -45,22 +45,13 @@ def test_architecture_is_qwen3(tiny_stages, base):
 
 def test_pretraining_learnt_the_corpus(tiny_stages, base):
     model, tokenizer = base
-    metrics = [
-        json.loads(line) for line in (tiny_stages.base / "metrics.jsonl").read_text().splitlines()
-    ]
+    metrics = rows(tiny_stages.base / "metrics.jsonl")
     assert metrics[-1]["sft/loss"] < 0.6 * metrics[0]["sft/loss"]
-    text = json.loads((tiny_stages.world / "corpus.jsonl").read_text().splitlines()[0])["text"]
+    text = rows(tiny_stages.world / "corpus.jsonl")[0]["text"]
     ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
     logp, _ = token_logprobs(model, ids, chunk_size=64)
     uniform = -torch.tensor(float(len(tokenizer))).log()
     assert logp.mean() > 0.6 * uniform, "the saved weights know no more than a fresh model"
-
-
-def test_every_byte_of_a_turn_can_be_written(base):
-    _, tokenizer = base
-    text = "Start with 3.\n<think>\n1*2=2\n</think>\n\\boxed{2} é"
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
 def test_stopped_and_resumed_equals_the_unbroken_run(tiny_stages, tmp_path):
@@ -78,24 +69,23 @@ def test_stopped_and_resumed_equals_the_unbroken_run(tiny_stages, tmp_path):
 
 @pytest.fixture(scope="module")
 def code_world(tmp_path_factory):
-    path = tmp_path_factory.mktemp("code_world")
+    path = tmp_path_factory.mktemp("few")
     few = dict.fromkeys(("base_examples", "sft_examples", "teacher_examples"), 8)
-    build(RunFolder(path), {}, **TINY_CODE_WORLD | few)
+    build("code", path, {}, **few)
     return path
 
 
-def rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def num_learnt(tokenizer, rows: list[dict], name: str) -> int:
+    texts = [row[name] for row in rows]
+    return sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in texts)
 
 
 def test_specifications_are_read_and_not_learnt(code_world, tmp_path):
     pretrain(RunFolder(tmp_path), {"world": code_world}, **ONE_STEP, **TINY_MODEL)
     _, tokenizer = load_policy(tmp_path / "model", device="cpu")
     corpus = rows(code_world / "corpus.jsonl")
-    learnt = sum(
-        len(tokenizer(row["text"], add_special_tokens=False)["input_ids"]) + 1 for row in corpus
-    )
-    assert rows(tmp_path / "metrics.jsonl")[0]["sft/num_tokens"] == learnt
+    found = rows(tmp_path / "metrics.jsonl")[0]["sft/num_tokens"]
+    assert found == num_learnt(tokenizer, corpus, "text")
     for row in corpus:
         assert row["given"].endswith("Print n.\n") and "input()" in row["text"]
 
@@ -107,10 +97,7 @@ def test_the_stage_sft_reads_the_file_that_it_is_told(code_world, tmp_path):
     _, tokenizer = load_policy(inputs["base"] / "model", device="cpu")
     for name, extra in (("sft", {}), ("teacher", {"examples": "teacher.jsonl"})):
         train_sft(RunFolder(tmp_path / name), inputs, **how, **extra)
-        learnt = sum(
-            len(tokenizer(row["response"], add_special_tokens=False)["input_ids"]) + 1
-            for row in rows(code_world / f"{name}.jsonl")
-        )
+        learnt = num_learnt(tokenizer, rows(code_world / f"{name}.jsonl"), "response")
         assert rows(tmp_path / name / "metrics.jsonl")[0]["sft/num_tokens"] == learnt
     weights = [tmp_path / name / "model" / "model.safetensors" for name in ("sft", "teacher")]
     assert weights[0].read_bytes() != weights[1].read_bytes()

@@ -1,58 +1,46 @@
 """The code world's files: windows by date, planted flaws that are what the truth says, clean
 benchmarks."""
 
-import json
 from collections import Counter
 from random import Random
 
 import pytest
 from code_reader import output_of
-from tiny_world import TINY_CODE_WORLD as TINY
+from made_worlds import printed, rows
 
 from klearlib.data.problems import read_problems
 from klearlib.data.windows import in_window
 from klearlib.miniature.code_problems import draw, make_tests
 from klearlib.miniature.code_world import (
-    BENCHMARK_SIZE,
     BENCHMARKS,
     FLAWS,
     WINDOWS,
-    build,
     count_wrong,
     flawed_tests,
 )
-from klearlib.miniature.problems import Slips, held_out
-from klearlib.run.folder import RunFolder
+from klearlib.miniature.problems import Slips
 
-PROBLEM_FILES = ("train", "validation", "contest", *BENCHMARKS)
-FILES = ("corpus", "sft", "teacher", "truth", *PROBLEM_FILES)
+SIZES = {"train": 80, "validation": 12, "contest": 240, "code_a": 30, "code_b": 30}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    path = tmp_path_factory.mktemp("code_world")
-    build(RunFolder(path), {}, **TINY)
-    return path
+def world(worlds):
+    return worlds("code")
 
 
-def rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def problems_of(world):
-    return {name: read_problems(world / f"{name}.jsonl") for name in PROBLEM_FILES}
+@pytest.fixture(scope="module")
+def found(world):
+    """The problems of each file."""
+    return {
+        name: read_problems(world / f"{name}.jsonl", expected_size=SIZES[name]) for name in SIZES
+    }
 
 
 def num_wrong(problem) -> int:
     return sum(test.expected != output_of(problem.prompt, test.stdin) for test in problem.tests)
 
 
-def test_sizes_and_tests(world):
-    found = problems_of(world)
-    assert BENCHMARK_SIZE == 30 and BENCHMARKS == ("code_a", "code_b")
-    for name in BENCHMARKS:
-        assert read_problems(world / f"{name}.jsonl", expected_size=30)
-    assert len(found["train"]) == 80 and len(found["validation"]) == 12
+def test_sizes_and_tests(world, found):
     for problem in (problem for part in found.values() for problem in part):
         assert len(problem.tests) == 16 == len({test.stdin for test in problem.tests})
         assert problem.answer is None and problem.difficulty <= 4
@@ -60,8 +48,7 @@ def test_sizes_and_tests(world):
     assert sizes == {"corpus": 40, "sft": 120, "teacher": 120}
 
 
-def test_windows_are_disjoint_and_dated_right(world):
-    found = problems_of(world)
+def test_windows_are_disjoint_and_dated_right(found):
     assert WINDOWS == {
         "code_a": ("2024-08-01", "2025-02-01"),
         "code_b": ("2025-02-01", "2025-05-01"),
@@ -76,9 +63,8 @@ def test_windows_are_disjoint_and_dated_right(world):
     assert len(first) == len(second) == 30 and not first & second
 
 
-def test_days_on_the_edges_fall_where_they_should(world):
-    found = problems_of(world)
-    days = {name: {problem.date for problem in found[name]} for name in PROBLEM_FILES}
+def test_days_on_the_edges_fall_where_they_should(found):
+    days = {name: {problem.date for problem in found[name]} for name in SIZES}
     edges = {"2024-07-31", "2024-08-01", "2025-02-01", "2025-02-02", "2025-05-01", "2025-05-02"}
     assert edges <= days["contest"]
     assert days["code_a"] & edges == {"2024-08-01", "2025-02-01"}
@@ -92,34 +78,17 @@ def test_days_on_the_edges_fall_where_they_should(world):
     assert outside and days["train"] == days["validation"] == {""}
 
 
-def test_only_training_problems_are_flawed(world):
-    found = problems_of(world)
-    for name in ("validation", "contest", *BENCHMARKS):
+def test_truth_is_exact_and_only_training_problems_are_flawed(world, found):
+    for name in SIZES.keys() - {"train"}:
         assert not any(map(num_wrong, found[name]))
-
-
-def test_truth_is_exact(world):
     truth = {row["id"]: row for row in rows(world / "truth.jsonl")}
-    problems = problems_of(world)["train"]
-    assert list(truth) == [problem.id for problem in problems]
-    for problem in problems:
+    assert list(truth) == [problem.id for problem in found["train"]]
+    for problem in found["train"]:
         row = truth[problem.id]
         assert row["num_wrong_tests"] == num_wrong(problem)
         assert row["is_flawed"] is bool(row["flaw"]) is (row["num_wrong_tests"] > 0)
     flaws = Counter(row["flaw"] for row in truth.values())
     assert flaws == {"": 60} | dict.fromkeys(FLAWS, 5)
-
-
-def test_held_out_prompts_are_in_no_training_text(world):
-    found = problems_of(world)
-    evaluation = {p.prompt for name in ("contest", "validation") for p in found[name]}
-    training = {problem.prompt for problem in found["train"]}
-    for name in ("sft", "teacher"):
-        training |= {row["prompt"] for row in rows(world / f"{name}.jsonl")}
-    training |= {row["given"].strip() for row in rows(world / "corpus.jsonl")}
-    assert not evaluation & training
-    assert all(map(held_out, evaluation)) and not any(map(held_out, training))
-    assert len(evaluation) == 252
 
 
 def share_wrong(world, name: str) -> float:
@@ -137,30 +106,10 @@ def share_wrong(world, name: str) -> float:
     return wrong / len(found)
 
 
-def printed(program: str, stdin: str) -> str:
-    lines: list[str] = []
-    exec(program, {"input": lambda: stdin, "print": lambda number: lines.append(str(number))})
-    return "\n".join(lines)
-
-
 def test_pretraining_is_right_and_the_teacher_errs_less_than_the_sft_responses(world):
     assert share_wrong(world, "corpus") == 0
     teacher, sft = share_wrong(world, "teacher"), share_wrong(world, "sft")
     assert 0 < teacher < 0.6 * sft < 0.6
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_same_seed_same_bytes(world, tmp_path, seed):
-    build(RunFolder(tmp_path), {}, **TINY | {"seed": seed})
-    for name in FILES:
-        same = (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()
-        assert same is (seed == 0), name
-
-
-def test_more_training_rows_leave_the_benchmarks_alone(world, tmp_path):
-    build(RunFolder(tmp_path), {}, **TINY | {"sft_examples": 10, "num_train_problems": 90})
-    for name in ("corpus", "teacher", "contest", "validation", *BENCHMARKS):
-        assert (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("flaw", FLAWS)

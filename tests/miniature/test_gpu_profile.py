@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from made_worlds import rows
 
 from klearlib.data.tables import read_samples
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
@@ -52,10 +52,6 @@ def worlds(tmp_path_factory) -> dict[str, Path]:
         build(folder, inputs, **stage.params)
         found[name] = root / name
     return found
-
-
-def rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("name", ["maths", "code", "joint"])

@@ -1,75 +1,44 @@
 """The joint world: both worlds' benchmarks, longer problems held out, right text of both."""
 
-import json
 from random import Random
 
 import pytest
 from code_reader import output_of
+from made_worlds import JOINT, build, printed, rows
 from prompt_reader import answer_of, step_holds
-from tiny_world import TINY_CODE_WORLD, TINY_WORLD
 
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.data.problems import read_problems
 from klearlib.data.tables import read_samples
 from klearlib.errors import KlearError, ParameterError
-from klearlib.miniature import code_world, joint, world
+from klearlib.miniature import joint
 from klearlib.miniature.problems import draw, held_out
 from klearlib.miniature.sources import TEMPLATES
 from klearlib.policy.load import chat_prompt
-from klearlib.run.folder import RunFolder
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.answers import verify_answers
 
-HOW = {
-    "seed": 0,
-    "modulus": 5,
-    "max_difficulty": 4,
-    "long_max_difficulty": 9,
-    "code_max_difficulty": 3,
-    "base_maths": 30,
-    "base_long_maths": 12,
-    "base_code": 60,
-    "sft_long_maths": 10,
-    "num_validation": 8,
-}
-CODE_WORLD = TINY_CODE_WORLD | {"max_difficulty": 3, "num_validation": 6}
+
+@pytest.fixture(scope="module")
+def built(worlds):
+    return worlds("joint")
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("worlds")
-    world.build(RunFolder(root / "maths"), {}, **TINY_WORLD)
-    code_world.build(RunFolder(root / "code"), {}, **CODE_WORLD)
-    return {"maths": root / "maths", "code": root / "code"}
-
-
-@pytest.fixture(scope="module")
-def built(inputs, tmp_path_factory):
-    path = tmp_path_factory.mktemp("joint")
-    joint.build(RunFolder(path), inputs, **HOW)
-    return path
-
-
-def rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def inputs(worlds):
+    return worlds.inputs_of("joint")
 
 
 def test_benchmarks_of_both_worlds_are_as_they_are_there(built, inputs):
     assert joint.BENCHMARKS == ("math_a", "math_b", "math_c", "code_a", "code_b")
-    for name in ("math_a", "math_b"):
-        assert (built / f"{name}.jsonl").read_bytes() == (
-            inputs["maths"] / f"{name}.jsonl"
-        ).read_bytes()
-    for name in ("code_a", "code_b"):
-        assert (built / f"{name}.jsonl").read_bytes() == (
-            inputs["code"] / f"{name}.jsonl"
-        ).read_bytes()
+    for name in ("math_a", "math_b", "code_a", "code_b"):
+        source = inputs["maths" if name.startswith("math") else "code"]
+        assert (built / f"{name}.jsonl").read_bytes() == (source / f"{name}.jsonl").read_bytes()
 
 
 def test_the_new_benchmark_is_longer_held_out_and_right(built):
     found = read_problems(built / "math_c.jsonl", expected_size=30)
     assert len({problem.prompt for problem in found}) == 30
-    assert all(held_out(problem.prompt) for problem in found)
     assert all(problem.answer == str(answer_of(problem.prompt)) for problem in found)
     # A family whose steps come in pairs rounds an odd difficulty down.
     steps = [problem.difficulty for problem in found]
@@ -87,34 +56,29 @@ def test_validation_is_half_of_each_world_with_ids_of_its_own(built, inputs):
     assert found[4].tests and not found[0].tests
 
 
-def test_corpus_is_right_and_has_none_of_what_is_held_out(built, tiny_tokenizer):
+def test_corpus_is_right_and_of_both_domains_in_turn(built, tiny_tokenizer):
     corpus = rows(built / "corpus.jsonl")
     short = [row for row in corpus if "The answer is" in row["text"]]
     long = [row for row in corpus if "boxed" in row["text"]]
     programs = [row for row in corpus if "print(n)" in row["text"]]
     assert [len(short), len(long), len(programs), len(corpus)] == [30, 12, 60, 102]
-    asked = []
     for row in short:
-        asked.append(row["given"].removesuffix("\n"))
         *lines, last = row["text"].split("\n")
-        assert last == f"The answer is {answer_of(asked[-1])}."
+        assert last == f"The answer is {answer_of(row['given'].removesuffix(chr(10)))}."
         assert all(step_holds(line, 5) for line in lines) and len(lines) <= 4
     for row in long:
-        asked.append(row["given"].split("user\n")[1].split("<|im_end|>")[0])
-        assert row["given"] == chat_prompt(tiny_tokenizer, asked[-1])[0]
+        prompt = row["given"].split("user\n")[1].split("<|im_end|>")[0]
+        assert row["given"] == chat_prompt(tiny_tokenizer, prompt)[0]
         lines = row["text"].split("\n")[1:-2]
         assert all(step_holds(line, 5) for line in lines) and 4 <= len(lines) <= 9
-        end = f"</think>\n\\boxed{{{answer_of(asked[-1])}}}"
+        end = f"</think>\n\\boxed{{{answer_of(prompt)}}}"
         assert row["text"].startswith("<think>\n") and row["text"].endswith(end)
-    for row in programs:
-        asked.append(row["given"].removesuffix("\n"))
-    # Both domains in turn while they last.
-    kinds = ["print(n)" in row["text"] for row in corpus[:84]]
-    assert kinds == [False, True] * 42
-    assert not any(map(held_out, asked))
-    asked += [row["prompt"] for row in rows(built / "sft.jsonl")]
-    evaluation = {p.prompt for n in joint.BENCHMARKS for p in read_problems(built / f"{n}.jsonl")}
-    assert not evaluation & set(asked)
+    for row in programs[:12]:
+        prompt, text = row["given"].removesuffix("\n"), row["text"]
+        stdin = "ab" if prompt.startswith("n is") else "17"
+        assert printed(text[text.index("n = ") :], stdin) == output_of(prompt, stdin)
+    # While they last.
+    assert ["print(n)" in row["text"] for row in corpus[:84]] == [False, True] * 42
 
 
 def test_nothing_that_is_trained_on_shares_a_9_gram_with_a_benchmark(built):
@@ -131,30 +95,14 @@ def test_nothing_that_is_trained_on_shares_a_9_gram_with_a_benchmark(built):
     assert not any(index.removals(texts))
     # Of the same draws without the search some do.
     drafts = draw(
-        Random(derive_seed(HOW["seed"], "joint_world", "maths turns")),
+        Random(derive_seed(JOINT["seed"], "joint_world", "maths turns")),
         400,
-        difficulties=range(2, HOW["max_difficulty"] + 1),
-        modulus=HOW["modulus"],
+        difficulties=range(2, JOINT["max_difficulty"] + 1),
+        modulus=JOINT["modulus"],
         held_out_part=False,
         seen=None,
     )
     assert any(index.removals([draft.prompt for draft in drafts]))
-
-
-def test_programs_of_the_corpus_are_right(built):
-    programs = [row for row in rows(built / "corpus.jsonl") if "print(n)" in row["text"]]
-    for row in programs[:12]:
-        prompt, program = row["given"].removesuffix("\n"), row["text"]
-        program = program[program.index("n = ") :]
-        stdin = "ab" if prompt.startswith("n is") else "17"
-        assert run(program, stdin) == output_of(prompt, stdin)
-
-
-def run(program, stdin):
-    """Our own text, so it may run here."""
-    printed = []
-    exec(program, {"input": lambda: stdin, "print": lambda n: printed.append(str(n))})
-    return printed[0]
 
 
 def test_long_examples_are_right_and_not_held_out(built):
@@ -178,17 +126,6 @@ def test_turns_for_the_tokenizer_are_of_both_kinds_and_right(built):
     assert all("```python" in turn["response"] for turn in turns if turn not in maths)
 
 
-def test_equal_seeds_give_equal_files_and_others_do_not(built, inputs, tmp_path):
-    joint.build(RunFolder(tmp_path / "same"), inputs, **HOW)
-    joint.build(RunFolder(tmp_path / "other"), inputs, **HOW | {"seed": 1})
-    names = sorted(path.name for path in built.glob("*.jsonl"))
-    assert len(names) == 8
-    for name in names:
-        assert (tmp_path / "same" / name).read_bytes() == (built / name).read_bytes()
-    for name in ("corpus.jsonl", "math_c.jsonl", "sft.jsonl"):
-        assert (tmp_path / "other" / name).read_bytes() != (built / name).read_bytes()
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -199,7 +136,7 @@ def test_equal_seeds_give_equal_files_and_others_do_not(built, inputs, tmp_path)
 )
 def test_bad_parameters(inputs, tmp_path, changes, words):
     with pytest.raises(ParameterError, match=words):
-        joint.build(RunFolder(tmp_path), inputs, **HOW | changes)
+        build("joint", tmp_path, inputs, **changes)
 
 
 def test_a_world_with_another_benchmark_is_refused(inputs, tmp_path):
@@ -210,4 +147,4 @@ def test_a_world_with_another_benchmark_is_refused(inputs, tmp_path):
         (tmp_path / "maths" / file.name).write_text("".join(keep))
     given = {"maths": tmp_path / "maths", "code": inputs["code"]}
     with pytest.raises(KlearError, match="must hold 30 problems, got 29"):
-        joint.build(RunFolder(tmp_path / "joint"), given, **HOW)
+        build("joint", tmp_path / "joint", given)

@@ -1,7 +1,6 @@
 """Every prompt means what its answer says, and every chain of thought leads to it."""
 
 import re
-from itertools import pairwise
 from random import Random
 
 import pytest
@@ -35,28 +34,21 @@ def test_answer_is_what_the_prompt_asks_for(family, difficulty, modulus):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_chain_of_thought_is_true_and_ends_in_the_answer(family):
+def test_chain_of_thought_is_true_and_goes_on_from_its_last_result(family):
     random = Random(family)
     for _ in range(60):
-        draft = FAMILIES[family](random, 6, modulus=20)
-        lines, answer = work_out(draft, modulus=20)
-        assert all(step_holds(line, 20) for line in lines)
-        assert int(lines[-1].partition("=")[2]) == answer
+        draft = FAMILIES[family](random, 6, modulus=50)
+        lines, answer = work_out(draft, modulus=50)
+        assert all(step_holds(line, 50) for line in lines)
+        results = [line.partition("=")[2] for line in lines]
+        assert int(results[-1]) == answer
+        for before, after in zip(results, lines[1:], strict=False):
+            assert re.match(rf"{before}[-+*]", after)
         # Every number on a left side is in the prompt or was worked out before.
-        known = {int(number) for number in re.findall(r"\d+", draft.prompt)}
-        for line in lines:
-            left, _, result = line.partition("=")
-            assert {int(number) for number in re.findall(r"\d+", left)} <= known
-            known.add(int(result))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_chain_of_thought_goes_on_from_its_last_result(family):
-    draft = FAMILIES[family](Random(3), 6, modulus=50)
-    lines, _ = work_out(draft, modulus=50)
-    for before, after in pairwise(lines):
-        result = before.partition("=")[2]
-        assert re.match(rf"{result}[-+*]", after)
+        known = set(re.findall(r"\d+", draft.prompt))
+        for line, result in zip(lines, results, strict=True):
+            assert set(re.findall(r"\d+", line.partition("=")[0])) <= known
+            known.add(result)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,21 +78,14 @@ def test_a_tenth_of_all_prompts_is_held_out():
 
 @pytest.mark.parametrize("part", [True, False])
 def test_draw_keeps_to_its_part_and_takes_the_families_in_turn(part):
-    drafts = draw(
-        Random(0), 60, difficulties=range(2, 7), modulus=10, held_out_part=part, seen=set()
-    )
+    seen: set[str] = set()
+    how = {"modulus": 10, "held_out_part": part, "seen": seen}
+    drafts = draw(Random(0), 60, difficulties=range(2, 7), **how)
     assert [held_out(draft.prompt) for draft in drafts] == [part] * 60
     assert [draft.family for draft in drafts] == list(FAMILIES) * 20
     assert {draft.difficulty for draft in drafts if draft.family == "chain"} == {2, 3, 4, 5, 6}
-
-
-def test_draw_never_repeats_what_was_seen():
-    seen: set[str] = set()
-    how = {"difficulties": range(2, 5), "modulus": 5, "held_out_part": True, "seen": seen}
-    first = draw(Random(0), 20, **how)
-    second = draw(Random(0), 20, **how)
-    prompts = [draft.prompt for draft in first + second]
-    assert len(set(prompts)) == 40 and seen == set(prompts)
+    more = draw(Random(0), 60, difficulties=range(2, 7), **how)
+    assert len({draft.prompt for draft in drafts + more}) == 120 == len(seen)
 
 
 def test_world_that_is_too_small_says_so():

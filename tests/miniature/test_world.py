@@ -1,101 +1,61 @@
-"""The world's files: benchmarks of 30 that training never sees, answers that are right."""
-
-import json
+"""The maths world's files: benchmarks of 30, answers that are right, chains that go wrong as
+asked."""
 
 import pytest
+from made_worlds import rows
 from prompt_reader import answer_of, step_holds
-from tiny_world import TINY_WORLD
 
 from klearlib.data.problems import read_problems
-from klearlib.miniature.problems import held_out
-from klearlib.miniature.world import BENCHMARK_SIZE, BENCHMARKS, build
-from klearlib.run.folder import RunFolder
+from klearlib.miniature.world import BENCHMARKS
 
-FILES = ("corpus", "sft", "train", "validation", *BENCHMARKS)
+SIZES = {"train": 60, "validation": 6, "math_a": 30, "math_b": 30}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    path = tmp_path_factory.mktemp("world")
-    build(RunFolder(path), {}, **TINY_WORLD)
-    return path
+def world(worlds):
+    return worlds("maths")
 
 
-def rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def problems_of(world):
-    return {name: read_problems(world / f"{name}.jsonl") for name in FILES[2:]}
-
-
-def test_sizes(world):
-    found = problems_of(world)
-    assert {name: len(problems) for name, problems in found.items()} == {
-        "train": 60,
-        "validation": 6,
-        "math_a": BENCHMARK_SIZE,
-        "math_b": BENCHMARK_SIZE,
+@pytest.fixture(scope="module")
+def problems(world):
+    return {
+        name: read_problems(world / f"{name}.jsonl", expected_size=SIZES[name]) for name in SIZES
     }
-    assert BENCHMARK_SIZE == 30
-    assert len(rows(world / "sft.jsonl")) == 600 and len(rows(world / "corpus.jsonl")) == 200
 
 
-def test_answers_are_right_and_ids_and_prompts_unique(world):
-    problems = [problem for part in problems_of(world).values() for problem in part]
-    assert len({problem.id for problem in problems}) == len(problems)
-    assert len({problem.prompt for problem in problems}) == len(problems)
-    assert all(problem.answer == str(answer_of(problem.prompt)) for problem in problems)
+def test_answers_are_right_and_ids_and_prompts_unique(problems):
+    flat = [problem for part in problems.values() for problem in part]
+    assert len({problem.id for problem in flat}) == len(flat)
+    assert len({problem.prompt for problem in flat}) == len(flat)
+    assert all(problem.answer == str(answer_of(problem.prompt)) for problem in flat)
 
 
-def test_held_out_prompts_are_in_no_training_text(world):
-    found = problems_of(world)
-    evaluation = {problem.prompt for name in (*BENCHMARKS, "validation") for problem in found[name]}
-    training = {problem.prompt for problem in found["train"]}
-    training |= {row["prompt"] for row in rows(world / "sft.jsonl")}
-    training |= {row["text"].partition("\n")[0] for row in rows(world / "corpus.jsonl")}
-    assert not evaluation & training
-    assert all(map(held_out, evaluation)) and not any(map(held_out, training))
-    everything = (world / "corpus.jsonl").read_text() + (world / "sft.jsonl").read_text()
-    assert not any(json.dumps(prompt)[1:-1] in everything for prompt in evaluation)
-
-
-def test_benchmarks_hold_all_families_and_no_easy_chains(world):
+def test_benchmarks_hold_all_families_and_no_easy_chains(problems):
+    assert BENCHMARKS == ("math_a", "math_b")
     for name in BENCHMARKS:
-        problems = problems_of(world)[name]
-        assert {p.family for p in problems} == {"chain", "recurrence", "polynomial"}
-        assert {p.difficulty for p in problems if p.family == "chain"} <= {3, 4}
-        assert {p.source for p in problems} == {name}
+        assert {p.family for p in problems[name]} == {"chain", "recurrence", "polynomial"}
+        assert {p.difficulty for p in problems[name] if p.family == "chain"} <= {3, 4}
+        assert {p.source for p in problems[name]} == {name}
 
 
 def test_pretraining_text_is_always_right(world):
-    for row in rows(world / "corpus.jsonl"):
+    corpus = rows(world / "corpus.jsonl")
+    for row in corpus:
         prompt, *lines, last = row["text"].split("\n")
         assert all(step_holds(line, 5) for line in lines)
         assert last == f"The answer is {answer_of(prompt)}."
+    assert len(corpus) == 200
 
 
 def test_chains_for_sft_go_wrong_as_asked(world):
+    found = rows(world / "sft.jsonl")
     right, wrong = 0, 0
-    for row in rows(world / "sft.jsonl"):
+    for row in found:
         opening, *lines, closing, box = row["response"].split("\n")
         assert (opening, closing) == ("<think>", "</think>")
         assert box == f"\\boxed{{{lines[-1].partition('=')[2]}}}"
         holds = sum(step_holds(line, 5) for line in lines)
         right, wrong = right + holds, wrong + len(lines) - holds
+    assert len(found) == 600
     # A fifth of the steps at 0.5 and the rest at 0.02, on the few steps there are modulo 5.
     assert 0.05 < wrong / (right + wrong) < 0.2
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_same_seed_same_bytes(world, tmp_path, seed):
-    build(RunFolder(tmp_path), {}, **TINY_WORLD | {"seed": seed})
-    for name in FILES:
-        same = (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()
-        assert same is (seed == 0)
-
-
-def test_more_training_rows_leave_the_benchmarks_alone(world, tmp_path):
-    build(RunFolder(tmp_path), {}, **TINY_WORLD | {"sft_examples": 10, "num_train_problems": 20})
-    for name in ("corpus", *BENCHMARKS, "validation"):
-        assert (tmp_path / f"{name}.jsonl").read_bytes() == (world / f"{name}.jsonl").read_bytes()

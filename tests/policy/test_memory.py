@@ -130,14 +130,16 @@ def test_parameters_and_states_are_counted_exactly(shape):
     assert memory.state_bytes(shape.num_parameters, precision="fp32") == held
 
 
+@pytest.mark.parametrize("cuts", [{}, {"repetition_penalty": 1.2, "top_p": 0.95}], ids=str)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["narrow", "deep", "many words"])
-def test_the_estimate_bounds_what_sampling_holds(tiny_tokenizer, name, precision):
+def test_the_estimate_bounds_what_sampling_holds(tiny_tokenizer, name, precision, cuts):
     """The loop of sampling itself, whose rows leave it one after the other."""
     shape = dataclasses.replace(SHAPES[name], vocab_size=max(280, SHAPES[name].vocab_size))
     model = model_of(shape, eos_token_id=list(range(0, 280, 9))).eval()
     problems = [Problem(str(n), "2+2" * n, "1") for n in range(1, 5)]
-    settings = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_tokens=40, seed=0)
+    plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 40, "seed": 0}
+    settings = SamplingSettings(**plain | cuts)
     gc.collect()
     with LiveBytes(model.parameters()) as live:
         how = {"group_size": 8, "settings": settings, "precision": precision}
