@@ -24,8 +24,8 @@ LEAST_TOKENS, MOST_TOKENS = 256, 2**18
 _CPU_LOGITS, _GPU_LOGITS = 2**26, 2**28
 _WEIGHT, _STATE, _BF16 = 4, 12, 2  # bytes a parameter: weights; gradients and AdamW; bf16 copy
 # Bytes a word of what a draw makes: logits, log-probabilities, weights, their sums in float64; and
-# what the penalty and the sort of top-p add.
-_DRAW = 4 * 9
+# what bf16, the penalty and the sort of top-p add.
+_DRAW = 4 * 10
 _HEAD_COPIES = 3  # of a chunk's logits in float32: with the entropy, and their gradient
 
 

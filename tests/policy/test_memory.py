@@ -130,7 +130,10 @@ def test_parameters_and_states_are_counted_exactly(shape):
     assert memory.state_bytes(shape.num_parameters, precision="fp32") == held
 
 
-@pytest.mark.parametrize("cuts", [{}, {"repetition_penalty": 1.2, "top_p": 0.95}], ids=str)
+PENALISED = {"temperature": 0.9, "repetition_penalty": 1.2, "top_p": 0.99}
+
+
+@pytest.mark.parametrize("cuts", [{}, PENALISED], ids=str)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["narrow", "deep", "many words"])
 def test_the_estimate_bounds_what_sampling_holds(tiny_tokenizer, name, precision, cuts):

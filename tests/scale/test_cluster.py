@@ -9,7 +9,7 @@ import pytest
 from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.params.fields import check_values
-from klearlib.scale.cluster import Cluster, small_cluster
+from klearlib.scale.cluster import OURS, Cluster, small_cluster
 
 VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
 
@@ -22,10 +22,7 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
         ({"tensor_parallel": 3}, "tensor_parallel 3 does not divide the 8 GPUs of 2 x 4: give a"),
         ({"sequence_parallel": 16}, "sequence_parallel 16 does not divide the 8 GPUs of 2 x 4"),
         ({"precision": "fp16"}, "precision must be one of ('fp32', 'bf16'), got 'fp16'"),
-        (
-            {"attention": "flash"},
-            "attention must be one of ('sdpa', 'eager', 'flash_attention_2'), got",
-        ),
+        ({"attention": "flash"}, "attention must be one of ('sdpa', 'eager', 'flash_attention_2')"),
         ({"gpu_memory_share": 1.0}, "gpu_memory_share must be above 0 and at most 0.95, got 1.0"),
         ({"rollout": ""}, "rollout is empty: give vllm, sglang or a name that is registered"),
         ({"offload": "yes"}, "offload must be true or false, got 'yes'"),
@@ -34,13 +31,7 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
         ({"environment": {"OMP_NUM_THREADS": 1}}, "OMP_NUM_THREADS must be a text, got 1: quote"),
         ({"rollout": "mine"}, "rollout is 'mine' and no module registers it: give vllm or sglang"),
         ({"environment": {1: "a"}}, "environment: 1 must be a text: quote it"),
-        ({"environment": {"PYTHONPATH": "x"}}, "klear sets PYTHONPATH itself: leave it out"),
-        ({"environment": {"RAY_ADDRESS": "x"}}, "klear sets RAY_ADDRESS itself"),
-        ({"environment": {"HF_DATASETS_CACHE": "x"}}, "klear sets HF_DATASETS_CACHE itself"),
-        (
-            {"environment": {"VERL_USE_EXTERNAL_MODULES": "x"}},
-            "klear sets VERL_USE_EXTERNAL_MODULES itself",
-        ),
+        *(({"environment": {name: "x"}}, f"klear sets {name} itself") for name in OURS),
         ({"environment": []}, "environment must be a mapping"),
         ({"node": 2}, "unknown parameter 'node': did you mean 'nodes'?"),
     ],
@@ -52,11 +43,8 @@ def test_mistake_is_one_line_that_names_the_fix(changes, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_record_in_the_file_is_the_record_of_the_stage():
-    names = [field.name for field in dataclasses.fields(Cluster)]
-    checked = check_values(Cluster, VALUES, "x")
-    assert Cluster(**dataclasses.asdict(checked)) == Cluster(**VALUES)
-    for name in names:
+def test_no_field_has_a_default():
+    for name in VALUES:
         with pytest.raises(ParameterError, match=f"x: {name} is missing"):
             check_values(Cluster, {k: v for k, v in VALUES.items() if k != name}, "x")
 

@@ -1,5 +1,6 @@
 """The parquet of a run: which problem in which row, and all that a judge needs in it."""
 
+import dataclasses
 import itertools
 import json
 
@@ -33,9 +34,15 @@ def rows(tmp_path, problems, *, seed=3, **changes):
 
 def test_rows_are_the_problems_in_the_order_in_which_the_local_run_draws_them(tmp_path):
     problems = MATHS + CODE
-    found = rows(tmp_path, problems, num_steps=5, num_problems=3, mini_batch_problems=1)
-    drawn = list(itertools.islice(problem_order(len(problems), seed=3), 15))
-    assert [row["extra_info"]["problem"] for row in found] == drawn
+    orders = []
+    for seed in (4, 3):
+        found = rows(
+            tmp_path, problems, seed=seed, num_steps=5, num_problems=3, mini_batch_problems=1
+        )
+        drawn = list(itertools.islice(problem_order(len(problems), seed=seed), 15))
+        orders.append([row["extra_info"]["problem"] for row in found])
+        assert orders[-1] == drawn
+    assert orders[0] != orders[1]
     assert [row["extra_info"]["index"] for row in found] == list(range(15))
     for row in found:
         problem = problems[row["extra_info"]["problem"]]
@@ -46,17 +53,6 @@ def test_rows_are_the_problems_in_the_order_in_which_the_local_run_draws_them(tm
         assert row["ability"] == ("code" if problem.tests else "math")
         assert (row["data_source"], row["agent_name"]) == ("klear", "klear")
         assert row["reward_model"]["style"] == "rule"
-
-
-def test_another_seed_draws_other_problems(tmp_path):
-    many = [Problem(f"m{i}", f"{i}?", answer="1") for i in range(40)]
-    orders = set()
-    for seed in (3, 4):
-        (tmp_path / str(seed)).mkdir()
-        found = rows(tmp_path / str(seed), many, seed=seed, num_steps=1, num_problems=40)
-        orders.add(tuple(row["extra_info"]["problem"] for row in found))
-        assert sorted(row["extra_info"]["problem"] for row in found) == list(range(40))
-    assert len(orders) == 2
 
 
 @pytest.mark.parametrize("max_tests", [None, 1, 4, 9, 20])
@@ -85,21 +81,13 @@ def test_a_row_holds_the_tests_that_the_seed_chooses_and_no_other(tmp_path, max_
 def test_what_a_problem_is_judged_by_survives_as_text(problem):
     text = ground_truth(problem, max_tests=None, tests_seed=0)
     found = problem_of(text, problem_id="a")
-    assert (found.answer, found.tests, found.entry_point, found.id) == (
-        problem.answer,
-        problem.tests,
-        problem.entry_point,
-        "a",
-    )
+    assert found == dataclasses.replace(problem, prompt="")
 
 
 def test_large_test_lists_stay_out_of_the_row(tmp_path):
-    large = Problem(
-        "big", "?", tests=tuple(TestCase("1" * 10_000, stdin=str(i)) for i in range(50))
-    )
-    (row,) = rows(
-        tmp_path, [large], num_steps=1, num_problems=1, mini_batch_problems=1, max_tests=2
-    )
+    tests = tuple(TestCase("1" * 10_000, stdin=str(i)) for i in range(50))
+    how = {"num_steps": 1, "num_problems": 1, "mini_batch_problems": 1, "max_tests": 2}
+    (row,) = rows(tmp_path, [Problem("big", "?", tests=tests)], **how)
     assert len(row["reward_model"]["ground_truth"]) < 21_000
     assert len(json.loads(row["reward_model"]["ground_truth"])["tests"]) == 2
 

@@ -12,15 +12,18 @@ from klearlib.sft.batches import Example
 LONG = Example(ids=(1,) * 257, num_prompt=1)
 
 
-def test_example_longer_than_the_model_is_refused(new_policy, tiny_tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=r"longest example has 257 tokens.*raise max_positions"):
-        run(tmp_path, new_policy(0), tiny_tokenizer, examples=[LONG])
-
-
-def test_example_longer_than_a_packed_row_is_refused(new_policy, tiny_tokenizer, tmp_path):
-    words = r"has 8 tokens, a packed row 7: raise pack_tokens, or set drop_longer .* 2 of 10"
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"examples": [LONG]}, "longest example has 257 tokens.*raise max_positions"),
+        ({"pack_tokens": 7}, "has 8 tokens, a packed row 7: raise pack_tokens, .* 2 of 10"),
+        ({"examples": [], "drop_longer": True}, "no example to train on"),
+        ({"examples": [LONG], "drop_longer": True}, "no example to train on"),
+    ],
+)
+def test_examples_that_do_not_fit_are_refused(new_policy, tiny_tokenizer, tmp_path, how, words):
     with pytest.raises(ValueError, match=words):
-        run(tmp_path, new_policy(0), tiny_tokenizer, pack_tokens=7)
+        run(tmp_path, new_policy(0), tiny_tokenizer, **how)
 
 
 def test_dropped_examples_are_counted_and_the_others_are_whole(
@@ -46,12 +49,6 @@ def test_dropped_examples_are_counted_and_the_others_are_whole(
     assert {line["sft/dropped_examples"] for line in lines(tmp_path / "c")} == {0}
 
 
-@pytest.mark.parametrize("examples", [[], [LONG]])
-def test_nothing_to_train_on_is_refused(new_policy, tiny_tokenizer, tmp_path, examples):
-    with pytest.raises(ValueError, match="no example to train on"):
-        run(tmp_path, new_policy(0), tiny_tokenizer, examples=examples, drop_longer=True)
-
-
 def with_token(token: int, index: int) -> Example:
     """The second example with a token of its own at a place of its response, counted from its
     end."""
@@ -60,8 +57,9 @@ def with_token(token: int, index: int) -> Example:
     return Example(ids, EXAMPLES[1].num_prompt)
 
 
-@pytest.mark.parametrize("index", [-2, -4])
-@pytest.mark.parametrize("name", ["<|im_end|>", "<|im_start|>", "<|endoftext|>"])
+@pytest.mark.parametrize(
+    ("name", "index"), [("<|im_end|>", -2), ("<|im_end|>", -4), ("<|im_start|>", -2)]
+)
 def test_control_token_within_a_response_is_refused_or_dropped(
     new_policy, tiny_tokenizer, tmp_path, name, index
 ):

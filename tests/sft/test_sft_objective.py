@@ -9,22 +9,18 @@ LENGTHS = torch.tensor([3, 1])
 
 
 @pytest.mark.parametrize(
-    ("normalizer", "expected"),
+    ("normalizer", "denominator", "expected"),
     [
-        ("token", [1 / 4, 1 / 4, 1 / 4, 1 / 4]),
+        ("token", 4, [1 / 4, 1 / 4, 1 / 4, 1 / 4]),
         # Eq. 8: 1/N sum_i 1/|y_i| sum_t
-        ("sequence", [1 / 6, 1 / 6, 1 / 6, 1 / 2]),
+        ("sequence", 2, [1 / 6, 1 / 6, 1 / 6, 1 / 2]),
     ],
 )
-def test_shares_by_hand(normalizer, expected):
-    assert shares(LENGTHS, normalizer=normalizer).tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(("normalizer", "denominator"), [("token", 4), ("sequence", 2)])
-def test_parts_with_the_denominator_of_the_whole_are_its_parts(normalizer, denominator):
+def test_shares_by_hand_whole_and_in_parts(normalizer, denominator, expected):
+    whole = shares(LENGTHS, normalizer=normalizer)
+    assert whole.tolist() == pytest.approx(expected, rel=1e-12)
     how = {"normalizer": normalizer, "denominator": denominator}
-    parts = torch.cat([shares(LENGTHS[i : i + 1], **how) for i in range(2)])
-    assert torch.equal(parts, shares(LENGTHS, normalizer=normalizer))
+    assert torch.equal(torch.cat([shares(part, **how) for part in LENGTHS.split(1)]), whole)
 
 
 def test_bad_arguments_are_refused():
