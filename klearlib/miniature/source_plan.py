@@ -208,11 +208,7 @@ def acereason_sft(item: RawItem) -> dict:
 
 def deepscaler(item: RawItem) -> dict:
     """agentica-org/DeepScaleR-Preview-Dataset: problem, answer, solution."""
-    return {
-        "problem": item.prompt,
-        "answer": item.answer,
-        "solution": item.response,
-    }
+    return {"problem": item.prompt, "answer": item.answer, "solution": item.response}
 
 
 def opencodereasoning(item: RawItem) -> dict:
@@ -238,10 +234,7 @@ def skywork_or1_math(item: RawItem) -> dict:
         "data_source": "train-math-numinamath1.5_olympiads",
         "prompt": [_message("user", item.prompt)],
         "ability": "math",
-        "reward_model": {
-            "ground_truth": json.dumps(golds),
-            "style": "rule",
-        },
+        "reward_model": {"ground_truth": json.dumps(golds), "style": "rule"},
         "extra_info": {
             "index": int(item.name.rpartition("-")[2]),
             "model_difficulty": {
@@ -267,15 +260,11 @@ def klear_code(item: RawItem) -> dict:
 
 
 COLUMNS: dict[str, Callable[[RawItem], dict]] = {
-    "openr1_math": openr1_math,
-    "openthoughts3": openthoughts3,
-    "numinamath_1_5": numinamath_1_5,
-    "numinamath_cot": numinamath_cot,
-    "acereason_sft": acereason_sft,
-    "deepscaler": deepscaler,
-    "opencodereasoning": opencodereasoning,
-    "skywork_or1_math": skywork_or1_math,
-    "klear_code": klear_code,
+    schema.__name__: schema
+    for schema in (
+        *(openr1_math, openthoughts3, numinamath_1_5, numinamath_cot, acereason_sft, deepscaler),
+        *(opencodereasoning, skywork_or1_math, klear_code),
+    )
 }
 """Each schema by the name under which `klearlib.data.sources` reads it."""
 

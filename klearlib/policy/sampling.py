@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -66,31 +68,27 @@ def sample_groups(
     groups: list[list[Response]] = [[] for _ in problems]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        ids = [prompts[i][1] for i in chosen]
-        ids, mask = _left_padded(ids, tokenizer.pad_token_id, model.device)
-        if decoder is not None:
-            loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
-            rows = _decode(loop, ids, mask, group_size, ends, settings, generator)
-        else:
-            # Around the whole loop, so that autocast casts the weights once.
-            with autocast(model.device, precision):
-                loop = TransformersDecoding(model, ids, mask)
-                rows = _decode(loop, ids, mask, group_size, ends, settings, generator)
-        for position, index in enumerate(chosen):
-            for token_ids, logp, truncated in rows[
-                position * group_size : (position + 1) * group_size
-            ]:
-                groups[index].append(
-                    Response(
-                        problem_id=problems[index].id,
-                        prompt=prompts[index][0],
-                        prompt_ids=tuple(prompts[index][1]),
-                        token_ids=tuple(token_ids),
-                        logp=tuple(logp),
-                        text=tokenizer.decode(token_ids, skip_special_tokens=True),
-                        truncated=truncated,
-                    )
+        read = _left_padded([prompts[i][1] for i in chosen], tokenizer.pad_token_id, model.device)
+        # Around the whole loop, so that autocast casts the weights once.
+        with nullcontext() if decoder is not None else autocast(model.device, precision):
+            if decoder is not None:
+                loop = Decoding(decoder, *read, read[0].shape[1] + settings.max_tokens)
+            else:
+                loop = TransformersDecoding(model, *read)
+            drawn = iter(_decode(loop, *read, group_size, ends, settings, generator))
+        for index in chosen:
+            groups[index] = [
+                Response(
+                    problem_id=problems[index].id,
+                    prompt=prompts[index][0],
+                    prompt_ids=tuple(prompts[index][1]),
+                    token_ids=tuple(token_ids),
+                    logp=tuple(logp),
+                    text=tokenizer.decode(token_ids, skip_special_tokens=True),
+                    truncated=truncated,
                 )
+                for token_ids, logp, truncated in islice(drawn, group_size)
+            ]
     return groups
 
 

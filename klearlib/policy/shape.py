@@ -69,7 +69,10 @@ class ModelShape:
 
 
 def shape_of(config) -> ModelShape:
-    """The shape in a config of transformers; what it does not say is taken as transformers does."""
+    """The shape in a config of transformers; what it may leave out is taken as transformers does.
+
+    Raises AttributeError where it has no such entries.
+    """
     heads = config.num_attention_heads
     return ModelShape(
         num_layers=config.num_hidden_layers,
@@ -79,5 +82,5 @@ def shape_of(config) -> ModelShape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         intermediate_size=config.intermediate_size,
         vocab_size=config.vocab_size,
-        tie_word_embeddings=bool(config.tie_word_embeddings),
+        tie_word_embeddings=bool(getattr(config, "tie_word_embeddings", False)),
     )

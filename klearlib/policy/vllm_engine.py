@@ -22,7 +22,7 @@ from transformers import (
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.policy.compute import INSTALL_VLLM, Compute
-from klearlib.policy.load import with_yarn
+from klearlib.policy.load import missing_model, with_yarn
 from klearlib.policy.requests import (
     RequestEngine,
     draws_from_policy,
@@ -205,11 +205,7 @@ def description(path: str | Path, yarn_factor: float | None, yarn_original: int 
         config = AutoConfig.from_pretrained(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise MissingAsset(
-            f"model {str(path)!r} was not found here ({type(error).__name__}: {first_line}); "
-            "give a local folder, or download it first with `hf download`"
-        ) from error
+        raise missing_model(path, error) from error
     if yarn_factor is not None:
         config = with_yarn(config, yarn_factor, original=yarn_original)
     with torch.device("meta"):
