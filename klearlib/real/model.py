@@ -145,7 +145,7 @@ def _check_shape(model: str, config: dict, shape: dict) -> None:
         found = asdict(shape_of(SimpleNamespace(**config)))
     except AttributeError as error:
         raise KlearError(
-            f"{model}: its config.json has no shape ({error}): name another"
+            f"{model}: its config.json has no shape ({error}): name another model"
         ) from error
     wrong = [
         f"{name} is {found[name]}, real.yaml says {wanted}"

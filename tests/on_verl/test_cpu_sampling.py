@@ -1,4 +1,4 @@
-"""The sampler behind the rollouts of these tests: log-probabilities, seeds, ends."""
+"""The sampler behind the rollouts of these tests: log-probabilities, seeds."""
 
 import pytest
 import torch
@@ -32,15 +32,3 @@ def test_a_request_draws_the_same_alone_and_among_others(tiny_policy):
     assert [each.token_ids for each in together] == [each.token_ids for each in alone]
     other = Request.of(PROMPTS[0], {"max_tokens": 12, "seed": 9}, model_ends=NO_ENDS)
     assert decode(tiny_policy, [other])[0].token_ids != alone[0].token_ids
-
-
-def test_a_response_ends_with_its_end_token_or_its_budget(tiny_policy):
-    drawn = decode(tiny_policy, requests())[1].token_ids
-    stopped = requests(stop_token_ids=[drawn[3]])[1]
-    assert decode(tiny_policy, [stopped])[0].token_ids == drawn[: drawn.index(drawn[3]) + 1]
-    assert decode(tiny_policy, requests(max_tokens=2))[1].token_ids == drawn[:2]
-
-
-def test_an_unknown_word_is_refused():
-    with pytest.raises(ValueError, match="min_p"):
-        requests(min_p=0.1)
