@@ -72,8 +72,9 @@ def activation_bytes(
     `state_bytes`.
 
     With gradient checkpointing a layer keeps its input alone, and one layer at a time is computed
-    again. The backward pass of a layer holds half as much again as its activations; that of
-    the head three times a chunk's logits. row_tokens: of the longest row; default: all in one row.
+    again. The backward pass of a layer holds half as much again as its activations; that of the
+    head, which comes before, three times a chunk's logits and the gradient of its weights, in bf16
+    once more. row_tokens: of the longest row; default: all in one row.
     """
     row_tokens = min(row_tokens or tokens, tokens)
     layer = layer_bytes_per_token(shape, compute=compute, row_tokens=row_tokens)
@@ -85,10 +86,10 @@ def activation_bytes(
     mask = 5 * row_tokens if compute.pack_tokens and compute.attention != "flash_attention_2" else 0
     # Of a GPU, whose chunks are the larger ones.
     chunk = min(tokens, head_chunk_tokens(shape.vocab_size, device="cuda"))
-    head = _HEAD_COPIES * 4 * chunk * shape.vocab_size
-    embedding_gradients = 2 * 4 * shape.vocab_size * shape.hidden_size
+    gradient = _WEIGHT + (_BF16 if compute.precision == "bf16" else 0)
+    head = (_HEAD_COPIES * 4 * chunk + gradient * shape.hidden_size) * shape.vocab_size
     ends = 4 * 4 * shape.hidden_size
-    return tokens * (kept + mask + ends) + max(tokens * transient, head) + embedding_gradients
+    return tokens * (kept + mask + ends) + max(tokens * transient, head)
 
 
 def training_bytes(

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.data.problems import iter_problems, read_problems, write_problems
-from klearlib.data.tables import (
-    SAMPLES,
-    TableWriter,
-    read_samples,
-    sample_row,
-)
+from klearlib.data.tables import SAMPLES, TableWriter, read_samples, sample_row
 from klearlib.errors import KlearError, ParameterError
 from klearlib.real.links import link_file
 from klearlib.records import Problem
@@ -74,8 +69,7 @@ def build(
     reasons: dict[str, str] = {}
     usable = []
     for problem in iter_problems(path):
-        fault = _fault(problem, domain)
-        if fault:
+        if fault := _fault(problem, domain):
             reasons[problem.id] = fault
         else:
             usable.append(problem.id)
@@ -86,14 +80,8 @@ def build(
         )
     order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
     held_out = set(order[:num_validation])
-    rest = _unlike(
-        path,
-        order[num_validation:],
-        held_out,
-        ngram_words=ngram_words,
-        ngram_mode=ngram_mode,
-        workers=workers,
-    )
+    rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
+    rest = _unlike(path, order[num_validation:], held_out, **rule)
     drawn = set(rest[:num_train_problems])
     unlike = set(rest)
     for name in order[num_validation:]:
@@ -186,13 +174,10 @@ def keep_learnable(
     """
     kinds, held_out = {}, set()
     table = inputs["curated"] / _PROBLEMS
-    near = near_held_out(
-        (problem.prompt for problem in iter_problems(table)),
-        chain(*(read_problems(inputs[f"{name}_world"] / VALIDATION) for name in ("math", "code"))),
-        ngram_words=ngram_words,
-        ngram_mode=ngram_mode,
-        workers=workers,
-    )
+    prompts = (problem.prompt for problem in iter_problems(table))
+    worlds = (read_problems(inputs[f"{name}_world"] / VALIDATION) for name in ("math", "code"))
+    rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
+    near = near_held_out(prompts, chain(*worlds), **rule)
     for problem, is_near in zip(iter_problems(table), near, strict=True):
         if is_near:
             held_out.add(problem.id)
