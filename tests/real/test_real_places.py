@@ -4,7 +4,6 @@ run."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -37,29 +36,38 @@ def lines() -> list[str]:
     return [str(each) for each in missing_assets(load(PROFILE, "real"))]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"XDG_CACHE_HOME": "/some/cache"},
-        {"XDG_CACHE_HOME": "~/cache"},
-        {"HF_HOME": "~/models", "XDG_CACHE_HOME": "/some/cache"},
-        {"HF_HUB_CACHE": "~/a/$PLACE", "HF_HOME": "/b"},
-        {"HUGGINGFACE_HUB_CACHE": "${PLACE}/old"},
-        {"HF_HUB_CACHE": ""},
-    ],
-)
-def test_the_cache_is_where_the_hubs_library_has_it(monkeypatch, values):
+CACHES = [
+    {},
+    {"XDG_CACHE_HOME": "/some/cache"},
+    {"XDG_CACHE_HOME": "~/cache"},
+    {"HF_HOME": "~/models", "XDG_CACHE_HOME": "/some/cache"},
+    {"HF_HUB_CACHE": "~/a/$PLACE", "HF_HOME": "/b"},
+    {"HUGGINGFACE_HUB_CACHE": "${PLACE}/old"},
+    {"HF_HUB_CACHE": ""},
+]
+SAY_CACHES = """
+import importlib, json, os, sys
+from huggingface_hub import constants
+before = dict(os.environ)
+for values in json.loads(sys.argv[1]):
+    os.environ |= values
+    print(importlib.reload(constants).HF_HUB_CACHE)
+    for name in values.keys() - before.keys():
+        del os.environ[name]
+"""
+
+
+def test_the_cache_is_where_the_hubs_library_has_it(monkeypatch):
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PLACE", "/disk")
-    for name, value in values.items():
-        monkeypatch.setenv(name, value)
-    code = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
-    said = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    ).stdout.rstrip("\n")
-    assert hub_folder("model", "a/b").parent == Path(said)
+    command = [sys.executable, "-c", SAY_CACHES, json.dumps(CACHES)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for values, place in zip(CACHES, said.splitlines(), strict=True):
+        with monkeypatch.context() as patch:
+            for name, value in values.items():
+                patch.setenv(name, value)
+            assert hub_folder("model", "a/b").parent == Path(place)
 
 
 def test_no_key_depends_on_the_place_of_the_hubs_cache(project, monkeypatch):
