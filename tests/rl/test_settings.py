@@ -31,7 +31,7 @@ BETAS = ("adam_beta1", "adam_beta2")
 REFUSED = [
     (COUNTS, [0], "must be at least 1, got 0"),
     (["group_size"], [1], "must be at least 2"),
-    (["mini_batch_problems"], [7], "must not exceed num_problems"),
+    (["mini_batch_problems"], [7], ".* must not exceed num_problems"),
     (POSITIVE, [0.0, -1e-3, NAN], "must be positive"),
     (["log_ratio_clamp"], [0.0, -20.0, NAN], "must be positive"),
     (FROM_ZERO, [-1], "must be >= 0"),
