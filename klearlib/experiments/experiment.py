@@ -189,7 +189,7 @@ class Experiment:
                     for seed, a, b in zip(found.replicates, *pair, strict=True):
                         yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
 
-    def judged(self) -> list[Verdict]:
+    def trained_verdicts(self) -> list[Verdict]:
         """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
         scores are those of the model that it started from."""
         idle = {series for series, _ in self.runs.untrained()}
@@ -333,7 +333,7 @@ class Experiment:
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
-        return pd.DataFrame([asdict(each) for each in self.judged()])[columns]
+        return pd.DataFrame([asdict(each) for each in self.trained_verdicts()])[columns]
 
     def samples(self) -> HTML:
         """What the policies wrote at their last step: of each series' first seed a right response
@@ -391,7 +391,7 @@ class Experiment:
                 if shown.when(self)
             },
             digits=self.digits,
-            verdicts=self.judged(),
+            verdicts=self.trained_verdicts(),
             notes=[*self.notes(), *self._untrained()],
             samples=self._samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],

@@ -169,7 +169,7 @@ def make(project: Path, sources: dict[str, str]) -> Path:
     profile = project / "params" / "smoke"
     profile.mkdir(parents=True)
     (project / "notebooks").mkdir()
-    for name in ("worlds.yaml", "compute.yaml"):
+    for name in ("worlds.yaml", "compute.yaml", "statistics.yaml"):
         shutil.copy(REPOSITORY / "params" / "smoke" / name, profile)
     for name, source in sources.items():
         put(project, name, source)
