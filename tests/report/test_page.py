@@ -187,7 +187,7 @@ def test_the_contents_of_the_readme_lead_to_its_headings(full):
     titles = re.findall(r"^## (.+)", text, re.M)[1:]  # but that of the contents
     slugs = [re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles]
     assert anchors == slugs and len(anchors) == 4
-    assert ": C1 ◆ inconclusive, C2 ▲ direction\n" in contents
+    assert ": C1 ◆ undecided, C2 ▲ supported\n" in contents
 
 
 def test_nothing_run_yet_is_a_page_too(tmp_path):

@@ -27,9 +27,9 @@ def results(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     stable = "Clip-Higher: 100.0 % below the limit, median 0.7 (3 seeds); GPPO: 99.0 %"
     entries = [
-        entry("C1", "inconclusive", 0.139, -0.0104),
-        entry("C10", "direction", 0.0338),
-        entry("C3", "direction", measured=stable),
+        entry("C1", "undecided", 0.139, -0.0104),
+        entry("C10", "supported", 0.0338),
+        entry("C3", "supported", measured=stable),
         entry("C14", "reproduced", measured="largest error 5.7e-14 (tolerance 1e-06)"),
         entry("C13", "not run"),
     ]
@@ -39,7 +39,7 @@ def results(tmp_path, monkeypatch):
 
 def test_a_row_has_claim_verdict_and_the_smallest_difference(results):
     lines = summary(results, {}, [], 75.0).splitlines()
-    ends = ["inconclusive -1.0 points", "direction +0.034", "direction 100.0 % below the limit"]
+    ends = ["undecided -1.0 points", "supported +3.4 points", "supported 100.0 % below the limit"]
     ends.append("reproduced largest error 5.7e-14")
     for line, end in zip(lines[1:5], ends, strict=True):
         assert " ".join(line.split()).endswith(end) and "Correct-only data" in line
@@ -53,14 +53,14 @@ def test_a_row_has_claim_verdict_and_the_smallest_difference(results):
 
 
 def test_what_moved_and_what_was_computed_is_said(results):
-    before = verdicts_of(results) | {"C1": "direction"}
+    before = verdicts_of(results) | {"C1": "supported"}
     stages = [Stage(name, "m:f", {}) for name in ("sft", "rl", "rl")]
     lines = summary(results, before, stages, 1.0).splitlines()
     assert lines[6] == "computed: 1 sft, 2 rl"
-    assert lines[7] == "verdicts that moved: C1 direction -> inconclusive"
+    assert lines[7] == "verdicts that moved: C1 supported -> undecided"
     same = summary(results, verdicts_of(results), stages, 1.0)
     assert "verdicts that moved: none" in same
-    many = dict.fromkeys(before, "no power")
+    many = dict.fromkeys(before, "not tested")
     assert max(map(len, summary(results, many, stages, 1.0).splitlines())) <= 80
 
 
