@@ -27,6 +27,7 @@ from klearlib.params.place import Place, differences, place_for
 from klearlib.report.decide import decide_ordering, holm_in_notebook, measure, not_run
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
+    NOT_RUN,
     Counterpart,
     Equation,
     SampleItem,
@@ -160,17 +161,18 @@ class Experiment:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
         return []
 
-    def judged(self) -> list[Verdict]:
+    def trained_verdicts(self) -> list[Verdict]:
         """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
         scores are those of the model that it started from."""
-        idle = {series for series, _ in self.runs.untrained()}
-        return [
-            not_run(about, ". ".join(self._untrained()))
-            if about.kind != "mechanism" and any(_needs(about, series) for series in idle)
-            else verdict
-            for verdict in self.verdicts()
-            for about in [claim(verdict.claim)]
-        ]
+        idle, found = {series for series, _ in self.runs.untrained()}, []
+        for verdict in self.verdicts():
+            about = claim(verdict.claim)
+            if about.kind != "mechanism" and any(_needs(about, series) for series in idle):
+                if verdict.verdict != NOT_RUN:
+                    verdict = not_run(about, "")
+                verdict = with_words(verdict, self._untrained())
+            found.append(verdict)
+        return found
 
     def _untrained(self) -> list[str]:
         found = self.runs.untrained().items()
@@ -303,7 +305,7 @@ class Experiment:
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
-        return pd.DataFrame([asdict(each) for each in self.judged()])[columns]
+        return pd.DataFrame([asdict(each) for each in self.trained_verdicts()])[columns]
 
     def samples(self) -> HTML:
         """What the policies wrote at their last step: of each series' first seed a right response
@@ -361,7 +363,7 @@ class Experiment:
                 if shown.when(self)
             },
             digits=self.digits,
-            verdicts=self.judged(),
+            verdicts=self.trained_verdicts(),
             notes=[*self.notes(), *self._untrained()],
             samples=self._samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],

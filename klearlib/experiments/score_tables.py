@@ -63,7 +63,8 @@ def seed_interval(values: pd.Series, *, lowest: float = 0.0) -> tuple[float, flo
     interval goes past what a rate can be; the cut takes no possible value away, so it covers as
     often. What decides claims is not made of it.
     """
-    band = seed_bands(values.rename("value").reset_index().assign(series="all", step=0)).iloc[0]
+    frame = values.rename("value").reset_index().assign(series="all", step=0)
+    band = seed_bands(frame, least=2).iloc[0]
     low, high = np.clip([band["low"], band["high"]], lowest, 1.0).tolist()
     return band["mean"], low, high
 

@@ -4,7 +4,7 @@ benchmark windows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -101,25 +101,16 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     write_problems(validation, folder.path / "validation.jsonl")
     drafts = pool("train", world.num_train_problems, held_out_part=False, seen=set())
     _write_training(folder.path, drafts, world, slips, random_for("flaws"))
-    for name, count, writer in (
-        ("sft", world.sft_examples, slips),
-        (
-            "teacher",
-            world.teacher_examples,
-            replace(slips, share=world.teacher_slip_share, noise=0),
-        ),
-    ):
+
+    def turns(name: str, count: int, writer: Slips) -> Iterator[dict]:
         noise = random_for(f"{name} noise")
-        write_rows(
-            folder.path / f"{name}.jsonl",
-            (
-                {
-                    "prompt": draft.prompt,
-                    "response": response_text(*work_out(draft, slips=writer, random=noise)),
-                }
-                for draft in pool(name, count, held_out_part=False, seen=None)
-            ),
-        )
+        for draft in pool(name, count, held_out_part=False, seen=None):
+            response = response_text(*work_out(draft, slips=writer, random=noise))
+            yield {"prompt": draft.prompt, "response": response}
+
+    write_rows(folder.path / "sft.jsonl", turns("sft", world.sft_examples, slips))
+    teacher = replace(slips, share=world.teacher_slip_share, noise=0)
+    write_rows(folder.path / "teacher.jsonl", turns("teacher", world.teacher_examples, teacher))
     write_rows(
         folder.path / "corpus.jsonl",
         (

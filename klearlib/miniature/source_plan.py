@@ -208,11 +208,7 @@ def acereason_sft(item: RawItem) -> dict:
 
 def deepscaler(item: RawItem) -> dict:
     """agentica-org/DeepScaleR-Preview-Dataset: problem, answer, solution."""
-    return {
-        "problem": item.prompt,
-        "answer": item.answer,
-        "solution": item.response,
-    }
+    return {"problem": item.prompt, "answer": item.answer, "solution": item.response}
 
 
 def opencodereasoning(item: RawItem) -> dict:
@@ -238,10 +234,7 @@ def skywork_or1_math(item: RawItem) -> dict:
         "data_source": "train-math-numinamath1.5_olympiads",
         "prompt": [_message("user", item.prompt)],
         "ability": "math",
-        "reward_model": {
-            "ground_truth": json.dumps(golds),
-            "style": "rule",
-        },
+        "reward_model": {"ground_truth": json.dumps(golds), "style": "rule"},
         "extra_info": {
             "index": int(item.name.rpartition("-")[2]),
             "model_difficulty": {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from klearlib.data.problems import read_problems
 from klearlib.errors import ParameterError
 from klearlib.miniature import code_problems, code_world, problems, world
 from klearlib.miniature.source_plan import COLUMNS, SOURCES, RawItem, SourcePlan
+from klearlib.miniature.world import write_rows
 from klearlib.miniature.writers import code_response, maths_response
 from klearlib.records import Problem
 from klearlib.run.files import write_json
@@ -119,7 +120,7 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
         random = Random(derive_seed(sizes.seed, "sources", plan.name))
         desk = _Desk(plan, makers[plan.domain], random, seen)
         rows = desk.rows(size, sizes, earlier=earlier[plan.domain], leaks=leaks[plan.domain])
-        _write_lines(folder.path / plan.file, [COLUMNS[plan.dataset](row.item) for row in rows])
+        write_rows(folder.path / plan.file, [COLUMNS[plan.dataset](row.item) for row in rows])
         places[plan.name] = {
             row.item.name: number for number, row in enumerate(rows) if not row.kind
         }
@@ -130,7 +131,7 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
             if row.kind
         ]
         manifest.append(plan.record() | {"num_rows": len(rows), "num_sound": size})
-    _write_lines(folder.path / TRUTH, truth)
+    write_rows(folder.path / TRUTH, truth)
     write_json(folder.path / MANIFEST, manifest)
 
 
@@ -281,11 +282,10 @@ class _Desk:
         return rows
 
     def _broken(self, num: int) -> list[Planted]:
-        ways = BREAKS[self._plan.dataset]
-        return [
-            Planted(broken(sound.item, ways[turn % len(ways)]), "broken", ways[turn % len(ways)])
-            for turn, sound in enumerate(self._sound(num))
-        ]
+        rows = []
+        for sound, how in zip(self._sound(num), cycle(BREAKS[self._plan.dataset]), strict=False):
+            rows.append(Planted(broken(sound.item, how), "broken", how))
+        return rows
 
     def _few_tests(self, num: int) -> list[Planted]:
         rows = []
@@ -320,11 +320,6 @@ def _leaks(folder: Path, names: Sequence[str], random: Random) -> _Leaks:
         for how in CONTAMINATIONS
         for fit in [[(name, p) for name, p in problems if is_plantable(p, how)]]
     }
-
-
-def _write_lines(path: Path, rows: Sequence[dict]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def repeated_prompt(prompt: str, how: str) -> str:

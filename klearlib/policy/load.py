@@ -62,20 +62,28 @@ def load_policy(
     except ParameterError:
         raise
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
-        first_line = (str(error).splitlines() or [""])[0]
         if local:
             raise DamagedEntry(
-                f"{path} is no readable model folder ({type(error).__name__}: {first_line}); "
+                f"{path} is no readable model folder ({type(error).__name__}: {_line(error)}); "
                 "delete it and run again"
             ) from error
-        raise MissingAsset(
-            f"model {str(path)!r} was not found here ({type(error).__name__}: {first_line}); "
-            "give a local folder, or download it first with `hf download`"
-        ) from error
+        raise missing_model(path, error) from error
     _refuse_other_weights(path, model, found)
     if attention is not None:
         _set_attention(model, attention)
     return model.to(device or default_device()).eval(), tokenizer
+
+
+def missing_model(path: str | Path, error: Exception) -> MissingAsset:
+    """For what transformers said where it found no model at `path`."""
+    return MissingAsset(
+        f"model {str(path)!r} was not found here ({type(error).__name__}: {_line(error)}); "
+        "give a local folder, or download it first with `hf download`"
+    )
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
 
 
 def _refuse_other_weights(path: str | Path, model, found: dict) -> None:
@@ -177,13 +185,11 @@ def _set_attention(model, name: str) -> None:
     try:
         model.set_attn_implementation(name)
     except ImportError as error:
-        first_line = (str(error).splitlines() or [""])[0]
         raise MissingAsset(
-            f"attention {name!r} is not installed ({first_line}): install it, or give 'sdpa'"
+            f"attention {name!r} is not installed ({_line(error)}): install it, or give 'sdpa'"
         ) from error
     except ValueError as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise ParameterError(f"no attention {name!r} ({first_line}): give 'sdpa'") from error
+        raise ParameterError(f"no attention {name!r} ({_line(error)}): give 'sdpa'") from error
 
 
 def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:

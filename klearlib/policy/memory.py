@@ -23,6 +23,9 @@ LEAST_TOKENS, MOST_TOKENS = 256, 2**18
 # faster, 1 GiB on a GPU.
 _CPU_LOGITS, _GPU_LOGITS = 2**26, 2**28
 _WEIGHT, _STATE, _BF16 = 4, 12, 2  # bytes a parameter: weights; gradients and AdamW; bf16 copy
+# Bytes a word of what a draw makes: logits, log-probabilities, weights, their sums in float64; and
+# what bf16, the penalty and the sort of top-p add.
+_DRAW = 4 * 10
 _HEAD_COPIES = 3  # of a chunk's logits in float32: with the entropy, and their gradient
 
 
@@ -69,8 +72,9 @@ def activation_bytes(
     `state_bytes`.
 
     With gradient checkpointing a layer keeps its input alone, and one layer at a time is computed
-    again. The backward pass of a layer holds half as much again as its activations; that of
-    the head three times a chunk's logits. row_tokens: of the longest row; default: all in one row.
+    again. The backward pass of a layer holds half as much again as its activations; that of the
+    head, which comes before, three times a chunk's logits and the gradient of its weights, in bf16
+    once more. row_tokens: of the longest row; default: all in one row.
     """
     row_tokens = min(row_tokens or tokens, tokens)
     layer = layer_bytes_per_token(shape, compute=compute, row_tokens=row_tokens)
@@ -82,10 +86,10 @@ def activation_bytes(
     mask = 5 * row_tokens if compute.pack_tokens and compute.attention != "flash_attention_2" else 0
     # Of a GPU, whose chunks are the larger ones.
     chunk = min(tokens, head_chunk_tokens(shape.vocab_size, device="cuda"))
-    head = _HEAD_COPIES * 4 * chunk * shape.vocab_size
-    embedding_gradients = 2 * 4 * shape.vocab_size * shape.hidden_size
+    gradient = _WEIGHT + (_BF16 if compute.precision == "bf16" else 0)
+    head = (_HEAD_COPIES * 4 * chunk + gradient * shape.hidden_size) * shape.vocab_size
     ends = 4 * 4 * shape.hidden_size
-    return tokens * (kept + mask + ends) + max(tokens * transient, head) + embedding_gradients
+    return tokens * (kept + mask + ends) + max(tokens * transient, head)
 
 
 def training_bytes(
@@ -100,8 +104,9 @@ def training_bytes(
 def sampling_bytes(shape: ModelShape, *, compute: Compute, rows: int, row_tokens: int) -> int:
     """Most that sampling holds, of `rows` sequences of `row_tokens` tokens at once.
 
-    transformers: float32 weights (and autocast's copy), the cache of keys and values, one layer of
-    it twice while it grows, and the logits of one position, four times for the cuts of sampling.
+    transformers: float32 weights and the decoder's copy (in float32 of the matrices that it joins,
+    in bf16 of all), the cache of keys and values, in bf16 too where the decoder keeps it, one layer
+    of it twice while it grows, and what a draw makes of the logits of one position.
     vLLM: weights and cache of one sequence, the least that it starts with, in `compute.precision`;
     more sequences are as many as its share of the memory holds.
     """
@@ -109,9 +114,11 @@ def sampling_bytes(shape: ModelShape, *, compute: Compute, rows: int, row_tokens
     if compute.engine == "vllm":
         each = _BF16 if compute.precision == "bf16" else _WEIGHT
         return each * (shape.num_parameters + shape.num_layers * cached)
-    weights = (_WEIGHT + (_BF16 if compute.precision == "bf16" else 0)) * shape.num_parameters
-    logits = 4 * 4 * shape.vocab_size
-    return weights + rows * (4 * cached * (shape.num_layers + 1) + logits)
+    low = compute.precision == "bf16"
+    copied = _BF16 * shape.num_multiplied if low else _WEIGHT * shape.num_joined
+    weights = _WEIGHT * shape.num_parameters + copied
+    each = _BF16 if low and compute.attention == "sdpa" else 4
+    return weights + rows * (each * cached * (shape.num_layers + 1) + _DRAW * shape.vocab_size)
 
 
 def choose_micro_batch_tokens(model, *, compute: Compute, free_bytes: int | None = None) -> int:

@@ -88,20 +88,19 @@ def sample_groups(
         if tell is not None:
             tell(0)  # those that the budget ended, too
         for position, index in enumerate(chosen):
-            for token_ids, logp, truncated in rows[
-                position * group_size : (position + 1) * group_size
-            ]:
-                groups[index].append(
-                    Response(
-                        problem_id=problems[index].id,
-                        prompt=prompts[index][0],
-                        prompt_ids=tuple(prompts[index][1]),
-                        token_ids=tuple(token_ids),
-                        logp=tuple(logp),
-                        text=tokenizer.decode(token_ids, skip_special_tokens=True),
-                        truncated=truncated,
-                    )
+            drawn = rows[position * group_size : (position + 1) * group_size]
+            groups[index] = [
+                Response(
+                    problem_id=problems[index].id,
+                    prompt=prompts[index][0],
+                    prompt_ids=tuple(prompts[index][1]),
+                    token_ids=tuple(token_ids),
+                    logp=tuple(logp),
+                    text=tokenizer.decode(token_ids, skip_special_tokens=True),
+                    truncated=truncated,
                 )
+                for token_ids, logp, truncated in drawn
+            ]
     return groups
 
 

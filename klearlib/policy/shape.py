@@ -42,6 +42,18 @@ class ModelShape:
         return (1 if self.tie_word_embeddings else 2) * embedding + layers + self.hidden_size
 
     @property
+    def num_multiplied(self) -> int:
+        """Those of the matrices: of all layers and of the head."""
+        return self.num_layers * self._matrices + self.vocab_size * self.hidden_size
+
+    @property
+    def num_joined(self) -> int:
+        """Those of the matrices that read the same states as another one: queries, keys and
+        values; gate and up."""
+        width = self.query_size + 2 * self.key_size + 2 * self.intermediate_size
+        return self.num_layers * self.hidden_size * width
+
+    @property
     def _matrices(self) -> int:
         attention = 2 * self.query_size + 2 * self.key_size
         return self.hidden_size * (attention + 3 * self.intermediate_size)
@@ -53,12 +65,14 @@ class ModelShape:
 
         context: T, the tokens that it attends to; on average half of a sequence.
         """
-        weights = self.num_layers * self._matrices + self.vocab_size * self.hidden_size
-        return 2.0 * weights + 4.0 * context * self.query_size * self.num_layers
+        return 2.0 * self.num_multiplied + 4.0 * context * self.query_size * self.num_layers
 
 
 def shape_of(config) -> ModelShape:
-    """The shape in a config of transformers; what it does not say is taken as transformers does."""
+    """The shape in a config of transformers; what it may leave out is taken as transformers does.
+
+    Raises AttributeError where it has no such entries.
+    """
     heads = config.num_attention_heads
     return ModelShape(
         num_layers=config.num_hidden_layers,
@@ -68,5 +82,5 @@ def shape_of(config) -> ModelShape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         intermediate_size=config.intermediate_size,
         vocab_size=config.vocab_size,
-        tie_word_embeddings=bool(config.tie_word_embeddings),
+        tie_word_embeddings=bool(getattr(config, "tie_word_embeddings", False)),
     )

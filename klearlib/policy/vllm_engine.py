@@ -1,40 +1,17 @@
-"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32.
-
-vLLM runs in a process of its own, ``python -m klearlib.policy.vllm_engine DESCRIPTOR PARENT``: its
-client blocks for ever when its core is killed, so an engine that was killed or hangs is left behind
-and another one started; and its threads stay out of a process that forks.
-
-The socket DESCRIPTOR carries pickled tuples. The first holds multiprocessing's key, without which
-no shared tensor could be opened, and the arguments of `vllm.LLM`; each of the others the name of a
-function of `_ANSWERS` and its arguments. Each is answered by ``("done", result)`` or ``("failed",
-line)``, after any number of ``("alive", None)``. The process ends at ``("close",)``, and with the
-socket or PARENT; the processes that vLLM starts for more than one GPU end with it.
-"""
+"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32 in a
+process of its own."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
-import multiprocessing
 import os
-import pickle
-import re
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
-import time
-import weakref
-from array import array
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import torch
-import torch.multiprocessing  # teaches ForkingPickler to share tensors
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -45,22 +22,16 @@ from transformers import (
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.policy.compute import INSTALL_VLLM, Compute
-from klearlib.policy.load import with_yarn
+from klearlib.policy.load import missing_model, with_yarn
 from klearlib.policy.requests import (
     RequestEngine,
     draws_from_policy,
     request_words,
     require_temperature,
 )
-from klearlib.run.worker import die_with
+from klearlib.policy.vllm_process import MODULE, EngineFailed, EngineLost, EngineProcess, Receiver
 
-MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's process is __main__
 MAX_RESTARTS = 2
-# An engine that has said nothing for so long hangs: it says that it is alive every few seconds
-# while it samples, and neither its start nor new weights take half an hour.
-SILENT_S, ALIVE_S, CLOSE_S = 1800.0, 5.0, 20.0
-LINE_CHARS = 300  # of an error; some of vLLM's name every model that it knows
-_CAUSE = re.compile(r"\b([A-Z]\w*(?:Error|Exception): .+)")
 
 
 class VLLMEngine(RequestEngine):
@@ -70,9 +41,9 @@ class VLLMEngine(RequestEngine):
     call. So the same seed, settings and weights give the same responses on the same machine,
     whatever was sampled before.
 
-    An engine that dies while it samples, or says nothing for `SILENT_S`, is started again with the
-    weights of now, and all responses of the call are drawn anew, the same ones: `num_restarts`
-    counts it, and at most `MAX_RESTARTS` are tried for a call. Weights are handed over in memory, a
+    An engine that dies while it samples, or hangs, is started again with the weights of now, and
+    all responses of the call are drawn anew, the same ones: `num_restarts` counts it, and at most
+    `MAX_RESTARTS` are tried for a call. Weights are handed over in memory, a
     GPU's by handles on the trainer's own tensors: nothing is copied but into vLLM's layout and
     precision.
 
@@ -234,11 +205,7 @@ def description(path: str | Path, yarn_factor: float | None, yarn_original: int 
         config = AutoConfig.from_pretrained(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        first_line = (str(error).splitlines() or [""])[0]
-        raise MissingAsset(
-            f"model {str(path)!r} was not found here ({type(error).__name__}: {first_line}); "
-            "give a local folder, or download it first with `hf download`"
-        ) from error
+        raise missing_model(path, error) from error
     if yarn_factor is not None:
         config = with_yarn(config, yarn_factor, original=yarn_original)
     with torch.device("meta"):
@@ -338,205 +305,3 @@ def start_error(line: str) -> KlearError:
         if any(word in line for word in words):
             return kind(f"vLLM cannot start ({line}): {advice}")
     return KlearError(f"vLLM cannot run this model or setting ({line}): give engine: transformers")
-
-
-class EngineLost(Exception):
-    """The process of an engine ended, or hung and was ended."""
-
-
-class EngineFailed(Exception):
-    """What an engine was asked for raised an error there: its one line."""
-
-
-class EngineProcess:
-    """The trainer's end of one process with one vLLM engine.
-
-    What it and its own processes print goes to a file of no name, which is read when they fail. It
-    ends with the thread that started it.
-
-    Args:
-        arguments: of `vllm.LLM`.
-        environment: its environment variables, beside those of this process.
-
-    Raises:
-        EngineFailed: the engine cannot be started.
-        EngineLost: it ended before it was ready.
-    """
-
-    def __init__(self, arguments: dict, environment: dict[str, str]):
-        ours, theirs = socket.socketpair()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
-                pass_fds=[theirs.fileno()],
-            )
-        self._connection = Connection(ours.detach())
-        self.pid = self._process.pid
-        # May be called twice, and is when this object goes.
-        self.close = weakref.finalize(self, _end, self._process, self._connection, self._log)
-        try:
-            key = bytes(multiprocessing.current_process().authkey)
-            self.device: str = self.ask(key, arguments)
-        except BaseException:
-            self.close()
-            raise
-
-    def ask(self, *message):
-        """The answer to `message`, the name of a function there and its arguments; raises
-        EngineFailed or EngineLost."""
-        try:
-            self._connection.send(message)
-            kind = "alive"
-            while kind == "alive":
-                if not self._connection.poll(SILENT_S):
-                    self._process.kill()
-                    raise EngineLost(f"it said nothing for {SILENT_S:g} s")
-                kind, content = self._connection.recv()
-        except (EOFError, OSError) as error:
-            code = self._process.wait()
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            last_words = f" ({printed[-1]})" if (printed := self._printed_errors()) else ""
-            raise EngineLost(f"it ended with {how}{last_words}") from error
-        if kind == "failed":
-            if "root cause" in content or "background process" in content:
-                # vLLM's front says of an error in another of its processes only that there was one.
-                causes = (each for each in self._printed_errors() if "root cause" not in each)
-                content = next(causes, content)
-            raise EngineFailed(content)
-        return content
-
-    def _printed_errors(self) -> list[str]:
-        # By its own offset: the processes write at that of the descriptor.
-        size = os.fstat(self._log.fileno()).st_size
-        start = max(0, size - 100_000)
-        text = os.pread(self._log.fileno(), size - start, start).decode(errors="replace")
-        return _CAUSE.findall(text)
-
-
-def _end(process: subprocess.Popen, connection: Connection, log) -> None:
-    """An idle process ends in order; one that does not end is killed."""
-    with contextlib.suppress(OSError):
-        connection.send(("close",))  # a forked child may hold the socket open
-    connection.close()
-    try:
-        process.wait(CLOSE_S if process.poll() is None else 0)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
-    log.close()
-
-
-class Receiver:
-    """What each worker of vLLM can do besides its own: take over the trainer's weights."""
-
-    def klear_prepare(self) -> None:
-        """Ask the system for the tiles that bf16 kernels of some CPUs use: vLLM does so only where
-        it binds threads to cores, and without them the first step dies of SIGILL."""
-        if self.device.type == "cpu":
-            torch.cpu._init_amx()
-
-    def klear_load(self, payloads: Sequence[bytes]) -> None:
-        """Load the pickled list of (name, tensor) that is this worker's; the tensors' memory is the
-        trainer's.
-
-        By the steps of vLLM's own weight transfer, which bring the weights into the form that the
-        kernels want and leave compiled graphs as they are.
-
-        Raises RuntimeError where a weight of the model got no value.
-        """
-        reload = importlib.import_module("vllm.model_executor.model_loader.reload")
-        model = self.model_runner.get_model()
-        missing = {name for name, _ in model.named_parameters()}
-        reload.initialize_layerwise_reload(model)
-        missing -= model.load_weights(pickle.loads(payloads[self.rank]))
-        reload.finalize_layerwise_reload(model, self.model_config)
-        if missing:
-            raise RuntimeError(f"the trainer's model has no weights for {sorted(missing)}")
-        if self.model_config.hf_text_config.tie_word_embeddings:
-            # The reload sees the embedding alone, and a CPU's head keeps a packed copy of it.
-            model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
-
-
-def main(argv: Sequence[str]) -> int:
-    """The engine's process: serve until the other end of the socket closes; the exit code."""
-    descriptor, parent = map(int, argv)
-    die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
-    with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
-        multiprocessing.current_process().authkey, arguments = connection.recv()
-        llm = _answer(connection, lambda: _start(arguments))
-        while llm is not None:
-            name, *given = connection.recv()
-            if name == "close":
-                break
-            _answer(connection, lambda: _ANSWERS[name](llm, connection, *given))  # noqa: B023
-    return 0
-
-
-def _answer(connection: Connection, work: Callable):
-    """Send what `work` returns, a pair of (kept here, told there), and return its first."""
-    try:
-        kept, told = work()
-    except Exception as error:  # whatever it is, the trainer's process must learn of it
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        line = f"{type(error).__name__}: {' '.join(lines)}"
-        connection.send(("failed", line if len(line) <= LINE_CHARS else line[:LINE_CHARS] + "..."))
-        return None
-    connection.send(("done", told))
-    return kept
-
-
-def _start(arguments: dict):
-    llm = importlib.import_module("vllm").LLM(**arguments)
-    llm.collective_rpc("klear_prepare")
-    platform = importlib.import_module("vllm.platforms").current_platform
-    return llm, platform.device_type
-
-
-def _sample(llm, connection: Connection, prompts, seeds, settings: dict):
-    """(token ids, log-probabilities or None, finish reason) of each response, group after group.
-
-    Args:
-        prompts: token ids of the P prompts. seeds: [P, G]. settings: of `vllm.SamplingParams`.
-    """
-    # Of older weights, perhaps; and what a cache holds moves the last bits of a response.
-    if not llm.reset_prefix_cache():
-        raise RuntimeError("vLLM did not empty its prefix cache")
-    new_params = importlib.import_module("vllm").SamplingParams
-    requests = [
-        ({"prompt_token_ids": ids}, new_params(**settings, seed=seed))
-        for ids, group in zip(prompts, seeds, strict=True)
-        for seed in group
-    ]
-    llm.enqueue([prompt for prompt, _ in requests], [each for _, each in requests], use_tqdm=False)
-    finished, told = {}, time.monotonic()
-    while llm.llm_engine.has_unfinished_requests():
-        for output in llm.llm_engine.step():
-            (finished[int(output.request_id)],) = output.outputs
-        if time.monotonic() - told > ALIVE_S:
-            connection.send(("alive", None))
-            told = time.monotonic()
-    return None, [_completion(finished[number]) for number in sorted(finished)]
-
-
-def _completion(output) -> tuple:
-    logp = None if output.logprobs is None else array("d", output.logprobs.logprobs)
-    return array("q", output.token_ids), logp, output.finish_reason
-
-
-_ANSWERS = {
-    "load": lambda llm, _, payloads: (None, llm.collective_rpc("klear_load", args=(payloads,))),
-    "sample": _sample,
-    "sleep": lambda llm, _, level: (None, llm.sleep(level=level)),
-    "wake": lambda llm, _, tags: (None, llm.wake_up(tags)),
-}
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -34,16 +34,11 @@ def link_data(
     """
     source = _found(hub_id, location)
     target = folder.path / FILES / name
-    if source.is_file():
-        links = {source: target}
-    else:
-        files = (file for file in sorted(source.rglob("*")) if file.is_file())
-        inside = {file: file.relative_to(source) for file in files}
-        links = {
-            file: target / at
-            for file, at in inside.items()
-            if not any(part.startswith(".") for part in at.parts)
-        }
+    links = {source: target} if source.is_file() else {}
+    for file in sorted(source.rglob("*")):
+        inside = file.relative_to(source)
+        if file.is_file() and not any(part.startswith(".") for part in inside.parts):
+            links[file] = target / inside
     if not links:
         raise MissingAsset(f"{source} holds no file of {hub_id}: fetch it, or mend its path")
     for file, link in links.items():

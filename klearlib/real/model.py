@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.hub import WEIGHTS, cached_snapshot, fetch_command, has_weights, is_path
+from klearlib.policy.shape import shape_of
 from klearlib.real.links import link_file
 from klearlib.run.files import write_json, write_text
 
@@ -17,12 +20,6 @@ if TYPE_CHECKING:
 # What transformers and vLLM read of a model's folder; the weights in one format.
 _SUFFIXES = (WEIGHTS, ".json", ".txt", ".model", ".jinja")
 _CONFIG, _TEMPLATE = "config.json", "chat_template.jinja"
-_CONFIG_NAMES = {
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "num_kv_heads": "num_key_value_heads",
-}
-"""Parameters whose name in a model's config.json is another one."""
 
 
 def link_model(
@@ -64,7 +61,8 @@ def link_model(
             "model's files, or name another folder"
         )
     config = json.loads((source / _CONFIG).read_text(encoding="utf-8"))
-    _check_shape(model, config, shape or {})
+    if shape is not None:
+        _check_shape(model, config, shape)
     folder.progress(0, len(files))
     for file in files:
         link_file(file, folder.path / "model" / file.name)
@@ -143,22 +141,19 @@ def _downloaded(model: str) -> Path:
 
 
 def _check_shape(model: str, config: dict, shape: dict) -> None:
-    wrong = []
-    for name, wanted in shape.items():
-        found = config.get(_CONFIG_NAMES.get(name, name), _default(config, name))
-        if found != wanted:
-            wrong.append(f"{name} is {found}, real.yaml says {wanted}")
+    try:
+        found = asdict(shape_of(SimpleNamespace(**config)))
+    except AttributeError as error:
+        raise KlearError(
+            f"{model}: its config.json has no shape ({error}): name another model"
+        ) from error
+    wrong = [
+        f"{name} is {found[name]}, real.yaml says {wanted}"
+        for name, wanted in shape.items()
+        if found[name] != wanted
+    ]
     if wrong:
         raise KlearError(f"{model}: {'; '.join(wrong)}: mend real.yaml or name another model")
-
-
-def _default(config: dict, name: str) -> int | bool | None:
-    """What transformers takes for an entry that a config leaves out."""
-    if name == "num_kv_heads":
-        return config.get("num_attention_heads")
-    if name == "head_dim" and config.get("num_attention_heads"):
-        return config.get("hidden_size", 0) // config["num_attention_heads"]
-    return False if name == "tie_word_embeddings" else None
 
 
 def _template(path: str) -> str:

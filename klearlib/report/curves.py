@@ -44,7 +44,7 @@ _SMOOTHING_STEPS = 21
 _NOTE_CHARS = 36
 
 
-def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
+def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
     """Mean over seeds with its t interval, for each series and step.
 
     ``mean +- t(0.975, n - 1) * s / sqrt(n)`` with s the unbiased standard deviation of the n seeds.
@@ -52,9 +52,9 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
     series, step, mean, low, high and num_seeds (finite values at this step).
 
     A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
-    high are NaN where not every seed has a finite value. With fewer than `BAND_SEEDS` seeds there
-    is a mean and no interval. Raises ValueError where a column is missing, or a seed has two values
-    at one step.
+    high are NaN where not every seed has a finite value. With fewer than `least` seeds, at least 2,
+    there is a mean and no interval. Raises ValueError where a column is missing, or a seed has two
+    values at one step.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})
@@ -77,7 +77,7 @@ def seed_bands(frame: pd.DataFrame) -> pd.DataFrame:
         values = np.where(np.isfinite(wide.to_numpy(float)), wide.to_numpy(float), np.nan)
         num_seeds = values.shape[1]
         mean, half = values.mean(axis=1), np.nan
-        if num_seeds >= BAND_SEEDS:
+        if num_seeds >= least:
             error = values.std(axis=1, ddof=1) / np.sqrt(num_seeds)
             half = stdtrit(num_seeds - 1, 0.975) * error
         band = {"series": series, "step": wide.index, "mean": mean}

@@ -4,6 +4,7 @@ and what the metrics of a step are made of."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
@@ -95,26 +96,27 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
     return policy + losses.alpha * lm, _metrics(sums, dp_size)
 
 
-_COUNTED = ("num_tokens", "entropy", "gradient", "policy_loss", "lm_loss")
-_MISMATCH = ("num_tokens", "abs_sum", "k3_sum")
+def _summed(sums: UpdateSums) -> Iterator[tuple[str, dict | list, str | int]]:
+    """Every sum over tokens in `sums`: its name in verl's metrics, what holds it, and under which
+    key."""
+    mismatch = vars(sums.mismatch)
+    for name in ("num_tokens", "entropy", "gradient", "policy_loss", "lm_loss"):
+        yield name, vars(sums), name
+    for kind in ("corner_tokens", "corner_gradient"):
+        yield from ((f"{kind}/{corner}", getattr(sums, kind), corner) for corner in CORNERS)
+    for name in ("num_tokens", "abs_sum", "k3_sum"):
+        yield f"mismatch/{name}", mismatch, name
+    for kind in ("quarter_abs", "quarter_tokens"):
+        yield from ((f"mismatch/{kind}/{i}", mismatch[kind], i) for i in range(NUM_QUARTERS))
 
 
 def _metrics(sums: UpdateSums, dp_size: int) -> dict[str, Metric]:
     """`sums` as verl adds them up over micro-batches and ranks."""
-    added = {name: getattr(sums, name) for name in _COUNTED}
-    for corner in CORNERS:
-        added[f"corner_tokens/{corner}"] = sums.corner_tokens[corner]
-        added[f"corner_gradient/{corner}"] = sums.corner_gradient[corner]
-    mismatch = sums.mismatch
-    added |= {f"mismatch/{name}": getattr(mismatch, name) for name in _MISMATCH}
-    for index in range(NUM_QUARTERS):
-        added[f"mismatch/quarter_abs/{index}"] = mismatch.quarter_abs[index]
-        added[f"mismatch/quarter_tokens/{index}"] = mismatch.quarter_tokens[index]
     # verl takes the mean over ranks where the sum is meant.
-    metrics = {name: Metric(_SUM, float(value) * dp_size) for name, value in added.items()}
+    metrics = {name: Metric(_SUM, float(held[key]) * dp_size) for name, held, key in _summed(sums)}
     metrics["ratio_min"] = Metric(_MIN, sums.ratio_min)
     metrics["ratio_max"] = Metric(_MAX, sums.ratio_max)
-    metrics["mismatch/max_abs"] = Metric(_MAX, mismatch.max_abs)
+    metrics["mismatch/max_abs"] = Metric(_MAX, sums.mismatch.max_abs)
     return metrics
 
 
@@ -137,20 +139,10 @@ def add_sums(sums: UpdateSums, metrics: dict[str, list[float]], *, alpha: float)
                 f"verl's loss is {loss:.6g} and policy loss + alpha x LM loss "
                 f"{policy + alpha * lm:.6g}: remove what adds to it from verl's overrides"
             )
-    for name in _COUNTED:
+    for name, held, key in _summed(sums):
         total = sum(metrics[name])
-        setattr(sums, name, getattr(sums, name) + (round(total) if name == "num_tokens" else total))
-    for corner in CORNERS:
-        sums.corner_tokens[corner] += round(sum(metrics[f"corner_tokens/{corner}"]))
-        sums.corner_gradient[corner] += sum(metrics[f"corner_gradient/{corner}"])
-    mismatch = sums.mismatch
-    mismatch.num_tokens += round(sum(metrics["mismatch/num_tokens"]))
-    mismatch.abs_sum += sum(metrics["mismatch/abs_sum"])
-    mismatch.k3_sum += sum(metrics["mismatch/k3_sum"])
-    mismatch.max_abs = max(mismatch.max_abs, *metrics["mismatch/max_abs"])
-    for index in range(NUM_QUARTERS):
-        mismatch.quarter_abs[index] += sum(metrics[f"mismatch/quarter_abs/{index}"])
-        mismatch.quarter_tokens[index] += round(sum(metrics[f"mismatch/quarter_tokens/{index}"]))
+        held[key] += round(total) if isinstance(held[key], int) else total
+    sums.mismatch.max_abs = max(sums.mismatch.max_abs, *metrics["mismatch/max_abs"])
     sums.ratio_min = min(sums.ratio_min, *metrics["ratio_min"])
     sums.ratio_max = max(sums.ratio_max, *metrics["ratio_max"])
     for norm in metrics["grad_norm"]:

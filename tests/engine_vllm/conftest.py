@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_models import small_model
 from tiny_world import TINY_MODEL
 
 # vLLM's attention on a CPU has no smaller heads.
@@ -26,27 +27,21 @@ def new_policy(tiny_tokenizer):
 
     Its distributions are far from uniform, and every 23rd word of it ends a response.
     """
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    def make(seed: int = 0, **changes) -> Qwen3ForCausalLM:
-        torch.manual_seed(seed)
+    def make(seed: int = 0, **changes):
         fields = {
             "vocab_size": len(tiny_tokenizer),
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
             "num_attention_heads": 2,
             "num_key_value_heads": 1,
             "head_dim": 32,
             "intermediate_size": 64,
             "max_position_embeddings": 512,
             "tie_word_embeddings": True,
-            "initializer_range": 0.3,
             "bos_token_id": None,
             "eos_token_id": tiny_tokenizer.eos_token_id,
             "pad_token_id": tiny_tokenizer.pad_token_id,
         }
-        policy = Qwen3ForCausalLM(Qwen3Config(**fields | changes)).eval()
+        policy = small_model(seed=seed, **fields | changes)
         policy.generation_config.eos_token_id = list(range(0, policy.config.vocab_size, 23))
         return policy
 

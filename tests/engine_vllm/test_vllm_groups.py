@@ -107,12 +107,15 @@ def test_same_seed_same_responses_whatever_came_before(engine):
     assert other[0] != first[1][:3]
 
 
-def test_what_cannot_be_sampled_is_refused(engine):
-    with pytest.raises(ValueError, match="need problems and group_size"):
-        engine.sample_groups([], group_size=2, settings=how())
-    with pytest.raises(ValueError, match="need problems and group_size"):
-        engine.sample_groups(PROBLEMS, group_size=0, settings=how())
-    with pytest.raises(KlearError, match="positions, the model has 512"):
-        engine.sample_groups(PROBLEMS, group_size=1, settings=how(max_tokens=512))
-    with pytest.raises(KlearError, match=r"temperature 0 or at 0\.01"):
-        engine.sample_groups(PROBLEMS, group_size=1, settings=how(temperature=0.005))
+@pytest.mark.parametrize(
+    ("problems", "group_size", "changes", "error", "words"),
+    [
+        ([], 2, {}, ValueError, "need problems and group_size"),
+        (PROBLEMS, 0, {}, ValueError, "need problems and group_size"),
+        (PROBLEMS, 1, {"max_tokens": 512}, KlearError, "positions, the model has 512"),
+        (PROBLEMS, 1, {"temperature": 0.005}, KlearError, r"temperature 0 or at 0\.01"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(engine, problems, group_size, changes, error, words):
+    with pytest.raises(error, match=words):
+        engine.sample_groups(problems, group_size=group_size, settings=how(**changes))

@@ -15,10 +15,10 @@ from drawing import GREEDY, PROBLEMS, flat, how
 from killing import alive, wait_until
 
 from klearlib.errors import KlearError
-from klearlib.policy import vllm_engine
+from klearlib.policy import vllm_process
 from klearlib.policy.load import save_policy
 from klearlib.policy.sampling import sample_groups
-from klearlib.policy.vllm_engine import EngineProcess
+from klearlib.policy.vllm_process import EngineProcess
 from klearlib.run import pool
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
@@ -63,11 +63,11 @@ def test_one_that_hangs_is_replaced_and_has_the_weights_of_now(
     start, first, before = EngineProcess.__init__, engine._process, engine.num_restarts
 
     def patient(self, *arguments):
-        monkeypatch.setattr(vllm_engine, "SILENT_S", 600.0)
+        monkeypatch.setattr(vllm_process, "SILENT_S", 600.0)
         start(self, *arguments)
 
     monkeypatch.setattr(EngineProcess, "__init__", patient)
-    monkeypatch.setattr(vllm_engine, "SILENT_S", 0.5)
+    monkeypatch.setattr(vllm_process, "SILENT_S", 0.5)
     changed(5)
     os.kill(first.pid, signal.SIGSTOP)
     engine.wake()

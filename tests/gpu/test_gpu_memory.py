@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from small_models import small_model
 
 from klearlib.errors import KlearError
 from klearlib.policy.batch_plan import plan_batches
@@ -18,19 +18,17 @@ NUM_TOKENS = 512
 
 @pytest.fixture
 def policy():
-    torch.manual_seed(0)
-    config = Qwen3Config(
+    model = small_model(
         vocab_size=2048,
         hidden_size=256,
         num_hidden_layers=8,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         head_dim=64,
         intermediate_size=1024,
         max_position_embeddings=NUM_TOKENS,
         tie_word_embeddings=True,
+        initializer_range=0.02,
     )
-    return Qwen3ForCausalLM(config).to("cuda").train()
+    return model.to("cuda").train()
 
 
 @pytest.fixture(autouse=True)
@@ -62,22 +60,25 @@ def gradient(policy, plan, count: int) -> torch.Tensor:
     return found
 
 
+def plan_of(policy, rows: int):
+    return plan_batches(policy, local_compute(micro_batch_tokens=rows * NUM_TOKENS), pad_id=0)
+
+
 def peak_of(policy, count: int) -> int:
     """Bytes that one pass over `count` rows takes beside the weights."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    plan = plan_batches(policy, local_compute(micro_batch_tokens=count * NUM_TOKENS), pad_id=0)
+    plan = plan_of(policy, count)
     gradient(policy, plan, count)
     assert plan.num_halvings == 0
     return torch.cuda.max_memory_allocated() - before
 
 
 def test_a_pass_that_does_not_fit_is_halved_and_gives_the_same_gradient(policy):
-    whole = plan_batches(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS), pad_id=0)
-    expected = gradient(policy, whole, 32)
+    expected = gradient(policy, plan_of(policy, 32), 32)
     # Room for 8 rows and a half more, not for 16.
     leave_free(int(1.5 * peak_of(policy, 8)))
-    plan = plan_batches(policy, local_compute(micro_batch_tokens=32 * NUM_TOKENS), pad_id=0)
+    plan = plan_of(policy, 32)
     found = gradient(policy, plan, 32)
     assert plan.num_halvings >= 1 and plan.micro_batch_tokens < 32 * NUM_TOKENS
     assert float((found - expected).norm() / expected.norm()) < 1e-4
@@ -106,7 +107,7 @@ def test_free_memory_is_that_of_the_card(policy):
 
 
 def test_a_single_row_that_does_not_fit_is_one_line(policy):
-    plan = plan_batches(policy, local_compute(micro_batch_tokens=4 * NUM_TOKENS), pad_id=0)
+    plan = plan_of(policy, 4)
     leave_free(2**20)
     with pytest.raises(KlearError, match=r"out of memory .* gradient_checkpointing") as caught:
         gradient(policy, plan, 4)

@@ -47,15 +47,8 @@ def test_greedy_tokens_are_those_of_a_cpu(trained, problems):
 
 @pytest.mark.parametrize(("precision", "apart"), [("fp32", 1e-3), ("bf16", 0.3)])
 def test_log_probabilities_are_the_trainers(trained, problems, precision, apart):
-    groups = sample_groups(
-        trained.cuda,
-        trained.tokenizer,
-        problems,
-        group_size=4,
-        settings=DRAWN,
-        precision=precision,
-        batch_rows=32,
-    )
+    how = {"group_size": 4, "settings": DRAWN, "precision": precision, "batch_rows": 32}
+    groups = sample_groups(trained.cuda, trained.tokenizer, problems, **how)
     lengths = {len(response.token_ids) for group in groups for response in group}
     assert len(lengths) > 3, "the test needs responses that leave the batch at different times"
     differences = []

@@ -26,3 +26,11 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     for item in items:
         item.add_marker(pytest.mark.verl)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory, new_policy, tiny_tokenizer):
+    """The folder of a tiny model."""
+    from composed import tiny_model
+
+    return tiny_model(tmp_path_factory.mktemp("tiny"), new_policy(), tiny_tokenizer)

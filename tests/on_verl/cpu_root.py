@@ -16,9 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import yaml
-from cpu_settings import ENVIRONMENT, OVERRIDES, ray_init
-
-from klearlib.scale.cluster import small_cluster
+from cpu_settings import cpu_cluster
 
 HERE = Path(__file__).resolve().parent
 NUM_PROCESSES = 2
@@ -31,15 +29,7 @@ def main(folder: str, profile: str, *notebooks: str) -> None:
         shutil.copytree(clone / name, root / name)
     params = root / "params" / profile
     computing = yaml.safe_load((params / "compute.yaml").read_text(encoding="utf-8"))
-    started = [f"++ray_kwargs.ray_init.{k}={v}" for k, v in ray_init(NUM_PROCESSES).items()]
-    cluster = small_cluster(
-        gpus_per_node=NUM_PROCESSES,
-        rollout="klear_cpu",
-        prompt_tokens=computing["verl"]["prompt_tokens"],
-        modules=["cpu_glue"],
-        overrides=[*OVERRIDES, *started],
-        environment=ENVIRONMENT,
-    )
+    cluster = cpu_cluster(NUM_PROCESSES, prompt_tokens=computing["verl"]["prompt_tokens"])
     computing["verl"] = asdict(cluster)
     (params / "compute.yaml").write_text(yaml.safe_dump(computing), encoding="utf-8")
     for number in notebooks:

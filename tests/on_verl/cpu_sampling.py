@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from transformers import DynamicCache
 
-from klearlib.policy.drawing import SamplingSettings, cut
+from klearlib.policy.drawing import SamplingSettings, draw
+from klearlib.policy.sampling import _left_padded
 
 # Words of a request that do not change what is drawn.
 _WITHOUT_EFFECT = {"logprobs", "include_stop_str_in_output", "detokenize", "skip_special_tokens"}
@@ -61,20 +62,13 @@ def decode(model, requests: Sequence[Request]) -> list[Sampled]:
     A request's tokens are drawn by its own seed, one random number each, so they do not depend on
     what is decoded beside it, but for the last bits of its logits.
     """
-    ids, attention = _left_padded([request.prompt_ids for request in requests])
+    ids, attention = _left_padded([request.prompt_ids for request in requests], 0, model.device)
     position = (attention.cumsum(1) - 1).clamp(min=0)
-    chances = [
-        torch.rand(
-            request.settings.max_tokens,
-            dtype=torch.float64,
-            generator=torch.Generator().manual_seed(request.settings.seed),
-        ).tolist()
-        for request in requests
-    ]
+    draws = [torch.Generator().manual_seed(request.settings.seed) for request in requests]
     sampled = [Sampled([], []) for _ in requests]
     going = list(range(len(requests)))
     cache = DynamicCache()
-    for step in range(max(request.settings.max_tokens for request in requests)):
+    while going:
         logits = model(
             input_ids=ids,
             attention_mask=attention,
@@ -82,56 +76,19 @@ def decode(model, requests: Sequence[Request]) -> list[Sampled]:
             past_key_values=cache,
             logits_to_keep=1,
         ).logits[:, -1]
-        chance = torch.tensor([chances[index][step] for index in going], dtype=torch.float64)
-        token, logp = _draw(logits, [requests[index].settings for index in going], chance)
         staying = []
         for row, index in enumerate(going):
-            sampled[index].token_ids.append(token[row].item())
-            sampled[index].logp.append(logp[row].item())
-            ended = sampled[index].token_ids[-1] in requests[index].ends
-            if not ended and step + 1 < requests[index].settings.max_tokens:
+            settings, found = requests[index].settings, sampled[index]
+            token, logp = draw(logits[row : row + 1].float(), settings, draws[index], None)
+            found.token_ids.append(int(token))
+            found.logp.append(float(logp))
+            ended = found.token_ids[-1] in requests[index].ends
+            if not ended and len(found.token_ids) < settings.max_tokens:
                 staying.append(row)
-        if not staying:
-            break
-        keep = torch.tensor(staying)
-        if len(staying) < len(going):
-            cache.batch_select_indices(keep)
         going = [going[row] for row in staying]
-        ids, position = token[keep, None], position[keep, -1:] + 1
+        keep = torch.tensor(staying, dtype=torch.long)
+        cache.batch_select_indices(keep)
+        ids = torch.tensor([[sampled[index].token_ids[-1]] for index in going])
+        position = position[keep, -1:] + 1
         attention = torch.cat([attention[keep], attention.new_ones(len(keep), 1)], dim=1)
     return sampled
-
-
-def _left_padded(prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and attention mask [N, T] of prompts that all end in the last column."""
-    width = max(map(len, prompts))
-    ids = torch.zeros((len(prompts), width), dtype=torch.long)
-    attention = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        attention[row, width - len(prompt) :] = 1
-    return ids, attention
-
-
-def _draw(
-    logits: torch.Tensor, settings: Sequence[SamplingSettings], chance: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token [N] for each row of logits [N, V] and its log-probability [N], by its settings and
-    its random number `chance` [N]."""
-    token = torch.empty(len(logits), dtype=torch.long)
-    logp = torch.empty(len(logits))
-    kinds: dict[SamplingSettings, list[int]] = {}
-    for row, own in enumerate(settings):
-        kinds.setdefault(replace(own, seed=0, max_tokens=1), []).append(row)
-    for kind, rows in kinds.items():
-        scores = torch.log_softmax(logits[rows].float() / (kind.temperature or 1.0), dim=-1)
-        if kind.temperature == 0:
-            chosen = scores.argmax(dim=-1, keepdim=True)
-        else:
-            mass = cut(scores.exp(), kind).cumsum(dim=-1, dtype=torch.float64)
-            # In (0, mass]: the first column that reaches it has a weight.
-            aim = (1 - chance[rows, None]) * mass[:, -1:]
-            chosen = torch.searchsorted(mass, aim).clamp_(max=mass.shape[1] - 1)
-        token[rows] = chosen.squeeze(1)
-        logp[rows] = scores.gather(1, chosen).squeeze(1)
-    return token, logp

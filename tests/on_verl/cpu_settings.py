@@ -1,6 +1,8 @@
-"""The variables and the hydra overrides with which verl trains on CPUs; imports nothing of it."""
+"""What verl needs to train on CPUs: variables, hydra overrides, a cluster; without verl itself."""
 
 from __future__ import annotations
+
+from klearlib.scale.cluster import Cluster, small_cluster
 
 # Of every process, the one that starts Ray included, before it imports verl.
 ENVIRONMENT = {
@@ -43,3 +45,16 @@ def ray_init(num_workers: int) -> dict:
         "include_dashboard": False,
         "object_store_memory": 200_000_000,
     }
+
+
+def cpu_cluster(num_processes: int = 1, **changes) -> Cluster:
+    """A `Cluster` of so many training processes on this machine's cores."""
+    started = [f"++ray_kwargs.ray_init.{k}={v}" for k, v in ray_init(num_processes).items()]
+    fields = {
+        "gpus_per_node": num_processes,
+        "rollout": "klear_cpu",
+        "modules": ["cpu_glue"],
+        "overrides": [*OVERRIDES, *started],
+        "environment": ENVIRONMENT,
+    }
+    return small_cluster(**fields | changes)

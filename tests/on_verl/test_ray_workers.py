@@ -196,27 +196,34 @@ def test_a_stage_that_asks_the_cluster_for_gpus_finds_it(kept, tmp_path):
     assert seen["RAY_ADDRESS"] == kept.address
 
 
-def test_a_killed_actor_is_another_start_from_the_checkpoint(kept, tmp_path):
-    stage = _walk(0, 80, step_s=0.05, every=4)
-    killed = []
+def _lost_once(stage, tmp_path, lose) -> None:
+    """`lose` has the stage's process in the middle of its run, which goes on from a checkpoint."""
 
-    def kill_once(*_):
-        if wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5):
-            killed.append(_process(stage, tmp_path))
-            os.kill(parent(killed[0]), signal.SIGKILL)
+    def in_the_middle():
+        assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
+        lose(_process(stage, tmp_path))
 
-    thread = threading.Thread(target=kill_once)
+    thread = threading.Thread(target=in_the_middle)
     thread.start()
     _run([stage], tmp_path)
     thread.join()
-    assert not alive(killed[0])
     log = _log(stage, tmp_path)
     assert log.count("lost the stage's node or actor") == 1
     assert ": started again, 1 of 3\n" in log
     first, again = map(int, re.findall(r"starts at step (\d+)", log))
     assert first == 0 < again and again % 4 == 0
+    processes = {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
+    assert len(processes) == 2 and not any(map(alive, processes))
     _run([stage], tmp_path / "whole", workers=1)
     _same_files([stage], tmp_path, tmp_path / "whole")
+
+
+def test_a_killed_actor_is_another_start_from_the_checkpoint(kept, tmp_path):
+    _lost_once(
+        _walk(0, 80, step_s=0.05, every=4),
+        tmp_path,
+        lambda process: os.kill(parent(process), signal.SIGKILL),
+    )
 
 
 def test_an_actor_that_is_lost_again_and_again(kept, tmp_path, monkeypatch):
@@ -329,16 +336,12 @@ def test_nodes_that_do_not_fit_are_named_before_anything_runs(kept, tmp_path, mo
         assert not stage.folder(tmp_path).exists()
 
     monkeypatch.setattr(ray_node, "SEEN_S", 0.2)
+    other = {"torch": "1.0"}
     for probe, match in (
         (lambda folder, *rest: known(f"{folder}-", *rest), "does not see .*mount at the"),
+        (lambda a, b, _, *rest: known(a, b, "astray", *rest), "writes to .*what is not seen here"),
         (
-            lambda *asked: known(asked[0], asked[1], "astray", *asked[3:]),
-            "writes to .*what is not seen here",
-        ),
-        (
-            lambda *asked: (
-                (told := known(*asked)) | {"runs_on": told["runs_on"] | {"torch": "1.0"}}
-            ),
+            lambda *asked: (told := known(*asked)) | {"runs_on": told["runs_on"] | other},
             r"has torch 1\.0, not .* as here: keep the clone",
         ),
         (
@@ -352,25 +355,13 @@ def test_nodes_that_do_not_fit_are_named_before_anything_runs(kept, tmp_path, mo
 
 def test_a_lost_node_is_another_start_on_the_other(kept, tmp_path):
     """The last one, as the cluster has one node less after it."""
-    stage = _walk(0, 80, step_s=0.1, every=4)
 
-    def lose():
-        assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
-        raylet = parent(parent(_process(stage, tmp_path)))
+    def lose(process):
+        raylet = parent(parent(process))
         (node,) = (n for n in kept.nodes if _raylet(n) == raylet)
         kept.remove_node(node, allow_graceful=False)
 
-    thread = threading.Thread(target=lose)
-    thread.start()
-    _run([stage], tmp_path)
-    thread.join()
-    log = _log(stage, tmp_path)
-    assert ": started again, 1 of 3\n" in log
-    assert log.count("starts at step") == 2
-    processes = {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
-    assert len(processes) == 2 and not any(map(alive, processes))
-    _run([stage], tmp_path / "whole", workers=1)
-    _same_files([stage], tmp_path, tmp_path / "whole")
+    _lost_once(_walk(0, 80, step_s=0.1, every=4), tmp_path, lose)
 
 
 def test_a_gpu_each(cluster, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from composed import GPPO, composed, lines, tiny_model
+from composed import GPPO, composed, lines
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rollout_fakes import settings
 from verl.utils.config import omega_conf_to_dataclass
@@ -20,11 +20,6 @@ from klearlib.scale.cluster import Cluster, small_cluster
 from klearlib.scale.policy_losses import normalizer_of, rule_of
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, new_policy, tiny_tokenizer):
-    return tiny_model(tmp_path_factory.mktemp("tiny"), new_policy(), tiny_tokenizer)
 
 
 def told(model, **changes) -> dict:
@@ -83,10 +78,8 @@ OF_OUR_TRAINER = {
     "sampler_correction",
     "checkpoint_every",
 }
-OF_OUR_CUTS = {
-    "loss_denominator",
-    "lm_normalizer",
-}  # mini_batch, by which verl computes; see rl_arm
+# mini_batch, by which verl computes; see rl_arm
+OF_OUR_CUTS = {"loss_denominator", "lm_normalizer"}
 
 
 def test_no_setting_is_forgotten():

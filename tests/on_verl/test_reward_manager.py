@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import datasets
 import pytest
-from composed import tiny_model, with_problems
+from composed import with_problems
 from rollout_fakes import settings
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
@@ -36,11 +36,6 @@ PROBLEMS = [
     ),
 ]
 CHOSEN = settings(num_steps=2, num_problems=3, group_size=2, max_tests=3, format_penalty=0.5)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, new_policy, tiny_tokenizer):
-    return tiny_model(tmp_path_factory.mktemp("tiny"), new_policy(), tiny_tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import signal
 import time
 
 import pytest
-from verl_runs import NUM_PROBLEMS, Run, cpu_cluster, make_inputs
+from cpu_settings import cpu_cluster
+from verl_runs import NUM_PROBLEMS, Run, make_inputs
 
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy.load import load_policy
@@ -15,6 +16,7 @@ from klearlib.run.entry import CHECKPOINT, read_metrics
 from klearlib.run.worker import STOPPED
 
 pytestmark = pytest.mark.timeout(900)  # ten steps of verl, on two cores or on fewer
+SMALL = {"max_tokens_per_gpu": 2000, "prompt_tokens": 80}
 SCHEDULE = {
     "num_steps": 10,
     "num_problems": NUM_PROBLEMS,
@@ -42,7 +44,7 @@ def inputs(runs, tiny_stages):
 @pytest.fixture(scope="module")
 def whole(runs, inputs):
     """A run on two training processes that nothing disturbed."""
-    run = Run(runs, "whole", inputs, cluster=cpu_cluster(2), **SCHEDULE)
+    run = Run(runs, "whole", inputs, cluster=cpu_cluster(2, **SMALL), **SCHEDULE)
     run.finish()
     return run
 
@@ -87,7 +89,7 @@ def test_training_makes_right_answers_likelier(whole):
 def test_a_run_that_was_broken_goes_on_and_stops_when_asked(runs, inputs, whole):
     """Broken after step 4, when a process that draws rollouts is killed; gone on with from the
     checkpoint of step 3; with one training process where the other run has two."""
-    run = Run(runs, "broken", inputs, cluster=cpu_cluster(1), **SCHEDULE)
+    run = Run(runs, "broken", inputs, cluster=cpu_cluster(1, **SMALL), **SCHEDULE)
     process = run.start()
     run.until_step(4, process)
     for number in run.processes("AgentLoopWorker"):

@@ -3,6 +3,7 @@ all servers against the engine of this process."""
 
 import asyncio
 import dataclasses
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -136,13 +137,10 @@ def test_a_request_has_the_runs_settings_and_ends_and_not_verls(
 
 def test_the_seed_depends_on_the_run_the_step_and_the_place_alone(config, model):
     seeds = {}
-    for step in (1, 2):
-        for place in (0, 5):
-            for session in (0, 1):
-                servers = Servers()
-                index = (step - 1) * CHOSEN.num_problems + place
-                draw(config, model, servers, index=index, step=step, session=session)
-                seeds[step, place, session] = servers.asked[0]["sampling_params"]["seed"]
+    for step, place, session in itertools.product((1, 2), (0, 5), (0, 1)):
+        servers, index = Servers(), (step - 1) * CHOSEN.num_problems + place
+        draw(config, model, servers, index=index, step=step, session=session)
+        seeds[step, place, session] = servers.asked[0]["sampling_params"]["seed"]
     assert len(set(seeds.values())) == 8
     for (step, place, session), seed in seeds.items():
         # As klear's own vLLM engine derives it.
@@ -175,33 +173,29 @@ def test_an_incomplete_rollout_is_refused(config, model, servers, words):
         draw(config, model, servers)
 
 
-def test_a_rollout_that_fills_its_budget_is_whole(config, model):
-    output = draw(config, model, Servers(token_ids=[1] * 5, log_probs=[-1.0] * 5))
-    assert len(output.response_ids) == 5
-
-
 def test_a_server_that_dies_is_left_for_another_with_the_same_request(config, model):
     dead = ray.exceptions.RayActorError()
-    servers = Servers(failing=[dead] * (TRIES - 1))
-    assert draw(config, model, servers).response_ids == [1, 2, 9]
+    servers = Servers([1] * 5, [-1.0] * 5, failing=[dead] * (TRIES - 1))
+    assert draw(config, model, servers).response_ids == [1] * 5  # its budget
     assert servers.asked == [servers.asked[0]] * TRIES
     with pytest.raises(ray.exceptions.RayActorError):
         draw(config, model, Servers(failing=[dead] * TRIES))
 
 
-@pytest.mark.parametrize(("index", "step"), [(0, 2), (6, 1), (23, 3)])
-def test_a_row_of_another_step_is_refused(config, model, index, step):
-    with pytest.raises(
-        KlearError, match=f"row {index} belongs to step .*verl drew it in step {step}"
-    ):
-        draw(config, model, Servers(), index=index, step=step)
-
-
-def test_a_prompt_that_is_too_long_is_refused_and_not_cut(config, model):
-    with pytest.raises(
-        KlearError, match=r"prompt of problem 'p' .* prompt_tokens in compute\.yaml's verl is 40"
-    ):
-        draw(config, model, Servers(), prompt="Start with 3 and apply +4 in turn. " * 20)
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"index": 0, "step": 2}, "row 0 belongs to step 1, verl drew it in step 2"),
+        ({"index": 6, "step": 1}, "row 6 belongs to step 2, verl drew it in step 1"),
+        (
+            {"prompt": "Start with 3 and apply +4 in turn. " * 20},
+            r"prompt of problem 'p' .* prompt_tokens in compute\.yaml's verl is 40",
+        ),
+    ],
+)
+def test_a_row_of_another_step_or_with_too_long_a_prompt_is_refused(config, model, how, words):
+    with pytest.raises(KlearError, match=words):
+        draw(config, model, Servers(), **how)
 
 
 @pytest.fixture(scope="module")
@@ -303,15 +297,18 @@ def test_one_bad_response_fails_the_call(engine):
         engine(failing=4).sample_groups(PROBLEMS, group_size=4, settings=DRAWN)
 
 
-def test_what_exceeds_the_model_or_the_servers_is_refused(engine):
-    long = dataclasses.replace(DRAWN, max_tokens=250)
-    with pytest.raises(KlearError, match="the model has 256"):
-        engine().sample_groups(PROBLEMS, group_size=1, settings=long)
-    drawing = engine(max_model_len=20)
-    with pytest.raises(
-        KlearError, match=r"verl's servers have 20: raise verl's prompt_tokens by 25"
-    ):
-        drawing.sample_groups(PROBLEMS, group_size=1, settings=DRAWN)
+@pytest.mark.parametrize(
+    ("room", "max_tokens", "words"),
+    [
+        (64, 250, "the model has 256"),
+        (20, 12, r"verl's servers have 20: raise verl's prompt_tokens by 25"),
+    ],
+)
+def test_what_exceeds_the_model_or_the_servers_is_refused(engine, room, max_tokens, words):
+    drawing = engine(max_model_len=room)
+    long = dataclasses.replace(DRAWN, max_tokens=max_tokens)
+    with pytest.raises(KlearError, match=words):
+        drawing.sample_groups(PROBLEMS, group_size=1, settings=long)
     assert not drawing._client.asked
 
 

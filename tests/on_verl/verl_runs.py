@@ -11,7 +11,6 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from cpu_settings import ENVIRONMENT, OVERRIDES, ray_init
 from rollout_fakes import SETTINGS
 
 from klearlib.data.problems import read_problems, write_problems
@@ -20,27 +19,12 @@ from klearlib.run.files import write_json
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
 from klearlib.run.preload import worker_environment
-from klearlib.scale.cluster import parted, small_cluster
+from klearlib.scale.cluster import parted
 
 TARGET = "klearlib.scale.stage:train_rl"
 GPPO = {"name": "gppo", "eps_low": 0.2, "eps_high": 0.28}
 NUM_PROBLEMS = 4
 START_S, MOST_S = 300, 600
-
-
-def cpu_cluster(num_processes=1, **changes):
-    """A `Cluster` of so many training processes on this machine's cores."""
-    started = [f"++ray_kwargs.ray_init.{k}={v}" for k, v in ray_init(num_processes).items()]
-    overrides = [*OVERRIDES, *started, *changes.pop("overrides", [])]
-    fields = {
-        "gpus_per_node": num_processes,
-        "rollout": "klear_cpu",
-        "max_tokens_per_gpu": 2000,
-        "prompt_tokens": 80,
-        "modules": ["cpu_glue"],
-        "environment": ENVIRONMENT,
-    }
-    return small_cluster(**fields | changes, overrides=overrides)
 
 
 def make_inputs(runs: Path, tiny_stages) -> dict[str, str]:

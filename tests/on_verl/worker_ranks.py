@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from composed import lines
 from cpu_settings import OVERRIDES
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
@@ -25,7 +26,7 @@ from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
 from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
 from klearlib.scale.cluster import small_cluster
-from klearlib.scale.configuration import compose, overrides
+from klearlib.scale.configuration import compose
 from klearlib.scale.layout import (
     Layout,
     lay_out,
@@ -63,20 +64,8 @@ def run_rank(rank: int, num_ranks: int, work: Path, names: Sequence[str]) -> Non
 
 
 def _overrides(case: Case, work: Path) -> list[str]:
-    return overrides(
-        rule=case.spec,
-        settings=case.settings,
-        cluster=small_cluster(gpus_per_node=dist.get_world_size(), overrides=OVERRIDES),
-        seed=0,
-        model=work / "model",
-        world=work,
-        problems=work / "problems.jsonl",
-        parquet=work / "problems.parquet",
-        checkpoints=work / "checkpoints",
-        resumed=None,
-        updated_steps=0,
-        receiver="none",
-    )
+    cluster = small_cluster(gpus_per_node=dist.get_world_size(), overrides=OVERRIDES)
+    return lines(work / "model", rule=case.spec, settings=case.settings, cluster=cluster)
 
 
 def _run(

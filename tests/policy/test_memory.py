@@ -9,16 +9,19 @@ import itertools
 import pytest
 import torch
 from live_bytes import LiveBytes
-from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+from small_models import small_gpt2, small_model
 
 from klearlib.errors import KlearError
 from klearlib.policy import memory
 from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
+from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import autocast
 from klearlib.policy.logprobs import token_logprobs
 from klearlib.policy.reader import in_chunks
+from klearlib.policy.sampling import sample_groups
 from klearlib.policy.shape import ModelShape, shape_of
+from klearlib.records import Problem
 from klearlib.sft.batches import Example
 
 SHAPES = {
@@ -30,23 +33,22 @@ SHAPES = {
 }
 ROWS, ROW_TOKENS = 4, 128
 # How far the bound may be above what is needed.
-FACTOR = 2.1
+FACTOR = 2.0
 
 
-def model_of(shape: ModelShape, attention: str = "sdpa") -> Qwen3ForCausalLM:
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            num_hidden_layers=shape.num_layers,
-            hidden_size=shape.hidden_size,
-            num_attention_heads=shape.num_heads,
-            num_key_value_heads=shape.num_kv_heads,
-            head_dim=shape.head_dim,
-            intermediate_size=shape.intermediate_size,
-            vocab_size=shape.vocab_size,
-            tie_word_embeddings=shape.tie_word_embeddings,
-            max_position_embeddings=1024,
-        )
+def model_of(shape: ModelShape, attention: str = "sdpa", **changes):
+    model = small_model(
+        num_hidden_layers=shape.num_layers,
+        hidden_size=shape.hidden_size,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate_size,
+        vocab_size=shape.vocab_size,
+        tie_word_embeddings=shape.tie_word_embeddings,
+        max_position_embeddings=1024,
+        initializer_range=0.02,
+        **changes,
     )
     model.set_attn_implementation(attention)
     return model.train()
@@ -59,14 +61,9 @@ def peak_of_a_pass(shape: ModelShape, compute) -> int:
     plan = plan_batches(model, compute, pad_id=0)
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
-    num_rows, length = ROWS, ROW_TOKENS
-    if compute.pack_tokens:  # two in each row
-        num_rows, length = 2 * ROWS, ROW_TOKENS // 2
-    ids = torch.randint(0, shape.vocab_size, (num_rows, length)).tolist()
-    rows = [Example(tuple(row), num_prompt=2) for row in ids]
-    part = [[row] for row in rows]
-    if compute.pack_tokens:
-        part = [rows[start : start + 2] for start in range(0, num_rows, 2)]
+    in_a_row = 2 if compute.pack_tokens else 1
+    ids = torch.randint(0, shape.vocab_size, (ROWS, in_a_row, ROW_TOKENS // in_a_row)).tolist()
+    part = [[Example(tuple(each), num_prompt=2) for each in row] for row in ids]
     gc.collect()
     with (
         LiveBytes([*model.parameters(), *(w.grad for w in model.parameters())]) as live,
@@ -133,22 +130,28 @@ def test_parameters_and_states_are_counted_exactly(shape):
     assert memory.state_bytes(shape.num_parameters, precision="fp32") == held
 
 
-def test_the_sampling_estimate_bounds_cache_and_weights():
-    shape, rows, row_tokens = SHAPES["deep"], 8, 64
-    model = model_of(shape).eval()
+PENALISED = {"temperature": 0.9, "repetition_penalty": 1.2, "top_p": 0.99}
+
+
+@pytest.mark.parametrize("cuts", [{}, PENALISED], ids=str)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["narrow", "deep", "many words"])
+def test_the_estimate_bounds_what_sampling_holds(tiny_tokenizer, name, precision, cuts):
+    """The loop of sampling itself, whose rows leave it one after the other."""
+    shape = dataclasses.replace(SHAPES[name], vocab_size=max(280, SHAPES[name].vocab_size))
+    model = model_of(shape, eos_token_id=list(range(0, 280, 9))).eval()
+    problems = [Problem(str(n), "2+2" * n, "1") for n in range(1, 5)]
+    plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 40, "seed": 0}
+    settings = SamplingSettings(**plain | cuts)
     gc.collect()
-    ids = torch.randint(0, shape.vocab_size, (rows, row_tokens - 1))
-    with torch.no_grad():
-        cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
-        with LiveBytes(model.parameters()) as live:
-            model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
-    weights = 4 * shape.num_parameters
-    kept = 2 * 4 * shape.num_layers * rows * (row_tokens - 1) * shape.key_size
-    estimate = memory.sampling_bytes(
-        shape, compute=local_compute(), rows=rows, row_tokens=row_tokens
-    )
-    # While it grows, the old cache of one layer and the new one of the layers so far are there.
-    assert weights + kept <= estimate <= FACTOR * (weights + max(kept, live.peak))
+    with LiveBytes(model.parameters()) as live:
+        how = {"group_size": 8, "settings": settings, "precision": precision}
+        groups = sample_groups(model, tiny_tokenizer, problems, **how)
+    row_tokens = 40 + max(len(group[0].prompt_ids) for group in groups)
+    compute = local_compute(precision)
+    estimate = memory.sampling_bytes(shape, compute=compute, rows=32, row_tokens=row_tokens)
+    held = 4 * shape.num_parameters + live.peak
+    assert held <= estimate <= FACTOR * held
 
 
 def test_micro_batches_are_the_largest_power_of_two_that_fits():
@@ -198,10 +201,9 @@ def test_what_a_model_has_is_counted_and_not_what_its_config_says():
 
 
 def test_a_config_without_the_shape_is_one_line():
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1))
-    assert (
-        plan_batches(model, local_compute(micro_batch_tokens=64), pad_id=0).micro_batch_tokens == 64
-    )
+    model = small_gpt2()
+    given = plan_batches(model, local_compute(micro_batch_tokens=64), pad_id=0)
+    assert given.micro_batch_tokens == 64
     with pytest.raises(KlearError, match=r"GPT2LMHeadModel .* give micro_batch_tokens") as caught:
         plan_batches(model, local_compute(micro_batch_tokens=0), pad_id=0)
     assert "\n" not in str(caught.value)

@@ -22,13 +22,12 @@ def sample(policy, tokenizer, prompts, group_size=1, **changes):
     return [response for group in groups for response in group]
 
 
-def new_qwen(tokenizer, *, kv_heads: int = 2, window: int | None = None, attention="sdpa"):
+def new_qwen(tokenizer, *, window: int | None = None, attention="sdpa"):
     sliding = {} if window is None else {"sliding_window": window, "use_sliding_window": True}
     model = small_model(
         seed=1,
         vocab_size=len(tokenizer),
         hidden_size=16,
-        num_key_value_heads=kv_heads,
         head_dim=8,
         intermediate_size=32,
         max_position_embeddings=128,
@@ -52,8 +51,6 @@ def new_gpt2(tokenizer):
 MODELS = {
     "eager": {"attention": "eager"},
     "grouped heads": {},
-    "one key head": {"kv_heads": 1},
-    "no groups": {"kv_heads": 4},
     "sliding window": {"window": 9},
     "gpt2": None,
 }

@@ -16,8 +16,6 @@ from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy, save_policy, with_yarn
 from klearlib.policy.vllm_engine import (
-    EngineFailed,
-    EngineLost,
     VLLMEngine,
     check_machine,
     description,
@@ -25,6 +23,7 @@ from klearlib.policy.vllm_engine import (
     engine_environment,
     start_error,
 )
+from klearlib.policy.vllm_process import EngineFailed, EngineLost
 from klearlib.records import Problem
 
 PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate("ab")]

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import yaml
+from small_models import small_model
 
 from klearlib.experiments.experiment import runs_dir
 from klearlib.policy.compute import local_compute
@@ -85,11 +86,8 @@ def make(project: Path, **changes) -> Path:
         "extended_max_new_tokens": 12,
     }
     write_yaml(project, "real", values | changes)
-    write_yaml(
-        project,
-        "compute",
-        {"local": asdict(local_compute(batch_rows=64, micro_batch_tokens=4096))},
-    )
+    compute = local_compute(batch_rows=64, micro_batch_tokens=4096)
+    write_yaml(project, "compute", {"local": asdict(compute)})
     return project
 
 
@@ -101,17 +99,13 @@ def write_yaml(project: Path, name: str, values: dict) -> None:
 
 def write_model(folder: Path, *, chat_template: bool = True, **shape) -> None:
     """A random Qwen3 with a tokenizer of bytes, in the Hugging Face format."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
     from klearlib.miniature.base import train_tokenizer
 
     tokenizer = train_tokenizer(["user\nWhat is 2 + 17?\nassistant\n"], vocab_size=300)
     if not chat_template:
         tokenizer.chat_template = None
     shape = SHAPE | shape
-    torch.manual_seed(0)
-    config = Qwen3Config(
+    model = small_model(
         vocab_size=shape["vocab_size"],
         hidden_size=shape["hidden_size"],
         num_hidden_layers=shape["num_layers"],
@@ -121,42 +115,55 @@ def write_model(folder: Path, *, chat_template: bool = True, **shape) -> None:
         intermediate_size=shape["intermediate_size"],
         max_position_embeddings=512,
         tie_word_embeddings=shape["tie_word_embeddings"],
+        initializer_range=0.02,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = Qwen3ForCausalLM(config)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def write_data(folder: Path) -> None:
     """Rows in the columns and types of the cards, see docs/datasets.md."""
-    write_rows(
-        folder / "openr1.jsonl",
-        [
-            {
-                "problem": f"What is 2 + {n}?",
-                "solution": "Add.",
-                "answer": str(n + 2),
-                "problem_type": "Algebra",
-                "question_type": "math-word-problem",
-                "source": "olympiads",
-                "uuid": f"uuid-{n}",
-                "is_reasoning_complete": [True, True],
-                "generations": [_thought(n + 2), _thought(n + 3)],
-                "correctness_math_verify": [True, False],
-                "correctness_llama": [None, None],
-                "finish_reasons": ["stop", "stop"],
-                "correctness_count": 1,
-                "messages": [{"content": "x", "role": "user"}],
-            }
+    openr1 = {
+        "solution": "Add.",
+        "problem_type": "Algebra",
+        "question_type": "math-word-problem",
+        "source": "olympiads",
+        "is_reasoning_complete": [True, True],
+        "correctness_math_verify": [True, False],
+        "correctness_llama": [None, None],
+        "finish_reasons": ["stop", "stop"],
+        "correctness_count": 1,
+        "messages": [{"content": "x", "role": "user"}],
+    }
+    ocr = {
+        "source": "codeforces",
+        "license": "mit",
+        "dataset": "code_contests",
+        "split": "train",
+        "difficulty": "7",
+        "solution": "print(1)",
+    }
+    cases = json.dumps([{"input": "3\n", "output": "9\n", "testtype": "stdin"}])
+    livecodebench = {
+        "platform": "atcoder",
+        "starter_code": "",
+        "difficulty": "easy",
+        "public_test_cases": cases,
+        "private_test_cases": cases,
+        "metadata": "{}",
+    }
+    truth = json.dumps({"inputs": _TEST_LINES, "outputs": _TEST_LINES})
+    files = {
+        "openr1": [
+            {"problem": f"What is 2 + {n}?", "answer": str(n + 2), "uuid": f"uuid-{n}"}
+            | {"generations": [_thought(n + 2), _thought(n + 3)]}
+            | openr1
             for n in range(8)
         ],
-    )
-    write_rows(
-        folder / "acereason.jsonl",
-        [
+        "acereason": [
             {"category": "math", "source": "x", "input": f"What is 3 + {n}?"}
             | {"output": _thought(n + 3)}
             for n in range(4)
@@ -165,81 +172,68 @@ def write_data(folder: Path) -> None:
             {"category": "code", "source": "x", "input": f"Print {n}.", "output": _program(n)}
             for n in range(4)
         ],
-    )
-    write_rows(
-        folder / "ocr.jsonl",
-        [
-            {
-                "id": f"ocr-{n}",
-                "input": f"Print n plus {n}.",
-                "output": _program(n),
-                "source": "codeforces",
-                "license": "mit",
-                "dataset": "code_contests",
-                "split": "train",
-                "difficulty": "7",
-                "solution": "print(1)",
-            }
+        "ocr": [
+            {"id": f"ocr-{n}", "input": f"Print n plus {n}.", "output": _program(n)} | ocr
             for n in range(4)
         ],
-    )
-    write_rows(
-        folder / "klear_math.jsonl",
-        [
-            {
-                "data_source": "math_longcot_math_verify",
-                "prompt": [{"content": f"What is 5 + {n}?", "role": "user"}],
-                "ability": "math",
-                "reward_model": {"ground_truth": str(n + 5), "style": "rule"},
-            }
+        "klear_math": [
+            {"data_source": "math_longcot_math_verify", "ability": "math"}
+            | _asked(f"What is 5 + {n}?", str(n + 5))
             for n in range(20)
         ],
-    )
-    truth = json.dumps({"inputs": _TEST_LINES, "outputs": _TEST_LINES})
-    write_rows(
-        folder / "klear_code.jsonl",
-        [
-            {
-                "hash": f"hash-{n}",
-                "ability": "code",
-                "data_source": "coder1_longcot",
-                "prompt": [{"content": f"Repeat the line, task {n}.", "role": "user"}],
-                "reward_model": {"ground_truth": truth, "style": "rule"},
-            }
+        "klear_code": [
+            {"hash": f"hash-{n}", "ability": "code", "data_source": "coder1_longcot"}
+            | _asked(f"Repeat the line, task {n}.", truth)
             for n in range(20)
         ],
-    )
+    }
     for place, name in enumerate(("aime_2024", "aime_2025", "hmmt_feb_2025")):
-        rows = [
+        files[name] = [
             {"id": n, "problem": f"Compute {place} times {n}.", "answer": str(place * n)}
             for n in range(_BENCHMARK_SIZE)
         ]
-        write_rows(folder / f"{name}.jsonl", rows)
-    days = {"livecodebench_v5": "2024-11-09T04:00:00", "livecodebench_v6": "2025-03-09T04:00:00"}
-    for place, (name, day) in enumerate(days.items()):
-        cases = json.dumps([{"input": "3\n", "output": "9\n", "testtype": "stdin"}])
-        rows = [
+    for place, day in ((5, "2024-11-09T04:00:00"), (6, "2025-03-09T04:00:00")):
+        files[f"livecodebench_v{place}"] = [
             {
                 "question_title": f"Square {n}",
                 "question_content": f"Print the square of n ({place}, {n}).",
-                "platform": "atcoder",
                 "question_id": f"abc{place}{n}",
                 "contest_id": f"abc{place}",
                 "contest_date": day,
-                "starter_code": "",
-                "difficulty": "easy",
-                "public_test_cases": cases,
-                "private_test_cases": cases,
-                "metadata": "{}",
             }
+            | livecodebench
             for n in range(_BENCHMARK_SIZE)
         ]
+    for name, rows in files.items():
         write_rows(folder / f"{name}.jsonl", rows)
+
+
+def _asked(prompt: str, truth: str) -> dict:
+    model = {"ground_truth": truth, "style": "rule"}
+    return {"prompt": [{"content": prompt, "role": "user"}], "reward_model": model}
+
+
+def _thought(answer: int) -> str:
+    return f"<think>Add.</think>\\boxed{{{answer}}}"
+
+
+def _program(n: int) -> str:
+    return f"<think>Easy.</think>```python\nprint(int(input()) + {n})\n```"
 
 
 def write_rows(path: Path, rows: list[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def change(project: Path, **values) -> None:
+    """Values of real.yaml otherwise."""
+    path = project / "params" / PROFILE / "real.yaml"
+    write_yaml(project, "real", yaml.safe_load(path.read_text()) | values)
 
 
 def run_here(stage: Stage) -> Path:
@@ -256,11 +250,3 @@ def run_here(stage: Stage) -> Path:
 
 def card_of(folder: Path) -> dict:
     return json.loads((folder / "card.json").read_text())
-
-
-def _thought(answer: int) -> str:
-    return f"<think>Add.</think>\\boxed{{{answer}}}"
-
-
-def _program(n: int) -> str:
-    return f"<think>Easy.</think>```python\nprint(int(input()) + {n})\n```"

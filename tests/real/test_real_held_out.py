@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
-import pytest
-from real_project import card_of, make, run_here, write_rows
+from real_project import card_of, rows_of, run_here, write_rows
 
 from klearlib.data.problems import read_problems
 from klearlib.data.tables import read_rows
 from klearlib.experiments.origins import origin
-from klearlib.experiments.origins.real import RealOrigin
 from klearlib.real.world import NEAR_HELD_OUT, VALIDATION, near_held_out
 from klearlib.records import Problem
 
 LONG = "Every task of this contest is given on the first line as one number. "
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(RealOrigin, "curate_workers", 1)
-    return make(tmp_path)
-
-
 def rewrite(path, change) -> None:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = rows_of(path)
     for number, row in enumerate(rows):
         change(number, row)
     write_rows(path, rows)
@@ -88,10 +76,6 @@ def test_no_training_problem_is_a_variant_of_a_validation_problem(project):
 
 def test_what_several_validation_problems_say_removes_nothing():
     problems = [Problem(str(n), LONG + f"Do {n} of it.", "1") for n in range(3)]
-    prompts = [
-        LONG + "Something else.",
-        LONG + "do 1 OF it",
-        "What is 2 + 2?",
-    ]
+    prompts = [LONG + "Something else.", LONG + "do 1 OF it", "What is 2 + 2?"]
     rule = {"ngram_words": 9, "ngram_mode": "words", "workers": 1}
     assert list(near_held_out(prompts, problems, **rule)) == [False, True, False]

@@ -4,28 +4,25 @@ run."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from real_project import (
     PROFILE,
     SHAPE,
     card_of,
-    make,
+    change,
+    rows_of,
     run_here,
     write_model,
     write_rows,
-    write_yaml,
 )
 
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.experiments.origins import origin
-from klearlib.experiments.origins.real import RealOrigin
 from klearlib.hub import has_weights, hub_folder
 from klearlib.params import load
 from klearlib.real import data as data_stage
@@ -35,78 +32,69 @@ from klearlib.run.folder import RunFolder
 NAMES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(RealOrigin, "curate_workers", 1)
-    return make(tmp_path)
-
-
-def change(project, **values) -> None:
-    path = project / "params" / PROFILE / "real.yaml"
-    write_yaml(project, "real", yaml.safe_load(path.read_text()) | values)
-
-
 def lines() -> list[str]:
     return [str(each) for each in missing_assets(load(PROFILE, "real"))]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"XDG_CACHE_HOME": "/some/cache"},
-        {"XDG_CACHE_HOME": "~/cache"},
-        {"HF_HOME": "~/models", "XDG_CACHE_HOME": "/some/cache"},
-        {"HF_HOME": "$PLACE/models"},
-        {"HF_HUB_CACHE": "~/a/$PLACE", "HF_HOME": "/b"},
-        {"HUGGINGFACE_HUB_CACHE": "${PLACE}/old"},
-        {"HF_HUB_CACHE": ""},
-    ],
-)
-def test_the_cache_is_where_the_hubs_library_has_it(monkeypatch, values):
+CACHES = [
+    {},
+    {"XDG_CACHE_HOME": "/some/cache"},
+    {"XDG_CACHE_HOME": "~/cache"},
+    {"HF_HOME": "~/models", "XDG_CACHE_HOME": "/some/cache"},
+    {"HF_HOME": "$PLACE/models"},
+    {"HF_HUB_CACHE": "~/a/$PLACE", "HF_HOME": "/b"},
+    {"HUGGINGFACE_HUB_CACHE": "${PLACE}/old"},
+    {"HF_HUB_CACHE": ""},
+]
+SAY_CACHES = """
+import importlib, json, os, sys
+from huggingface_hub import constants
+for values in json.loads(sys.argv[1]):
+    os.environ |= values
+    print(importlib.reload(constants).HF_HUB_CACHE)
+    for name in values:
+        del os.environ[name]
+"""
+
+
+def test_the_cache_is_where_the_hubs_library_has_it(monkeypatch):
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PLACE", "/disk")
-    for name, value in values.items():
-        monkeypatch.setenv(name, value)
-    code = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
-    said = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    ).stdout.rstrip("\n")
-    assert hub_folder("model", "a/b").parent == Path(said)
+    command = [sys.executable, "-c", SAY_CACHES, json.dumps(CACHES)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for values, place in zip(CACHES, said.splitlines(), strict=True):
+        with monkeypatch.context() as patch:
+            for name, value in values.items():
+                patch.setenv(name, value)
+            assert hub_folder("model", "a/b").parent == Path(place)
 
 
 def test_no_key_depends_on_the_place_of_the_hubs_cache(project, monkeypatch):
     change(
         project,
         maths_problems={"klear_math": {}},
-        benchmarks={
-            name: {"size": 2}
-            for name in yaml.safe_load((project / "params" / PROFILE / "real.yaml").read_text())[
-                "benchmarks"
-            ]
-        },
+        benchmarks={name: {"size": 2} for name in load(PROFILE, "real").benchmarks},
         reference="Org/Reference",
         shapes={"Org/Reference": SHAPE},
     )
     keys = []
+
+    def keys_now():
+        start = origin(PROFILE)
+        return start.start("math").sft.key, start.stages["reference"].key
+
     for name in ("hub", "elsewhere"):
         monkeypatch.setenv("HF_HUB_CACHE", str(project / name))
-        start = origin(PROFILE)
-        keys.append((start.start("math").sft.key, start.stages["reference"].key))
         for kind, repo in (
             ("model", "Org/Reference"),
             ("dataset", "Kwai-Klear/KlearReasoner-MathSub-30K"),
             ("dataset", "HuggingFaceH4/aime_2024"),
         ):
-            place = hub_folder(kind, repo)
-            (place / "snapshots" / "abc").mkdir(parents=True)
-            (place / "snapshots" / "abc" / "rows.jsonl").write_text("{}\n")
-        start = origin(PROFILE)
-        keys.append((start.start("math").sft.key, start.stages["reference"].key))
-    assert len(set(keys)) == 1
+            keys.append(keys_now())
+            write_rows(hub_folder(kind, repo) / "snapshots" / "abc" / "rows.jsonl", [{}])
+        keys.append(keys_now())
+    assert len(set(keys)) == 1 and len(keys) == 8
 
 
 def test_a_data_set_of_the_hubs_cache_is_curated(project):
@@ -184,7 +172,7 @@ def test_a_model_of_unknown_shape_is_refused(project):
 def test_a_mixed_row_of_a_problem_that_another_source_holds(project):
     """The response's source need not hold both domains for its problem to be of the other one."""
     path = project / "data" / "acereason.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = rows_of(path)
     rows[4]["input"] = "What is 2 + 3?"  # code here, mathematics in OpenR1-Math
     write_rows(path, rows)
     listed = load(PROFILE, "real").maths_sources

@@ -4,16 +4,16 @@ large, nothing is dropped without a reason, and what is wrong is one line that s
 from __future__ import annotations
 
 import json
-import shutil
+import subprocess
+import sys
 
 import pytest
-from real_project import SHAPE, card_of, make, run_here, write_model, write_rows
+from real_project import SHAPE, card_of, change, rows_of, run_here, write_model, write_rows
 
 from klearlib.data.problems import read_problems
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.origins import origin
-from klearlib.experiments.origins.real import RealOrigin
 from klearlib.params import load
 from klearlib.policy.load import load_policy
 from klearlib.real import model as model_stage
@@ -21,14 +21,6 @@ from klearlib.real.assets import missing_assets
 from klearlib.real.world import NOT_DRAWN, NOTHING_TO_JUDGE_BY, OTHER_DOMAIN, build
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import is_done
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(RealOrigin, "curate_workers", 1)
-    return make(tmp_path)
 
 
 def linked(folder, model, **how):
@@ -149,8 +141,8 @@ def test_problems_that_cannot_be_judged_have_a_reason(tmp_path):
     how = {"seed": 0, "domain": "math", "num_validation": 2, "benchmarks": [], "workers": 1}
     how |= {"ngram_words": 9, "ngram_mode": "words"}
     build(RunFolder(tmp_path / "world"), inputs, num_train_problems=9, **how)
-    rows = (tmp_path / "world" / "rejects.jsonl").read_text().splitlines()
-    reasons = {row["id"]: row["reason"] for row in map(json.loads, rows)}
+    rows = rows_of(tmp_path / "world" / "rejects.jsonl")
+    reasons = {row["id"]: row["reason"] for row in rows}
     assert reasons == {"open": NOTHING_TO_JUDGE_BY, "code": OTHER_DOMAIN}
     card = card_of(tmp_path / "world")
     assert (card["num_read"], card["num_kept"], card["num_validation"]) == (6, 2, 2)
@@ -160,8 +152,7 @@ def test_problems_that_cannot_be_judged_have_a_reason(tmp_path):
 
 
 def test_a_benchmark_in_the_training_data_is_removed(project):
-    text = (project / "data" / "klear_math.jsonl").read_text()
-    rows = [json.loads(row) for row in text.splitlines()]
+    rows = rows_of(project / "data" / "klear_math.jsonl")
     rows[0]["prompt"][0]["content"] = "Compute 1 times 1."  # of aime_2025
     write_rows(project / "data" / "klear_math.jsonl", rows)
     curated = origin("tiny").start("math").world.inputs["problems"]
@@ -182,16 +173,8 @@ def test_each_domain_learns_its_own_part_of_a_mixed_data_set(project):
 
 def test_missing_assets_say_how_to_get_them(project):
     assert missing_assets(load("tiny", "real")) == []
-    shutil.rmtree(project / "params")
-    shutil.rmtree(project / "notebooks")
-    shutil.rmtree(project / "models")
-    shutil.rmtree(project / "data")
-    make(
-        project,
-        model="Org/Base",
-        shapes={"models/tiny": SHAPE},
-        maths_problems={"klear_math": {}},
-    )
+    named = {"models/tiny": SHAPE}
+    change(project, model="Org/Base", shapes=named, maths_problems={"klear_math": {}})
     (project / "data" / "ocr.jsonl").unlink()
     found = {each.name: each for each in missing_assets(load("tiny", "real"))}
     assert set(found) == {
@@ -206,9 +189,16 @@ def test_missing_assets_say_how_to_get_them(project):
     assert maths.looked.startswith(str(project / "hub")) and maths.size_gb == 0.02
 
 
-def test_missing_assets_need_no_torch(project):
-    import subprocess
-    import sys
-
-    code = "import sys; import klearlib.real.assets; sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("assets", "torch"),
+        # A new parameter of any notebook would train every model anew.
+        ("data", "klearlib.params"),
+        ("model", "klearlib.params"),
+        ("world", "klearlib.params"),
+    ],
+)
+def test_what_a_module_never_imports(module, absent):
+    code = f"import sys, klearlib.real.{module}; sys.exit({absent!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

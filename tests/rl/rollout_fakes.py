@@ -1,11 +1,16 @@
 """Groups, rows and settings made by hand, for the tests of rl/."""
 
+from dataclasses import asdict, fields
+
+from klearlib.params import RLOptions
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.rollouts import Row
 from klearlib.rl.settings import RLSettings
 
 # The paper's way in everything that is an option.
-SETTINGS = {
+_OPTIONS = asdict(RLOptions())
+SETTINGS = {each.name: _OPTIONS[each.name] for each in fields(RLSettings) if each.name in _OPTIONS}
+SETTINGS |= {
     "num_steps": 3,
     "num_problems": 6,
     "group_size": 8,
@@ -18,30 +23,7 @@ SETTINGS = {
     "validation_responses": 2,
     "benchmarks": {},
     "num_validation": 6,
-    "temperature": 1.0,
-    "normalizer": "token",
-    "loss_denominator": "mini_batch",
-    "lm_normalizer": "mini_batch",
-    "group_std": "population",
-    "group_epsilon": 0.0,
-    "zero_advantage_filter": "advantage",
-    "positives": "verdict",
-    "drop_truncated": False,
-    "format_scores": "penalty",
-    "format_penalty": 0.0,
     "code_reward": "soft",
-    "code_scores": "pass_rate",
-    "max_tests": None,
-    "test_timeout_s": 2.0,
-    "test_memory_mb": 256,
-    "logp_old": "sampler",
-    "sampler_correction": None,
-    "log_ratio_clamp": None,
-    "warmup_steps": 0,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.999,
-    "weight_decay": 0.0,
-    "max_grad_norm": 1.0,
     "checkpoint_every": 100,
 }
 

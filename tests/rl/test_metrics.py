@@ -168,18 +168,12 @@ def test_metrics_of_programs_by_hand():
 def test_the_trained_mean_leaves_out_what_the_filters_drop():
     """Groups by the first filter, single rollouts (`drop_truncated`) by the second."""
     kept = torch.tensor([[True, True], [True, False], [True, True], [False, True]])
-    groups = torch.tensor([False, True, False, True])
-    line = step_metrics(
-        dataclasses.replace(BATCH, kept_groups=groups, kept_rollouts=kept),
-        SUMS,
-        step=1,
-        learning_rate=1e-5,
-    )
-    assert line["rollout/reward_mean_trained"] == (1.0 - 1.0) / 2
-    nothing = dataclasses.replace(BATCH, kept_groups=torch.zeros(4, dtype=torch.bool))
-    line = step_metrics(nothing, SUMS, step=1, learning_rate=1e-5)
-    assert line["rollout/reward_mean_trained"] is None
-    assert line["rollout/reward_mean"] == (1 + 1 + 1 - 1.5 - 1 - 1 - 1 - 1) / 8
+    for groups, expected in (([1, 3], (1.0 - 1.0) / 2), ([], None)):
+        chosen = torch.isin(torch.arange(4), torch.tensor(groups))
+        batch = dataclasses.replace(BATCH, kept_groups=chosen, kept_rollouts=kept)
+        line = step_metrics(batch, SUMS, step=1, learning_rate=1e-5)
+        assert line["rollout/reward_mean_trained"] == expected
+        assert line["rollout/reward_mean"] == (1 + 1 + 1 - 1.5 - 1 - 1 - 1 - 1) / 8
 
 
 def test_step_without_updates_has_no_means_of_nothing():

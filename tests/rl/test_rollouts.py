@@ -3,12 +3,10 @@
 import math
 
 import pytest
-import torch
 from rollout_fakes import group, row, settings
 
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.records import Problem, Response, TestCase
-from klearlib.rl.advantages import mixed_accuracy_groups
 from klearlib.rl.rollouts import (
     form_batch,
     micro_batches,
@@ -70,6 +68,9 @@ def test_drop_truncated_takes_rollouts_out_of_statistics_and_training():
     assert all_of_them.advantages[0].tolist() == pytest.approx([math.sqrt(1.5), 0, -math.sqrt(1.5)])
     assert len([r for part in batches(all_of_them, 1) for r in part]) == 9
 
+    # Correct, correct and a truncated wrong one: what is left agrees, so nothing is learnt.
+    how = {"drop_truncated": True, "zero_advantage_filter": "accuracy"}
+    assert form_batch(groups, settings(**how)).kept_groups.tolist() == [True, False, False]
     off = form_batch(groups, settings(drop_truncated=True, zero_advantage_filter="off"))
     assert [len(part) for part in batches(off, 1)] == [2, 2]
 
@@ -95,10 +96,7 @@ def test_mini_batches_split_evenly_and_lose_nothing(num_groups, mini_batch_probl
 
 def test_only_kept_groups_are_split():
     parts = batches(form_batch(GROUPS, settings()), 2)
-    assert [[r.ids[-1] // 1000 for r in part] for part in parts] == [[1] * 3 * 1 + [2] * 3, [4] * 3]
-
-
-def test_no_group_left_is_no_mini_batch():
+    assert [[r.ids[-1] // 1000 for r in part] for part in parts] == [[1] * 3 + [2] * 3, [4] * 3]
     assert batches(form_batch([GROUPS[0], GROUPS[3]], settings()), 2) == []
 
 
@@ -149,20 +147,6 @@ def test_response_tokens_keep_their_numbers_and_weigh_their_share():
     assert batch.weight.tolist() == pytest.approx([1 / 3, *[1 / 6] * 2, *[1 / 9] * 3])
 
 
-@pytest.mark.parametrize("max_tokens", [1, 6, 8, 13, 20, 1000])
-def test_micro_batches_keep_every_row_within_the_budget(max_tokens):
-    rows = [row(range(length), 1) for length in (3, 9, 2, 6, 6, 4, 2, 5)]
-    cut = BatchPlan(max_tokens, "fp32", 0).cut(rows)
-    parts = [[r for line in part for r in line] for part in cut]
-    assert all(len(line) == 1 for part in cut for line in part)
-    assert sorted(map(id, (r for part in parts for r in part))) == sorted(map(id, rows))
-    for part in parts:
-        longest = max(len(r.ids) for r in part)
-        assert len(part) == 1 or len(part) * longest <= max_tokens
-    if max_tokens >= 9 * len(rows):
-        assert len(parts) == 1
-
-
 def test_token_counts():
     rows = [row(range(9), 2, is_correct=True), row(range(5), 1, is_correct=False), row([1, 2], 1)]
     assert num_tokens(rows) == 7 + 4 + 1
@@ -199,23 +183,15 @@ def test_judging_pays_each_response_by_its_own_problem():
     ]
     released = judge_groups(problems, responses, **JUDGING | {"format_scores": "released"})
     assert [g.rewards for g in released] == [(1.0, -1.0, -0.5), (-1.0, 1.0, -2.0)]
+    opened = [[_response(r"x</think>\boxed{4}", prompt="assistant\n<think>\n")]]
+    assert judge_groups(problems[:1], opened, **JUDGING)[0].rewards == (1.0,)
 
 
-def test_prompt_that_opens_the_thought_counts_as_the_tag():
-    (found,) = judge_groups(
-        [Problem("a", "?", "4")],
-        [[_response(r"x</think>\boxed{4}", prompt="assistant\n<think>\n")]],
-        **JUDGING,
-    )
-    assert found.rewards == (1.0,)
-
-
-def test_problem_without_an_answer_is_refused():
-    with pytest.raises(ValueError, match="'a' has neither an answer nor tests"):
-        judge_groups([Problem("a", "?")], [[_response("x")]], **JUDGING)
-    with pytest.raises(ValueError, match="'a' has both"):
-        both = Problem("a", "?", "4", tests=(TestCase("1", stdin=""),))
-        judge_groups([both], [[_response("x")]], **JUDGING)
+def test_a_problem_without_an_answer_or_with_both_is_refused():
+    both = Problem("a", "?", "4", tests=(TestCase("1", stdin=""),))
+    for problem, words in ((Problem("a", "?"), "neither an answer nor tests"), (both, "both")):
+        with pytest.raises(ValueError, match=f"'a' has {words}"):
+            judge_groups([problem], [[_response("x")]], **JUDGING)
 
 
 def _program(source: str) -> str:
@@ -257,11 +233,3 @@ def test_a_group_shares_the_tests_that_were_chosen_for_its_problem():
         assert again.rewards == found.rewards
         rewards |= set(found.rewards)
     assert len(rewards) > 1, "another seed chooses other tests"
-
-
-def test_accuracy_filter_does_not_look_at_dropped_rollouts():
-    """Correct, correct and a truncated wrong one: what is left agrees, so nothing is learnt."""
-    correct = torch.tensor([[True, True, False]])
-    kept = torch.tensor([[True, True, False]])
-    assert mixed_accuracy_groups(correct).tolist() == [True]
-    assert mixed_accuracy_groups(correct, keep=kept).tolist() == [False]

@@ -1,12 +1,17 @@
 """Settings of an RL run: what is out of range or unknown is refused by its name."""
 
+import dataclasses
+import itertools
+
 import pytest
 from rollout_fakes import SETTINGS, settings
 
 from klearlib.params import RLOptions
-from klearlib.rl.settings import RLSettings, require_counted_parts
+from klearlib.rl.settings import _WORDS, RLSettings, require_counted_parts
+from klearlib.verify.groups import CODE_REWARDS
 
-POSITIVE_COUNTS = [
+NAN = float("nan")
+COUNTS = (
     "num_steps",
     "num_problems",
     "mini_batch_problems",
@@ -18,92 +23,47 @@ POSITIVE_COUNTS = [
     "checkpoint_every",
     "test_memory_mb",
     "max_tests",
+)
+POSITIVE = ("learning_rate", "temperature", "max_grad_norm", "test_timeout_s")
+FROM_ZERO = ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay")
+BETAS = ("adam_beta1", "adam_beta2")
+# Parameters, values that each of them refuses, and what is said of them.
+REFUSED = [
+    (COUNTS, [0], "must be at least 1, got 0"),
+    (["group_size"], [1], "must be at least 2"),
+    (["mini_batch_problems"], [7], ".* must not exceed num_problems"),
+    (POSITIVE, [0.0, -1e-3, NAN], "must be positive"),
+    (["log_ratio_clamp"], [0.0, -20.0, NAN], "must be positive"),
+    (FROM_ZERO, [-1], "must be >= 0"),
+    (BETAS, [-0.1, 1.0, NAN], "must be at least 0 and below 1"),
+    (_WORDS, ["typo"], "must be one of .* got 'typo'"),
+    (["sampler_correction"], [0.99, 0.0, -2.0, NAN, float("inf")], "must be at least 1"),
+]
+TAKEN = [
+    {"mini_batch_problems": 6},
+    dict.fromkeys(FROM_ZERO + BETAS, 0),
+    {"log_ratio_clamp": 20.0},
+    {"sampler_correction": 1.0, "logp_old": "trainer"},
 ]
 
 
-@pytest.mark.parametrize("name", POSITIVE_COUNTS)
-def test_counts_start_at_one(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-        settings(**{name: 0})
+@pytest.mark.parametrize(("names", "values", "words"), REFUSED)
+def test_what_is_out_of_range_or_unknown_is_refused_by_its_name(names, values, words):
+    for name, value in itertools.product(names, values):
+        with pytest.raises(ValueError, match=f"{name} {words}"):
+            settings(**{"logp_old": "trainer", name: value})
 
 
-def test_group_of_one_is_refused():
-    with pytest.raises(ValueError, match="group_size must be at least 2"):
-        settings(group_size=1)
+@pytest.mark.parametrize("values", TAKEN)
+def test_the_ends_of_the_ranges_are_taken(values):
+    assert settings(**values)
 
 
-def test_mini_batch_larger_than_the_batch_is_refused():
-    assert settings(num_problems=6, mini_batch_problems=6)
-    with pytest.raises(ValueError, match="mini_batch_problems"):
-        settings(num_problems=6, mini_batch_problems=7)
-
-
-@pytest.mark.parametrize("value", [0.0, -1e-3, float("nan")])
-@pytest.mark.parametrize(
-    "name", ["learning_rate", "temperature", "max_grad_norm", "test_timeout_s"]
-)
-def test_positive_numbers(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be positive"):
-        settings(**{name: value})
-
-
-@pytest.mark.parametrize(
-    "name", ["alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"]
-)
-def test_numbers_that_may_be_zero(name):
-    assert settings(**{name: 0})
-    with pytest.raises(ValueError, match=f"{name} must be >= 0"):
-        settings(**{name: -1})
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "normalizer",
-        "loss_denominator",
-        "lm_normalizer",
-        "group_std",
-        "zero_advantage_filter",
-        "positives",
-        "format_scores",
-        "code_reward",
-        "code_scores",
-        "logp_old",
-    ],
-)
-def test_unknown_words_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be one of .* got 'typo'"):
-        settings(**{name: "typo"})
-
-
-@pytest.mark.parametrize("value", [0.0, -20.0, float("nan")])
-def test_log_ratio_clamp_is_none_or_positive(value):
-    assert settings(log_ratio_clamp=None) and settings(log_ratio_clamp=20.0)
-    with pytest.raises(ValueError, match="log_ratio_clamp must be positive"):
-        settings(log_ratio_clamp=value)
-
-
-@pytest.mark.parametrize("name", ["adam_beta1", "adam_beta2"])
-@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
-def test_betas_are_below_one(name, value):
-    assert settings(**{name: 0.0})
-    with pytest.raises(ValueError, match=f"{name} must be at least 0 and below 1"):
-        settings(**{name: value})
-
-
-@pytest.mark.parametrize("value", [0.99, 0.0, -2.0, float("nan"), float("inf")])
-def test_cap_of_the_correction_is_at_least_one(value):
-    assert settings(sampler_correction=1.0, logp_old="trainer")
-    with pytest.raises(ValueError, match="sampler_correction must be at least 1"):
-        settings(sampler_correction=value, logp_old="trainer")
-
-
-def test_correction_needs_the_trainers_log_probabilities():
+@pytest.mark.parametrize("make", [settings, RLOptions])
+def test_correction_needs_the_trainers_log_probabilities(make):
     with pytest.raises(ValueError, match="set logp_old: trainer too"):
-        settings(sampler_correction=2.0)
-    with pytest.raises(ValueError, match="set logp_old: trainer too"):
-        RLOptions(sampler_correction=2.0)
-    assert RLOptions(sampler_correction=2.0, logp_old="trainer")
+        make(sampler_correction=2.0)
+    assert make(sampler_correction=2.0, logp_old="trainer")
 
 
 @pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])
@@ -120,3 +80,11 @@ def test_nothing_has_a_default():
         rest = {key: value for key, value in SETTINGS.items() if key != name}
         with pytest.raises(TypeError, match=name):
             RLSettings(**rest)
+
+
+def test_two_guards_of_options_and_settings_do_not_drift_apart():
+    fields = dataclasses.fields(RLOptions)
+    choices = {x.name: tuple(x.metadata["choices"]) for x in fields if x.metadata.get("choices")}
+    assert choices | {"code_reward": tuple(CODE_REWARDS)} == _WORDS
+    rules = {"dual_clip", "beta_low", "beta_high"}
+    assert {field.name for field in fields} - SETTINGS.keys() == rules

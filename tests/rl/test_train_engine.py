@@ -47,10 +47,10 @@ def watched(monkeypatch):
     found = []
 
     @contextmanager
-    def opened(path, *, compute, model, tokenizer):
-        with open_engine(path, compute=compute, model=model, tokenizer=tokenizer) as engine:
+    def opened(path, **how):
+        with open_engine(path, **how) as engine:
             # The first call is the validation of step 0, then come the rollouts of steps 1 and 2.
-            found.append(Watched(engine, model, iter([0, 2, 0, 1])))
+            found.append(Watched(engine, how["model"], iter([0, 2, 0, 1])))
             yield found[-1]
             assert not found[-1].is_awake
 

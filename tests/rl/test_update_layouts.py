@@ -154,8 +154,9 @@ def test_the_decoder_computes_a_layer_again_and_changes_nothing(policy, groups, 
     assert len(calls) == 2 * len(policy.model.layers) and torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("layout", [{}, {"pack_tokens": 30}])
+@pytest.mark.parametrize(
+    ("layout", "attention"), [({}, "sdpa"), ({}, "eager"), ({"pack_tokens": 30}, "eager")]
+)
 def test_bf16_agrees_within_its_precision(new_policy, groups, layout, attention):
     policy = new_policy(3)
     policy.set_attn_implementation(attention)
@@ -220,9 +221,8 @@ def test_rollout_that_fits_no_memory_is_one_line(policy, groups, monkeypatch):
 
 
 def test_other_errors_are_not_taken_for_a_full_memory(policy, groups, monkeypatch):
-    error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    monkeypatch.setattr(train, "in_chunks", bounded(10, error))
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+    monkeypatch.setattr(train, "in_chunks", bounded(10, RuntimeError("shapes do not fit")))
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
         gradient(policy, groups)
 
 

@@ -23,9 +23,13 @@ HOW = {
 }
 
 
-@pytest.fixture
-def inputs(tiny_stages):
-    return {"world": tiny_stages.world, "base": tiny_stages.base}
+@pytest.fixture(scope="module")
+def inputs(tiny_stages, tmp_path_factory):
+    """A world of forty turns, and the base model."""
+    world = tmp_path_factory.mktemp("few")
+    turns = (tiny_stages.world / "sft.jsonl").read_text().splitlines(keepends=True)
+    (world / "sft.jsonl").write_text("".join(turns[:40]))
+    return {"world": world, "base": tiny_stages.base}
 
 
 def test_stage_trains_on_the_worlds_chains(tiny_stages):

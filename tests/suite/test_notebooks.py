@@ -128,7 +128,7 @@ def test_a_cached_run_imports_nothing_heavy(project, reports):
     code = f"""import sys, toy_suite
 from klearlib.cli import main
 toy_suite.install()
-code = main(["run", "--only", "00"])
+code = main(["run", "--profile", "smoke", "--only", "00"])
 print(code, {heavy} & set(sys.modules))"""
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(project), capture_output=True, text=True
