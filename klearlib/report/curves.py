@@ -93,7 +93,7 @@ def seeds_text(frame: pd.DataFrame) -> str:
     >>> import pandas as pd
     >>> seeds = {"series": ["a", "a", "b"], "seed": [0, 1, 0]}
     >>> seeds_text(pd.DataFrame(seeds | {"step": 1, "value": 0.5}))
-    'seeds: a 2, b 1 (no band)'
+    'seeds: a 2 (no band), b 1 (no band)'
     """
     counts = frame.groupby("series", sort=False)["seed"].nunique()
     if not len(counts):
