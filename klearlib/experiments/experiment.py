@@ -192,14 +192,15 @@ class Experiment:
     def trained_verdicts(self) -> list[Verdict]:
         """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
         scores are those of the model that it started from."""
-        idle = {series for series, _ in self.runs.untrained()}
-        return [
-            not_run(about, ". ".join(self._untrained()))
-            if about.kind != "mechanism" and any(_needs(about, series) for series in idle)
-            else verdict
-            for verdict in self.verdicts()
-            for about in [claim(verdict.claim)]
-        ]
+        idle, found = {series for series, _ in self.runs.untrained()}, []
+        for verdict in self.verdicts():
+            about = claim(verdict.claim)
+            if about.kind != "mechanism" and any(_needs(about, series) for series in idle):
+                if verdict.verdict != NOT_RUN:
+                    verdict = not_run(about, "")
+                verdict = with_words(verdict, self._untrained())
+            found.append(verdict)
+        return found
 
     def _untrained(self) -> list[str]:
         found = self.runs.untrained().items()

@@ -53,8 +53,8 @@ def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
 
     A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
     high are NaN where not every seed has a finite value. With fewer than `least` seeds, at least 2,
-    there is a mean and no interval. Raises ValueError where a column is missing, or a seed has two values
-    at one step.
+    there is a mean and no interval. Raises ValueError where a column is missing, or a seed has two
+    values at one step.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})
@@ -93,7 +93,7 @@ def seeds_text(frame: pd.DataFrame) -> str:
     >>> import pandas as pd
     >>> seeds = {"series": ["a", "a", "b"], "seed": [0, 1, 0]}
     >>> seeds_text(pd.DataFrame(seeds | {"step": 1, "value": 0.5}))
-    'seeds: a 2, b 1 (no band)'
+    'seeds: a 2 (no band), b 1 (no band)'
     """
     counts = frame.groupby("series", sort=False)["seed"].nunique()
     if not len(counts):

@@ -18,7 +18,8 @@ from toy_suite import environment, files
 from klearlib.suite import notebooks
 
 TIMEOUT_S = 120
-MAIN = [sys.executable, "-c", "import toy_suite; toy_suite.main()", "run", "--only", "05"]
+MAIN = [sys.executable, "-c", "import toy_suite; toy_suite.main()", "run"]
+MAIN += ["--profile", "smoke", "--only", "05"]
 
 
 @contextlib.contextmanager
