@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from klearlib.params import check_values, files_of, load_profile, require_profile, root
 from klearlib.params.fields import shown_fields
+from klearlib.params.place import in_brief
 from klearlib.report.render import render
 from klearlib.run.entry import LOG
 
@@ -156,14 +157,8 @@ def _text(value) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(each) for each in value)
     if isinstance(value, dict):
-        return str({name: _counted(each) for name, each in value.items()})
+        return str(in_brief(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _counted(value):
-    """A text of several lines as their number; else `value`."""
-    lines = value.count("\n") if isinstance(value, str) else 0
-    return f"{lines} lines" if lines > 1 else value
 
 
 def _assignments(sources: list[str]) -> list[tuple[set[str], bool]]:

@@ -61,7 +61,8 @@ class Place:
 
     def says(self) -> str:
         """Its changes in words: "seeds: [0], num_steps: 3"; "" for none."""
-        return ", ".join(f"{name}: {in_yaml(value)}" for name, value in self.changes.items())
+        changes = in_brief(self.changes)
+        return ", ".join(f"{name}: {in_yaml(value)}" for name, value in changes.items())
 
     def applies(self, notebook: str) -> dict[str, object]:
         """The changes that name `notebook`, or all notebooks."""
@@ -207,11 +208,25 @@ def _name(profile: str, changes: dict[str, object]) -> str:
     """The folder's name: readable, and by its end one for each set of changes."""
     if not changes:
         return profile
-    text = ",".join(f"{name}={in_yaml(value)}" for name, value in changes.items())
+    text = ",".join(f"{name}={in_yaml(value)}" for name, value in in_brief(changes).items())
     text = re.sub(r"[\[\]{}'\" ]", "", text).replace(":", "=")
     readable = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", text)[:_READABLE_CHARS].rstrip(",.=")
     digest = hashlib.sha256(json.dumps(changes, sort_keys=True).encode()).hexdigest()
     return f"{profile}-{readable}-{digest[:6]}"
+
+
+def in_brief(value):
+    """`value` with a text of several lines, such as the source of a rule, as their number.
+
+    >>> in_brief([{"name": "mine.py:half", "source": "a = 1\\nb = 2\\n"}])
+    [{'name': 'mine.py:half', 'source': '2 lines'}]
+    """
+    if isinstance(value, Mapping):
+        return {name: in_brief(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_brief(each) for each in value]
+    lines = value.count("\n") if isinstance(value, str) else 0
+    return f"{lines} lines" if lines > 1 else value
 
 
 def in_yaml(value: object) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.paper import claim as paper_claim
-from klearlib.params.place import in_yaml, read_place
+from klearlib.params.place import in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
 from klearlib.report.ledger import ledger
 from klearlib.report.mathml import to_mathml
@@ -95,7 +95,7 @@ def changed_rows(sections: Iterable[Section]) -> list[tuple[str, str, str, str]]
     rows: dict[tuple[str, str, str], list[str]] = {}
     for section in sections:
         for name, (own, here) in section.changed.items():
-            numbers = rows.setdefault((name, in_yaml(own), in_yaml(here)), [])
+            numbers = rows.setdefault((name, in_yaml(in_brief(own)), in_yaml(in_brief(here))), [])
             numbers.append(section.notebook.partition("_")[0])
     return [(*values, " ".join(numbers)) for values, numbers in sorted(rows.items())]
 

@@ -10,6 +10,7 @@ import json
 import re
 from pathlib import Path
 
+from klearlib.params.place import in_brief
 from klearlib.report.section import NOT_RUN
 from klearlib.report.tables import MISSING
 
@@ -114,7 +115,7 @@ def _heading_anchor(title: str) -> str:
 def _value_text(value) -> str:
     if value is None:
         return "none"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(in_brief(value), ensure_ascii=False)
 
 
 def _source(name: str) -> str:
