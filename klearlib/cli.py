@@ -55,11 +55,8 @@ def _run(arguments: argparse.Namespace) -> int:
     return run(
         arguments.profile,
         _only(arguments),
-        settings=arguments.set,
-        out=arguments.out,
-        force=arguments.force,
+        **_chosen(arguments),
         keep_going=arguments.keep_going,
-        workers=arguments.workers,
         tensorboard=arguments.tensorboard,
     )
 
@@ -67,14 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> int:
     from klearlib.suite.plan import describe, plan, weighed
 
-    planned = plan(
-        arguments.profile,
-        _only(arguments),
-        settings=arguments.set,
-        out=arguments.out,
-        force=arguments.force,
-        workers=arguments.workers,
-    )
+    planned = plan(arguments.profile, _only(arguments), **_chosen(arguments))
     print(describe(weighed(arguments.profile, planned)))
     return 0
 
@@ -82,6 +72,12 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _only(arguments: argparse.Namespace) -> list[str]:
     """The notebooks asked for, one a word: "05,07" are two."""
     return [word for words in arguments.only for word in words.split(",")]
+
+
+def _chosen(arguments: argparse.Namespace) -> dict[str, object]:
+    """What a run and its plan are asked for alike."""
+    names = {"settings": "set", "out": "out", "force": "force", "workers": "workers"}
+    return {keyword: getattr(arguments, option) for keyword, option in names.items()}
 
 
 def _report(arguments: argparse.Namespace) -> int:

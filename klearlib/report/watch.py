@@ -113,10 +113,11 @@ def _watched(folder: Path) -> Watched:
             curves[name] = curve
     done = lines[-1]["step"] if lines else 0
     total = progress["total"] if progress else done
-    return Watched(folder, _title(folder), folder_state(folder), done, total, curves)
+    return Watched(folder, title_of(folder), folder_state(folder), done, total, curves)
 
 
-def _title(folder: Path) -> str:
+def title_of(folder: Path) -> str:
+    """What people call the run in a folder; its key where it does not say."""
     try:
         spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
         return spec["label"] or spec["name"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from klearlib.errors import MissingAsset
-from klearlib.report.watch import watched
-from klearlib.run.entry import SPEC, read_metrics
+from klearlib.report.watch import title_of, watched
+from klearlib.run.entry import read_metrics
 
 EVERY_S = 10.0
 _OURS = ".klear"
@@ -83,5 +82,4 @@ class Mirror:
 
 
 def _slug(run: Path) -> str:
-    label = json.loads((run / SPEC).read_text(encoding="utf-8"))["label"]
-    return "".join(letter if letter.isalnum() else "_" for letter in label)
+    return "".join(letter if letter.isalnum() else "_" for letter in title_of(run))
