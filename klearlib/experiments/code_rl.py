@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from klearlib.experiments.benchmarks import curve_titles, standing_for
 from klearlib.experiments.experiment import Experiment, figure, table
-from klearlib.experiments.origins import Start
+from klearlib.experiments.origins import Origin, Start, origins
 from klearlib.experiments.registered import CODE_RL
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import learning_table, score_panel
@@ -46,10 +46,14 @@ class CodeRL(Experiment):
     between: ClassVar[str]
 
     @cached_property
-    def filtered(self) -> Start:
+    def origins(self) -> dict[int, Origin]:
+        """Seed -> what its runs start from."""
+        return origins(self.params.profile, self.params.seeds)
+
+    def filtered(self, of: Origin) -> Start:
         """World and SFT checkpoint, without the problems that the test filter drops."""
         p = self.params
-        return filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options)
+        return filtered_code_start(of, options=p.filter_options, limits=p.rl_options)
 
     def arm(self, start: Start, *, seed: int, code_reward: str) -> Stage:
         """One run of RL."""
@@ -96,7 +100,7 @@ class CodeRL(Experiment):
         return [
             *self.departures("options", "test_filter"),
             "A score counts a program as right if it passes every test of its problem. The last "
-            "step counts, never the best one. Seeds share the SFT checkpoint.",
+            "step counts, never the best one. " + self.note_on_seeds("the SFT checkpoint"),
             "Clipping by GPPO, with the loss on correct responses at the weight alpha; the paper "
             "does not say what its Figs. 3 and 4 used.",
         ]

@@ -26,6 +26,7 @@ from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import Claim, claim
 from klearlib.params import root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
+from klearlib.params.statistics import WORLDS
 from klearlib.report.decide import decide_order, measure, not_run
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
@@ -516,6 +517,12 @@ class Experiment:
     def statistics(self) -> StatisticsParams:
         """How the profile decides claims."""
         return registered.statistics_of(self.params.profile)
+
+    def note_on_seeds(self, shared: str) -> str:
+        """What a seed is, by the profile's design. shared: by all of them in one world."""
+        if self.statistics.design == WORLDS:
+            return "Each seed has a world of its own, from its problems on."
+        return f"Seeds share {shared}; they differ in the order of training and in all sampling."
 
     def decide(self, evidence: Mapping[str, Evidence | str]) -> list[Verdict]:
         """The verdicts on claims that compare arms; a text for evidence is the reason of "not

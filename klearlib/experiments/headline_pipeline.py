@@ -196,7 +196,7 @@ class Pipeline(Experiment):
         """Domain -> the problems that RL draws from: those whose answer most of a teacher's
         responses reach (3.2.1), those whose tests a teacher's programs pass (5.2.4)."""
         p = self.params
-        trusted = filtered_code_start(p.profile, options=p.filter_options, limits=p.rl_options)
+        trusted = filtered_code_start(self._data, options=p.filter_options, limits=p.rl_options)
         return {"math": self._majority(), "code": trusted.pool or trusted.world}
 
     def _majority(self) -> Stage:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
+from klearlib.experiments.origins import Origin
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
@@ -74,11 +75,10 @@ class DataCorrectness(StudentExperiment):
     beside = (Beside("math", 2, ("C4", "C15")),)
     printed = "Table 2"
 
-    @cached_property
-    def chosen(self) -> dict[str, Stage]:
+    def choose(self, data: Origin) -> dict[str, Stage]:
         p = self.params
         return {
-            each.series: self.data.chosen_responses(
+            each.series: data.chosen_responses(
                 p.teacher,
                 num_responses=p.num_responses,
                 size=p.num_examples,

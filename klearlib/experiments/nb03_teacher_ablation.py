@@ -10,6 +10,7 @@ from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
+from klearlib.experiments.origins import Origin
 from klearlib.experiments.results import Results
 from klearlib.experiments.score_tables import Row, difference
 from klearlib.experiments.students import Beside, Student, StudentExperiment
@@ -61,13 +62,10 @@ class TeacherAblation(StudentExperiment):
         count = self.params.num_responses
         return {name: self.data.responses(name, num_responses=count) for name in _IN_TABLE_3}
 
-    @cached_property
-    def chosen(self) -> dict[str, Stage]:
+    def choose(self, data: Origin) -> dict[str, Stage]:
         p = self.params
         return {
-            name: self.data.chosen_responses(
-                name, num_responses=p.num_responses, size=p.num_examples
-            )
+            name: data.chosen_responses(name, num_responses=p.num_responses, size=p.num_examples)
             for name in _IN_TABLE_3
         }
 

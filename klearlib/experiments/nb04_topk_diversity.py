@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.experiment import Rows, figure, table
-from klearlib.experiments.origins import DOMAIN_WORDS
+from klearlib.experiments.origins import DOMAIN_WORDS, Origin
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.miniature.source_plan import SOURCES
 from klearlib.params.data import StudentParams
@@ -87,11 +87,10 @@ class TopKDiversity(StudentExperiment):
     beside = (Beside("math", 4, ("C6",)), Beside("code", 5, ("C7",)))
     printed = "Tables 4 and 5"
 
-    @cached_property
-    def chosen(self) -> dict[str, Stage]:
+    def choose(self, data: Origin) -> dict[str, Stage]:
         sizes = {"math": self.params.num_examples, "code": self.params.code_examples}
         return {
-            f"{domain}_top{most}": self.data.chosen_sources(domain, most=most, size=sizes[domain])
+            f"{domain}_top{most}": data.chosen_sources(domain, most=most, size=sizes[domain])
             for domain, counts in NUM_SOURCES.items()
             for most in counts
         }

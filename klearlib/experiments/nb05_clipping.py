@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from klearlib.experiments.experiment import (
     table,
     with_words,
 )
-from klearlib.experiments.origins import origin
+from klearlib.experiments.origins import origins
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.rules import (
@@ -49,7 +50,7 @@ from klearlib.report.curves import (
     learning_curves,
     paper_beside_ours,
 )
-from klearlib.report.decide import decide_mechanism, decide_stability, not_run
+from klearlib.report.decide import decide_mechanism, decide_stability, is_stable, not_run
 from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
@@ -172,19 +173,26 @@ class Clipping(Experiment):
 
     @cached_property
     def grid(self) -> dict[Cell, Stage]:
-        """(rule, learning rate, seed) -> its run, round-robin over seeds."""
-        p, start = self.params, origin(self.params.profile).start("math")
+        """(rule, learning rate, seed) -> its run, round-robin over seeds. Of several rates one is
+        chosen for each rule by the profile's tuning seeds, which have runs for that alone."""
+        several = len(self.params.learning_rates) > 1
+        tuning = self.statistics.tuning if several else ()
+        return self.cells([*dict.fromkeys([*tuning, *self.params.seeds])])
+
+    def cells(self, seeds: Sequence[int]) -> dict[Cell, Stage]:
+        """`grid` for some seeds."""
+        p = self.params
         several = len(p.learning_rates) > 1
         return {
             (rule, rate, seed): rl_arm(
                 p,
-                start,
+                of.start("math"),
                 label=arm.title + (f", learning rate {rate:g}" if several else ""),
                 seed=seed,
                 rule=arm.rule,
                 learning_rate=rate,
             )
-            for seed in p.seeds
+            for seed, of in origins(p.profile, seeds).items()
             for rate in p.learning_rates
             for rule, arm in self.rules.items()
         }
@@ -197,29 +205,29 @@ class Clipping(Experiment):
         return {
             (rule, seed): stage
             for (rule, rate, seed), stage in self.grid.items()
-            if self.chosen.get(rule) == rate
+            if self.chosen.get(rule) == rate and seed in self.params.seeds
         }
 
-    def at(self, rule: str, rate: float) -> Results:
+    def at(self, rule: str, rate: float, seeds: Sequence[int]) -> Results:
         """The finished runs of one rule at one learning rate."""
-        cells = self.grid.items()
-        return self.finished({(r, seed): s for (r, x, seed), s in cells if (r, x) == (rule, rate)})
+        return self.finished({(rule, seed): self.grid[rule, rate, seed] for seed in seeds})
 
     @cached_property
     def chosen(self) -> dict[str, float]:
         """Rule -> the learning rate whose runs give most right responses on the validation set at
-        their last step, over all seeds; of equals the smallest. The benchmarks are not looked at.
+        their last step, over the tuning seeds; of equals the smallest. The benchmarks are not
+        looked at, nor the seeds that decide.
 
-        Of several rates none is chosen before all runs of the rule are done: such a rule is left
-        out.
+        Of several rates none is chosen before all these runs of the rule are done: such a rule is
+        left out.
         """
-        p = self.params
+        p, tuning = self.params, self.statistics.tuning
         if len(p.learning_rates) == 1:
             return dict.fromkeys(self.rules, p.learning_rates[0])
         found = {}
         for rule in self.rules:
-            tried = {rate: self.at(rule, rate) for rate in sorted(p.learning_rates)}
-            if all(len(runs) == len(p.seeds) for runs in tried.values()):
+            tried = {rate: self.at(rule, rate, tuning) for rate in sorted(p.learning_rates)}
+            if all(len(runs) == len(tuning) for runs in tried.values()):
                 # All runs have as many responses, so counts order the rates as means do, exactly.
                 right = {rate: _right_at_the_end(runs) for rate, runs in tried.items()}
                 found[rule] = max(right, key=right.__getitem__)
@@ -231,7 +239,8 @@ class Clipping(Experiment):
         if absent := [TITLES[rule] for rule in rules if rule not in self.rules]:
             return f"rules has no {' and no '.join(absent)}, which the claim is about"
         waiting = [rule for rule in self.rules if rule in rules and rule not in self.chosen]
-        mine = [stage for (rule, _, _), stage in self.grid.items() if rule in waiting]
+        tuning = self.statistics.tuning
+        mine = [s for (rule, _, seed), s in self.grid.items() if rule in waiting and seed in tuning]
         names, done = " and ".join(map(TITLES.get, waiting)), sum(map(self.is_done, mine))
         text = f"no learning rate is chosen for {names}: {done} of {len(mine)} runs are done"
         return text if waiting else ""
@@ -377,7 +386,7 @@ class Clipping(Experiment):
     def rates(self) -> Rows:
         for rule in self.rules:
             for rate in sorted(self.params.learning_rates):
-                if runs := self.at(rule, rate):
+                if runs := self.at(rule, rate, self.params.seeds):
                     row = [series_style(rule).label, f"{rate:g}", len(runs)]
                     for name in self.titles:
                         row += seed_interval(runs.end_scores(name).set_index("seed")["value"])
@@ -412,6 +421,8 @@ class Clipping(Experiment):
         changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
         if changed:
             return f"{' and '.join(changed)} make the rules others than the paper's"
+        if claim_id == "C20":
+            return self._stable_rates(about)
         if about.needs:
             return about.needs
         if why := self.why_not_judged(about.arms):
@@ -428,16 +439,39 @@ class Clipping(Experiment):
             claim_id, runs, lambda arm, seeds: runs.curve_distances(arm, seeds, curve), **how
         )
 
+    def _stable_rates(self, about: Claim) -> Evidence | str:
+        """log10 of the largest rate of the grid at which a run is stable by the rule of C3."""
+        rates = sorted(self.params.learning_rates)
+        if len(rates) == 1:
+            return "one learning rate: a grid of them is needed (learning_rates)"
+        if absent := self.why_not_judged(about.arms):
+            return absent
+        grid = itertools.product(about.arms, rates)
+        runs = {cell: self.at(*cell, self.params.seeds) for cell in grid}
+        done = set.intersection(*({seed for _, seed in each.folders} for each in runs.values()))
+        limits = paper.claim("C3").rule.numbers
+
+        def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
+            found = []
+            for seed in seeds:
+                stable = [rates[0] / 2]  # where a run is stable at none
+                for rate in rates:
+                    mine = runs[rule, rate].with_seeds([seed])
+                    (norms,), (change,) = mine.gradient_norms()[rule], _changes(mine)[rule]
+                    if is_stable(norms, change, limits):
+                        stable.append(rate)
+                found.append(np.log10(max(stable)))
+            return np.array(found)
+
+        return self.paired("C20", self.runs.with_seeds(done), largest)
+
     def _stability(self) -> Verdict:
         about = paper.claim("C3")
-        norms = self.runs.of(*about.arms).gradient_norms()
+        runs = self.runs.of(*about.arms)
+        norms = runs.gradient_norms()
         if why := self.why_not_judged(about.arms) or ("" if norms else "no run has finished yet"):
             return not_run(about, why)
-        ends = self.runs.of(*about.arms).end_scores("validation")
-        starts = self.runs.of(*about.arms).end_scores("validation", first=True)
-        both = ends.merge(starts, on=["series", "seed"], suffixes=("", "_start"))
-        changes = (both["value"] - both["value_start"]).groupby(both["series"]).apply(list)
-        verdict = decide_stability(about, norms, changes.to_dict(), paper_scale=self.paper_scale)
+        verdict = decide_stability(about, norms, _changes(runs), paper_scale=self.paper_scale)
         return with_words(verdict, [self.words_on_rates])
 
     def notes(self) -> list[str]:
@@ -445,8 +479,8 @@ class Clipping(Experiment):
             *self.departures("options"),
             *note_on_own(self.rules.values()),
             self._note_on_rates(),
-            "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
-            "rules, the order of problems.",
+            "The last step counts, never the best one. Rules of a seed share the order of "
+            "problems. " + self.note_on_seeds("the SFT checkpoint"),
             *([_STAND_IN] if uses_miniature(self.params) else []),
         ]
 
@@ -465,9 +499,17 @@ class Clipping(Experiment):
         tried = ", ".join(f"{rate:g}" for rate in sorted(rates))
         return (
             f"{self.words_on_rates}, of {tried}: the most right responses on the validation set at "
-            f"the last step, over all seeds, of equals the smallest rate. No benchmark takes part "
-            f"in the choice. Why a grid: {why}"
+            f"the last step, over the seeds {', '.join(map(str, self.statistics.tuning))}, which "
+            "decide nothing, of equals the smallest rate. No benchmark takes part in the choice. "
+            f"Why a grid: {why}"
         )
+
+
+def _changes(runs: Results) -> dict[str, list[float]]:
+    """Series -> for each seed how much its score on the validation set changed."""
+    ends, starts = (runs.end_scores("validation", first=first) for first in (False, True))
+    both = ends.merge(starts, on=["series", "seed"], suffixes=("", "_start"))
+    return (both["value"] - both["value_start"]).groupby(both["series"]).apply(list).to_dict()
 
 
 def _right_at_the_end(runs: Results) -> int:

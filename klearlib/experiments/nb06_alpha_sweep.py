@@ -13,7 +13,7 @@ from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
-from klearlib.experiments.origins import origin
+from klearlib.experiments.origins import origins
 from klearlib.experiments.results import Arm, Results, last_fifth
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.score_tables import Row, difference, score_bars, score_table
@@ -95,13 +95,13 @@ class AlphaSweep(Experiment):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        start = origin(self.params.profile).start("math")
+        p = self.params
         return {
             (f"alpha_{alpha:g}", seed): rl_arm(
-                self.params, start, label=f"alpha {alpha:g}", seed=seed, alpha=alpha
+                p, of.start("math"), label=f"alpha {alpha:g}", seed=seed, alpha=alpha
             )
-            for seed in self.params.seeds
-            for alpha in self.params.alphas
+            for seed, of in origins(p.profile, p.seeds).items()
+            for alpha in p.alphas
         }
 
     @cached_property
@@ -233,8 +233,8 @@ class AlphaSweep(Experiment):
             "The resamples are centred on what was measured, so four equal arms do not share them "
             "equally: best_in_resamples says how stable the ranking of these runs is and is no "
             "probability that an alpha is the best.",
-            "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
-            "arms, the order of problems.",
+            "The last step counts, never the best one. Arms of a seed share the order of problems. "
+            + self.note_on_seeds("the SFT checkpoint"),
         ]
 
 

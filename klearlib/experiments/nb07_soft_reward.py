@@ -81,8 +81,8 @@ class SoftReward(CodeRL):
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
         return {
-            (reward, seed): self.arm(self.filtered, seed=seed, code_reward=reward)
-            for seed in self.params.seeds
+            (reward, seed): self.arm(self.filtered(of), seed=seed, code_reward=reward)
+            for seed, of in self.origins.items()
             for reward in self.series
         }
 

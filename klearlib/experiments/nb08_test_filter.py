@@ -12,7 +12,6 @@ from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.experiment import Evidence, Rows, figure, table
-from klearlib.experiments.origins import origin
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.experiments.score_tables import wilson
@@ -78,18 +77,20 @@ class TestFilter(CodeRL):
 
     @cached_property
     def teacher(self) -> Stage:
-        """The teacher's pass rates, which the filter decides by."""
+        """The teacher's pass rates, which the filter decides by; those of the first seed, where
+        each has a world of its own."""
         p = self.params
-        return teacher_pass_rates(p.profile, options=p.filter_options, limits=p.rl_options)
+        return teacher_pass_rates(
+            self.origins[p.seeds[0]], options=p.filter_options, limits=p.rl_options
+        )
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        starts = {"filter": self.filtered, "no_filter": origin(self.params.profile).start("code")}
-        return {
-            (series, seed): self.arm(starts[series], seed=seed, code_reward="soft")
-            for seed in self.params.seeds
-            for series in self.series
-        }
+        found = {}
+        for seed, of in self.origins.items():
+            for name, start in zip(self.series, (self.filtered(of), of.start("code")), strict=True):
+                found[name, seed] = self.arm(start, seed=seed, code_reward="soft")
+        return found
 
     @cached_property
     def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]]:

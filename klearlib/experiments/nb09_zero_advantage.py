@@ -23,7 +23,7 @@ from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.equations import CLIP_HIGHER, GROUP_ADVANTAGE
 from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
-from klearlib.experiments.origins import Start, origin
+from klearlib.experiments.origins import Start, origins
 from klearlib.experiments.results import Arm, Results, off_the_line
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import (
@@ -158,15 +158,15 @@ class ZeroAdvantage(Experiment):
         arms of 05 and 06; "advantage" on the code reward is 07's soft arm, if that notebook has the
         same engine."""
         p, soft = self.params, replace(self.soft, engine=self.params.engine)
-        maths = origin(p.profile).start("math")
-        code = filtered_code_start(p.profile, options=soft.filter_options, limits=soft.rl_options)
 
         def arm(params, start: Start, kind: str, **how) -> Stage:
             options = replace(params.rl_options, zero_advantage_filter=kind)
             return rl_arm(params, start, options=options, **how)
 
         found = {}
-        for seed in p.seeds:
+        for seed, of in origins(p.profile, p.seeds).items():
+            maths = of.start("math")
+            code = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
             for alpha in p.alphas:
                 for name, kind in _FILTERS.items():
                     label = f"{name.replace('_', ' ')}, {_at(alpha)}"
@@ -402,8 +402,8 @@ class ZeroAdvantage(Experiment):
             "The accuracy filter is the released code's: on a soft reward it also drops groups "
             "whose programs differ in partial credit alone. Those runs have the settings of "
             "notebook 07, whose soft arm is the arm with the advantage filter.",
-            "The last step counts, never the best one. Seeds share the SFT checkpoint and, across "
-            "arms, the order of problems.",
+            "The last step counts, never the best one. Arms of a seed share the order of problems. "
+            + self.note_on_seeds("the SFT checkpoint"),
         ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.origins import Start, origin
+from klearlib.experiments.origins import Origin, Start
 from klearlib.experiments.rules import RULE_OPTIONS, rule_spec
 from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import (
@@ -24,18 +24,17 @@ _SETTINGS = (
 )
 
 
-def teacher_pass_rates(profile: str, *, options: FilterOptions, limits: RLOptions) -> Stage:
+def teacher_pass_rates(of: Origin, *, options: FilterOptions, limits: RLOptions) -> Stage:
     """The teacher's responses to every training problem of the code world, judged, and its pass
     rates.
 
     Raises:
         ParameterError: the profile has no teacher for it.
     """
-    of = origin(profile)
     teacher, start = of.test_teacher(), of.start("code")
     if teacher is None:
         raise ParameterError(
-            f"profile {profile!r} has no teacher_code, so its code problems count as filtered: "
+            f"profile {of.profile!r} has no teacher_code, so its code problems count as filtered: "
             "name a model in real.yaml"
         )
     count = of.num_code_problems * options.teacher_responses
@@ -60,10 +59,9 @@ def teacher_pass_rates(profile: str, *, options: FilterOptions, limits: RLOption
     )
 
 
-def filtered_code_start(profile: str, *, options: FilterOptions, limits: RLOptions) -> Start:
+def filtered_code_start(of: Origin, *, options: FilterOptions, limits: RLOptions) -> Start:
     """The start of code RL without the problems whose tests the teacher's programs seldom pass
     (5.2.4); all of them where the profile's problems have passed the filter already."""
-    of = origin(profile)
     start = of.start("code")
     if of.test_teacher() is None:
         return start
@@ -73,7 +71,7 @@ def filtered_code_start(profile: str, *, options: FilterOptions, limits: RLOptio
         {"threshold": options.threshold, "keep_equal": options.keep_equal},
         {
             "world": start.world,
-            "pass_rates": teacher_pass_rates(profile, options=options, limits=limits),
+            "pass_rates": teacher_pass_rates(of, options=options, limits=limits),
         },
         label="problems kept by the teacher's pass rate",
         estimate_s=2.0,

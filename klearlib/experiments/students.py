@@ -12,7 +12,7 @@ import numpy as np
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.experiment import Evidence, Experiment, table
-from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin
+from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin, origins
 from klearlib.experiments.registered import STUDENTS
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class DataExperiment(Experiment):
-    """An experiment on data: its stages come from `data`."""
+    """An experiment on data: its stages come from `data`, which is the first world where each
+    replicate has its own."""
 
     phase = "long chain-of-thought SFT"
     replicated = STUDENTS
@@ -67,13 +68,21 @@ class StudentExperiment(DataExperiment):
     """Students that differ in their examples alone, beside tables of the paper.
 
     students: the arms, which claims name by series or by group. printed: the tables in `beside` in
-    words. chosen: series -> the stage that chooses its examples.
+    words.
     """
 
     students: ClassVar[tuple[Student, ...]]
     beside: ClassVar[tuple[Beside, ...]]
     printed: ClassVar[str]
-    chosen: Mapping[str, Stage]
+
+    def choose(self, data: Origin) -> Mapping[str, Stage]:
+        """Series -> the stage that chooses its examples."""
+        raise NotImplementedError
+
+    @cached_property
+    def chosen(self) -> Mapping[str, Stage]:
+        """Those of the first world."""
+        return self.choose(self.data)
 
     def own(self, domain: str, name: str):
         """A parameter of the students of a domain: those of code have ``code_`` before it."""
@@ -90,18 +99,19 @@ class StudentExperiment(DataExperiment):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        return {
-            (each.series, seed): self.data.student(
-                each.domain,
-                self.chosen[each.series],
-                self.schedule(each.domain),
-                label=each.label,
-                seed=seed,
-                num_responses=self.own(each.domain, "eval_responses"),
-            )
-            for seed in self.params.seeds
-            for each in self.students
-        }
+        p, found = self.params, {}
+        for seed, data in origins(p.profile, p.seeds, p.data_options).items():
+            chosen = self.choose(data)
+            for each in self.students:
+                found[each.series, seed] = data.student(
+                    each.domain,
+                    chosen[each.series],
+                    self.schedule(each.domain),
+                    label=each.label,
+                    seed=seed,
+                    num_responses=self.own(each.domain, "eval_responses"),
+                )
+        return found
 
     def of_domain(self, domain: str) -> dict[str, Student]:
         """Series -> the arm, of one domain."""
@@ -193,7 +203,7 @@ class StudentExperiment(DataExperiment):
             *self.departures("options"),
             f"All {arms} have the same number of examples and of updates; K-center covers the "
             f"{options.embedding_text} by hashed TF-IDF, for which the paper names no embedding.",
-            "Seeds share the base model and the examples; they differ in the order of training and "
-            "in the sampling of the benchmarks. Benchmarks are sampled at temperature "
+            self.note_on_seeds("the base model and the examples")
+            + " Benchmarks are sampled at temperature "
             f"{options.eval_temperature:g} and top-p {options.eval_top_p:g}, as in the paper.",
         ]

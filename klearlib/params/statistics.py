@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from klearlib.errors import ParameterError
 from klearlib.params.fields import Record, count, parameter
 
+ONE_WORLD, WORLDS = "one_world", "worlds"
+
 
 @dataclass(frozen=True)
 class StatisticsParams(Record):
@@ -14,7 +16,8 @@ class StatisticsParams(Record):
 
     decides: bool = parameter(help="whether claims are decided; false for plumbing")
     design: str = parameter(
-        choices=("one_world",), help="what a replicate is: a seed of training in one world"
+        choices=(ONE_WORLD, WORLDS),
+        help="what a replicate is: a seed of training in one world, or a world of its own",
     )
     margin: float = parameter(above=0.0, help="smallest difference of scores that matters")
     students: int = count("replicates of students, the seeds 0 and on")

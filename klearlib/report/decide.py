@@ -247,6 +247,17 @@ def decide_stability(
     return Verdict(claim.id, (), "; ".join(texts), reason, settle, word)
 
 
+def is_stable(norms: Sequence[float], score_change: float, limits: Mapping[str, float]) -> bool:
+    """Whether one run is stable by the limits of the rule "trend": every norm finite, few above a
+    multiple of the first half's median, and no fall of the score."""
+    norms = np.asarray(norms, dtype=float)
+    return (
+        bool(np.isfinite(norms).all())
+        and _share_below(norms, limits["median_factor"]) >= limits["min_share_below"]
+        and -score_change <= limits["max_score_drop"]
+    )
+
+
 def _share_below(norms: np.ndarray, factor: float) -> float:
     """Share of steps below `factor` times the median of the run's first half. The first half only:
     a run that blows up for good would lift the median of the whole."""

@@ -99,7 +99,7 @@ def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
 def test_a_profile_without_a_teacher_says_what_to_name(project):
     change(project, teacher_code=None)
     with pytest.raises(ParameterError, match="has no teacher_code"):
-        teacher_pass_rates(PROFILE, options=FilterOptions(), limits=RLOptions())
+        teacher_pass_rates(origin(PROFILE), options=FilterOptions(), limits=RLOptions())
     soft = SoftReward(SoftReward.Params(profile=PROFILE)).arms["soft", 0]
     assert "pool" not in soft.inputs, "all problems have passed the filter"
     change(project, teacher_weak=None)

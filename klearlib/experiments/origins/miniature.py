@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 
 from klearlib.experiments.origins.base import Joint, Origin, Start
@@ -30,13 +30,18 @@ class MiniatureOrigin(Origin):
 
     pool_words = dict.fromkeys(benchmarks, "problems for the teachers")
 
-    def __init__(self, profile: str, options: DataOptions | None):
+    def __init__(self, profile: str, options: DataOptions | None, world: int):
         super().__init__(profile, options or DataOptions())
+        self._world = world
 
-    _maths = cached_property(lambda self: load(self.profile, "miniature"))
-    _code = cached_property(lambda self: load(self.profile, "code_miniature"))
-    _data = cached_property(lambda self: load(self.profile, "data_miniature"))
-    _joint = cached_property(lambda self: load(self.profile, "joint_miniature"))
+    _maths = cached_property(lambda self: self._load("miniature"))
+    _code = cached_property(lambda self: self._load("code_miniature"))
+    _data = cached_property(lambda self: self._load("data_miniature"))
+    _joint = cached_property(lambda self: self._load("joint_miniature"))
+
+    def _load(self, name: str):
+        params = load(self.profile, name)
+        return replace(params, seed=params.seed + self._world)
 
     num_pool = property(lambda self: self._data.num_pool)
     num_code_problems = property(lambda self: self._code.num_train_problems)
