@@ -156,6 +156,7 @@ def finish_grid(
     *,
     decisive=None,
     turned=lambda cell: 5 * (cell[2] % 100),
+    metrics=lambda cell: None,
     without=(),
 ):
     """All runs of the grid but those `without`; the validation set and the benchmarks end at rates
@@ -166,7 +167,7 @@ def finish_grid(
             ends = dict.fromkeys(("math_a", "math_b"), benchmarks[rule][rate] / 8)
             mine = validation if seed in TUNING else decisive or validation
             ends["validation"] = mine[rule][rate] / 8
-            finish(stage, end=ends, turned=turned(cell))
+            finish(stage, end=ends, turned=turned(cell), metrics=metrics(cell))
 
 
 def test_a_run_of_a_grid_is_the_run_at_its_rate_alone(project):
@@ -236,6 +237,25 @@ def test_an_unfinished_grid_decides_nothing_and_says_why(project):
     assert section(e)["missing"] == ["GPPO, learning rate 0.0003, seed 101"]
     table = e.table("rates")
     assert not (table[table["rule"] == "GPPO"]["chosen"] == "yes").any() and len(table) == 9
+
+
+def test_the_largest_stable_rate_of_a_rule_is_found_replicate_by_replicate(project):
+    """CISPO's norm rises late at the two largest rates, and at the largest alone in one replicate;
+    Clip-Higher is stable nowhere; GPPO everywhere."""
+    unstable = {"clip_higher": RATES, "cispo": (3e-4, 1e-3)}
+
+    def metrics(cell):
+        rule, rate, _ = cell
+        breaks = rate in unstable.get(rule, ()) and cell != ("cispo", 3e-4, 1)
+        return lambda step: {"train/grad_norm": 5.0} if breaks and step > 15 else {}
+
+    finish_grid(metrics=metrics)
+    found = Clipping(GRID).evidence()["C20"].values
+    gppo, clip_higher = found["GPPO - Clip-Higher"]
+    _, cispo = found["GPPO - CISPO"]
+    assert gppo == pytest.approx([-3, -3]) and cispo == pytest.approx(np.log10([1e-4, 3e-4]))
+    assert clip_higher == pytest.approx(np.log10([5e-5, 5e-5]))
+    assert "learning_rates" in Clipping(PARAMS).evidence()["C20"]
 
 
 def test_a_grid_of_which_nothing_is_done_publishes(project):

@@ -23,6 +23,7 @@ from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter, TestFilterParams
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.nb10_headline import Headline
+from klearlib.experiments.origins import origin
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.params import FilterOptions, RLOptions, root, worlds_of
 
