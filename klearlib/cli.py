@@ -119,7 +119,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     from klearlib.suite.watch import watch
 
     files = {name: getattr(arguments, name) for name in ("png", "html", "tensorboard")}
-    return watch(arguments.what, **files)
+    return watch(arguments.what or [PROFILE], **files)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -213,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
         "what",
         nargs="*",
         metavar="PROFILE|RUN",
-        help="profiles (default: smoke), and runs by their key or the start of it",
+        help=f"profiles (default: {PROFILE}), and runs by their key or the start of it",
     )
     watch.add_argument("--png", metavar="FILE", help="draw them into a file instead")
     watch.add_argument("--html", metavar="FILE", help="the same as a page")
