@@ -25,7 +25,8 @@ _WIDTH = 120  # where there is no terminal
 
 
 def run_folders(words: Sequence[str]) -> list[Path]:
-    """The folders of the stages of each profile, and of each run, that `words` name. A stage that has not begun has a folder that is not there.
+    """The folders of the stages of each profile, and of each run, that `words` name. A
+    stage that has not begun has a folder that is not there.
 
     Raises:
         ParameterError: no such profile or run.
