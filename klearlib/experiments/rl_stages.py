@@ -89,6 +89,8 @@ def rl_arm(
     seed: int,
     rule: str | dict = "gppo",
     code_reward: str = "soft",
+    steps_before: int = 0,
+    half_cosine: bool = False,
     options: RLOptions | None = None,
     **changes,
 ) -> Stage:
@@ -97,8 +99,8 @@ def rl_arm(
 
     Args:
         label: for people, in no key. rule: as `klearlib.experiments.rules.read_rules` gives it.
-            options: where the arm has others than `params`; changes: of the schedule and alpha,
-            the same.
+            steps_before: of the RL run that `start` is the end of. options: where the arm has
+            others than `params`; changes: of the schedule and alpha, the same.
 
     Raises:
         ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
@@ -115,6 +117,8 @@ def rl_arm(
         "deciding": start.deciding,
         "num_validation": start.num_validation,
         "code_reward": code_reward,
+        "steps_before": steps_before,
+        "half_cosine": half_cosine,
     }
     clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
     if params.engine == VERL and "source" in clipping:
@@ -122,7 +126,7 @@ def rl_arm(
             f"engine is verl, whose losses are the library's rules, and {label} is a rule of one's "
             "own: set engine: local"
         )
-    target, how, where = _trained_by(params.engine, start, options)
+    target, how, where = _trained_by(params.engine, start, options, half_cosine=half_cosine)
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
         inputs["pool"] = start.pool
@@ -171,12 +175,14 @@ def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Sta
     }
 
 
-def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dict, dict]:
+def _trained_by(
+    engine: str, start: Start, options: RLOptions, *, half_cosine: bool
+) -> tuple[str, dict, dict]:
     """(target of the stage, how it computes, where) of an engine."""
     if engine != VERL:
         require_counted_parts(options, start.compute["micro_batch_tokens"])
         return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}
-    require_own_parts(options)
+    require_own_parts(options, half_cosine=half_cosine)
     cluster = load(start.profile, VERL)
     cluster.require_fits(max_new_tokens=start.max_new_tokens)
     what, resources = parted(cluster)

@@ -66,7 +66,7 @@ def train_rl(
     require_verl()
     rule_from(rule)  # a wrong one is said before anything starts
     chosen, cluster = RLSettings(**settings), Cluster(**cluster | resources)
-    require_own_parts(chosen)
+    require_own_parts(chosen, half_cosine=chosen.half_cosine)
     cluster.require_fits(max_new_tokens=chosen.max_new_tokens)
     saved = folder.load_checkpoint()
     done = 0 if saved is None else saved[1]
@@ -199,7 +199,8 @@ def _require_room(
     gives room for."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     drawn = islice(
-        problem_order(len(problems), seed=seed), settings.num_steps * settings.num_problems
+        problem_order(len(problems), settings, seed=seed),
+        settings.num_steps * settings.num_problems,
     )
     for problem in (problems[index] for index in sorted(set(drawn))):
         length = len(chat_prompt(tokenizer, problem.prompt)[1])
