@@ -168,7 +168,7 @@ class SoftReward(CodeRL):
         measured = self.runs.curve("train/half_cosine")
         means = measured.groupby(["series", "seed"])["value"].mean()
         if len(means) < len(self.runs):
-            return "no step of a run had gradients of two halves; half_cosine asks for them"
+            return "no step of a run has the gradients of two halves: half_cosine, engine local"
 
         def cosines(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return means[arm].loc[list(seeds)].to_numpy()

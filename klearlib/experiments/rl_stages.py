@@ -126,7 +126,7 @@ def rl_arm(
             f"engine is verl, whose losses are the library's rules, and {label} is a rule of one's "
             "own: set engine: local"
         )
-    target, how, where = _trained_by(params.engine, start, options, half_cosine=half_cosine)
+    target, how, where = _trained_by(params.engine, start, options)
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
         inputs["pool"] = start.pool
@@ -175,14 +175,12 @@ def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Sta
     }
 
 
-def _trained_by(
-    engine: str, start: Start, options: RLOptions, *, half_cosine: bool
-) -> tuple[str, dict, dict]:
+def _trained_by(engine: str, start: Start, options: RLOptions) -> tuple[str, dict, dict]:
     """(target of the stage, how it computes, where) of an engine."""
     if engine != VERL:
         require_counted_parts(options, start.compute["micro_batch_tokens"])
         return "klearlib.rl.train:train_rl", {"compute": start.compute}, {}
-    require_own_parts(options, half_cosine=half_cosine)
+    require_own_parts(options)
     cluster = load(start.profile, VERL)
     cluster.require_fits(max_new_tokens=start.max_new_tokens)
     what, resources = parted(cluster)

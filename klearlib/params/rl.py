@@ -130,7 +130,7 @@ class CodeRLParams(RLParams, FilteredParams):
         3, help="steps between evaluations", paper=5, place="Figs. 3a, 4: distance of the points"
     )
     half_cosine: bool = parameter(
-        True, help="measure how far the gradients of half batches agree, for C22; not by verl"
+        True, help="measure how far the gradients of half batches agree (C22)"
     )
     eval_responses = amended(
         1, help="responses per benchmark problem", paper=4, place="Figs. 3a, 4: avg@4"

@@ -57,7 +57,7 @@ METRICS["train/correction_mean"] = "mean factor of the sampler's correction over
 METRICS["train/correction_capped_share"] = "share of trained tokens whose factor is the cap"
 METRICS["train/half_cosine"] = (
     "cosine of the policy gradients of two halves of the groups, before the first update; where "
-    "half_cosine is asked for"
+    "half_cosine asks for it, and not on verl"
 )
 for _corner in CORNERS:
     _words = _corner.replace("_", ", ")

@@ -22,8 +22,8 @@ class RLSettings:
     have, `num_validation` is that of the validation set; those in `deciding` are answered once a
     problem, at the evaluations of the second half. `steps_before` counts the steps of the RL run
     that this one goes on from, whose problems it does not draw again. `half_cosine` measures what
-    `klearlib.rl.half_batches` says. `code_reward`, `code_scores`, `hard_failure`, `max_tests` and
-    the limits of a test are used by code problems alone.
+    `klearlib.rl.half_batches` says, on the local engine alone. `code_reward`, `code_scores`,
+    `hard_failure`, `max_tests` and the limits of a test are used by code problems alone.
     """
 
     num_steps: int

@@ -164,15 +164,10 @@ def cluster_of_stage(stage) -> Cluster:
     return Cluster(**given["cluster"] | given["resources"])
 
 
-def require_own_parts(options, *, half_cosine: bool) -> None:
-    """Raises ParameterError for what `RLSettings` or `RLOptions` ask and verl does not do: an
-    objective that depends on how a mini-batch is cut, which verl does by itself, a mean over
-    prompts, or the gradients of halves."""
-    if half_cosine:
-        raise ParameterError(
-            "half_cosine needs gradients that verl does not give: set it to false, or engine to "
-            "local"
-        )
+def require_own_parts(options) -> None:
+    """Raises ParameterError for an objective of these `RLSettings` or `RLOptions` that verl does
+    not have: one that depends on how a mini-batch is cut, which verl does by itself, or a mean over
+    prompts."""
     if options.normalizer == "prompt":
         raise ParameterError(
             "normalizer prompt is a mean that verl does not have: set normalizer to token or "

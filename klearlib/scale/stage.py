@@ -66,7 +66,7 @@ def train_rl(
     require_verl()
     rule_from(rule)  # a wrong one is said before anything starts
     chosen, cluster = RLSettings(**settings), Cluster(**cluster | resources)
-    require_own_parts(chosen, half_cosine=chosen.half_cosine)
+    require_own_parts(chosen)
     cluster.require_fits(max_new_tokens=chosen.max_new_tokens)
     saved = folder.load_checkpoint()
     done = 0 if saved is None else saved[1]

@@ -81,6 +81,26 @@ def test_a_larger_variance_contradicts(soft):
     assert verdicts(soft)["C10"]["verdict"] == "contradicted"
 
 
+def test_the_variance_of_the_gradient_is_read_from_the_cosine_of_half_batches(soft):
+    def cosines(series: str, seed: int, step: int) -> dict:
+        level = {"soft": 0.4, "hard": 0.3}[series] + 0.01 * NOISE[seed, 0]
+        return {"train/half_cosine": None if step == 3 else level + 0.05 * (-1) ** step}
+
+    finish_all(soft, {"soft": 0.5, "hard": 0.5}, cosines)
+    found = verdicts(soft)["C22"]
+    assert found["verdict"] == "supported" and found["comparisons"][0]["margin"] == 0.02
+    # 19 of 20 steps count, 10 of them on the upper side.
+    assert found["comparisons"][0]["difference"] == pytest.approx(0.1)
+    table = soft.table("replicates").set_index(["claim", "replicate"])
+    assert table.loc[("C22", 0), "a"] == pytest.approx(0.4 + 0.01 * NOISE[0, 0] + 0.05 / 19)
+
+
+def test_without_half_batches_nothing_is_said_of_the_gradient(soft):
+    finish_all(soft, {"soft": 0.5, "hard": 0.5}, lambda *_: {"train/half_cosine": None})
+    found = verdicts(soft)["C22"]
+    assert found["verdict"] == "not run" and "half_cosine" in found["reason"]
+
+
 def test_a_filter_that_removes_nothing_tests_nothing(judged, monkeypatch):
     finish_all(judged, {"filter": 0.75, "no_filter": 0.5})
     found = verdicts(judged)["C11"]
@@ -155,7 +175,7 @@ def test_the_demonstrations_are_really_judged():
         "exits early, claims success": 0.0,
         "looks for the expected output": 0.0,
     }
-    assert table["hard"].sum() == 1.0
+    assert table["hard"].to_list() == [1.0, *[-1.0] * 7]
     endless = table.loc["one branch never ends", "outcomes of 16 tests"]
     assert endless == "11 passed, 5 time_limit"
     assert table.loc["no Python", "outcomes of 16 tests"] == "16 compile_error"

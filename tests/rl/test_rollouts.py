@@ -243,7 +243,7 @@ def test_code_and_mathematics_in_one_batch():
     assert [v.correct for v in code.verdicts] == [True, False, False]
     assert [v.reason for v in code.verdicts] == ["correct", "wrong", "bad_format"]
     code, _ = judge_groups(problems, responses, **JUDGING | {"code_reward": "hard"})
-    assert code.rewards == (1.0, 0.0, 0.0)
+    assert code.rewards == (1.0, -1.0, -1.0)
     code, maths = judge_groups(problems, responses, **JUDGING | {"code_scores": "released"})
     assert code.rewards == (1.0, -0.5, -0.5) and maths.rewards == (-1.0, 1.0, -1.0)
 

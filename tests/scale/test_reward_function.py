@@ -113,7 +113,7 @@ def test_verdicts_and_rewards_are_those_of_the_local_run(problem, changes):
 def test_the_prompt_may_hold_the_opening_tag():
     chosen = judging(settings(), seed=SEED)
     text = r"so</think> \boxed{2}"
-    assert score(EITHER, text, chosen)["score"] == -1.0
+    assert score(EITHER, text, chosen)["score"] == -1.5
     opened = score(EITHER, text, chosen, prompt="user\n?\nassistant\n<think>\n")
     assert opened["score"] == 1.0
     assert verdict_of(opened["verdict"]).has_think_open
