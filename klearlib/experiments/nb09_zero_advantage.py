@@ -179,10 +179,10 @@ class ZeroAdvantage(Experiment):
         for seed in p.seeds:
             for alpha in p.alphas:
                 maths, how = origin(p.profile).start("math"), {"seed": seed, "alpha": alpha}
-                if p.branch_steps:
-                    label, count = f"checkpoint to branch from, {_at(alpha)}", p.branch_steps
-                    first = arm(p, maths, "advantage", label=label, num_steps=count, **how)
-                    maths, how = replace(maths, sft=first), how | {"steps_before": count}
+                if steps := p.branch_steps:
+                    label = f"checkpoint to branch from, {_at(alpha)}"
+                    first = arm(p, maths, "advantage", label=label, num_steps=steps, **how)
+                    maths, how = replace(maths, sft=first), how | {"steps_before": steps}
                 for name, kind in _FILTERS.items():
                     label = f"{name.replace('_', ' ')}, {_at(alpha)}"
                     found[f"{_at(alpha)}: {name}", seed] = arm(p, maths, kind, label=label, **how)

@@ -26,9 +26,9 @@ def half_cosine(
     about |g|^2 / (|g|^2 + tr C): 1 without noise, 0 where noise is all. It has no unit, so rewards
     of unlike scales can be compared. The groups are dealt out in turn, in the order in which their
     problems were drawn. Every ratio is taken as 1, which it is before the first update, and alpha
-    as 0: the loss on correct responses does not see the reward. Weights and random states are left
-    as they are, and no gradient; it costs a forward and a backward pass of all rows, and the memory
-    of a further gradient.
+    as 0: the loss on correct responses does not see the reward. Weights and random states stay as
+    they are, and no gradient is left; it costs a forward and a backward pass of all rows, and the
+    memory of a further gradient.
 
     Returns:
         None with fewer than two groups, and where a half has no gradient.

@@ -89,9 +89,10 @@ def hard_code_reward(
     negative reward otherwise" (Fig. 3's caption, which gives no size).
 
     failure: at most 0; ``"released"`` pays -1. Advantages do not depend on it where no tag is
-        missing. A response without a
-        program, or without both think tags, is paid `failure`, and `format_penalty` less where a
-        tag is missing. The other arguments and errors are those of `soft_code_reward`.
+        missing. A response without a program, or without both think tags, is paid `failure`, and
+        `format_penalty` less where a tag is missing.
+
+    The other arguments and errors are those of `soft_code_reward`.
 
     >>> hard_code_reward(TestReport.of(["passed"] * 15 + ["wrong_answer"]))
     -1.0

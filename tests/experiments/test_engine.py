@@ -104,6 +104,11 @@ def stage(begin: Start, options: RLOptions | None = None) -> Stage:
     return rl_arm(params, begin, label="x", seed=0, learning_rate=1e-3, options=options)
 
 
+def test_a_mean_that_verl_does_not_have_is_refused_at_once():
+    with pytest.raises(ParameterError, match="set normalizer to token or sequence, or engine"):
+        stage(start(), RLOptions(normalizer="prompt"))
+
+
 @pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])
 def test_what_depends_on_the_parts_that_verl_cuts_is_refused_at_once(name):
     with pytest.raises(ParameterError, match="set both to mini_batch, or engine to local"):
