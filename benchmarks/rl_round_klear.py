@@ -97,6 +97,7 @@ def rl_settings(shape: dict) -> RLSettings:
         eval_responses=1,
         validation_responses=1,
         benchmarks={},
+        deciding={},
         num_validation=1,
         temperature=1.0,
         normalizer="token",
@@ -111,6 +112,7 @@ def rl_settings(shape: dict) -> RLSettings:
         format_penalty=0.0,
         code_reward="soft",
         code_scores="pass_rate",
+        hard_failure=-1.0,
         max_tests=None,
         test_timeout_s=1.0,
         test_memory_mb=1,
@@ -123,6 +125,8 @@ def rl_settings(shape: dict) -> RLSettings:
         adam_beta2=0.999,
         max_grad_norm=shape["max_grad_norm"],
         checkpoint_every=1,
+        steps_before=0,
+        half_cosine=False,
     )
 
 

@@ -100,6 +100,18 @@ def deciding(claim_id: str, profile: str, domain: str) -> list[str]:
     return [n for n, about in REAL.items() if about.domain == domain and about.paper in paper]
 
 
+def curved(claim_id: str, profile: str, domain: str) -> list[str]:
+    """The benchmarks whose mean is the curve that a claim on steadiness is read from, scored at
+    every evaluation: in the miniature both of the domain, else the paper's own of the claim.
+
+    >>> curved("C18", "smoke", "math")
+    ['math_a', 'math_b']
+    """
+    if not is_real(profile):
+        return list(counterparts(profile, domain))
+    return deciding(claim_id, profile, domain)
+
+
 def decided_on(claim_id: str, profile: str, domain: str) -> str:
     """What decides a claim, what of the paper's benchmarks it stands for, and which of them have no
     counterpart.

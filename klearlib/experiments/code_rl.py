@@ -59,7 +59,8 @@ class CodeRL(Experiment):
         """One run of RL."""
         problems = "all" if start.pool is None else "kept"
         label = f"{code_reward} reward, {problems} problems"
-        return rl_arm(self.params, start, label=label, seed=seed, code_reward=code_reward)
+        how = {"code_reward": code_reward, "half_cosine": self.params.half_cosine}
+        return rl_arm(self.params, start, label=label, seed=seed, **how)
 
     @cached_property
     def drawn(self) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from klearlib import paper
 from klearlib.errors import ParameterError
-from klearlib.experiments.benchmarks import curve_titles, decided_on, standing_for
+from klearlib.experiments.benchmarks import curve_titles, curved, decided_on, standing_for
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.equations import CLIP_HIGHER
 from klearlib.experiments.experiment import (
@@ -434,9 +434,9 @@ class Clipping(Experiment):
         if about.statistic != "curve":
             how["words"] = [decided_on(claim_id, profile, "math"), self.words_on_rates]
             return self.compared(claim_id, runs, "math", **how)
-        curve = standing_for(profile, "AIME 2024")
+        on = curved(claim_id, profile, "math")
         return self.paired(
-            claim_id, runs, lambda arm, seeds: runs.curve_distances(arm, seeds, curve), **how
+            claim_id, runs, lambda arm, seeds: runs.curve_distances(arm, seeds, on), **how
         )
 
     def _stable_rates(self, about: Claim) -> Evidence | str:

@@ -214,12 +214,16 @@ class AlphaSweep(Experiment):
         return lm_loss.positives()
 
     def evidence(self) -> dict[str, Evidence | str]:
-        return {
-            name: self.compared(
-                name, self.runs, "math", words=[decided_on(name, self.params.profile, "math")]
-            )
-            for name in ("C8", "C19")
-        }
+        return {name: self._on_scores(name) for name in ("C8", "C19")}
+
+    def _on_scores(self, name: str) -> Evidence | str:
+        mine = {f"alpha_{alpha:g}" for alpha in self.params.alphas}
+        absent = [arm for arm in paper.claim(name).arms if arm not in mine]
+        if absent:
+            values = " and no ".join(arm.removeprefix("alpha_") for arm in absent)
+            return f"alphas has no {values}, which the claim compares"
+        words = [decided_on(name, self.params.profile, "math")]
+        return self.compared(name, self.runs, "math", words=words)
 
     def notes(self) -> list[str]:
         return [

@@ -17,7 +17,6 @@ from klearlib.experiments.equations import GROUP_ADVANTAGE
 from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
-from klearlib.paper import claim
 from klearlib.params.rl import CodeRLParams
 from klearlib.records import OUTCOMES
 from klearlib.report.curves import Panel, paper_beside_ours
@@ -34,6 +33,7 @@ _MEANS = {
     "all_tests_passed": "rollout/correct_rate",
     "tests_passed": "rollout/pass_rate_mean",
     "groups_trained": "rollout/groups_trained",
+    "half_cosine": "train/half_cosine",
 }
 
 
@@ -66,9 +66,10 @@ class SoftReward(CodeRL):
         Equation(
             "5.2.3",
             r"R_{\mathrm{soft}}=\frac{1}{K}\sum_{k=1}^{K}\mathbb{1}[\text{test } k "
-            r"\text{ passed}]\qquad R_{\mathrm{hard}}=\mathbb{1}[\text{all } K "
-            r"\text{ tests passed}]",
-            "The soft reward is the share of tests passed, the hard one is all or nothing.",
+            r"\text{ passed}]\qquad R_{\mathrm{hard}}=2\cdot\mathbb{1}[\text{all } K "
+            r"\text{ tests passed}]-1",
+            "The soft reward is the share of tests passed, the hard one is all or nothing; of the "
+            "reward of failure the paper says that it is negative (Fig. 3).",
         ),
         Equation(
             "4",
@@ -159,16 +160,28 @@ class SoftReward(CodeRL):
             "C9": self.compared("C9", self.runs, "code", words=words),
             "C10": self.paired("C10", self.runs, distances, words=[lost]),
             "C17": self.paired("C17", self.runs, levels, words=[lost]),
-            "C22": claim("C22").needs,
+            "C22": self._agreement(),
         }
+
+    def _agreement(self) -> Evidence | str:
+        """On C22: the mean over the steps of a run in which both halves had a gradient."""
+        measured = self.runs.curve("train/half_cosine")
+        means = measured.groupby(["series", "seed"])["value"].mean()
+        if len(means) < len(self.runs):
+            return "no step of a run has the gradients of two halves: half_cosine, engine local"
+
+        def cosines(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return means[arm].loc[list(seeds)].to_numpy()
+
+        return self.paired("C22", self.runs, cosines)
 
     def notes(self) -> list[str]:
         return [
             "Both arms train on the problems that the test filter of notebook 08 keeps, so the "
             "soft arm is that notebook's filtered arm.",
-            "Both rewards are on the scale from 0 to 1. The paper's curves dip below 0, so another "
-            "scale was plotted there (perhaps the released code's 2 p - 1, option `code_scores`); "
-            "advantages do not depend on it.",
+            "The soft reward is on the scale from 0 to 1, the hard one -1 or 1. Both of the "
+            "paper's curves dip below 0, so another soft scale was plotted there (perhaps the "
+            "released code's 2 p - 1, option `code_scores`); advantages do not depend on it.",
             *super().notes(),
         ]
 

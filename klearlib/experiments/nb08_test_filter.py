@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
-from klearlib.experiments.benchmarks import decided_on
+from klearlib.experiments.benchmarks import curved, decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm
@@ -209,7 +209,8 @@ class TestFilter(CodeRL):
         how = {"checked": {"problems that the filter removed": removed}}
 
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return self.runs.curve_distances(arm, seeds, self.drawn)
+            on = curved("C16", self.params.profile, "code")
+            return self.runs.curve_distances(arm, seeds, on)
 
         words = [decided_on("C11", self.params.profile, "code")]
         return {

@@ -14,6 +14,7 @@ from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import (
     counterparts,
     curve_titles,
+    curved,
     decided_on,
     standing_for,
     titles,
@@ -34,7 +35,7 @@ from klearlib.experiments.score_tables import (
     score_panel,
 )
 from klearlib.params import check_values, load_profile
-from klearlib.params.fields import amended, parameter
+from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
@@ -85,12 +86,22 @@ class ZeroAdvantageParams(MathsRLParams):
     soft_filters: list[str] = parameter(
         ["advantage", "accuracy"],
         choices=("off", "advantage", "accuracy"),
+        may_be_empty=True,
         unique=True,
         help="filters compared on 07's soft reward",
         paper="advantage (text), accuracy (released code)",
         place="5.2.5",
     )
-    num_steps = amended(paper=100, place="Fig. 5: last plotted step")
+    branch_steps: int = count(
+        "RL steps with the filter that the maths arms branch from, 0: from SFT",
+        0,
+        default=2,
+        paper=30,
+        place="5.2.5: intermediate RL checkpoint; Fig. 5: first plotted step",
+    )
+    num_steps = amended(
+        help="RL steps after it", paper=70, place="Fig. 5: from the first to the last plotted step"
+    )
     learning_rate: float = parameter(3.0e-4, **MATHS_RATE)
     eval_every = amended(paper=5, place="Fig. 5a: distance of the points")
     eval_responses = amended(paper=32, place="Fig. 5a: avg@32")
@@ -144,19 +155,19 @@ class ZeroAdvantage(Experiment):
         return check_values(SoftRewardParams, load_profile(self.params.profile, name), name)
 
     def reads(self) -> dict[str, object]:
-        return {SoftReward.name: self.soft}
+        return {SoftReward.name: self.soft} if self.params.soft_filters else {}
 
     @cached_property
     def comparisons(self) -> dict[str, Sequence[str]]:
         """Comparison -> its arms."""
         found = {_at(alpha): tuple(_FILTERS) for alpha in self.params.alphas}
-        return found | {_SOFT: self.params.soft_filters}
+        return found | ({_SOFT: soft} if (soft := self.params.soft_filters) else {})
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        """("comparison: arm", seed) -> its run by GPPO. With filter, the runs on mathematics are
-        arms of 05 and 06; "advantage" on the code reward is 07's soft arm, if that notebook has the
-        same engine."""
+        """("comparison: arm", seed) -> its run by GPPO. On mathematics both arms go on from one
+        checkpoint of RL with the filter, at their alpha, which may be an arm of 05 or 06;
+        "advantage" on the code reward is 07's soft arm, if that notebook has the same engine."""
         p, soft = self.params, replace(self.soft, engine=self.params.engine)
 
         def arm(params, start: Start, kind: str, **how) -> Stage:
@@ -165,15 +176,19 @@ class ZeroAdvantage(Experiment):
 
         found = {}
         for seed, of in origins(p.profile, p.seeds).items():
-            maths = of.start("math")
-            code = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
             for alpha in p.alphas:
+                maths, how = of.start("math"), {"seed": seed, "alpha": alpha}
+                if steps := p.branch_steps:
+                    label = f"checkpoint to branch from, {_at(alpha)}"
+                    first = arm(p, maths, "advantage", label=label, num_steps=steps, **how)
+                    maths, how = replace(maths, sft=first), how | {"steps_before": steps}
                 for name, kind in _FILTERS.items():
                     label = f"{name.replace('_', ' ')}, {_at(alpha)}"
-                    how = {"label": label, "seed": seed, "alpha": alpha}
-                    found[f"{_at(alpha)}: {name}", seed] = arm(p, maths, kind, **how)
+                    found[f"{_at(alpha)}: {name}", seed] = arm(p, maths, kind, label=label, **how)
             for kind in p.soft_filters:
+                code = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
                 how = {"label": f"soft reward, {kind} filter", "seed": seed, "code_reward": "soft"}
+                how["half_cosine"] = soft.half_cosine
                 found[f"{_SOFT}: {kind}", seed] = arm(soft, code, kind, **how)
         return found
 
@@ -370,7 +385,7 @@ class ZeroAdvantage(Experiment):
         words = [f"{decided_on('C12', profile, 'math')}, at alpha 0"]
 
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return runs.curve_distances(arm, seeds, self.drawn)
+            return runs.curve_distances(arm, seeds, curved("C21", profile, "math"))
 
         return {
             "C12": self.compared("C12", runs, "math", words=words, checked=checked),
@@ -385,6 +400,7 @@ class ZeroAdvantage(Experiment):
     def notes(self) -> list[str]:
         return [
             *self.departures("options"),
+            self._branch_note(),
             "A factor that all updates share is undone by AdamW. What remains of keeping groups "
             "without advantage: mini-batches are diluted unequally; a step has as many updates as "
             "the groups that were drawn allow, not only as the groups that are left; and a "
@@ -405,6 +421,17 @@ class ZeroAdvantage(Experiment):
             "The last step counts, never the best one. Arms of a seed share the order of problems. "
             + self.note_on_seeds("the SFT checkpoint"),
         ]
+
+    def _branch_note(self) -> str:
+        """Where the arms on mathematics start."""
+        steps = self.params.branch_steps
+        if not steps:
+            return "The arms start from the SFT checkpoint, the paper's from one of RL."
+        return (
+            f"The arms on mathematics branch from RL with the filter after {steps} steps of the "
+            "same seed, and go on with its order of problems and a new AdamW. Steps count from "
+            "there; the paper's Fig. 5 starts at step 30."
+        )
 
 
 def _at(alpha: float) -> str:

@@ -210,15 +210,18 @@ class Results:
             means.append(scores.groupby("seed")["value"].mean().loc[list(seeds)].to_numpy())
         return np.mean(means, axis=0)
 
-    def curve_distances(self, series: str, seeds: Sequence[int], benchmark: str) -> np.ndarray:
-        """float [seeds]: how far the curve of a benchmark lies from a straight line through it,
-        mean absolute distance over all evaluations."""
-        wide = (
-            self.of(series)
-            .score_curve(benchmark)
-            .pivot(index="seed", columns="step", values="value")
-        )
-        return np.abs(off_the_line(wide.loc[list(seeds)].to_numpy(dtype=float))).mean(axis=1)
+    def curve_distances(
+        self, series: str, seeds: Sequence[int], benchmarks: Iterable[str]
+    ) -> np.ndarray:
+        """float [seeds]: how far the curve of the mean score over `benchmarks` lies from a straight
+        line through it, mean absolute distance over all evaluations."""
+        curves = [
+            mine.score_curve(name).pivot(index="seed", columns="step", values="value")
+            for mine in [self.of(series)]
+            for name in benchmarks
+        ]
+        means = sum(curves) / len(curves)
+        return np.abs(off_the_line(means.loc[list(seeds)].to_numpy(dtype=float))).mean(axis=1)
 
     def _metrics(self, folder: Path) -> list[dict]:
         from klearlib.run.entry import read_metrics

@@ -87,6 +87,8 @@ def rl_arm(
     seed: int,
     rule: str | dict = "gppo",
     code_reward: str = "soft",
+    steps_before: int = 0,
+    half_cosine: bool = False,
     options: RLOptions | None = None,
     **changes,
 ) -> Stage:
@@ -95,8 +97,8 @@ def rl_arm(
 
     Args:
         label: for people, in no key. rule: as `klearlib.experiments.rules.read_rules` gives it.
-            options: where the arm has others than `params`; changes: of the schedule and alpha,
-            the same.
+            steps_before: of the RL run that `start` is the end of. options: where the arm has
+            others than `params`; changes: of the schedule and alpha, the same.
 
     Raises:
         ParameterError: the objective depends on how the engine cuts batches; for verl, the profile
@@ -113,6 +115,8 @@ def rl_arm(
         "deciding": start.deciding,
         "num_validation": start.num_validation,
         "code_reward": code_reward,
+        "steps_before": steps_before,
+        "half_cosine": half_cosine,
     }
     clipping = rule_spec(rule, eps_low=params.eps_low, eps_high=params.eps_high, options=options)
     if params.engine == VERL and "source" in clipping:

@@ -29,7 +29,9 @@ class RLOptions:
     )
     beta_low: float = parameter(1.0, minimum=0.0, help="GPPO's factor below 1 - eps_low; Eq. 18")
     beta_high: float = parameter(1.0, minimum=0.0, help="GPPO's factor above 1 + eps_high; Eq. 18")
-    normalizer: str = choice("mean over tokens (Eq. 7) or sequences (Eq. 3)", "token", "sequence")
+    normalizer: str = choice(
+        "mean over tokens, sequences (Eq. 3) or prompts (Eq. 7); D7", "token", "sequence", "prompt"
+    )
     group_std: str = choice("deviation in Eq. 4; D6", "population", "unbiased")
     group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
     lm_normalizer: str = choice("positive tokens of Eq. 13; D5", "mini_batch", "micro_batch")
@@ -39,10 +41,13 @@ class RLOptions:
     )
     positives: str = choice("which samples feed the LM loss; D4", "verdict", "reward_is_one")
     drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
-    format_penalty: float = parameter(0.0, minimum=0.0, help="subtracted for missing tags; D9")
+    format_penalty: float = parameter(0.5, minimum=0.0, help="subtracted for missing tags; D9")
     format_scores: str = choice("how missing think tags are scored; D9", "penalty", "released")
     code_scores: str = choice(
         "scale of the code rewards, p or 2 p - 1; D10", "pass_rate", "released"
+    )
+    hard_failure: float = parameter(
+        -1.0, maximum=0.0, help="hard reward of a program that fails a test; Fig. 3's caption, D10"
     )
     max_tests: int | None = count(
         "tests per code problem, chosen once for its group; D10", default=None
@@ -68,8 +73,14 @@ class RLOptions:
         for name in ("format_scores", "code_scores"):
             if self.format_penalty and getattr(self, name) == "released":
                 raise ParameterError(
-                    f"format_penalty must be 0 where {name} is released, whose penalties are fixed"
+                    f"format_penalty must be 0 where {name} is released, whose penalties are "
+                    f"fixed, got {self.format_penalty:g}: set it to 0"
                 )
+        if self.code_scores == "released" and self.hard_failure != -1:
+            raise ParameterError(
+                "hard_failure must be -1 where code_scores is released, "
+                f"got {self.hard_failure:g}: leave it out"
+            )
 
 
 @dataclass(frozen=True)

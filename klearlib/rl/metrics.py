@@ -55,6 +55,10 @@ for _quarter in range(1, NUM_QUARTERS + 1):
     )
 METRICS["train/correction_mean"] = "mean factor of the sampler's correction over trained tokens"
 METRICS["train/correction_capped_share"] = "share of trained tokens whose factor is the cap"
+METRICS["train/half_cosine"] = (
+    "cosine of the policy gradients of two halves of the groups, before the first update; where "
+    "half_cosine asks for it, and not on verl"
+)
 for _corner in CORNERS:
     _words = _corner.replace("_", ", ")
     METRICS[f"train/token_share_{_corner}"] = f"share of trained tokens in the corner {_words}"
@@ -107,6 +111,7 @@ class UpdateSums:
     grad_norms: list[float] = field(default_factory=list)
     skipped_updates: int = 0
     memory_halvings: int = 0
+    half_cosine: float | None = None
 
     def add(
         self,
@@ -216,6 +221,7 @@ def step_metrics(
         line[f"train/mismatch_mean_quarter_{index + 1}"] = _ratio(
             mismatch.quarter_abs[index], mismatch.quarter_tokens[index]
         )
+    line["train/half_cosine"] = sums.half_cosine
     for corner in CORNERS:
         line[f"train/token_share_{corner}"] = _ratio(sums.corner_tokens[corner], sums.num_tokens)
         line[f"train/gradient_share_{corner}"] = _ratio(sums.corner_gradient[corner], sums.gradient)

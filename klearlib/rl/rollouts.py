@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -129,8 +130,7 @@ def micro_batches(
         lengths = torch.tensor([len(row.logp_old) for row in flat])
         of_policy = flat if settings.loss_denominator == "micro_batch" else rows
         of_lm = flat if settings.lm_normalizer == "micro_batch" else rows
-        count = num_tokens(of_policy) if settings.normalizer == "token" else len(of_policy)
-        weight = shares(lengths, normalizer=settings.normalizer, denominator=count)
+        weight = policy_shares(flat, of_policy, normalizer=settings.normalizer)
         lm_weight = torch.tensor([float(row.is_correct) for row in flat]).repeat_interleave(lengths)
         lm_weight /= max(1, num_positive_tokens(of_lm))
         batch = TokenBatch(
@@ -146,6 +146,25 @@ def micro_batches(
         tensors = (getattr(batch, each.name).to(device) for each in dataclasses.fields(batch))
         made.append((part, TokenBatch(*tensors)))
     return made
+
+
+def policy_shares(rows: Sequence[Row], of: Sequence[Row], *, normalizer: str) -> torch.Tensor:
+    """The share of each token of `rows`, a part of `of`, in the mean of the policy loss over `of`:
+    float64 [tokens of rows].
+
+    normalizer: ``"token"`` and ``"sequence"`` as in `klearlib.sft.objective.shares`; ``"prompt"``
+        is Eq. 7 as printed, the mean over the tokens of all responses to a prompt, then the mean
+        over prompts (its expectation).
+    """
+    lengths = torch.tensor([len(row.logp_old) for row in rows])
+    if normalizer != "prompt":
+        count = num_tokens(of) if normalizer == "token" else len(of)
+        return shares(lengths, normalizer=normalizer, denominator=count)
+    tokens = Counter()
+    for row in of:
+        tokens[row.place[0]] += len(row.logp_old)
+    each = torch.tensor([tokens[row.place[0]] for row in rows]).double()
+    return (1 / (each * len(tokens))).repeat_interleave(lengths)
 
 
 def num_tokens(rows: Sequence[Row]) -> int:

@@ -4,6 +4,7 @@ whoever samples and trains."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,17 @@ if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
 
-def problem_order(num_problems: int, *, seed: int) -> Iterator[int]:
-    """The indices of the training problems in the order in which a run of this seed draws them,
-    without an end."""
-    return example_order(num_problems, seed=derive_seed(seed, "problems"))
+def problem_order(
+    num_problems: int, settings: RLSettings, *, seed: int, done: int = 0
+) -> Iterator[int]:
+    """The indices of the training problems in the order in which a run of this seed draws them
+    after its step `done`, without an end.
+
+    num_problems: of the whole training set. The run goes on where the one of the same seed that it
+    starts from ended, after `settings.steps_before` steps.
+    """
+    order = example_order(num_problems, seed=derive_seed(seed, "problems"))
+    return islice(order, (settings.steps_before + done) * settings.num_problems, None)
 
 
 def rollout_sampling(settings: RLSettings, *, seed: int, step: int) -> SamplingSettings:
@@ -52,7 +60,7 @@ def learning_rate(settings: RLSettings, step: int) -> float:
 def judging(settings: RLSettings, *, seed: int) -> dict:
     """The keywords of `klearlib.verify.groups.judge_groups` for the rollouts of a run."""
     names = ("format_scores", "format_penalty", "code_reward", "code_scores")
-    names += ("test_timeout_s", "test_memory_mb", "max_tests")
+    names += ("hard_failure", "test_timeout_s", "test_memory_mb", "max_tests")
     chosen = {name: getattr(settings, name) for name in names}
     return chosen | {"tests_seed": derive_seed(seed, "tests")}
 

@@ -20,8 +20,10 @@ class RLSettings:
     followed by one optimiser update for every `mini_batch_problems` problems that survive the
     filter. `benchmarks` maps the name of each benchmark to the number of problems that it must
     have, `num_validation` is that of the validation set; those in `deciding` are answered once a
-    problem, at the evaluations of the second half. `code_reward`, `code_scores`, `max_tests`
-    and the limits of a test are used by code problems alone.
+    problem, at the evaluations of the second half. `steps_before` counts the steps of the RL run
+    that this one goes on from, whose problems it does not draw again. `half_cosine` measures what
+    `klearlib.rl.half_batches` says, on the local engine alone. `code_reward`, `code_scores`,
+    `hard_failure`, `max_tests` and the limits of a test are used by code problems alone.
     """
 
     num_steps: int
@@ -50,6 +52,7 @@ class RLSettings:
     format_penalty: float
     code_reward: str
     code_scores: str
+    hard_failure: float
     max_tests: int | None
     test_timeout_s: float
     test_memory_mb: int
@@ -62,6 +65,8 @@ class RLSettings:
     weight_decay: float
     max_grad_norm: float
     checkpoint_every: int
+    steps_before: int
+    half_cosine: bool
 
     def __post_init__(self) -> None:
         for name in (
@@ -90,7 +95,12 @@ class RLSettings:
         for name in ("learning_rate", "temperature", "max_grad_norm", "test_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ParameterError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"):
+        if not -math.inf < self.hard_failure <= 0:
+            raise ParameterError(f"hard_failure must be at most 0, got {self.hard_failure}")
+        for name in (
+            *("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"),
+            "steps_before",
+        ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ParameterError(f"{name} must be >= 0 and finite, got {getattr(self, name)}")
         for name in ("adam_beta1", "adam_beta2"):
@@ -140,7 +150,7 @@ def require_correctable(cap: float, logp_old: str) -> None:
 
 
 _WORDS = {
-    "normalizer": ("token", "sequence"),
+    "normalizer": ("token", "sequence", "prompt"),
     "loss_denominator": ("mini_batch", "micro_batch"),
     "lm_normalizer": ("mini_batch", "micro_batch"),
     "group_std": ("population", "unbiased"),

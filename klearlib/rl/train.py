@@ -20,6 +20,7 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.reader import in_chunks
 from klearlib.rl.coefficients import Rule, rule_from
+from klearlib.rl.half_batches import half_cosine
 from klearlib.rl.idle import IdleSteps
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
@@ -125,8 +126,7 @@ def train_rl(
                 )
         elif not done:
             score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
-        order = problem_order(len(problems), seed=seed)
-        order = itertools.islice(order, done * settings.num_problems, None)
+        order = problem_order(len(problems), settings, seed=seed, done=done)
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps, note)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
@@ -225,6 +225,9 @@ def train_on(
                 corrected(rows, before, cap=cap, mismatch=sums.mismatch)
                 for rows, before in zip(parts, sampled, strict=True)
             ]
+    if settings.half_cosine:
+        rows = [row for part in parts for row in part]
+        sums.half_cosine = half_cosine(model, rows, settings=settings, plan=plan)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(settings, step)
     for index, rows in enumerate(parts):

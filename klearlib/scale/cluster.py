@@ -165,8 +165,14 @@ def cluster_of_stage(stage) -> Cluster:
 
 
 def require_own_parts(options) -> None:
-    """Raises ParameterError where the objective of these `RLSettings` or `RLOptions` depends on how
-    a mini-batch is cut: verl does that by itself."""
+    """Raises ParameterError for an objective of these `RLSettings` or `RLOptions` that verl does
+    not have: one that depends on how a mini-batch is cut, which verl does by itself, or a mean over
+    prompts."""
+    if options.normalizer == "prompt":
+        raise ParameterError(
+            "normalizer prompt is a mean that verl does not have: set normalizer to token or "
+            "sequence, or engine to local"
+        )
     if parts_count(options):
         raise ParameterError(
             "loss_denominator and lm_normalizer micro_batch depend on parts that verl cuts by "

@@ -63,7 +63,7 @@ def write_parquet(
     Raises:
         KlearError: a problem with neither an answer nor tests, or with both; no room on the disk.
     """
-    order = problem_order(len(problems), seed=seed)
+    order = problem_order(len(problems), settings, seed=seed)
     chosen = judging(settings, seed=seed)
     tests = {name: chosen[name] for name in ("max_tests", "tests_seed")}
 

@@ -199,7 +199,8 @@ def _require_room(
     gives room for."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     drawn = islice(
-        problem_order(len(problems), seed=seed), settings.num_steps * settings.num_problems
+        problem_order(len(problems), settings, seed=seed),
+        settings.num_steps * settings.num_problems,
     )
     for problem in (problems[index] for index in sorted(set(drawn))):
         length = len(chat_prompt(tokenizer, problem.prompt)[1])

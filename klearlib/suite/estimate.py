@@ -287,10 +287,12 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     validated = settings["num_validation"] * settings["validation_responses"]
     first = "start_validation" not in stage.inputs  # else stages of their own measured the start
     calls = first + -(-steps // settings["eval_every"])
+    again = settings["half_cosine"] and setup.cluster is None  # gradients of halves, no update
+    passes = steps * (1 + again) * rollouts
     trained = training(
         setup,
-        tokens=steps * rollouts * (PROMPT_TOKENS + budget * RESPONSE_SHARE),
-        most=steps * rollouts * (PROMPT_TOKENS + budget),
+        tokens=passes * (PROMPT_TOKENS + budget * RESPONSE_SHARE),
+        most=passes * (PROMPT_TOKENS + budget),
         longest=PROMPT_TOKENS + budget,
         updates=steps * -(-settings["num_problems"] // settings["mini_batch_problems"]),
         forward_again=settings["logp_old"] != "sampler",

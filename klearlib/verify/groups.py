@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from klearlib.errors import KlearError
 from klearlib.records import Group, Problem, Response, Verdict
@@ -89,6 +90,7 @@ def judge_groups(
     format_penalty: float,
     code_reward: str,
     code_scores: str,
+    hard_failure: float,
     test_timeout_s: float,
     test_memory_mb: int,
     max_tests: int | None = None,
@@ -99,6 +101,7 @@ def judge_groups(
     Args:
         format_scores: ``scores`` of `math_reward`. code_scores: ``scores`` of the code rewards.
         code_reward: ``"soft"`` (share of tests passed) or ``"hard"`` (all or nothing).
+        hard_failure: ``failure`` of `hard_code_reward`.
 
     The others are those of `judge_responses`.
     """
@@ -110,10 +113,13 @@ def judge_groups(
         max_tests=max_tests,
         tests_seed=tests_seed,
     )
+    code_pay = CODE_REWARDS[code_reward]
+    if code_reward == "hard":
+        code_pay = partial(code_pay, failure=hard_failure)
     groups = []
     for problem, group, verdicts in zip(problems, responses, judged, strict=True):
         if is_code(problem):
-            pay, scores = CODE_REWARDS[code_reward], code_scores
+            pay, scores = code_pay, code_scores
         else:
             pay, scores = math_reward, format_scores
         rewards = tuple(pay(v, format_penalty=format_penalty, scores=scores) for v in verdicts)

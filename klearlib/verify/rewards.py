@@ -79,17 +79,30 @@ def soft_code_reward(
 
 
 def hard_code_reward(
-    judged: Verdict | TestReport, *, format_penalty: float = 0.0, scores: str = "pass_rate"
+    judged: Verdict | TestReport,
+    *,
+    failure: float = -1.0,
+    format_penalty: float = 0.0,
+    scores: str = "pass_rate",
 ) -> float:
-    """The hard reward of one program (5.2.3): 1 if it passed every test, else 0.
+    """The hard reward of one program (5.2.3): 1 if it passed every test, else `failure`, "a
+    negative reward otherwise" (Fig. 3's caption, which gives no size).
 
-    The arguments, the rule for tags and the errors are those of `soft_code_reward`; ``"released"``
-    pays +1 and -1.
+    failure: at most 0; ``"released"`` pays -1. Advantages do not depend on it where no tag is
+        missing. A response without a program, or without both think tags, is paid `failure`, and
+        `format_penalty` less where a tag is missing.
+
+    The other arguments and errors are those of `soft_code_reward`.
 
     >>> hard_code_reward(TestReport.of(["passed"] * 15 + ["wrong_answer"]))
-    0.0
+    -1.0
     """
-    return _code_reward(judged, float(_pass_rate(judged) == 1.0), scores, format_penalty)
+    if not -math.inf < failure <= 0:
+        raise ValueError(f"failure must be a number of at most 0, got {failure}")
+    if scores == "released" and failure != -1:
+        raise ValueError(f'failure must be -1 with scores="released", got {failure}')
+    passed = _pass_rate(judged) == 1.0
+    return _code_reward(judged, float(passed), scores, format_penalty, failure)
 
 
 def _pass_rate(judged: Verdict | TestReport) -> float:
@@ -102,12 +115,17 @@ def _pass_rate(judged: Verdict | TestReport) -> float:
 
 
 def _code_reward(
-    judged: Verdict | TestReport, credit: float, scores: str, format_penalty: float
+    judged: Verdict | TestReport,
+    credit: float,
+    scores: str,
+    format_penalty: float,
+    failure: float = 0.0,
 ) -> float:
+    """failure: what a credit of 0 is paid, up to 1 for a credit of 1."""
     tags = _tag_score(judged, scores, ("pass_rate", "released"), format_penalty)
-    if tags is not None:
-        return tags
-    return 2 * credit - 1 if scores == "released" else credit
+    if scores == "released":
+        return 2 * credit - 1 if tags is None else tags
+    return failure + (1 - failure) * credit if tags is None else failure + tags
 
 
 def _tag_score(

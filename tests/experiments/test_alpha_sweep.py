@@ -88,7 +88,14 @@ def test_an_alpha_that_the_paper_has_not_has_no_paper_score(project):
     table = e.table("scores").set_index(["benchmark", "arm"])
     assert np.isnan(table.loc[("maths A", "alpha = 0.3"), "paper"])
     verdict = verdicts(e)["C8"]
-    assert verdict["verdict"] == "not run" and "alpha_0.05" in verdict["reason"]
+    assert verdict["verdict"] == "not run"
+    assert verdict["reason"] == "alphas has no 0.05 and no 0.1 and no 0.2, which the claim compares"
+
+
+def test_two_alphas_decide_c19_alone(project):
+    found = verdicts(finished({0.0: 0.5, 0.1: 0.75}, alphas=[0.0, 0.1]))
+    assert (found["C8"]["verdict"], found["C19"]["verdict"]) == ("not run", "supported")
+    assert found["C8"]["reason"].startswith("alphas has no 0.05 and no 0.2")
 
 
 def test_the_optimum_beside_the_differences(project):

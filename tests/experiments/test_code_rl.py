@@ -81,6 +81,26 @@ def test_a_larger_variance_contradicts(soft):
     assert verdicts(soft)["C10"]["verdict"] == "contradicted"
 
 
+def test_the_variance_of_the_gradient_is_read_from_the_cosine_of_half_batches(soft):
+    def cosines(series: str, seed: int, step: int) -> dict:
+        level = 0.4 + NOISE[seed, 0] / 100 if series == "soft" else 0.3
+        return {"train/half_cosine": None if step == 3 else level + 0.05 * (-1) ** step}
+
+    finish_all(soft, {"soft": 0.5, "hard": 0.5}, cosines)
+    found = verdicts(soft)["C22"]
+    assert found["verdict"] == "supported" and found["comparisons"][0]["margin"] == 0.02
+    # 19 of 20 steps count, 10 of them on the upper side.
+    table = soft.table("replicates").set_index(["claim", "replicate"]).loc["C22"]
+    assert table["a"].tolist() == pytest.approx(0.4 + NOISE[:3, 0] / 100 + 0.05 / 19)
+    assert table["b"].tolist() == pytest.approx([0.3 + 0.05 / 19] * 3)
+
+
+def test_without_half_batches_nothing_is_said_of_the_gradient(soft):
+    finish_all(soft, {"soft": 0.5, "hard": 0.5}, lambda *_: {"train/half_cosine": None})
+    found = verdicts(soft)["C22"]
+    assert found["verdict"] == "not run" and "half_cosine" in found["reason"]
+
+
 def test_a_filter_that_removes_nothing_tests_nothing(judged, monkeypatch):
     finish_all(judged, {"filter": 0.75, "no_filter": 0.5})
     found = verdicts(judged)["C11"]
@@ -155,7 +175,7 @@ def test_the_demonstrations_are_really_judged():
         "exits early, claims success": 0.0,
         "looks for the expected output": 0.0,
     }
-    assert table["hard"].sum() == 1.0
+    assert table["hard"].to_list() == [1.0, *[-1.0] * 7]
     endless = table.loc["one branch never ends", "outcomes of 16 tests"]
     assert endless == "11 passed, 5 time_limit"
     assert table.loc["no Python", "outcomes of 16 tests"] == "16 compile_error"
@@ -164,5 +184,5 @@ def test_the_demonstrations_are_really_judged():
         "soft advantage"
     ].is_monotonic_increasing
     flawed = judging_demo.flawed_tests().set_index("program")
-    assert flawed.loc["right"].tolist() == [1.0, 1.0, 0.75, 0.0]
-    assert (flawed["hard, 4 wrong tests"] == 0).all()
+    assert flawed.loc["right"].tolist() == [1.0, 1.0, 0.75, -1.0]
+    assert (flawed["hard, 4 wrong tests"] == -1).all()

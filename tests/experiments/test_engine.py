@@ -78,9 +78,8 @@ def test_the_paper_is_trained_by_verl_and_all_other_profiles_here():
 
 
 def test_the_soft_reward_runs_of_09_are_those_of_its_own_engine():
-    here = check(
-        "09_zero_advantage", load_profile("mini", "09_zero_advantage") | {"engine": "verl"}
-    )
+    values = load_profile("mini", "09_zero_advantage") | {"soft_filters": ["advantage"]}
+    here = check("09_zero_advantage", values | {"engine": "verl"})
     arms = ZeroAdvantage(here).arms
     assert {stage.target for stage in arms.values()} == {VERL}
     soft = stages("07_soft_reward", "mini", engine="verl")
@@ -103,6 +102,11 @@ def stage(begin: Start, options: RLOptions | None = None) -> Stage:
     small = ClippingParams(num_steps=1, num_problems=2, group_size=2, mini_batch_problems=1)
     params = dataclasses.replace(small, engine="verl")
     return rl_arm(params, begin, label="x", seed=0, learning_rate=1e-3, options=options)
+
+
+def test_a_mean_that_verl_does_not_have_is_refused_at_once():
+    with pytest.raises(ParameterError, match="set normalizer to token or sequence, or engine"):
+        stage(start(), RLOptions(normalizer="prompt"))
 
 
 @pytest.mark.parametrize("name", ["loss_denominator", "lm_normalizer"])

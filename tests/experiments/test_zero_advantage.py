@@ -17,6 +17,7 @@ from klearlib.report.style import series_style
 
 PARAMS = ZeroAdvantageParams(seeds=[0, 1, 2], **HOW)
 SOFT = "soft code reward"
+STARTS = ("start", "start_validation")
 # Fixed numbers around 0, so that differences have a spread.
 NOISE = np.random.default_rng(5).uniform(0.9, 1.1, size=(3, NUM_STEPS))
 # Straight lines, so that they lie apart from one another and not off their own line.
@@ -60,6 +61,48 @@ BETTER = {"filter": 0.75, "no_filter": 0.5}
 def test_the_filter_is_no_option_here():
     with pytest.raises(ParameterError, match="is what this notebook compares: leave it out"):
         check(ZeroAdvantage.name, {"options": {"zero_advantage_filter": "accuracy"}})
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_both_arms_go_on_from_one_checkpoint_of_rl_with_the_filter(alpha):
+    for steps in (7, 0):
+        arms = ZeroAdvantage(dataclasses.replace(PARAMS, branch_steps=steps)).arms
+        pair = [arms[f"alpha {alpha:g}: {arm}", 1] for arm in ("filter", "no_filter")]
+        starts = [stage.inputs["sft"] for stage in pair]
+        assert starts[0].key == starts[1].key and pair[0].key != pair[1].key
+        measured = {pair[0].inputs[name].inputs["model"].key for name in STARTS}
+        assert measured == {starts[0].key}, "a run starts with the scores of its own start"
+        for stage in pair:
+            settings = stage.params["settings"]
+            assert (settings["num_steps"], settings["steps_before"]) == (NUM_STEPS, steps)
+    assert starts[0].name == "sft"
+    branch = ZeroAdvantage(dataclasses.replace(PARAMS, branch_steps=7)).arms
+    first = branch[f"alpha {alpha:g}: no_filter", 1].inputs["sft"]
+    settings = first.params["settings"]
+    assert (first.name, first.params["seed"], settings["num_steps"]) == ("rl", 1, 7)
+    assert (settings["alpha"], settings["steps_before"]) == (alpha, 0)
+    assert settings["zero_advantage_filter"] == "advantage" and first.inputs["sft"].name == "sft"
+
+
+def test_without_filters_of_the_soft_reward_07_is_not_asked_for():
+    values = {"soft_filters": [], "alphas": [0.0]}
+    e = ZeroAdvantage(dataclasses.replace(check(ZeroAdvantage.name, values), **HOW))
+    assert [series for series, _ in e.arms] == ["alpha 0: filter", "alpha 0: no_filter"]
+    assert e.reads() == {} and list(e.comparisons) == ["alpha 0"]
+
+
+def test_steadiness_is_that_of_the_mean_of_both_benchmarks(project):
+    e = ZeroAdvantage(PARAMS)
+    ends = {"math_a": 1.0, "math_b": 0.25, "validation": 0.5}
+    finish(e.arms["alpha 0: filter", 0], end=ends)
+    runs = again(e).of("alpha 0")
+    means = np.array(
+        [np.mean([runs.score_curve(name)["value"][i] for name in ("math_a", "math_b")])
+         for i in range(3)]
+    )  # fmt: skip
+    bend = abs(means[0] - 2 * means[1] + means[2])  # of three points: a sixth, a third and a sixth
+    found = runs.curve_distances("filter", [0], ["math_a", "math_b"])
+    assert found == pytest.approx([bend * (1 / 6 + 1 / 3 + 1 / 6) / 3])
 
 
 def test_a_profile_without_07_says_so(project):

@@ -33,6 +33,8 @@ SETTINGS = OPTIONS | {
     "deciding": {},
     "num_validation": 6,
     "code_reward": "soft",
+    "steps_before": 0,
+    "half_cosine": False,
 }
 
 

@@ -58,6 +58,7 @@ JUDGING = {
     "format_penalty": 0.25,
     "code_reward": "hard",
     "code_scores": "released",
+    "hard_failure": -0.5,
     "max_tests": 4,
     "test_timeout_s": 3.5,
     "test_memory_mb": 300,
@@ -78,6 +79,8 @@ OF_OUR_TRAINER = {
     "logp_old",
     "sampler_correction",
     "checkpoint_every",
+    "steps_before",
+    "half_cosine",
 }
 # mini_batch, by which verl computes; see rl_arm
 OF_OUR_CUTS = {"loss_denominator", "lm_normalizer"}

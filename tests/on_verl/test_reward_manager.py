@@ -77,7 +77,7 @@ def rows(batch) -> list[dict]:
 
 
 def test_verl_draws_the_problems_in_our_order(batches):
-    order = problem_order(len(PROBLEMS), seed=SEED)
+    order = problem_order(len(PROBLEMS), CHOSEN, seed=SEED)
     for step, batch in enumerate(batches, start=1):
         for place, row in enumerate(rows(batch)):
             problem = PROBLEMS[next(order)]

@@ -47,7 +47,7 @@ def test_what_is_compared_has_a_statistic_and_what_is_missing_is_said():
         # a distance from a line or a rate of the run is no score: it has a margin of its own
         own = entry.statistic == "curve" and entry.id != "C17"
         assert bool(entry.margin) == own, entry.id
-    assert {entry.id for entry in claims() if entry.needs} == {"C2", "C20", "C22"}
+    assert {entry.id for entry in claims() if entry.needs} == {"C2", "C20"}
 
 
 def test_rules_are_compared_where_they_differ_on_a_thousandth_of_the_tokens():

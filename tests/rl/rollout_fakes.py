@@ -26,6 +26,8 @@ SETTINGS |= {
     "num_validation": 6,
     "code_reward": "soft",
     "checkpoint_every": 100,
+    "steps_before": 0,
+    "half_cosine": False,
 }
 
 
@@ -67,7 +69,7 @@ def group(
     return Group(Problem(f"p{index}", "?", "1"), responses, verdicts, tuple(rewards))
 
 
-def row(ids, num_prompt, *, logp_old=None, advantage=1.0, is_correct=True, correction=None) -> Row:
+def row(ids, num_prompt, *, logp_old=None, advantage=1.0, is_correct=True, **more) -> Row:
     length = len(ids) - num_prompt
     logp_old = logp_old or (-1.0,) * length
-    return Row(tuple(ids), num_prompt, logp_old, advantage, is_correct, correction)
+    return Row(tuple(ids), num_prompt, logp_old, advantage, is_correct, **more)

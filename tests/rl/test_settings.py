@@ -26,6 +26,7 @@ COUNTS = (
 )
 POSITIVE = ("learning_rate", "temperature", "max_grad_norm", "test_timeout_s")
 FROM_ZERO = ("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay")
+FROM_ZERO += ("steps_before",)
 BETAS = ("adam_beta1", "adam_beta2")
 # Parameters, values that each of them refuses, and what is said of them.
 REFUSED = [
@@ -35,6 +36,7 @@ REFUSED = [
     (POSITIVE, [0.0, -1e-3, NAN], "must be positive"),
     (["log_ratio_clamp"], [0.0, -20.0, NAN], "must be positive"),
     (FROM_ZERO, [-1], "must be >= 0"),
+    (["hard_failure"], [0.1, NAN, -float("inf")], "must be at most 0"),
     (BETAS, [-0.1, 1.0, NAN], "must be at least 0 and below 1"),
     (_WORDS, ["typo"], "must be one of .* got 'typo'"),
     (["sampler_correction"], [0.99, 0.0, -2.0, NAN, float("inf")], "must be at least 1"),

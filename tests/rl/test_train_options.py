@@ -57,6 +57,23 @@ def test_alpha_adds_the_lm_loss_on_correct_responses(finished):
     assert line["train/grad_norm"] != plain_line["train/grad_norm"]
 
 
+def test_a_run_that_goes_on_from_another_draws_the_problems_after_its(
+    inputs, tmp_path, monkeypatch
+):
+    drawn = []
+    original = train.form_batch
+
+    def recorded(groups, settings):
+        drawn.append([group.problem.id for group in groups])
+        return original(groups, settings)
+
+    monkeypatch.setattr(train, "form_batch", recorded)
+    how = {"mini_batch_problems": 6, "eval_every": 9}
+    run(tmp_path / "whole", inputs, num_steps=2, **how)
+    run(tmp_path / "second", inputs, num_steps=1, steps_before=1, **how)
+    assert drawn[2] == drawn[1] != drawn[0]
+
+
 def test_drop_truncated_trains_on_finished_rollouts_alone(inputs, tmp_path, monkeypatch):
     batches = []
     original = train.form_batch

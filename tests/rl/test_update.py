@@ -49,22 +49,24 @@ def assert_different(found: torch.Tensor, expected: torch.Tensor) -> None:
     assert float((found - expected).norm() / expected.norm()) > 1e-2
 
 
-@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("normalizer", ["token", "sequence", "prompt"])
 @pytest.mark.parametrize("rule", SPECS)
 def test_gradient_is_that_of_the_printed_objective(policy, rows, rule, normalizer):
-    expected = oracle(policy, rows, rule, alpha=0.3, normalizer=normalizer)
+    # Eq. 13's mean is over the mini-batch; the oracle of a prompt takes it inside a group.
+    alpha = 0.0 if normalizer == "prompt" else 0.3
+    expected = oracle(policy, rows, rule, alpha=alpha, normalizer=normalizer)
     found, _ = gradient(
         policy,
         rows,
         rule=rule_from(SPECS[rule]),
         normalizer=normalizer,
-        alpha=0.3,
+        alpha=alpha,
         micro_batch_tokens=25,
     )
     assert_same(found, expected, 2e-6)
 
 
-@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("normalizer", ["token", "sequence", "prompt"])
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_any_split_and_order_and_padding_give_the_same_gradient(policy, rows, alpha, normalizer):
     how = {"alpha": alpha, "normalizer": normalizer}

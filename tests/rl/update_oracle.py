@@ -30,6 +30,7 @@ def make_rows(policy, *, seed: int = 0, lengths=(9, 4, 12, 6, 5, 10, 7, 4)):
                 logp_old=tuple(logp_old.tolist()),
                 advantage=(-1.0) ** (index // 2) * (0.5 + index / 4),
                 is_correct=index % 3 == 0,
+                place=(index // 3, index % 3),
             )
         )
     return rows
@@ -63,8 +64,12 @@ def gradient(policy, rows, **changes) -> tuple[torch.Tensor, UpdateSums]:
 
 
 def oracle(policy, rows, rule, *, alpha, normalizer, groups=None, temperature=1.0):
-    """Autograd of the printed objective, one row at a time; `groups` are averaged as equals."""
+    """Autograd of the printed objective, one row at a time; `groups` are averaged as equals, for
+    ``prompt`` those of the rows of one prompt (Eq. 7)."""
     groups = [rows] if groups is None else groups
+    if normalizer == "prompt":
+        prompts = dict.fromkeys(each.place[0] for each in rows)
+        groups = [[each for each in rows if each.place[0] == prompt] for prompt in prompts]
     loss = 0.0
     for part in groups:
         objective, num_tokens, lm, num_positive = 0.0, 0, 0.0, 0

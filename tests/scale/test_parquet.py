@@ -36,10 +36,10 @@ def test_rows_are_the_problems_in_the_order_in_which_the_local_run_draws_them(tm
     problems = MATHS + CODE
     orders = []
     for seed in (4, 3):
-        found = rows(
-            tmp_path, problems, seed=seed, num_steps=5, num_problems=3, mini_batch_problems=1
-        )
-        drawn = list(itertools.islice(problem_order(len(problems), seed=seed), 15))
+        how = {"num_steps": 5, "num_problems": 3, "mini_batch_problems": 1}
+        found = rows(tmp_path, problems, seed=seed, **how)
+        order = problem_order(len(problems), settings(**how), seed=seed)
+        drawn = list(itertools.islice(order, 15))
         orders.append([row["extra_info"]["problem"] for row in found])
         assert orders[-1] == drawn
     assert orders[0] != orders[1]

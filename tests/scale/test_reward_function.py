@@ -88,9 +88,13 @@ def grouped(problem, texts, chosen, *, prompt=""):
     [
         {},
         {"max_tests": 4, "format_penalty": 0.25},
-        {"format_scores": "released", "code_scores": "released", "code_reward": "hard"},
+        {"code_reward": "hard", "hard_failure": -0.25},
+        {
+            **{"format_scores": "released", "code_scores": "released", "code_reward": "hard"},
+            "format_penalty": 0.0,
+        },
     ],
-    ids=["paper", "few tests and a penalty", "released"],
+    ids=["paper", "few tests and a penalty", "hard", "released"],
 )
 def test_verdicts_and_rewards_are_those_of_the_local_run(problem, changes):
     chosen = judging(settings(**changes), seed=SEED)
@@ -109,7 +113,7 @@ def test_verdicts_and_rewards_are_those_of_the_local_run(problem, changes):
 def test_the_prompt_may_hold_the_opening_tag():
     chosen = judging(settings(), seed=SEED)
     text = r"so</think> \boxed{2}"
-    assert score(EITHER, text, chosen)["score"] == -1.0
+    assert score(EITHER, text, chosen)["score"] == -1.5
     opened = score(EITHER, text, chosen, prompt="user\n?\nassistant\n<think>\n")
     assert opened["score"] == 1.0
     assert verdict_of(opened["verdict"]).has_think_open

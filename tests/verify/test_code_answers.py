@@ -115,7 +115,7 @@ def test_verdicts():
     assert verdicts[5].report is None and verdicts[6].report is None
     assert verdicts[6].has_think_close and not verdicts[6].has_think_open
     assert [soft_code_reward(v) for v in verdicts] == [1, 0.5, 0, 0, 0, 0, 0]
-    assert [hard_code_reward(v) for v in verdicts] == [1, 0, 0, 0, 0, 0, 0]
+    assert [hard_code_reward(v) for v in verdicts] == [1, *[-1] * 6]
 
 
 def test_a_program_without_tags_is_not_run(monkeypatch):

@@ -59,6 +59,8 @@ def test_only_a_correct_answer_with_both_tags_is_paid(scores):
     [
         (math_reward, {"scores": "paper"}, "scores must be"),
         (math_reward, {"format_penalty": math.nan}, "format_penalty must be"),
+        (hard_code_reward, {"failure": 0.5}, "failure must be a number of at most 0"),
+        (hard_code_reward, {"failure": 0.0, "scores": "released"}, "failure must be -1"),
         *((pay, {"scores": "penalty"}, "scores must be") for pay in CODE_REWARDS),
         *((pay, options, message) for pay in (math_reward, *CODE_REWARDS) for options, message in (
             ({"format_penalty": -0.5}, "format_penalty must be"),
@@ -72,9 +74,9 @@ def test_bad_options_name_what_is_expected(pay, options, message):
 
 # tests passed of 16, soft and hard reward as in the paper, the same in the released scores
 CODE_TABLE = [
-    (0, 0.0, 0.0, -1.0, -1.0),
-    (4, 0.25, 0.0, -0.5, -1.0),
-    (15, 0.9375, 0.0, 0.875, -1.0),
+    (0, 0.0, -1.0, -1.0, -1.0),
+    (4, 0.25, -1.0, -0.5, -1.0),
+    (15, 0.9375, -1.0, 0.875, -1.0),
     (16, 1.0, 1.0, 1.0, 1.0),
 ]
 
@@ -85,6 +87,7 @@ def test_code_reward_table(passed, soft, hard, released_soft, released_hard):
     for judged in (report(passed), whole):
         assert soft_code_reward(judged) == soft
         assert hard_code_reward(judged) == hard
+        assert hard_code_reward(judged, failure=0.0) == float(passed == 16)
         assert soft_code_reward(judged, scores="released") == released_soft
         assert hard_code_reward(judged, scores="released") == released_hard
 
@@ -97,13 +100,14 @@ def test_code_reward_table(passed, soft, hard, released_soft, released_hard):
 def test_a_missing_tag_is_never_paid_for_passed_tests(pay, think_open, think_close, released):
     # As if it had been judged without asking for tags.
     judged = Verdict(True, "correct", None, think_open, think_close, report=report(16))
-    assert (pay(judged), pay(judged, format_penalty=0.5)) == (0.0, -0.5)
+    wrong = -1.0 if pay is hard_code_reward else 0.0
+    assert (pay(judged), pay(judged, format_penalty=0.5)) == (wrong, wrong - 0.5)
     assert pay(judged, scores="released") == released
 
 
 def test_no_program_passes_no_test_and_one_that_was_not_judged_stays_in_the_denominator():
     nothing = Verdict(False, "no_answer")
     broken = TestReport.of(["passed"] * 12 + ["judge_error"] * 4)
-    assert [pay(broken) for pay in CODE_REWARDS] == [0.75, 0.0]
-    for pay in CODE_REWARDS:
-        assert (pay(nothing, format_penalty=0.5), pay(nothing, scores="released")) == (0.0, -1.0)
+    assert [pay(broken) for pay in CODE_REWARDS] == [0.75, -1.0]
+    for pay, wrong in zip(CODE_REWARDS, (0.0, -1.0), strict=True):
+        assert (pay(nothing, format_penalty=0.5), pay(nothing, scores="released")) == (wrong, -1.0)

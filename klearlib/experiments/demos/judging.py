@@ -73,7 +73,7 @@ def judged_programs(*, timeout_s: float, memory_mb: int) -> list[dict]:
 def group_signal() -> pd.DataFrame:
     """The advantages (Eq. 4) of one group under both rewards.
 
-    None of its programs passes all 16 tests: the hard reward is 0 for all and teaches nothing,
+    None of its programs passes all 16 tests: the hard reward is -1 for all and teaches nothing,
     while the soft one orders them.
     """
     import pandas as pd

@@ -1,0 +1,77 @@
+"""The cosine of the gradients of two halves: by autograd of the printed objective, and without a
+trace in the run."""
+
+import dataclasses
+
+import pytest
+import torch
+from rollout_fakes import settings
+from test_train_resume import assert_same_bytes
+from tiny_runs import lines, run, weights
+from update_oracle import NUM_PROMPT, PASSES, SETTINGS, exact_logprobs, make_rows, oracle
+
+from klearlib.errors import Stopped
+from klearlib.policy.batch_plan import BatchPlan
+from klearlib.rl.half_batches import half_cosine
+
+
+@pytest.fixture(scope="module")
+def policy(new_policy):
+    return new_policy(3, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def rows(policy):
+    return make_rows(policy, lengths=(9, 4, 12, 6, 5, 10, 7, 4, 8, 11))  # groups of 3, 3, 3 and 1
+
+
+def measured(policy, rows, *, micro_batch_tokens=10_000, **changes):
+    plan = BatchPlan(**PASSES | {"micro_batch_tokens": micro_batch_tokens})
+    return half_cosine(policy, rows, settings=settings(**SETTINGS | changes), plan=plan)
+
+
+@pytest.mark.parametrize("normalizer", ["token", "sequence", "prompt"])
+def test_cosine_is_that_of_the_printed_gradients_at_ratio_1(policy, rows, normalizer):
+    def at_ratio_1(row):
+        logp = exact_logprobs(policy, torch.tensor(row.ids))[NUM_PROMPT - 1 :]
+        return dataclasses.replace(row, logp_old=tuple(logp.tolist()))
+
+    halves = [[at_ratio_1(r) for r in rows if r.place[0] % 2 == half] for half in (0, 1)]
+    first, second = (
+        oracle(policy, half, "gppo", alpha=0.0, normalizer=normalizer).clone() for half in halves
+    )
+    expected = torch.nn.functional.cosine_similarity(first, second, dim=0).item()
+    policy.zero_grad()
+    for tokens in (10_000, 25):
+        # alpha and what was sampled take no part in it.
+        how = {"normalizer": normalizer, "alpha": 0.5, "micro_batch_tokens": tokens}
+        assert measured(policy, rows, **how) == pytest.approx(expected, abs=2e-6)
+    assert all(weight.grad is None for weight in policy.parameters())
+    assert abs(expected) < 0.99, "the test needs halves that differ"
+
+
+def test_equal_halves_agree_and_no_second_half_or_gradient_is_no_number(policy, rows):
+    one = [row for row in rows if row.place[0] == 0]
+    twin = [dataclasses.replace(row, place=(1, row.place[1])) for row in one]
+    assert measured(policy, one + twin) == pytest.approx(1.0, abs=1e-6)
+    against = [dataclasses.replace(row, advantage=-row.advantage) for row in twin]
+    assert measured(policy, one + against) == pytest.approx(-1.0, abs=1e-6)
+    still = [dataclasses.replace(row, advantage=0.0) for row in twin]
+    assert measured(policy, one + still) is None
+    assert measured(policy, one) is None and measured(policy, []) is None
+
+
+def test_a_run_ends_with_the_same_bits_and_so_does_a_resumed_one(inputs, tmp_path):
+    how = {"num_steps": 2, "alpha": 0.1}
+    without, found = (
+        run(tmp_path / str(on), inputs, half_cosine=on, **how) for on in (False, True)
+    )
+    assert torch.equal(weights(tmp_path / "True"), weights(tmp_path / "False"))
+    cosines = [line.pop("train/half_cosine") for line in found]
+    assert [line.pop("train/half_cosine") for line in without] == [None, None]
+    assert found == without and all(-1 < cosine < 1 for cosine in cosines)
+    with pytest.raises(Stopped):
+        run(tmp_path / "resumed", inputs, half_cosine=True, stop_at=1, **how)
+    run(tmp_path / "resumed", inputs, half_cosine=True, **how)
+    assert_same_bytes(tmp_path / "resumed", tmp_path / "True")
+    assert [line["train/half_cosine"] for line in lines(tmp_path / "resumed")] == cosines
