@@ -3,10 +3,10 @@ data sets. Both are made of stages, and no experiment needs to know which it has
 
 from __future__ import annotations
 
-from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
+from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start, wrong_words
 from klearlib.params import DataOptions, is_real
 
-__all__ = ["DOMAIN_WORDS", "Joint", "Origin", "Start", "origin"]
+__all__ = ["DOMAIN_WORDS", "Joint", "Origin", "Start", "origin", "wrong_words"]
 
 
 def origin(profile: str, options: DataOptions | None = None) -> Origin:
