@@ -101,8 +101,8 @@ def pushes() -> Iterator[dict]:
 
 
 def normalizers() -> Iterator[dict]:
-    """The normalisers of Eq. 8 on one batch: autograd of the sum as written, token by token,
-    against `sft.objective.sft_loss`, whole and in two micro-batches.
+    """Eq. 8's normaliser, ``sequence_sum``, and two others on one batch: autograd of the sum, token
+    by token, against `sft.objective.sft_loss`, whole and in two micro-batches.
 
     `weight_short` and `weight_long`: what one token of the shortest and of the longest response
     weighs in the loss. `largest_error` is over the loss and all gradients of the logits.
