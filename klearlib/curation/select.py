@@ -53,7 +53,7 @@ def select(
     difficulty: str,
     easy_from: float | None,
     pass_rate: dict | None,
-    correctness: str,
+    wrong_share: float | None,
     max_responses: int | None,
     size: int | None,
     embedding: dict | None,
@@ -63,7 +63,7 @@ def select(
 ) -> None:
     """Stage ``select``: the examples of an SFT arm from ``inputs["responses"]/responses.parquet``.
 
-    Filters, in this order; None, ``overall`` and ``mixed`` leave theirs out:
+    Filters, in this order; None and ``overall`` leave theirs out:
 
     - `sources`: only responses to problems of these sources;
     - `difficulty`: ``easy``, ``hard`` or ``overall``, by the pass rates of a reference model in
@@ -72,9 +72,11 @@ def select(
       "keep_equal": ...}`` (`pass_rates.MAJORITY` for mathematics, the same for pass@16 of code), by
       the pass rates in ``inputs["pass_rates"]`` or, without that input, by the labels of the
       responses themselves;
-    - `correctness`: ``correct``, only responses with that label, or ``mixed``;
+    - `wrong_share`: only responses that are labelled correct or wrong, so many of the `size`
+      examples wrong; 0.0: only correct ones;
     - `max_responses`: only the first so many of a problem;
-    - `size`: so many examples, by `coverage.k_center_greedy` from the first one, over `embedding`:
+    - `size`: so many examples, by `coverage.k_center_greedy` from the first one (of the correct and
+      of the wrong ones, each by itself, where there is a `wrong_share`), over `embedding`:
       ``{"kind": "hashed_tfidf", "text": "prompt", "dim": 256, "seed": 0}``, or ``{"kind":
       "hidden_states", "text": "both", "max_tokens": 512}`` of ``inputs["embedder"]/model``; the
       text is ``prompt``, ``response`` or ``both``.
@@ -98,7 +100,7 @@ def select(
         "difficulty": difficulty,
         "easy_from": easy_from,
         "pass_rate": pass_rate,
-        "correctness": correctness,
+        "wrong_share": wrong_share,
         "max_responses": max_responses,
         "size": size,
         "embedding": embedding,
@@ -113,7 +115,7 @@ def select(
         rates = read_pass_rates(_needed(inputs, "reference", "a difficulty") / RATES)
         found = pool.by_problem(lambda ids: difficulties(ids, rates, easy_from=easy_from))
         pool.reject("difficulty", found != difficulty, f"not {difficulty}", found)
-    if correctness == "correct" or (pass_rate is not None and "pass_rates" not in inputs):
+    if wrong_share is not None or (pass_rate is not None and "pass_rates" not in inputs):
         limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
         _judge(folder, pool, inputs, problems, limits)
     if pass_rate is not None:
@@ -124,16 +126,18 @@ def select(
         )
         reason = pool.by_problem(lambda ids: rejected_by_pass_rate(ids, rates, **pass_rate))
         pool.reject("pass_rate", reason != "", reason)
-    if correctness == "correct":
-        label = pool.labels
-        why = np.where(pool.reasons == "", "label of the source", pool.reasons)
-        pool.reject("correctness", label == "wrong", "wrong", why)
-        pool.reject("correctness", label != "correct", label, pool.reasons)
+    if wrong_share is not None:
+        label, is_wrong = pool.labels, pool.labels == "wrong"
+        if not wrong_share:
+            why = np.where(pool.reasons == "", "label of the source", pool.reasons)
+            pool.reject("correctness", is_wrong, "wrong", why)
+        pool.reject("correctness", (label != "correct") & ~is_wrong, label, pool.reasons)
     if max_responses is not None:
         later = pool.number_in_problem() >= max_responses
         pool.reject("max_responses", later, "enough responses to the problem")
     if size is not None:
-        pool.reject("coverage", _not_chosen(pool, size, embedding, inputs), "covered by others")
+        quotas = _quotas(pool, size, wrong_share)
+        pool.reject("coverage", _not_chosen(pool, quotas, embedding, inputs), "covered by others")
     counts = pool.write(folder.path)
     card = counts | {
         "licences": _licences(inputs, counts["sources"]),
@@ -272,19 +276,43 @@ def _judge(
         pool.reasons[place], pool.labels[place] = reason, label_word(reason == "correct", reason)
 
 
-def _not_chosen(pool: Pool, size: int, embedding: dict, inputs: Mapping[str, Path]) -> np.ndarray:
+_Quotas = list[tuple[np.ndarray, int]]
+"""Of each part of the responses that are left, bool [N], how many are chosen."""
+
+
+def _quotas(pool: Pool, size: int, wrong_share: float | None) -> _Quotas:
+    num_wrong = round(size * (wrong_share or 0.0))
+    wrong = pool.left & (pool.labels == "wrong")
+    found = [(pool.left & ~wrong, size - num_wrong), (wrong, num_wrong)]
+    words = ("correct ", "wrong ")
+    if not wrong_share:
+        found, words = [(pool.left, size)], ("",)
+    for (part, quota), word in zip(found, words, strict=True):
+        if part.sum() < quota:
+            raise KlearError(
+                f"size is {size}, of them {quota} {word}responses, but only {part.sum()} pass the "
+                "filters: lower it, loosen the filters, or sample more responses"
+            )
+        if not quota:
+            raise KlearError(
+                f"wrong_share {wrong_share} of {size} examples leaves no {word}response: raise "
+                "size, or change the share"
+            )
+    return found
+
+
+def _not_chosen(
+    pool: Pool, quotas: _Quotas, embedding: dict, inputs: Mapping[str, Path]
+) -> np.ndarray:
     """bool [N]: what K-center leaves out of the responses that are left."""
-    places = np.flatnonzero(pool.left)
-    if len(places) < size:
-        raise KlearError(
-            f"size is {size}, but only {len(places)} responses pass the filters: lower it, loosen "
-            "the filters, or sample more responses"
-        )
-    if len(places) == size:
-        return ~pool.left
     rest = pool.left
+    if sum(quota for _, quota in quotas) == rest.sum():
+        return ~rest
+    places = np.flatnonzero(rest)
     rows = _embedded(Texts(pool, TEXTS[embedding["text"]]), embedding, inputs)
-    rest[places[k_center_greedy(rows, size)]] = False
+    for part, quota in quotas:
+        mine = part[places]
+        rest[places[mine][k_center_greedy(rows[mine], quota)]] = False
     return rest
 
 
@@ -343,10 +371,14 @@ def _needed(inputs: Mapping[str, Path], name: str, what_for: str) -> Path:
 
 def _check(given: dict) -> None:
     embedding, pass_rate = given["embedding"], given["pass_rate"]
-    words = {"difficulty": (EASY, HARD, "overall"), "correctness": ("correct", "mixed")}
-    for name, known in words.items():
-        if given[name] not in known:
-            raise KlearError(f"{name} must be one of {', '.join(known)}, got {given[name]!r}")
+    wrong_share, known = given["wrong_share"], (EASY, HARD, "overall")
+    if given["difficulty"] not in known:
+        word = given["difficulty"]
+        raise KlearError(f"difficulty must be one of {', '.join(known)}, got {word!r}")
+    if wrong_share is not None and not 0 <= wrong_share < 1:
+        raise KlearError(f"wrong_share must be in [0, 1), or None for any, got {wrong_share}")
+    if wrong_share and given["size"] is None:
+        raise KlearError(f"wrong_share {wrong_share} needs a size that it is a share of")
     if (given["difficulty"] == "overall") != (given["easy_from"] is None):
         raise KlearError(
             "easy_from belongs to difficulty easy and hard, got "

@@ -153,7 +153,7 @@ class Preset:
 
 PRESETS = {
     "paper": Preset(0.6, 0.95, top_k=0, repetition_penalty=1.0, yarn_factor=None, budget=2**15),
-    # semantics.md D12: the released code adds a penalty, top-k and a static YaRN.
+    # docs/deviations.md, D12: the released code adds a penalty, top-k and a static YaRN.
     "released": Preset(0.6, 0.95, top_k=20, repetition_penalty=1.05, yarn_factor=2.5, budget=2**16),
 }
 

@@ -10,6 +10,6 @@ CLIP_HIGHER = (
     r"\mathrm{clip}(r_t^{(j)},1-\epsilon_l,1+\epsilon_h)\tilde{A}^{(j)}\right)\right]"
 )  # Eq. 7
 SFT = (
-    r"\mathcal{L}_{\mathrm{SFT}}=-\frac{1}{N}\sum_{i=1}^{N}\frac{1}{T_i}"
-    r"\sum_{t=1}^{T_i}\log\pi_\theta(y_{i,t}\mid x_i,y_{i,<t})"
+    r"\mathcal{L}_{\mathrm{SFT}}=-\frac{1}{N}\sum_{j=1}^{N}"
+    r"\sum_{t=1}^{T_j}\log\pi_\theta(y_t^{(j)}\mid x^{(j)},y_{<t}^{(j)})"
 )  # Eq. 8, with log pi, where the paper prints pi

@@ -1,4 +1,4 @@
-"""Notebook 02: SFT on correct responses only or on all, for easy and hard problems (Table 2)."""
+"""Notebook 02: SFT with and without wrong responses, for easy and hard problems (Table 2)."""
 
 from __future__ import annotations
 
@@ -6,28 +6,36 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from klearlib.errors import ParameterError
+from klearlib.experiments.benchmarks import deciding
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
-from klearlib.experiments.origins import Origin
+from klearlib.experiments.origins import Origin, wrong_words
+from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
+from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import scores_beside_paper
+from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart, Equation
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-DIFFICULTIES = ("easy", "hard", "overall")
-# Series' last words -> the filter of the stage ``select``, and the paper's words.
-FILTERS = {"only_true": ("correct", "Only True"), "mixed": ("mixed", "Mixed")}
+IN_TABLE_2 = {0.0: ("only_true", "Only True"), 0.3: ("mixed", "Mixed")}
+"""Shares of wrong responses that stand beside the columns of Table 2 and decide C4 and C15, with
+their marks in the figure and the paper's words."""
+DOSED = ("easy", "hard")
+"""The difficulties that have every share."""
 
 
 @dataclass(frozen=True)
 class CorrectnessParams(StudentParams, GradedParams):
-    """Notebook 02: correct responses only, or all of them (Section 5.1.1, Table 2)."""
+    """Notebook 02: correct responses only, or wrong ones among them (Section 5.1.1, Table 2)."""
 
     teacher: str = parameter(
         "middle",
@@ -37,13 +45,28 @@ class CorrectnessParams(StudentParams, GradedParams):
         place="Table 2",
     )
     num_responses = amended(paper="2 to 4 (OpenR1-Math-220k)")
+    wrong_shares: list[float] = parameter(
+        [0.0, 0.3],
+        minimum=0.0,
+        maximum=0.9,
+        unique=True,
+        help="shares of wrong examples, at easy and at hard problems",
+        paper=NOT_STATED,
+    )
+
+    def __post_init__(self) -> None:
+        if missing := [share for share in IN_TABLE_2 if share not in self.wrong_shares]:
+            raise ParameterError(
+                f"wrong_shares must hold {' and '.join(map(str, IN_TABLE_2))}, which the claims "
+                f"compare: add {', '.join(map(str, missing))}"
+            )
 
 
 class DataCorrectness(StudentExperiment):
-    """Six arms: easy, hard and all problems, each with correct responses only and with all."""
+    """Easy and hard problems, each with several shares of wrong responses, and all problems."""
 
     name = "02_data_correctness"
-    title = "Correct responses only, or all of them"
+    title = "Correct responses only, or wrong ones too"
     section = "5.1.1"
     question = (
         "Should a student see wrong responses too, and does the answer depend on how hard the "
@@ -61,33 +84,42 @@ class DataCorrectness(StudentExperiment):
             "for log pi.",
         ),
     )
-    students = tuple(
-        Student(
-            f"{difficulty}_{name}",
-            f"{difficulty}, {words.lower()}",
-            f"{difficulty.title()} / {words}",
-            group=difficulty,
-            mark=name,
-        )
-        for difficulty in DIFFICULTIES
-        for name, (_, words) in FILTERS.items()
-    )
     beside = (Beside("math", 2, ("C4", "C15")),)
     printed = "Table 2"
+
+    @cached_property
+    def doses(self) -> dict[str, tuple[str, float]]:
+        """Series -> the difficulty of its problems and its share of wrong responses."""
+        shares = dict.fromkeys(DOSED, self.params.wrong_shares) | {"overall": list(IN_TABLE_2)}
+        return {
+            f"{difficulty}_wrong_{share:g}": (difficulty, share)
+            for difficulty, mine in shares.items()
+            for share in mine
+        }
+
+    @cached_property
+    def students(self) -> tuple[Student, ...]:
+        found = []
+        for series, (difficulty, share) in self.doses.items():
+            mark, words = IN_TABLE_2.get(share, (f"wrong_{share:g}", ""))
+            column = words and f"{difficulty.title()} / {words}"
+            label = f"{difficulty}, {wrong_words(share)}"
+            found.append(Student(series, label, column, group=difficulty, mark=mark))
+        return tuple(found)
 
     def choose(self, data: Origin) -> dict[str, Stage]:
         p = self.params
         return {
-            each.series: data.chosen_responses(
+            series: data.chosen_responses(
                 p.teacher,
                 num_responses=p.num_responses,
                 size=p.num_examples,
-                correctness=FILTERS[each.mark][0],
-                difficulty=each.group,
+                wrong_share=share,
+                difficulty=difficulty,
                 easy_from=p.easy_from,
                 reference_responses=p.reference_responses,
             )
-            for each in self.students
+            for series, (difficulty, share) in self.doses.items()
         }
 
     @cached_property
@@ -103,12 +135,58 @@ class DataCorrectness(StudentExperiment):
         "table2",
         "The paper's Table 2 and ours.",
         alt="Two columns, one for each benchmark. Top: the paper's scores for easy, hard and all "
-        "problems, correct responses only against all. Bottom: ours with 95 % intervals.",
+        "problems, correct responses only against mixed. Bottom: ours with 95 % intervals.",
     )
     def table2(self) -> Figure:
-        return scores_beside_paper(
-            self.panels(), groups=DIFFICULTIES, series=tuple(FILTERS), x_label="problems"
-        )
+        marks = [mark for mark, _ in IN_TABLE_2.values()]
+        groups = (*DOSED, "overall")
+        return scores_beside_paper(self.panels(), groups=groups, series=marks, x_label="problems")
+
+    def decided(self, series: str) -> pd.Series:
+        """The score of each run of a series on what decides the claims, by seed."""
+        import pandas as pd
+
+        seeds = self.runs.common_seeds([series])
+        benchmarks = deciding("C4", self.params.profile, "math")
+        scores = self.runs.replicate_scores(series, seeds, benchmarks, statistic="last")
+        return pd.Series(scores, pd.Index(seeds, name="seed"))
+
+    @figure(
+        "dose",
+        "The score against the share of wrong responses, on what decides the claims. The paper has "
+        "no such curve: it mixes, and prints no share.",
+        alt="One line for easy and one for hard problems: the score over the percentage of wrong "
+        "responses among the examples, mean over seeds with its 95 % band.",
+    )
+    def dose(self) -> Figure:
+        import pandas as pd
+
+        rows = [
+            (f"{difficulty} problems", seed, 100 * share, value)
+            for series, (difficulty, share) in self.doses.items()
+            if difficulty in DOSED and self.runs.of(series)
+            for seed, value in self.decided(series).items()
+        ]
+        frame = pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
+        return learning_curves(frame, x_label="wrong responses among the examples, in percent")
+
+    @table(
+        "doses",
+        "The score against the share of wrong responses, on what decides the claims: mean over "
+        "seeds with 95 % t interval, and the difference to correct responses only, paired by seed.",
+        columns="problems, wrong_share, seeds, score, low, high, minus_only_true, minus_low, "
+        "minus_high",
+    )
+    def dose_table(self) -> Rows:
+        for series, (difficulty, share) in self.doses.items():
+            if not self.runs.of(series):
+                continue
+            mine, row = self.decided(series), [difficulty, share]
+            row += [len(mine), *seed_interval(mine)]
+            pure, against = f"{difficulty}_wrong_0", [float("nan")] * 3
+            if share and self.runs.common_seeds([series, pure]):
+                against = seed_interval((mine - self.decided(pure)).dropna(), lowest=-1.0)
+            yield [*row, *against]
 
     @table(
         "labels",
@@ -162,6 +240,8 @@ class DataCorrectness(StudentExperiment):
             f"checkpoint, solves it in at least {p.easy_from:g} of {p.reference_responses} "
             "responses; the paper annotates by a model and prints no threshold.",
             "Where an arm has fewer problems than examples, K-center over prompts takes further "
-            "responses to the same problems.",
+            "responses to the same problems; right and wrong responses are chosen each by itself.",
+            "The share of wrong responses is the same for easy and for hard problems, so that "
+            "difficulty is not mistaken for dose; of the paper's mixtures it is not stated.",
             *self.common_notes(f"{len(self.students)} arms"),
         ]

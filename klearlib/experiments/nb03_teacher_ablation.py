@@ -46,8 +46,8 @@ class TeacherAblation(StudentExperiment):
         Equation(
             "8",
             SFT,
-            "The mean over responses of the mean over their tokens: a token of a long response "
-            "weighs less. Printed with pi for log pi.",
+            "The mean over responses of the sum over their tokens: a response weighs as much as it "
+            "is long. Printed with pi for log pi.",
         ),
     )
     students = tuple(
@@ -150,7 +150,7 @@ class TeacherAblation(StudentExperiment):
             row += [card["num_kept"], card["labels"].get("correct", 0)] if card else [None, None]
             yield [*row, self.last_loss(each.series)]
 
-    @table("normalizers", "Both normalisers of Eq. 8 against autograd of the printed sum.")
+    @table("normalizers", "Eq. 8's normaliser and two others against autograd of the sum.")
     def normalizers(self) -> Rows:
         return data_rules.normalizers()
 

@@ -195,8 +195,8 @@ def score_title(profile: str, benchmark: str, responses: int) -> str:
 
 
 def paper_cell(number: int, benchmark: str, column: str) -> float:
-    """A cell of a table of the paper as a fraction."""
-    return float(paper.table(number).loc[benchmark, column]) / 100
+    """A cell of a table of the paper as a fraction; NaN for the column "", which no table has."""
+    return float(paper.table(number).loc[benchmark, column]) / 100 if column else float("nan")
 
 
 def paper_last(name: str | None, series: str) -> float:

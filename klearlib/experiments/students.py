@@ -53,8 +53,8 @@ class Beside:
 
 @dataclass(frozen=True)
 class Student:
-    """An arm: what it is called here, its column in the paper's table, its group on the x axis of
-    the figure and what it is marked as there."""
+    """An arm: what it is called here, its column in the paper's table, "" where that has none, its
+    group on the x axis of the figure and what it is marked as there."""
 
     series: str
     label: str

@@ -169,7 +169,7 @@ def joint_stages(
         selections: the examples of each domain, in the order in which they are read.
         seed: of the SFT alone.
         num_epochs, learning_rate, sft (batch_size, normalizer): of the SFT, whose learning rate
-            falls to half. The paper: 4 epochs, 8e-5, Eq. 8 per sequence.
+            falls to half. The paper: 4 epochs, 8e-5.
     """
     data = Stage(
         "joint_world",

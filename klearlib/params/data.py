@@ -13,9 +13,9 @@ from klearlib.params.fields import Record, amended, count, parameter, rate
 from klearlib.params.options import NOT_STATED, DataOptions
 
 NORMALIZER = {
-    "choices": ("sequence", "token"),
-    "help": "mean over responses (Eq. 8) or over tokens",
-    "paper": "sequence",
+    "choices": ("token", "sequence_sum", "sequence"),
+    "help": "mean over tokens, or over responses of sums (Eq. 8) or of means",
+    "paper": "sequence_sum",
     "place": "Eq. 8 as printed",
 }
 SFT_RATE = {"paper": 8.0e-5, "place": "SFT: 8e-5 to 4e-5"}
@@ -31,7 +31,7 @@ class SFTSchedule(Record):
     learning_rate: float = rate(
         "of the first update; falls to one half by a cosine", default=3.0e-3, **SFT_RATE
     )
-    normalizer: str = parameter("sequence", **NORMALIZER)
+    normalizer: str = parameter("token", **NORMALIZER)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _MEMORY = {"help": "limit of one test of a program", "minimum": 16, "default": 2
 class RLOptions:
     """How one step of RL is done where paper, released code and peers differ; defaults: the paper.
 
-    ``D1``..``D15`` are the rows of ``docs/deviations.md``.
+    ``D1``..``D16`` are the rows of ``docs/deviations.md``.
     """
 
     dual_clip: float | None = parameter(

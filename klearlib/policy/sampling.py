@@ -41,7 +41,7 @@ def sample_groups(
     A prompt is read once for its whole group, responses that ended leave the batch. The recorded
     `logp` is that of the policy at `temperature` over all tokens, before a repetition penalty and
     before top-k and top-p cut any, so that at temperature 1 it is the trainer's log pi
-    (semantics.md D14).
+    (docs/deviations.md, D14).
 
     Args:
         group_size: G >= 1.

@@ -60,8 +60,8 @@ def with_trainer_logprobs(
     cap: float | None,
     mismatch: Mismatch,
 ) -> list[list[Row]]:
-    """The mini-batches `parts` of `layout` with `logp_old` by the trainer (semantics.md D14), and
-    with the sampler's correction where there is a `cap` (D15).
+    """The mini-batches `parts` of `layout` with `logp_old` by the trainer, and with the sampler's
+    correction where there is a `cap` (docs/deviations.md, D14 and D15).
 
     logprobs: of each row of the layout. mismatch: counts that between sampler and trainer.
     """

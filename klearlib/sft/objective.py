@@ -6,6 +6,8 @@ import math
 
 import torch
 
+NORMALIZERS = ("token", "sequence", "sequence_sum")
+
 
 def sft_loss(
     logp: torch.Tensor,
@@ -14,15 +16,17 @@ def sft_loss(
     normalizer: str,
     denominator: float | None = None,
 ) -> torch.Tensor:
-    """Minus the log-likelihood of the response tokens (Eq. 8 as printed, with log pi for pi).
+    """Minus the log-likelihood of the response tokens (Eq. 8, with log pi for pi).
 
     Args:
         logp: [N, T]; loss_mask: bool [N, T], True on response tokens.
-        normalizer, denominator: see `shares`; Eq. 8 is ``"sequence"``.
+        normalizer, denominator: see `shares`; Eq. 8 prints ``"sequence_sum"``.
 
     >>> logp, mask = torch.tensor([[-1.0, -3.0], [-4.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
     >>> sft_loss(logp, mask.bool(), normalizer="sequence")
     tensor(3.)
+    >>> sft_loss(logp, mask.bool(), normalizer="sequence_sum")
+    tensor(4.)
     """
     weight = shares(loss_mask.sum(1), normalizer=normalizer, denominator=denominator)
     return -(weight.to(logp.dtype) * logp[loss_mask]).sum()
@@ -31,11 +35,13 @@ def sft_loss(
 def shares(
     lengths: torch.Tensor, *, normalizer: str, denominator: float | None = None
 ) -> torch.Tensor:
-    """The share of each token in the mean over N sequences [N] of these lengths: float64
+    """What each token of N sequences [N] of these lengths weighs in a loss: float64
     [sum of lengths].
 
     normalizer: ``"token"``: the mean over all tokens (Eq. 7). ``"sequence"``: the mean over
-        sequences of each one's mean over its tokens (Eqs. 3, 8).
+        sequences of each one's mean over its tokens (Eq. 3). ``"sequence_sum"``: the mean over
+        sequences of each one's sum over its tokens (Eq. 8; verl: seq-mean-token-sum), which is
+        ``"token"`` times the mean length.
     denominator: tokens (or sequences) of the whole batch, of which these sequences are a part;
         default: those given.
 
@@ -45,8 +51,9 @@ def shares(
     >>> shares(torch.tensor([1, 2]), normalizer="sequence")
     tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64)
     """
-    if normalizer not in ("token", "sequence"):
-        raise ValueError(f"normalizer must be 'token' or 'sequence', got {normalizer!r}")
+    if normalizer not in NORMALIZERS:
+        known = ", ".join(NORMALIZERS)
+        raise ValueError(f"normalizer must be one of {known}, got {normalizer!r}")
     if denominator is None:
         denominator = max(1, int(lengths.sum()) if normalizer == "token" else len(lengths))
     if not 0 < denominator < math.inf:

@@ -70,7 +70,7 @@ def train_sft(
         compute: the fields of `klearlib.policy.compute.Compute`.
 
     The others are those of `fit`, and so are its errors. The paper: 4 epochs, 8e-5
-    to 4e-5, Eq. 8 per sequence; it does not say whether it packs.
+    to 4e-5; it does not say whether it packs.
 
     Raises:
         MissingAsset: no such file, or the attention is not installed.
@@ -266,10 +266,8 @@ def batch_gradient(
 ) -> BatchSums:
     """Make the `grad` of the weights that of a batch's loss, in parts that fit into the memory.
 
-    Minus the log-likelihood of the response tokens: the mean over examples of each one's sum
-    divided by its length (Eq. 8 as printed, with log pi for pi; normaliser ``"sequence"``), or the
-    mean over all tokens (``"token"``). The means are those of the whole batch, however it is cut
-    and packed.
+    Minus the log-likelihood of the response tokens, weighed by `shares` of the whole batch, however
+    it is cut and packed.
 
     Raises:
         KlearError: one example alone does not fit, or is longer than a packed row.

@@ -69,8 +69,8 @@ def chosen_tests(
     """At most `max_tests` of a problem's tests, in their order; None for all.
 
     The choice depends on the seed and the problem's id alone, so all responses of a group, and all
-    groups of a run, meet the same tests (semantics.md D10). The released code samples anew for
-    every response, and equal programs get unequal rewards.
+    groups of a run, meet the same tests (docs/deviations.md, D10). The released code samples anew
+    for every response, and equal programs get unequal rewards.
 
     Raises:
         KlearError: a problem without tests, or a `max_tests` below 1.

@@ -42,7 +42,7 @@ def judge_responses(
         test_timeout_s, test_memory_mb: limits of one test of a program; mathematics does not use
             them.
         max_tests: at most so many tests of each code problem, chosen once per problem by
-            `tests_seed` and shared by its group (semantics.md D10). None: all of them.
+            `tests_seed` and shared by its group (docs/deviations.md, D10). None: all of them.
         require_think: whether a response without both think tags is ``bad_format``; if not, what
             stands after the last closing tag is judged, or all of it.
     """
@@ -96,7 +96,7 @@ def judge_groups(
     max_tests: int | None = None,
     tests_seed: int = 0,
 ) -> tuple[Group, ...]:
-    """Verdicts and rewards for the responses to each problem (semantics.md D9, D10).
+    """Verdicts and rewards for the responses to each problem (docs/deviations.md, D9, D10).
 
     Args:
         format_scores: ``scores`` of `math_reward`. code_scores: ``scores`` of the code rewards.

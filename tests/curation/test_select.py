@@ -21,7 +21,7 @@ HOW = {
     "difficulty": "overall",
     "easy_from": None,
     "pass_rate": None,
-    "correctness": "mixed",
+    "wrong_share": None,
     "max_responses": None,
     "size": None,
     "embedding": None,
@@ -104,7 +104,7 @@ def test_without_filters_all_stays_in_order_and_nothing_is_judged(inputs, tmp_pa
 
 
 def test_correct_keeps_the_labels_of_the_source_and_judges_the_others(inputs, tmp_path):
-    samples, card, rejects = run(inputs, tmp_path, correctness="correct")
+    samples, card, rejects = run(inputs, tmp_path, wrong_share=0.0)
     assert [s.response for s in samples] == [
         s.response for s, label in zip(SAMPLES, LABELS, strict=True) if label
     ]
@@ -216,8 +216,33 @@ def test_size_covers_before_it_repeats_and_equals_the_greedy_choice(inputs, tmp_
 def test_all_that_are_left_are_taken_when_the_size_is_their_number(inputs, tmp_path):
     samples, _, _ = run(inputs, tmp_path, size=len(SAMPLES), embedding=TFIDF)
     assert samples == SAMPLES
-    with pytest.raises(ValueError, match="size is 5, but only 4 responses pass"):
-        run(inputs, tmp_path, "more", correctness="correct", size=5, embedding=TFIDF)
+    for share, size, words in (
+        (0.0, 5, "of them 5 responses, but only 4 pass"),
+        (0.5, 10, "of them 5 correct responses, but only 4 pass"),
+        (0.8, 8, "of them 6 wrong responses, but only 4 pass"),
+        (0.1, 3, "wrong_share 0.1 of 3 examples leaves no wrong response"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run(inputs, tmp_path, "more", wrong_share=share, size=size, embedding=TFIDF)
+
+
+def test_of_a_share_of_wrong_responses_right_and_wrong_are_chosen_each_by_itself(
+    inputs, tmp_path, monkeypatch
+):
+    line = np.array([0.0, 1, 2, 5, 6, 3, 7, 9])  # of the responses with a label
+    monkeypatch.setattr(
+        "klearlib.curation.embeddings.hashed_tfidf", lambda texts, **how: line[:, None]
+    )
+    labelled = [i for i, label in enumerate(LABELS) if label is not None]
+    places = dict(zip(labelled, line, strict=True))
+    right = [i for i in labelled if LABELS[i]]  # at 0, 5, 6, 7
+    wrong = [i for i in labelled if not LABELS[i]]  # at 1, 2, 3, 9
+    assert [places[i] for i in right + wrong] == [0, 5, 6, 7, 1, 2, 3, 9]
+    samples, card, _ = run(inputs, tmp_path, wrong_share=0.4, size=5, embedding=TFIDF)
+    # Of the right ones 0, the farthest 7, then 5 at a distance of 2; of the wrong ones 1 and 9.
+    chosen = {right[0], right[3], right[1], wrong[0], wrong[3]}
+    assert [s.response for s in samples] == [SAMPLES[i].response for i in sorted(chosen)]
+    assert card["labels"] == {"correct": 3, "wrong": 2}
 
 
 def test_a_stop_or_a_kill_while_judging_goes_on_and_ends_with_the_same_bytes(
@@ -225,7 +250,7 @@ def test_a_stop_or_a_kill_while_judging_goes_on_and_ends_with_the_same_bytes(
 ):
     monkeypatch.setattr(module, "_CHUNK", 2)
     used = {k: v for k, v in inputs.items() if k != "pass_rates"}
-    how = HOW | {"correctness": "correct"}
+    how = HOW | {"wrong_share": 0.0}
     select(RunFolder(tmp_path / "whole"), used, **how)
     judged, real = [], module.judge_samples
 
@@ -252,7 +277,8 @@ def test_a_stop_or_a_kill_while_judging_goes_on_and_ends_with_the_same_bytes(
         ({"difficulty": "middle"}, "difficulty must be one of easy, hard, overall"),
         ({"difficulty": "easy"}, "easy_from belongs to difficulty easy and hard, got None"),
         ({"easy_from": 0.5}, "easy_from belongs to difficulty"),
-        ({"correctness": "wrong"}, "correctness must be one of correct, mixed"),
+        ({"wrong_share": 1.0}, r"wrong_share must be in \[0, 1\), or None for any, got 1.0"),
+        ({"wrong_share": 0.5}, "wrong_share 0.5 needs a size"),
         ({"size": 3}, "give size and embedding together"),
         ({"size": 0, "embedding": TFIDF}, "size must be at least 1, or None for all, got 0"),
         ({"max_responses": 0}, "max_responses must be at least 1"),
@@ -275,10 +301,10 @@ def test_a_missing_input_is_named(inputs, tmp_path):
     with pytest.raises(ValueError, match="a difficulty needs the input 'reference'"):
         run(inputs, tmp_path, leave_out=("reference",), difficulty="easy", easy_from=0.5)
     with pytest.raises(ValueError, match="responses without labels needs the input 'problems'"):
-        run(inputs, tmp_path, leave_out=("problems",), correctness="correct")
+        run(inputs, tmp_path, leave_out=("problems",), wrong_share=0.0)
     write_problems(PROBLEMS[1:], inputs["problems"] / "problems.jsonl")
     with pytest.raises(ValueError, match="without a label is to problem 'a'"):
-        run(inputs, tmp_path, correctness="correct")
+        run(inputs, tmp_path, wrong_share=0.0)
     with pytest.raises(ValueError, match="no response passes the filters"):
         rule = {"threshold": 1.0, "keep_equal": False}
         run(inputs, tmp_path, leave_out=(), pass_rate=rule)

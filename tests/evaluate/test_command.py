@@ -319,7 +319,7 @@ def test_bad_calls_are_one_line_and_write_nothing(judged, capsys, tmp_path, more
 
 
 def test_presets_are_the_papers_and_the_released_codes():
-    """semantics.md D12."""
+    """docs/deviations.md, D12."""
 
     def chosen(*more):
         call = ["evaluate", "--model", "m", "--benchmark", "aime24", "--n", "2", *more]

@@ -31,15 +31,10 @@ def of_profile(experiment: type[Experiment], profile: str) -> Experiment:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_the_middle_teachers_students_are_the_overall_mixed_arm(profile):
-    """Both notebooks' parameters must agree, or 03 trains students twice."""
-    mixed = of_profile(DataCorrectness, profile).arms
-    middle = of_profile(TeacherAblation, profile).arms
-    seeds = {seed for _, seed in mixed}
-    for seed in seeds:
-        assert mixed["overall_mixed", seed].key == middle["middle", seed].key
-    keys = [stage.key for stage in (*mixed.values(), *middle.values())]
-    assert len(set(keys)) == len(keys) - len(seeds)
+def test_two_notebooks_have_the_same_responses_of_the_middle_teacher(profile):
+    """Both notebooks' parameters must agree, or 03 samples them twice."""
+    judged = of_profile(DataCorrectness, profile).judged["teacher"]
+    assert judged.key == of_profile(TeacherAblation, profile).judged["middle"].key
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -88,12 +83,14 @@ def test_arms_come_round_robin_over_seeds():
 
 
 def test_the_filters_of_table_2():
-    chosen = DataCorrectness(CorrectnessParams(easy_from=0.5, num_examples=9)).chosen
-    assert len(chosen) == 6
+    shares = [0.0, 0.15, 0.3]
+    how = CorrectnessParams(easy_from=0.5, num_examples=9, wrong_shares=shares)
+    chosen = DataCorrectness(how).chosen
+    assert len(chosen) == 8
     for series, stage in chosen.items():
-        difficulty, filter_ = series.split("_", 1)
+        difficulty, _, share = series.split("_")
         assert stage.params["difficulty"] == difficulty
-        assert stage.params["correctness"] == {"only_true": "correct", "mixed": "mixed"}[filter_]
+        assert stage.params["wrong_share"] == float(share)
         assert stage.params["easy_from"] == (None if difficulty == "overall" else 0.5)
         assert ("reference" in stage.inputs) == (difficulty != "overall")
 

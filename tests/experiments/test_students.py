@@ -11,9 +11,14 @@ from fake_runs import deciding, record
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.evaluate.record_files import save_record
 from klearlib.experiments.nb01_data_curation import DataCuration
-from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
+from klearlib.experiments.nb02_data_correctness import (
+    IN_TABLE_2,
+    CorrectnessParams,
+    DataCorrectness,
+)
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
 from klearlib.experiments.nb04_topk_diversity import TopKDiversity, TopKParams
+from klearlib.paper import claim
 from klearlib.report.mathml import to_mathml
 from klearlib.report.section import Verdict
 from klearlib.run.files import write_json
@@ -131,20 +136,42 @@ def test_scores_stand_beside_the_papers_cells():
 @pytest.mark.parametrize(
     ("rights", "word"),
     [
-        ({"hard_only_true": 3, "hard_mixed": 5}, "supported"),
-        ({"hard_only_true": 5, "hard_mixed": 3}, "contradicted"),
+        ({"hard_wrong_0": 3, "hard_wrong_0.3": 5}, "supported"),
+        ({"hard_wrong_0": 5, "hard_wrong_0.3": 3}, "contradicted"),
         ({}, "mixed"),
     ],
 )
 def test_the_verdict_on_correctness_needs_both_halves(rights, word):
-    e = two()
-    rights = {"easy_only_true": 6, "overall_mixed": 6} | rights
+    e = DataCorrectness(CorrectnessParams(seeds=SEEDS, wrong_shares=[0.0, 0.3, 0.6]))
+    rights = {"easy_wrong_0": 6, "easy_wrong_0.6": 1, "overall_wrong_0.3": 6} | rights
     finish_all(e, lambda series: rights.get(series, 4))
     assert verdict_of(e, "C4").verdict == word
     assert verdict_of(e, "C15").verdict == "contradicted"  # that there is no difference
     table = e.table("scores").set_index(["benchmark", "arm"])
-    assert table.loc[("maths A", "hard, mixed"), "paper"] == pytest.approx(0.4729)
-    assert table.loc[("maths B", "overall, only true"), "paper"] == pytest.approx(0.3229)
+    assert table.loc[("maths A", "hard, 30 % wrong"), "paper"] == pytest.approx(0.4729)
+    assert table.loc[("maths B", "overall, only correct"), "paper"] == pytest.approx(0.3229)
+    assert np.isnan(table.loc[("maths A", "hard, 60 % wrong"), "paper"])
+    doses = e.table("doses").set_index(["problems", "wrong_share"])
+    assert doses.index.tolist() == [
+        *((name, share) for name in ("easy", "hard") for share in (0.0, 0.3, 0.6)),
+        ("overall", 0.0), ("overall", 0.3),
+    ]  # fmt: skip
+    # On what decides, not on maths A and B; the interval is that of the paired differences.
+    a, b = (e.runs.of(f"easy_wrong_{x}").end_scores("math_decide")["value"] for x in ("0.6", "0"))
+    assert doses.loc[("easy", 0.6), "score"] == pytest.approx(a.mean())
+    row, half = doses.loc[("easy", 0.6)], 4.302653 * (a - b).std(ddof=1) / np.sqrt(3)
+    assert row["minus_only_true"] == pytest.approx((a - b).mean())
+    assert row["minus_high"] - row["minus_only_true"] == pytest.approx(half, rel=1e-5)
+    assert doses["minus_only_true"].isna().sum() == 3
+    (axis,) = e.figure("dose").axes
+    assert axis.get_xlabel() == "wrong responses among the examples, in percent"
+
+
+def test_the_doses_of_the_claims_must_be_there():
+    registered = {arm.rpartition("_")[2] for name in ("C4", "C15") for arm in claim(name).arms}
+    assert registered == {f"{share:g}" for share in IN_TABLE_2}
+    with pytest.raises(ValueError, match=r"wrong_shares must hold 0.0 and 0.3.*: add 0.3"):
+        CorrectnessParams(wrong_shares=[0.0, 0.6])
 
 
 def test_a_missing_arm_leaves_the_claim_open():

@@ -217,15 +217,15 @@ COLUMNS = {
     "C4": (
         2,
         {
-            "easy_only_true": "Easy / Only True",
-            "easy_mixed": "Easy / Mixed",
-            "hard_only_true": "Hard / Only True",
-            "hard_mixed": "Hard / Mixed",
+            "easy_wrong_0": "Easy / Only True",
+            "easy_wrong_0.3": "Easy / Mixed",
+            "hard_wrong_0": "Hard / Only True",
+            "hard_wrong_0.3": "Hard / Mixed",
         },
     ),
     "C15": (
         2,
-        {"overall_only_true": "Overall / Only True", "overall_mixed": "Overall / Mixed"},
+        {"overall_wrong_0": "Overall / Only True", "overall_wrong_0.3": "Overall / Mixed"},
     ),
     "C5": (3, {"weak": "QwQ-32B", "middle": "DeepSeek-R1-0120", "strong": "DeepSeek-R1-0528"}),
     "C6": (4, {f"top{k}": f"Top{k}" for k in (1, 2, 4, 6, 8, 10)}),

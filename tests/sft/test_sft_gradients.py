@@ -40,16 +40,16 @@ def gradient(policy, *, normalizer: str, layout: dict, examples=EXAMPLES):
 
 
 def by_equation(policy, normalizer: str, examples=EXAMPLES):
-    """Eq. 8 and the token mean, one example at a time, by the dense softmax in float64."""
+    """The normalisers' sums, one example at a time, by the dense softmax in float64."""
     policy.zero_grad()
     lengths = [len(example.ids) - example.num_prompt for example in examples]
-    loss = 0.0
+    count, loss = len(examples), 0.0
     for example, length in zip(examples, lengths, strict=True):
         ids = torch.tensor(example.ids)
         logp = torch.log_softmax(policy(input_ids=ids[None]).logits[0, :-1], -1)
         mine = logp.gather(1, ids[1:, None])[example.num_prompt - 1 :].sum()
-        each = mine / length / len(examples) if normalizer == "sequence" else mine / sum(lengths)
-        loss = loss - each
+        total = {"token": sum(lengths), "sequence": length * count, "sequence_sum": count}
+        loss = loss - mine / total[normalizer]
     loss.backward()
     return loss.item(), torch.cat([p.grad.flatten() for p in policy.parameters()])
 
@@ -58,7 +58,7 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("normalizer", ["token", "sequence"])
+@pytest.mark.parametrize("normalizer", ["token", "sequence", "sequence_sum"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_every_layout_has_the_loss_and_the_gradient_of_the_equation(
     new_policy, normalizer, attention

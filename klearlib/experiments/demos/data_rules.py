@@ -86,7 +86,7 @@ def pushes() -> Iterator[dict]:
     ):
         logits = torch.zeros(1, 3, 5, dtype=torch.float64, requires_grad=True)
         mask = torch.ones_like(tokens, dtype=bool)
-        loss = sign * sft_loss(_logp(logits, tokens), mask, normalizer="sequence")
+        loss = sign * sft_loss(_logp(logits, tokens), mask, normalizer="token")
         (gradient,) = torch.autograd.grad(loss, logits)
         before = _logp(logits, tokens).sum().exp().item()
         after = _logp(logits - gradient, tokens).sum().exp().item()
@@ -101,15 +101,15 @@ def pushes() -> Iterator[dict]:
 
 
 def normalizers() -> Iterator[dict]:
-    """Both normalisers of Eq. 8 on one batch: autograd of the printed sum, token by token, against
-    `sft.objective.sft_loss`, whole and in two micro-batches.
+    """Eq. 8's normaliser, ``sequence_sum``, and two others on one batch: autograd of the sum, token
+    by token, against `sft.objective.sft_loss`, whole and in two micro-batches.
 
     `weight_short` and `weight_long`: what one token of the shortest and of the longest response
     weighs in the loss. `largest_error` is over the loss and all gradients of the logits.
     """
     import torch
 
-    from klearlib.sft.objective import sft_loss
+    from klearlib.sft.objective import NORMALIZERS, sft_loss
 
     generator = torch.Generator().manual_seed(0)
     lengths = (2, 5, 11)
@@ -119,7 +119,7 @@ def normalizers() -> Iterator[dict]:
 
     def row(normalizer: str) -> dict:
         per_response = normalizer == "sequence"
-        total = len(lengths) if per_response else sum(lengths)
+        total = sum(lengths) if normalizer == "token" else len(lengths)
 
         def printed(x):
             value = 0.0
@@ -147,7 +147,7 @@ def normalizers() -> Iterator[dict]:
             "largest_error_in_parts": _distance(exact, _with_gradient(logits, in_parts)),
         }
 
-    return map(row, ("sequence", "token"))
+    return map(row, NORMALIZERS)
 
 
 def coverage() -> Iterator[dict]:

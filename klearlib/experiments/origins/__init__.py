@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
+from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start, wrong_words
 from klearlib.params import STATISTICS, DataOptions, is_real, load
 from klearlib.params.statistics import WORLDS
 
-__all__ = ["DOMAIN_WORDS", "Joint", "Origin", "Start", "origin", "origins"]
+__all__ = ["DOMAIN_WORDS", "Joint", "Origin", "Start", "origin", "origins", "wrong_words"]
 
 
 def origins(

@@ -15,6 +15,17 @@ from klearlib.run.stage import Stage
 DOMAIN_WORDS = {"math": "maths", "code": "code"}
 
 
+def wrong_words(share: float | None) -> str:
+    """How many of the examples are wrong, in words.
+
+    >>> wrong_words(0.15), wrong_words(0.0), wrong_words(None)
+    ('15 % wrong', 'only correct', 'mixed as they come')
+    """
+    if share is None:
+        return "mixed as they come"
+    return f"{100 * share:g} % wrong" if share else "only correct"
+
+
 @dataclass(frozen=True)
 class Start:
     """What an RL run starts from and what it is measured on.
@@ -207,12 +218,13 @@ class Origin(ABC):
         *,
         num_responses: int,
         size: int,
-        correctness: str = "mixed",
+        wrong_share: float | None = None,
         difficulty: str = "overall",
         easy_from: float | None = None,
         reference_responses: int | None = None,
     ) -> Stage:
-        """`size` of a teacher's responses by K-center, after the filters of Table 2."""
+        """`size` of a teacher's responses by K-center, after the filters of Table 2, so many of
+        them wrong; None: as they come."""
         pool, file = self.pool()
         inputs = {
             "responses": self.responses(model, num_responses=num_responses),
@@ -223,10 +235,10 @@ class Origin(ABC):
         return self._selection(
             inputs,
             size=size,
-            label=f"examples: {model}, {difficulty}, {correctness}",
+            label=f"examples: {model}, {difficulty}, {wrong_words(wrong_share)}",
             difficulty=difficulty,
             easy_from=None if difficulty == "overall" else easy_from,
-            correctness=correctness,
+            wrong_share=wrong_share,
             **({} if file == "problems.jsonl" else {"problems": file}),
         )
 
@@ -264,7 +276,7 @@ class Origin(ABC):
             "difficulty": "overall",
             "easy_from": None,
             "pass_rate": None,
-            "correctness": "mixed",
+            "wrong_share": None,
             "max_responses": None,
             "size": size,
             "embedding": embedding if size is not None else None,
