@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from klearlib.errors import KlearError
 from klearlib.records import Group, Problem, Response, Verdict
@@ -85,6 +86,7 @@ def judge_groups(
     problems: Sequence[Problem],
     responses: Sequence[Sequence[Response]],
     *,
+    think_tags: str,
     format_scores: str,
     format_penalty: float,
     code_reward: str,
@@ -97,6 +99,8 @@ def judge_groups(
     """Verdicts and rewards for the responses to each problem (semantics.md D9, D10).
 
     Args:
+        think_tags: ``"required"``, or ``"optional"``: a response without them is judged as it
+            stands and pays no penalty.
         format_scores: ``scores`` of `math_reward`. code_scores: ``scores`` of the code rewards.
         code_reward: ``"soft"`` (share of tests passed) or ``"hard"`` (all or nothing).
 
@@ -109,6 +113,7 @@ def judge_groups(
         test_memory_mb=test_memory_mb,
         max_tests=max_tests,
         tests_seed=tests_seed,
+        require_think=think_tags == "required",
     )
     groups = []
     for problem, group, verdicts in zip(problems, responses, judged, strict=True):
@@ -116,6 +121,9 @@ def judge_groups(
             pay, scores = CODE_REWARDS[code_reward], code_scores
         else:
             pay, scores = math_reward, format_scores
+        if think_tags == "optional":  # none is missing
+            there = {"has_think_open": True, "has_think_close": True}
+            verdicts = tuple(replace(verdict, **there) for verdict in verdicts)
         rewards = tuple(pay(v, format_penalty=format_penalty, scores=scores) for v in verdicts)
         groups.append(Group(problem, tuple(group), verdicts, rewards))
     return tuple(groups)

@@ -158,6 +158,7 @@ def _response(text: str, prompt: str = "") -> Response:
 
 
 JUDGING = {
+    "think_tags": "required",
     "format_scores": "penalty",
     "format_penalty": 0.0,
     "code_reward": "soft",
