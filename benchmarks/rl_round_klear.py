@@ -108,6 +108,7 @@ def rl_settings(shape: dict) -> RLSettings:
         zero_advantage_filter="off",
         positives="verdict",
         drop_truncated=False,
+        think_tags="required",
         format_scores="penalty",
         format_penalty=0.0,
         code_reward="soft",

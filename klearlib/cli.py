@@ -1,4 +1,4 @@
-"""``klear run | plan | watch | show | report | evaluate | doctor | status``."""
+"""``klear run | plan | new | watch | show | report | evaluate | doctor | status``."""
 
 from __future__ import annotations
 
@@ -134,6 +134,16 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     return evaluate_command(arguments)
 
 
+def _new(arguments: argparse.Namespace) -> int:
+    from klearlib.suite.new import new_profile
+
+    names = ("model", "problems", "max_new_tokens", "chat_template")
+    given = {name: getattr(arguments, name) for name in names}
+    print(new_profile(arguments.name, benchmarks=arguments.benchmark, **given))
+    print(f"next: klear plan --profile {arguments.name}, klear run --profile {arguments.name}")
+    return 0
+
+
 def _doctor(_: argparse.Namespace) -> int:
     from klearlib.suite.doctor import can_run_smoke, diagnose
 
@@ -254,6 +264,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.set_defaults(command=_evaluate)
     add_evaluate_arguments(evaluate)
+
+    new = commands.add_parser("new", help="a profile for a model and problems of your own")
+    new.set_defaults(command=_new)
+    new.add_argument("name", metavar="NAME", help="of the folder in params/")
+    new.add_argument("--model", required=True, metavar="PATH|HUB_ID", help="a causal model")
+    data = "a file of rows (problem or question, and answer), SOURCE=FILE, or a hub id"
+    tests = f"what is measured, up to three: {data}"
+    new.add_argument("--problems", required=True, metavar="DATA", help=f"what RL learns: {data}")
+    new.add_argument("--benchmark", required=True, action="append", metavar="DATA", help=tests)
+    new.add_argument("--max-new-tokens", type=int, metavar="N", help="budget of a response")
+    new.add_argument("--chat-template", metavar="FILE", help="for a model that has none")
 
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
     doctor.set_defaults(command=_doctor)

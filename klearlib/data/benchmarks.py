@@ -39,13 +39,19 @@ def read_benchmark(
     location: Path | str | list[Mapping] | None = None,
     *,
     expected_size: int | None = None,
+    source: str | None = None,
+    split: str | None = None,
+    config: str | None = None,
 ) -> Benchmark:
     """The problems of a benchmark; every row must be usable, but for those outside a window.
 
     Args:
-        name: a name of `SIZES`.
+        name: a name of `SIZES`, or any with a `source`.
         location: as of `sources.read_source`.
-        expected_size: the number of problems that there must be; None for that of `SIZES`.
+        expected_size: the number of problems that there must be; None for that of `SIZES`, or for
+            any where none is known.
+        source, split, config: the data set whose schema a benchmark that is not the paper's has,
+            see `sources.read_source`.
 
     Raises:
         KlearError: an unknown name, a row that gives no problem, another number of problems: a
@@ -55,10 +61,12 @@ def read_benchmark(
     >>> read_benchmark("aime_2024", rows, expected_size=1).summary
     'aime_2024: 1 problems'
     """
-    if name not in SIZES:
+    if name not in SIZES and source is None:
         raise KlearError(f"no benchmark {name!r}: one of {', '.join(SIZES)}")
     window = WINDOWS.get(name)
-    reader = read_source("livecodebench" if window else name, location, window=window)
+    declared = "livecodebench" if window else source or name
+    alias = None if source is None else name
+    reader = read_source(declared, location, window=window, split=split, config=config, alias=alias)
     problems = tuple(row.problem for row in reader)
     faults = [reject for reject in reader.take_rejects() if reject.reason != "outside_window"]
     if faults:
@@ -66,7 +74,7 @@ def read_benchmark(
             f"{name} has {len(faults)} rows without a usable problem, the first is row "
             f"{faults[0].row}: {faults[0].detail}"
         )
-    size = SIZES[name] if expected_size is None else expected_size
+    size = SIZES.get(name) if expected_size is None else expected_size
     if size is not None and len(problems) != size:
         raise KlearError(
             f"{name} must have {size} problems, got {len(problems)} from {reader.num_read} rows: "

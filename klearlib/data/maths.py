@@ -82,6 +82,22 @@ def gsm8k(row: Row) -> Found:
     return Found(Problem(row.id, question, answer), responses)
 
 
+@data_set("rows", "math", "unknown", "problem|question|prompt answer", optional="id solution")
+def rows(row: Row) -> Found:
+    r"""Problems of one's own: a question and its answer, which may stand in a box or, as GSM8K's,
+    behind the last ``####`` of a solution."""
+    columns = row.columns
+    column = next(name for name in ("problem", "question", "prompt") if columns.get(name))
+    question, answer = row.asked(column), row.answer("answer")
+    if "\\boxed" in answer:
+        answer = boxed_answer(answer)
+    elif "####" in answer:
+        answer = answer.rpartition("####")[2].strip().replace(",", "")
+    if not answer:
+        raise UnusableRow("no_answer", "answer has nothing behind ####")
+    return Found(Problem(row.id, question, answer))
+
+
 def _truth(row: Row) -> str:
     model = row.value("reward_model")
     if not isinstance(model, Mapping) or "ground_truth" not in model:

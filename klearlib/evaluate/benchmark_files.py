@@ -25,7 +25,12 @@ ALIASES = {
 
 
 def open_benchmark(
-    name: str, location: Path | str | None = None, *, expected_size: int | None = None
+    name: str,
+    location: Path | str | None = None,
+    *,
+    expected_size: int | None = None,
+    source: str | None = None,
+    **options: str,
 ) -> Benchmark:
     """The problems of a benchmark, each with an answer or tests; its known size is asserted.
 
@@ -35,13 +40,15 @@ def open_benchmark(
         location: a file or a folder; None reads a known benchmark from the hub.
         expected_size: the number of problems that there must be; None for the known one, if there
             is one.
+        source: a name of `klearlib.data.sources.SOURCES`, whose schema a benchmark of one's own
+            has; options: `split` and `config` of it.
 
     Raises:
         MissingAsset: nothing there. KlearError: an unknown name, a row that gives no problem, a
             problem without answer and tests, a duplicate, another number of problems.
     """
     full = ALIASES.get(name, name)
-    if full not in SIZES and location is None:
+    if full not in SIZES and location is None and source is None:
         if not name.endswith(".jsonl"):
             raise ParameterError(
                 f"no benchmark {name!r}: one of {', '.join(ALIASES)}, or name a file of problems "
@@ -49,8 +56,8 @@ def open_benchmark(
             )
         full, location = ALIASES.get(Path(name).stem, Path(name).stem), name
     size = expected_size if expected_size is not None else SIZES.get(full)
-    if full in SIZES and not _is_own_format(location):
-        return read_benchmark(full, location, expected_size=size)
+    if (full in SIZES or source) and not _is_own_format(location):
+        return read_benchmark(full, location, expected_size=size, source=source, **options)
     problems = tuple(read_problems(Path(location).expanduser(), expected_size=size))
     for problem in problems:
         if is_code(problem):  # raises where there is nothing to judge by
@@ -67,6 +74,7 @@ def collect(
     *,
     benchmarks: dict[str, int],
     locations: dict[str, str],
+    sources: dict[str, dict] | None = None,
 ) -> None:
     """Stage ``benchmarks``: real benchmarks as files for `klearlib.evaluate.harness`, which reads
     them as ``inputs["benchmarks"]``.
@@ -79,6 +87,7 @@ def collect(
         benchmarks: alias or full name -> the number of problems that there must be.
         locations: where a benchmark is a file or a folder of this machine, by the same names; the
             others come from the hub.
+        sources: of those that are not the paper's, `source` and options of `open_benchmark`.
 
     Raises:
         ParameterError: no benchmarks, or a location of another benchmark. As `open_benchmark`
@@ -93,7 +102,8 @@ def collect(
     card = {}
     for number, (name, size) in enumerate(benchmarks.items()):
         folder.progress(number, len(benchmarks), name)
-        found = open_benchmark(name, locations.get(name), expected_size=size)
+        how = (sources or {}).get(name, {})
+        found = open_benchmark(name, locations.get(name), expected_size=size, **how)
         write_problems(found.problems, folder.path / f"{name}.jsonl")
         card[name] = {"num_problems": len(found.problems), "summary": found.summary}
     (folder.path / "card.json").write_text(json.dumps(card, indent=1, sort_keys=True) + "\n")

@@ -38,6 +38,7 @@ def evaluate_all(
     *,
     test_timeout_s: float,
     test_memory_mb: int,
+    think_tags: str = "required",
 ) -> list[EvalRecord]:
     """avg@n's raw material for each benchmark: n independent responses a problem, judged.
 
@@ -49,6 +50,7 @@ def evaluate_all(
     Args:
         engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
         test_timeout_s, test_memory_mb: limits of one test of a program, all of whose tests are run.
+        think_tags: ``"required"``, or ``"optional"``: responses are judged with or without them.
 
     Raises:
         ValueError: no problems, n < 1, or a problem without an answer or tests.
@@ -71,6 +73,7 @@ def evaluate_all(
             [group for place in range(len(measurements)) for group in groups[place]],
             test_timeout_s=test_timeout_s,
             test_memory_mb=test_memory_mb,
+            require_think=think_tags == "required",
         )
     )
     return [
@@ -97,13 +100,12 @@ def evaluate(
     benchmark: str,
     num_responses: int,
     settings: SamplingSettings,
-    test_timeout_s: float,
-    test_memory_mb: int,
+    **how,
 ) -> EvalRecord:
-    """`evaluate_all` of one benchmark."""
-    asked = Measurement(benchmark, problems, num_responses, settings)
-    limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
-    return evaluate_all(engine, [asked], **limits)[0]
+    """`evaluate_all` of one benchmark; how: its keywords."""
+    return evaluate_all(engine, [Measurement(benchmark, problems, num_responses, settings)], **how)[
+        0
+    ]
 
 
 def evaluate_benchmarks(
@@ -119,6 +121,7 @@ def evaluate_benchmarks(
     test_timeout_s: float,
     test_memory_mb: int,
     compute: dict,
+    think_tags: str = "required",
     deciding: dict[str, int | None] | None = None,
     top_k: int = 0,
     step: int = 0,
@@ -141,7 +144,7 @@ def evaluate_benchmarks(
         deciding: further benchmarks, which are answered once a problem.
         temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
         max_new_tokens: token budget of a response, end token included.
-        test_timeout_s, test_memory_mb: limits of one test of a program.
+        test_timeout_s, test_memory_mb, think_tags: as of `evaluate_all`.
         compute: the fields of `klearlib.policy.compute.Compute`.
         step: of the training that made the model; only names the files and seeds.
         yarn_factor: stretch the model's positions by YaRN, see `klearlib.policy.load.with_yarn`;
@@ -197,6 +200,7 @@ def evaluate_benchmarks(
                     settings=settings,
                     test_timeout_s=test_timeout_s,
                     test_memory_mb=test_memory_mb,
+                    think_tags=think_tags,
                 )
                 save_record(replace(record, sampling=sampling), path)
             done += sizes[name] * responses[name]

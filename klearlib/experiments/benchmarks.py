@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from klearlib.miniature.code_world import DECIDING as CODE_DECIDE
 from klearlib.miniature.world import DECIDING as MATH_DECIDE
 from klearlib.paper import claim
-from klearlib.params import is_real
+from klearlib.params import is_real, load
+from klearlib.params.real import benchmarks_of
 
 WINDOW_SIZE = 175
 """Assumed: problems of a benchmark whose number the dates decide, LiveCodeBench V6: the most that
@@ -49,8 +50,17 @@ DECIDING = {"math": MATH_DECIDE, "code": CODE_DECIDE}
 
 
 def named(profile: str) -> dict[str, Named]:
-    """The benchmarks of a profile, in the order of the columns of Table 1."""
-    return REAL if is_real(profile) else MINIATURE
+    """The benchmarks of a profile, in the order of the columns of Table 1. One's own, under their
+    names, stand for those of the paper's that a real profile has not."""
+    if not is_real(profile):
+        return MINIATURE
+    real, found = load(profile, "real"), {}
+    for domain in ("math", "code"):
+        mine = benchmarks_of(real, domain)
+        free = (each for name, each in REAL.items() if each.domain == domain and name not in mine)
+        for name in mine:
+            found[name] = REAL[name] if name in REAL else replace(next(free), title=name)
+    return found
 
 
 def counterparts(profile: str, domain: str) -> dict[str, str]:
@@ -97,7 +107,8 @@ def deciding(claim_id: str, profile: str, domain: str) -> list[str]:
     if not is_real(profile):
         return [DECIDING[domain]]
     paper = {name for c in claim(claim_id).comparisons for name in c.benchmarks}
-    return [n for n, about in REAL.items() if about.domain == domain and about.paper in paper]
+    mine = named(profile).items()
+    return [n for n, about in mine if about.domain == domain and about.paper in paper]
 
 
 def curved(claim_id: str, profile: str, domain: str) -> list[str]:
@@ -119,11 +130,14 @@ def decided_on(claim_id: str, profile: str, domain: str) -> str:
     >>> decided_on("C8", "smoke", "math")
     'Decided on math_decide, which stands for AIME 2024 and AIME 2025'
     """
-    here = " and ".join(titles(profile).get(n, n) for n in deciding(claim_id, profile, domain))
+    decides, called = deciding(claim_id, profile, domain), named(profile)
+    here = " and ".join(titles(profile).get(n, n) for n in decides)
     paper = [*dict.fromkeys(name for c in claim(claim_id).comparisons for name in c.benchmarks)]
     mine = [about.paper for about in REAL.values() if about.domain == domain]
-    stands = "" if is_real(profile) else " and ".join(name for name in paper if name in mine)
-    text = f"Decided on {here}{stands and f', which stands for {stands}'}"
+    stands = [name for name in paper if name in mine]
+    if is_real(profile):
+        stands = [called[n].paper for n in decides if n not in REAL]
+    text = f"Decided on {here}" + (f", which stands for {' and '.join(stands)}" if stands else "")
     missing = [name for name in paper if name not in mine]
     if not missing:
         return text

@@ -144,7 +144,8 @@ def rl_arm(
 
 def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Stage]:
     """What the model that a run starts from can do, once for all runs of a seed."""
-    how = {name: settings[name] for name in ("max_new_tokens", "test_timeout_s", "test_memory_mb")}
+    names = ("max_new_tokens", "test_timeout_s", "test_memory_mb", "think_tags")
+    how = {name: settings[name] for name in names}
     asked = {
         "start": (start.benchmarks, "eval_responses", EVALUATION_TEMPERATURE, EVALUATION_TOP_P),
         "start_validation": (

@@ -41,6 +41,9 @@ class RLOptions:
     )
     positives: str = choice("which samples feed the LM loss; D4", "verdict", "reward_is_one")
     drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
+    think_tags: str = choice(
+        "whether a response without both think tags is wrong; D9", "required", "optional"
+    )
     format_penalty: float = parameter(0.5, minimum=0.0, help="subtracted for missing tags; D9")
     format_scores: str = choice("how missing think tags are scored; D9", "penalty", "released")
     code_scores: str = choice(

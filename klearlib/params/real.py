@@ -11,10 +11,15 @@ from klearlib.params.fields import count, parameter, rate
 from klearlib.params.options import NOT_STATED
 from klearlib.params.worlds import ModelShape, check_budgets
 
-MATHS_BENCHMARKS = ("aime_2024", "aime_2025", "hmmt_feb_2025")
-CODE_BENCHMARKS = ("livecodebench_v5", "livecodebench_v6")
-BENCHMARKS = (*MATHS_BENCHMARKS, *CODE_BENCHMARKS)
-"""The paper's benchmarks by the names of `klearlib.data.benchmarks.SIZES`."""
+BENCHMARKS = {
+    "aime_2024": "math",
+    "aime_2025": "math",
+    "hmmt_feb_2025": "math",
+    "livecodebench_v5": "code",
+    "livecodebench_v6": "code",
+}
+"""The paper's benchmarks by the names of `klearlib.data.benchmarks.SIZES`, each with its domain."""
+_MOST = {domain: [*BENCHMARKS.values()].count(domain) for domain in ("math", "code")}
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class DataSetParams:
     """One data set of a list: where it is and how much of it is read."""
 
     name: str | None = parameter(None, help="of SOURCES, null where the key is it")
+    hub_id: str | None = parameter(None, help="another data set of the hub in this one's schema")
     location: str | None = parameter(None, help="a file or folder here, null for the hub")
     split: str | None = parameter(None, help="null for the usual one")
     config: str | None = parameter(None, help="null for the usual one")
@@ -30,10 +36,20 @@ class DataSetParams:
 
 @dataclass(frozen=True)
 class BenchmarkParams:
-    """One benchmark: where it is and how many problems it must have."""
+    """One benchmark, the paper's by its name or one's own: where it is and how many problems it
+    must have."""
 
+    domain: str | None = parameter(
+        None, choices=("math", "code"), help="null where the key is one of the paper's"
+    )
+    name: str | None = parameter(None, help="of SOURCES, null where the key is it")
+    hub_id: str | None = parameter(None, help="another data set of the hub in this one's schema")
     location: str | None = parameter(None, help="a file or folder here, null for the hub")
-    size: int | None = count("problems, null for the known number", default=None)
+    split: str | None = parameter(None, help="null for the usual one")
+    config: str | None = parameter(None, help="null for the usual one")
+    size: int | None = count(
+        "problems, null for the known number, or any where none is known", default=None
+    )
 
 
 @dataclass(frozen=True)
@@ -45,25 +61,29 @@ class ShapeParams(ModelShape):
 
 
 def _model(help: str, **paper):
-    return parameter(asset="model", help=help, **paper)
+    """Of a model that a profile may do without."""
+    return parameter(None, asset="model", help=help, **paper)
 
 
 def _data_sets(help: str):
-    return parameter(entries=DataSetParams, help=help)
+    return parameter({}, entries=DataSetParams, may_be_empty=True, help=help)
 
 
 _R1 = "deepseek-ai/DeepSeek-R1"
 _EXAMPLES = {"paper": "1.5M of both domains", "place": "SFT data"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RealParams(ShapeParams):
-    """A real model and the data sets that it is trained and measured on.
+    """A real model and the data sets that it is trained and measured on: as many as the profile's
+    notebooks need. Mathematics alone needs nothing of code, and the other way round.
 
     `maths_sources` and `code_sources`, whose responses SFT learns, and `maths_problems` and
     `code_problems`, which RL draws from, map names of `klearlib.data.sources.SOURCES` (or other
-    names, for several parts of one data set) to `DataSetParams`, the best source first;
-    `benchmarks` maps `BENCHMARKS` to `BenchmarkParams`.
+    names, for several parts of one data set) to `DataSetParams`, the best source first. Without any
+    sources, and without `sft_model`, RL starts from `model` itself.
+    `benchmarks` maps names of `BENCHMARKS`, or others, to `BenchmarkParams`; one's own stand, in
+    their order, in the places of the paper's that are absent.
     `shapes` maps the reference and the teachers to `ShapeParams`; those that are the base model
     itself need none.
     Where there is no teacher of the majority filter or of the test filter, the problems are those
@@ -71,15 +91,16 @@ class RealParams(ShapeParams):
     """
 
     seed: int = count("of the choice of problems and of the SFT checkpoint", 0)
-    model: str = _model(
-        "base model: a hub id or a folder here",
+    model: str = parameter(
+        asset="model",
+        help="base model: a hub id or a folder here",
         paper="Qwen/Qwen3-8B-Base",
         place="experiment setup: based on Qwen3-8B-Base",
     )
-    chat_template: str | None = parameter(help="a file, where the model has no chat template")
+    chat_template: str | None = parameter(None, help="a file, where the model has no chat template")
     max_positions: int = count("positions that it was trained on, which YaRN multiplies", 64)
     sft_model: str | None = _model(
-        "SFT checkpoint of notebooks 05 to 09; null trains one from model"
+        "SFT checkpoint of notebooks 05 to 09; null trains one from model, if there are sources"
     )
     reference: str | None = _model(
         "solves problems for their difficulty, null for the SFT checkpoint",
@@ -102,6 +123,7 @@ class RealParams(ShapeParams):
         place="5.2.4: R1-0120",
     )
     shapes: dict = parameter(
+        {},
         entries=ShapeParams,
         may_be_empty=True,
         help="shapes of the reference and the teachers, by their names above",
@@ -110,40 +132,56 @@ class RealParams(ShapeParams):
     code_sources: dict = _data_sets("data sets of code responses, best first")
     maths_problems: dict = _data_sets("data sets of maths problems for RL")
     code_problems: dict = _data_sets("data sets of code problems for RL")
-    benchmarks: dict = parameter(entries=BenchmarkParams, help="the paper's benchmarks")
-    num_train_problems: int = count(
-        "maths problems that RL draws from, at most", paper=88000, place="3.2.1"
+    benchmarks: dict = parameter(
+        entries=BenchmarkParams, help="the paper's benchmarks, or one's own"
     )
-    num_code_problems: int = count(
-        "code problems that RL draws from, at most", paper=18000, place="3.2.1"
+    num_train_problems: int | None = count(
+        "maths problems that RL draws from, at most; null for all",
+        default=None,
+        paper=88000,
+        place="3.2.1",
+    )
+    num_code_problems: int | None = count(
+        "the same of code", default=None, paper=18000, place="3.2.1"
     )
     num_validation: int = count(
         "held-out problems of the curves of each domain; even", 2, paper=NOT_STATED
     )
     validation_responses: int = count("responses per held-out problem")
     sft_maths: int | None = count(
-        "SFT examples of the maths sources, by K-center; null for all", **_EXAMPLES
+        "SFT examples of the maths sources, by K-center; null for all", default=None, **_EXAMPLES
     )
     sft_code: int | None = count(
-        "SFT examples of the code sources, by K-center; null for all", **_EXAMPLES
+        "SFT examples of the code sources, by K-center; null for all", default=None, **_EXAMPLES
     )
-    sft_epochs: int = count("times that each example is seen", paper=4, place="SFT")
-    sft_batch: int = count("examples per update of the SFT", paper=NOT_STATED)
+    sft_epochs: int = count("times that each example is seen", default=4, paper=4, place="SFT")
+    sft_batch: int = count("examples per update of the SFT", default=32, paper=NOT_STATED)
     sft_learning_rate: float = rate(
-        "of the first update of the SFT; falls to one half by a cosine", **SFT_RATE
+        "of the first update of the SFT; falls to one half by a cosine",
+        default=8.0e-5,
+        **SFT_RATE,
     )
-    sft_normalizer: str = parameter(**NORMALIZER)
-    test_timeout_s: float = rate("limit of one test where the examples of the SFT are judged")
-    test_memory_mb: int = count("the same", 16)
+    sft_normalizer: str = parameter("sequence", **NORMALIZER)
+    test_timeout_s: float = rate(
+        "limit of one test where the examples of the SFT are judged", default=6.0
+    )
+    test_memory_mb: int = count("the same", 16, default=1024)
     max_prompt_tokens: int = count(
         "positions that a prompt needs beside a budget", paper=NOT_STATED
     )
     max_new_tokens: int = count("token budget of a response", paper=32768, place="Table 1: 32K")
-    code_max_new_tokens: int = count(
-        "the same in the code notebooks", paper=16384, place="Figs. 3, 4: 16K"
+    code_max_new_tokens: int | None = count(
+        "the same in the code notebooks; null for the same",
+        default=None,
+        paper=16384,
+        place="Figs. 3, 4: 16K",
     )
-    extended_max_new_tokens: int = count(
-        "the longer budget, which needs YaRN", 2, paper=65536, place="Table 1: 64K"
+    extended_max_new_tokens: int | None = count(
+        "the longer budget of notebook 10, which needs YaRN",
+        2,
+        default=None,
+        paper=65536,
+        place="Table 1: 64K",
     )
 
     def __post_init__(self) -> None:
@@ -158,11 +196,25 @@ class RealParams(ShapeParams):
                 raise ParameterError(
                     f"shapes has no {model}, the {field.name}: give the numbers of its config.json"
                 )
-        if tuple(self.benchmarks) != BENCHMARKS:
-            raise ParameterError(
-                f"benchmarks must be {', '.join(BENCHMARKS)}, in this order, got "
-                f"{', '.join(self.benchmarks)}"
-            )
+        for name, how in self.benchmarks.items():
+            if (name in BENCHMARKS) == (how["domain"] is not None):
+                told = "it is known" if name in BENCHMARKS else "math or code"
+                raise ParameterError(f"benchmarks: {name}: domain: {told}")
+        for domain, most in _MOST.items():
+            if len(benchmarks_of(self, domain)) > most:
+                raise ParameterError(
+                    f"benchmarks has more than {most} of {domain}, the places in the paper's "
+                    "tables: leave some out"
+                )
+
+
+def benchmarks_of(real: RealParams, domain: str) -> list[str]:
+    """The benchmarks of a domain, in their order."""
+    return [
+        name
+        for name, how in real.benchmarks.items()
+        if (how["domain"] or BENCHMARKS[name]) == domain
+    ]
 
 
 def shape_of_model(real: RealParams, model: str) -> dict:

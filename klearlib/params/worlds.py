@@ -218,8 +218,7 @@ def check_budgets(world) -> None:
             f"num_validation must be even, half of each domain in notebook 10, got "
             f"{world.num_validation}"
         )
-    if world.extended_max_new_tokens <= world.max_new_tokens:
+    if (longer := world.extended_max_new_tokens) is not None and longer <= world.max_new_tokens:
         raise ParameterError(
-            f"extended_max_new_tokens {world.extended_max_new_tokens} must exceed "
-            f"max_new_tokens {world.max_new_tokens}"
+            f"extended_max_new_tokens {longer} must exceed max_new_tokens {world.max_new_tokens}"
         )

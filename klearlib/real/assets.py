@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from klearlib.data.sources import source_named
@@ -97,13 +98,13 @@ def _models(real: RealParams) -> Iterator[Missing]:
 
 def _data_sets(real: RealParams) -> Iterator[Missing]:
     lists = (real.maths_sources, real.code_sources, real.maths_problems, real.code_problems)
-    named = [(how["name"] or name, how) for each in lists for name, how in each.items()]
-    named += [(_SOURCE_OF.get(name, name), how) for name, how in real.benchmarks.items()]
-    for name, how in named:
-        hub_id = source_named(name).hub_id
+    listed = chain.from_iterable(each.items() for each in (*lists, real.benchmarks))
+    for name, how in listed:
+        source = source_named(_SOURCE_OF.get(name) or how["name"] or name)
+        hub_id = how["hub_id"] or source.hub_id
         if how["location"] is not None:
             if not (place := located(how["location"])).exists():
-                yield Missing("dataset", hub_id, str(place), "", None)
+                yield Missing("dataset", place.name, str(place), "", None)
         elif cached_snapshot("dataset", hub_id) is None:
             yield _of_hub("dataset", hub_id, SIZES_GB.get(hub_id))
 

@@ -60,11 +60,12 @@ def collect_benchmarks(
     *,
     benchmarks: dict[str, int | None],
     places: dict[str, str],
+    sources: dict[str, dict] | None = None,
 ) -> None:
     """Stage ``benchmarks``: `klearlib.evaluate.benchmark_files.collect` of the data sets
     ``inputs[<benchmark>]`` (stages of `link_data`), each at its place of `places` there."""
     locations = {name: str(inputs[name] / place) for name, place in places.items()}
-    collect(folder, {}, benchmarks=benchmarks, locations=locations)
+    collect(folder, {}, benchmarks=benchmarks, locations=locations, sources=sources)
 
 
 def _found(hub_id: str, location: str | None) -> Path:

@@ -51,7 +51,7 @@ def link_model(
         MissingAsset: no such model, a gated one, no network, or no weights in safetensors.
         KlearError: no chat template, or another shape.
     """
-    source = _folder_of(model)
+    source = folder_of(model)
     files = sorted(
         file for file in source.iterdir() if file.is_file() and file.name.endswith(_SUFFIXES)
     )
@@ -92,7 +92,7 @@ def _write_own(path: Path, text: str) -> None:
     write_text(path, text)
 
 
-def _folder_of(model: str) -> Path:
+def folder_of(model: str) -> Path:
     """The folder of a model's files.
 
     Raises MissingAsset, which says what to do.

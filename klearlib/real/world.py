@@ -40,7 +40,7 @@ def build(
     *,
     seed: int,
     domain: str,
-    num_train_problems: int,
+    num_train_problems: int | None,
     num_validation: int,
     benchmarks: list[str],
     ngram_words: int,
@@ -56,8 +56,8 @@ def build(
 
     Args:
         domain: ``math`` or ``code``; problems of the other one are rejects.
-        num_train_problems: at most; all that are left where there are fewer. num_validation: that
-            many, or it is an error.
+        num_train_problems: at most, None for no limit; all that are left where there are fewer.
+            num_validation: that many, or it is an error.
         ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
 
     Raises:
@@ -171,7 +171,7 @@ def keep_learnable(
     left out add up.
 
     Args:
-        inputs: also ``math_world`` and ``code_world``, stages of `build`.
+        inputs: also ``math_world`` and ``code_world``, stages of `build`, or one of them.
         domain: ``math`` or ``code``, as `Problem.family` says. mixed: the sources that hold both;
             problems of all others are of the domain.
         ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
@@ -183,7 +183,7 @@ def keep_learnable(
     table = inputs["curated"] / _PROBLEMS
     near = near_held_out(
         (problem.prompt for problem in iter_problems(table)),
-        chain(*(read_problems(inputs[f"{name}_world"] / VALIDATION) for name in ("math", "code"))),
+        chain(*(read_problems(inputs[name] / VALIDATION) for name in inputs if name != "curated")),
         ngram_words=ngram_words,
         ngram_mode=ngram_mode,
         workers=workers,

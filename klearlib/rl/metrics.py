@@ -29,7 +29,7 @@ METRICS = {
     "rollout/response_tokens_mean": "mean number of generated tokens, the end token included",
     "rollout/response_tokens_max": "largest number of generated tokens",
     "rollout/truncated_rate": "share of rollouts that the token budget ended",
-    "rollout/bad_format_rate": "share of rollouts without both think tags",
+    "rollout/bad_format_rate": "share of rollouts without both think tags, where required",
     "rollout/no_answer_rate": "share of rollouts in which no answer was found",
     "rollout/judge_failures": "number of rollouts with verdict timeout or judge_error",
     "rollout/pass_rate_mean": "share of tests passed, mean over the rollouts of code problems",

@@ -59,7 +59,7 @@ def learning_rate(settings: RLSettings, step: int) -> float:
 
 def judging(settings: RLSettings, *, seed: int) -> dict:
     """The keywords of `klearlib.verify.groups.judge_groups` for the rollouts of a run."""
-    names = ("format_scores", "format_penalty", "code_reward", "code_scores")
+    names = ("think_tags", "format_scores", "format_penalty", "code_reward", "code_scores")
     names += ("hard_failure", "test_timeout_s", "test_memory_mb", "max_tests")
     chosen = {name: getattr(settings, name) for name in names}
     return chosen | {"tests_seed": derive_seed(seed, "tests")}
@@ -102,8 +102,9 @@ def evaluations(
         )
         for name, size, num_responses, temperature, top_p in asked
     ]
-    limits = {"test_timeout_s": settings.test_timeout_s, "test_memory_mb": settings.test_memory_mb}
-    records = evaluate_all(engine, measurements, **limits)
+    names = ("test_timeout_s", "test_memory_mb", "think_tags")
+    how = {name: getattr(settings, name) for name in names}
+    records = evaluate_all(engine, measurements, **how)
     return {record.benchmark: record for record in records}
 
 

@@ -48,6 +48,7 @@ class RLSettings:
     zero_advantage_filter: str
     positives: str
     drop_truncated: bool
+    think_tags: str
     format_scores: str
     format_penalty: float
     code_reward: str
@@ -156,6 +157,7 @@ _WORDS = {
     "group_std": ("population", "unbiased"),
     "zero_advantage_filter": ("off", "advantage", "accuracy"),
     "positives": ("verdict", "reward_is_one"),
+    "think_tags": ("required", "optional"),
     "format_scores": ("penalty", "released"),
     "code_reward": ("soft", "hard"),
     "code_scores": ("pass_rate", "released"),

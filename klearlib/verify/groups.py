@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from klearlib.errors import KlearError
@@ -86,6 +87,7 @@ def judge_groups(
     problems: Sequence[Problem],
     responses: Sequence[Sequence[Response]],
     *,
+    think_tags: str,
     format_scores: str,
     format_penalty: float,
     code_reward: str,
@@ -99,6 +101,8 @@ def judge_groups(
     """Verdicts and rewards for the responses to each problem (docs/deviations.md, D9, D10).
 
     Args:
+        think_tags: ``"required"``, or ``"optional"``: a response without them is judged as it
+            stands and pays no penalty.
         format_scores: ``scores`` of `math_reward`. code_scores: ``scores`` of the code rewards.
         code_reward: ``"soft"`` (share of tests passed) or ``"hard"`` (all or nothing).
         hard_failure: ``failure`` of `hard_code_reward`.
@@ -112,6 +116,7 @@ def judge_groups(
         test_memory_mb=test_memory_mb,
         max_tests=max_tests,
         tests_seed=tests_seed,
+        require_think=think_tags == "required",
     )
     code_pay = CODE_REWARDS[code_reward]
     if code_reward == "hard":
@@ -122,6 +127,9 @@ def judge_groups(
             pay, scores = code_pay, code_scores
         else:
             pay, scores = math_reward, format_scores
+        if think_tags == "optional":  # none is missing
+            there = {"has_think_open": True, "has_think_close": True}
+            verdicts = tuple(replace(verdict, **there) for verdict in verdicts)
         rewards = tuple(pay(v, format_penalty=format_penalty, scores=scores) for v in verdicts)
         groups.append(Group(problem, tuple(group), verdicts, rewards))
     return tuple(groups)

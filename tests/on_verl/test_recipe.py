@@ -54,6 +54,7 @@ MAPPED_SETTINGS = {
     "max_grad_norm": (0.5, {f"{ACTOR}.optim.clip_grad": 0.5, f"{ACTOR}.grad_clip": 0.5}),
 }
 JUDGING = {
+    "think_tags": "optional",
     "format_scores": "released",
     "format_penalty": 0.25,
     "code_reward": "hard",

@@ -185,6 +185,7 @@ def _response(text: str, prompt: str = "") -> Response:
 
 
 JUDGING = {
+    "think_tags": "required",
     "format_scores": "penalty",
     "format_penalty": 0.0,
     "code_reward": "soft",
@@ -211,6 +212,11 @@ def test_judging_pays_each_response_by_its_own_problem():
     ]
     released = judge_groups(problems, responses, **JUDGING | {"format_scores": "released"})
     assert [g.rewards for g in released] == [(1.0, -1.0, -0.5), (-1.0, 1.0, -2.0)]
+    optional = JUDGING | {"think_tags": "optional", "format_penalty": 0.5}
+    assert [g.rewards for g in judge_groups(problems, responses, **optional)] == [
+        (1.0, -1.0, 1.0),
+        (-1.0, 1.0, 1.0),
+    ]
     opened = [[_response(r"x</think>\boxed{4}", prompt="assistant\n<think>\n")]]
     assert judge_groups(problems[:1], opened, **JUDGING)[0].rewards == (1.0,)
 

@@ -258,6 +258,7 @@ class Origin(ABC):
         return {
             domain: self.chosen_sources(domain, most=joint.num_sources[domain], size=size)
             for domain, size in joint.sft_sizes.items()
+            if joint.num_sources[domain]
         }
 
     def _selection(

@@ -6,31 +6,32 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from klearlib.data.benchmarks import SIZES
+from klearlib.data.benchmarks import SIZES, WINDOWS
 from klearlib.data.declaration import Source
 from klearlib.data.sources import source_named
 from klearlib.errors import ParameterError
+from klearlib.experiments.benchmarks import named
 from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
 from klearlib.params import DataOptions, RealParams, SFTPhase, load
-from klearlib.params.real import BENCHMARKS, CODE_BENCHMARKS, MATHS_BENCHMARKS, shape_of_model
+from klearlib.params.real import benchmarks_of, shape_of_model
 from klearlib.real.assets import located, model_path
 from klearlib.real.data import FILES
 from klearlib.run.stage import Stage
 
-_ABLATIONS = 2  # maths benchmarks outside of notebook 10: AIME 2024 and 2025
+_ASSUMED_PROBLEMS = 10_000  # for estimates, where all problems are taken
 
 
 class _Stages(dict):
-    """Stages by name; one that real.yaml names no model for is an error that says so."""
+    """Stages by name; one that real.yaml has nothing for is an error that says so. what: names in
+    words, and what to do."""
 
-    def __init__(self, profile: str, stages: dict[str, Stage]):
+    def __init__(self, profile: str, stages: dict[str, Stage], what: str):
         super().__init__(stages)
-        self._profile = profile
+        self._profile, self._what = profile, what
 
     def __missing__(self, name: str) -> Stage:
-        raise ParameterError(
-            f"profile {self._profile!r} has no {name}: name a model for it in real.yaml"
-        )
+        what = self._what.format(name=name)
+        raise ParameterError(f"profile {self._profile!r} has no {what} in real.yaml")
 
 
 class RealOrigin(Origin):
@@ -52,26 +53,31 @@ class RealOrigin(Origin):
         limits = {"test_timeout_s": real.test_timeout_s, "test_memory_mb": real.test_memory_mb}
         super().__init__(profile, options or DataOptions(**limits))
         self.seed = self.code_seed = real.seed
-        self.num_pool, self.num_code_problems = real.num_train_problems, real.num_code_problems
-        self.max_new_tokens = {"math": real.max_new_tokens, "code": real.code_max_new_tokens}
-        code = self._sizes(CODE_BENCHMARKS)
-        self._every = {"math": self._sizes(MATHS_BENCHMARKS), "code": code}
-        self.benchmarks = {"math": self._sizes(MATHS_BENCHMARKS[:_ABLATIONS]), "code": code}
+        self.num_pool = real.num_train_problems or _ASSUMED_PROBLEMS
+        self.num_code_problems = real.num_code_problems or _ASSUMED_PROBLEMS
+        code_budget = real.code_max_new_tokens or real.max_new_tokens
+        self.max_new_tokens = {"math": real.max_new_tokens, "code": code_budget}
+        self._every = {domain: self._sizes(benchmarks_of(real, domain)) for domain in DOMAIN_WORDS}
+        late = {name for name, about in named(profile).items() if about.in_headline_only}
+        self.benchmarks = {
+            domain: {name: size for name, size in sizes.items() if name not in late}
+            for domain, sizes in self._every.items()
+        }
         self._base = self._model(real.model, "base model")
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
         sft, real, worlds = self._sft, self._real, self._worlds
         reference = real.reference and self._model(real.reference, "reference")
-        stages = {"world": worlds["math"], "base": self._base, "reference": reference or sft}
+        stages = {"base": self._base, "reference": reference or sft}
         stages |= {f"code_{name}": stage for name, stage in stages.items()}
-        stages["code_world"] = worlds["code"]
+        stages |= {"world" if name == "math" else "code_world": worlds[name] for name in worlds}
         for who in ("code", "weak", "middle", "strong", "majority"):
             model = getattr(real, f"teacher_{who}")
             if model is not None:
                 name = "code_teacher" if who == "code" else f"teacher_{who}"
                 stages[name] = self._model(model, name.replace("_", " "))
-        return _Stages(self.profile, stages)
+        return _Stages(self.profile, stages, "{name}: name a model or problems for it")
 
     @cached_property
     def joint(self) -> Joint:
@@ -105,7 +111,7 @@ class RealOrigin(Origin):
         found = []
         for name, how in self._listed(domain, pool_only=pool_only).items():
             source = _source(name, how)
-            _, place = _linked(source, how["location"])
+            _, place = _linked(source, how)
             item = {"name": source.name, "alias": name, "input": f"data_{name}", "location": place}
             options = {key: how[key] for key in ("split", "config", "limit")}
             found.append(item | {key: it for key, it in options.items() if it is not None})
@@ -114,7 +120,7 @@ class RealOrigin(Origin):
     def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
         data = {}
         for name, how in self._listed(domain, pool_only=pool_only).items():
-            data[f"data_{name}"], _ = _linked(_source(name, how), how["location"])
+            data[f"data_{name}"], _ = _linked(_source(name, how), how)
         return {"benchmarks": self._collected, **data}
 
     def _listed(self, domain: str, *, pool_only: bool) -> dict[str, dict]:
@@ -129,7 +135,7 @@ class RealOrigin(Origin):
         # The file's name: under the benchmark's own it would be read as the raw data set.
         return [
             {"name": f"{name}.jsonl", "location": f"{name}.jsonl", "input": "benchmarks"}
-            for name in BENCHMARKS
+            for name in self._real.benchmarks
         ]
 
     def learnable(self, domain: str) -> Stage:
@@ -139,7 +145,7 @@ class RealOrigin(Origin):
             {"domain": domain, "mixed": mixed_sets(self._real, domain), **self._overlap},
             # One checkpoint learns both domains, so neither's validation problems may be in either.
             {"curated": self.curated(domain)}
-            | {f"{name}_world": self._worlds[name] for name in DOMAIN_WORDS},
+            | {f"{name}_world": world for name, world in self._worlds.items()},
             label=f"{DOMAIN_WORDS[domain]} responses to no validation problem",
             estimate_s=60.0,
         )
@@ -158,7 +164,7 @@ class RealOrigin(Origin):
                     "num_validation": self._real.num_validation,
                     "benchmarks": {name: list(sizes) for name, sizes in self._every.items()},
                 },
-                self._worlds,
+                {name: self._worlds[name] for name in DOMAIN_WORDS},
                 label="joint world: all benchmarks, validation problems of both domains",
                 estimate_s=5.0,
             ),
@@ -175,10 +181,13 @@ class RealOrigin(Origin):
 
     @cached_property
     def _sft(self) -> Stage:
-        """The SFT checkpoint of the RL notebooks: one for both domains."""
+        """The SFT checkpoint of the RL notebooks: one for all domains; the base model where there
+        is nothing to learn from."""
         real = self._real
         if real.sft_model is not None:
             return self._model(real.sft_model, "SFT checkpoint")
+        if not (real.maths_sources or real.code_sources):
+            return self._base
         selections = [*self.joint_selections().values()]
         phase = SFTPhase(
             num_epochs=real.sft_epochs,
@@ -189,7 +198,7 @@ class RealOrigin(Origin):
         return self._trained(selections, seed=real.seed, sft=phase)
 
     def _trained(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> Stage:
-        """The base model, tuned on the examples of both domains."""
+        """The base model, tuned on the examples of all domains."""
         examples = Stage(
             "combine",
             "klearlib.curation.combine:combine",
@@ -210,7 +219,8 @@ class RealOrigin(Origin):
     def _worlds(self) -> dict[str, Stage]:
         real = self._real
         counts = {"math": real.num_train_problems, "code": real.num_code_problems}
-        return {
+        problems = {"math": real.maths_problems, "code": real.code_problems}
+        found = {
             domain: Stage(
                 "real_world",
                 "klearlib.real.world:build",
@@ -227,7 +237,9 @@ class RealOrigin(Origin):
                 estimate_s=60.0,
             )
             for domain, count in counts.items()
+            if problems[domain]
         }
+        return _Stages(self.profile, found, "problems of {name}: name data sets of them")
 
     def _model(self, model: str, what: str) -> Stage:
         """A model by its name in real.yaml. what: it in words.
@@ -235,7 +247,7 @@ class RealOrigin(Origin):
         A model of the hub is named by its id in the stage's key, wherever the cache is.
         """
         place, real = model_path(model), self._real
-        budget = max(real.max_new_tokens, real.code_max_new_tokens)
+        budget = max(self.max_new_tokens.values())
         return Stage(
             "model",
             "klearlib.real.model:link_model",
@@ -252,18 +264,23 @@ class RealOrigin(Origin):
     @cached_property
     def _collected(self) -> Stage:
         """All benchmarks, as files of problems."""
-        inputs, places = {}, {}
-        for name in BENCHMARKS:
-            # Both windows are of one data set.
-            source = source_named("livecodebench" if name in CODE_BENCHMARKS else name)
-            location = self._real.benchmarks[name]["location"]
-            inputs[name], places[name] = _linked(source, location)
+        inputs, places, sources = {}, {}, {}
+        for name, how in self._real.benchmarks.items():
+            source = benchmark_source(name, how)
+            inputs[name], places[name] = _linked(source, how)
+            if name not in SIZES:
+                options = {key: how[key] for key in ("split", "config") if how[key] is not None}
+                sources[name] = {"source": source.name, **options}
         return Stage(
             "benchmarks",
             "klearlib.real.data:collect_benchmarks",
-            {"benchmarks": self._sizes(BENCHMARKS), "places": places},
+            {
+                "benchmarks": self._sizes(self._real.benchmarks),
+                "places": places,
+                **({"sources": sources} if sources else {}),
+            },
             inputs,
-            label="the paper's benchmarks",
+            label="benchmarks",
             estimate_s=120.0,
         )
 
@@ -271,7 +288,7 @@ class RealOrigin(Origin):
         """Benchmark -> the problems that it must have: as real.yaml says, else the known number;
         None for a window whose number the dates decide."""
         given = {name: self._real.benchmarks[name]["size"] for name in names}
-        return {name: SIZES[name] if size is None else size for name, size in given.items()}
+        return {name: SIZES.get(name) if size is None else size for name, size in given.items()}
 
     @property
     def _overlap(self) -> dict:
@@ -294,20 +311,27 @@ def mixed_sets(real: RealParams, domain: str) -> list[str]:
     return [name for name, how in listed.items() if _source(name, how).domain == "both"]
 
 
+def benchmark_source(name: str, how: dict) -> Source:
+    """The data set of a benchmark of real.yaml."""
+    # Both windows are of one data set.
+    return source_named("livecodebench") if name in WINDOWS else _source(name, how)
+
+
 def _source(name: str, how: dict) -> Source:
     return source_named(how["name"] or name)
 
 
-def _linked(source: Source, location: str | None) -> tuple[Stage, str]:
+def _linked(source: Source, how: dict) -> tuple[Stage, str]:
     """The files of a data set, and where its file or folder is in that stage."""
+    location, hub_id = how["location"], how["hub_id"] or source.hub_id
     # Of a file, the ending says how to read it.
-    name = source.hub_id.rpartition("/")[2] if location is None else Path(location).name
+    name = hub_id.rpartition("/")[2] if location is None else Path(location).name
     place = None if location is None else str(located(location))
     stage = Stage(
         "data",
         "klearlib.real.data:link_data",
-        {"hub_id": source.hub_id, "location": place, "name": name},
-        label=f"data set {source.hub_id}",
+        {"hub_id": hub_id, "location": place, "name": name},
+        label=f"data set {hub_id if location is None else name}",
         estimate_s=60.0,
     )
     return stage, f"{FILES}/{name}"

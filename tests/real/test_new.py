@@ -1,0 +1,146 @@
+"""`klear new`: a profile for a model and rows of one's own, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import real_project
+
+from klearlib.cli import main
+from klearlib.data.sources import read_source
+from klearlib.errors import ParameterError
+from klearlib.experiments.benchmarks import decided_on, deciding, named
+from klearlib.experiments.catalogue import check, stages_of
+from klearlib.experiments.origins import origin
+from klearlib.params import load, load_profile
+from klearlib.run.stage import with_inputs
+
+ARGUMENTS = {"--model": "models/tiny", "--problems": "mine.jsonl", "--benchmark": "test.jsonl"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    real_project.write_model(folder)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, model):
+    (tmp_path / "params").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    shutil.copytree(model, tmp_path / "models" / "tiny")
+    write(tmp_path / "mine.jsonl", "a", 40)
+    write(tmp_path / "test.jsonl", "b", 5)
+    monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path, word, count, **row):
+    rows = [
+        {"question": f"{word}{n} and {n} {word}s make how many {word}?", "answer": str(2 * n)} | row
+        for n in range(count)
+    ]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+
+
+def new(*more: str, **changes) -> int:
+    given = ARGUMENTS | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+    return main(["new", "mine", *(word for pair in given.items() for word in pair), *more])
+
+
+def test_two_files_of_rows_and_a_model_folder_make_a_profile_of_their_own(project, capsys):
+    assert new() == 0 and "klear run --profile mine" in capsys.readouterr().out
+    real = load("mine", "real")
+    assert (real.num_layers, real.max_positions, real.tie_word_embeddings) == (2, 512, True)
+    assert real.max_prompt_tokens + real.max_new_tokens == 512 and real.num_validation == 8
+    assert real.benchmarks["test"]["size"] == 5
+    for notebook in ("05_clipping", "06_alpha_sweep"):
+        params = check(notebook, load_profile("mine", notebook))
+        stages = with_inputs(stages_of(notebook, params).values()).values()
+        assert {stage.name for stage in stages} <= {
+            *("model", "data", "benchmarks", "curate", "real_world", "evaluate", "rl")
+        }
+        models = {stage.params["model"] for stage in stages if stage.name == "model"}
+        assert len(models) == 1  # RL starts from the model as it comes
+    start = origin("mine").start("math")
+    assert start.benchmarks == {"test": 5} and params.num_problems == 8 * params.mini_batch_problems
+
+
+def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
+    write(project / "more.jsonl", "c", 7)
+    assert new("--benchmark", "more.jsonl") == 0
+    assert {name: about.paper for name, about in named("mine").items()} == {
+        "test": "AIME 2024",
+        "more": "AIME 2025",
+    }
+    assert deciding("C1", "mine", "math") == ["test"]
+    assert deciding("C8", "mine", "math") == ["test", "more"]
+    assert decided_on("C1", "mine", "math") == "Decided on test, which stands for AIME 2024"
+    assert named("qwen")["hmmt_feb_2025"].in_headline_only
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "models/none"}, "models/none"),
+        ({"problems": "none.jsonl"}, "no file or folder at none.jsonl"),
+        ({"max_new_tokens": "600"}, "leaves"),
+        ({"max_new_tokens": "0"}, "leaves"),
+        ({"problems": "test.jsonl", "benchmark": "mine.jsonl"}, "of 16 that are needed"),
+        ({"benchmark": "mine.jsonl"}, "40 of 40 problems share"),
+        ({"problems": "humaneval=mine.jsonl"}, "klear new is for mathematics"),
+        ({"problems": "gsm9k=mine.jsonl"}, "did you mean gsm8k"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, changes, words):
+    assert new(**changes) in (1, 2)
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+    assert not (project / "params" / "mine").exists()
+
+
+def test_rows_without_an_answer_are_refused_in_a_benchmark_and_counted_in_training(project, capsys):
+    write(project / "test.jsonl", "b", 5, answer="")
+    assert new() == 1 and "no_answer 5" in capsys.readouterr().err
+    write(project / "test.jsonl", "b", 5)
+    with (project / "mine.jsonl").open("a") as file:
+        file.write(json.dumps({"question": "Why?", "answer": None}) + "\n")
+    assert new() == 0
+    assert "1 other rows cannot be used" in (project / "params/mine/real.yaml").read_text()
+    (project / "mine.jsonl").write_text('{"text": "no columns"}\n')
+    shutil.rmtree(project / "params" / "mine")
+    assert new() == 1
+    assert "needs the column problem or question or prompt, answer" in capsys.readouterr().err
+
+
+def test_a_model_without_chat_template_needs_one(project, capsys):
+    real_project.write_model(project / "models" / "plain", chat_template=False)
+    assert new(model="models/plain") == 1 and "--chat-template FILE" in capsys.readouterr().err
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    (project / "chat.jinja").write_text(template)
+    assert new(model="models/plain", chat_template="chat.jinja") == 0
+    assert load("mine", "real").chat_template == "chat.jinja"
+
+
+def test_a_name_that_is_taken_is_kept(project, capsys):
+    assert new() == 0 and new() == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [("42", "42"), (r"so \\boxed{\\frac12}", r"\\frac12"), ("4 * 250 = 1000\n#### 1,000", "1000")],
+)
+def test_a_row_of_ones_own_has_its_answer_plain_in_a_box_or_behind_hashes(answer, gold):
+    (row,) = read_source("rows", [{"prompt": "How many?", "answer": answer}])
+    assert row.problem.answer == gold
+
+
+def test_a_profile_without_code_says_so_where_code_is_asked_for(project):
+    assert new() == 0
+    with pytest.raises(ParameterError, match="has no problems of code"):
+        origin("mine").start("code")
