@@ -80,7 +80,6 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
     assert deciding("C1", "mine", "math") == ["test"]
     assert deciding("C8", "mine", "math") == ["test", "more"]
     assert decided_on("C1", "mine", "math") == "Decided on test, which stands for AIME 2024"
-    assert named("qwen")["hmmt_feb_2025"].in_headline_only
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_a_name_that_is_taken_is_kept(project, capsys):
 
 @pytest.mark.parametrize(
     ("answer", "gold"),
-    [("42", "42"), (r"so \\boxed{\\frac12}", r"\\frac12"), ("4 * 250 = 1000\n#### 1,000", "1000")],
+    [("42", "42"), (r"so \boxed{\frac12}", r"\frac12"), ("4 * 250 = 1000\n#### 1,000", "1000")],
 )
 def test_a_row_of_ones_own_has_its_answer_plain_in_a_box_or_behind_hashes(answer, gold):
     (row,) = read_source("rows", [{"prompt": "How many?", "answer": answer}])
