@@ -57,6 +57,7 @@ SETTINGS = {
     "num_validation": 25,
     "validation_responses": 2,
     "logp_old": "sampler",
+    "half_cosine": False,
 }
 PAPERS = small_cluster(
     nodes=2,
@@ -131,6 +132,8 @@ def test_rl_samples_rollouts_and_evaluations_and_trains_on_the_rollouts():
     trained = cost.trained * 2 * WEIGHTS
     assert twice.flops - cost.flops == pytest.approx(trained, rel=0.1)  # attention on top
     assert twice.flops > cost.flops + trained
+    halves = cost_of(rl(half_cosine=True))
+    assert halves.trained_most == 2 * cost.trained_most and halves.sampled == cost.sampled
 
 
 def test_sampling_takes_what_reading_or_starting_kernels_takes():
