@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import WINDOW_SIZE, Named, named
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origin
+from klearlib.experiments.registered import HEADLINE
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
-from klearlib.params import DataOptions
+from klearlib.params import SMOKE, DataOptions, check_values, load_profile
 from klearlib.params.data import SFTPhase
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import check_schedule
@@ -35,6 +36,7 @@ MODELS = {
 }
 """What is measured, by series: each model at the base budget, the final one also with YaRN at the
 base budget, which shows what the static factor does, and at the longer one, which needs it."""
+_FINAL = ("code_rl", "code_rl_yarn", "code_rl_long")  # settings of one model
 _TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others there is one
 _NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
 
@@ -72,6 +74,23 @@ class CodeRLPhase(RLSchedule):
 
 
 _PHASES = {"sft": SFTPhase, "maths_rl": MathsRLPhase, "code_rl": CodeRLPhase}
+
+
+def every_value(record: type, values: dict, name: str, profile: str) -> dict:
+    """All values of a `record` that is the parameter `name`; none given stand for smoke's.
+
+    Raises:
+        ParameterError: some are missing, or all in another profile.
+    """
+    missing = [each.name for each in fields(record) if each.name not in values]
+    if not values and profile != SMOKE:
+        raise ParameterError(
+            f"{name} is empty, which stands for smoke's values: give all values of "
+            f"{record.__name__} for profile {profile!r}"
+        )
+    if values and missing:
+        raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
+    return asdict(record(**values))
 
 
 @dataclass(frozen=True)
@@ -119,17 +138,9 @@ class HeadlineParams(FilteredParams):
 
     def __post_init__(self) -> None:
         for name, record in _PHASES.items():
-            values = getattr(self, name)
-            missing = [each.name for each in fields(record) if each.name not in values]
-            if not values and self.profile != "smoke":
-                raise ParameterError(
-                    f"{name} is empty, which stands for smoke's values: give all values of "
-                    f"{record.__name__} for profile {self.profile!r}"
-                )
-            if values and missing:
-                raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
             # What runs is what is shown, kept in the section and compared.
-            object.__setattr__(self, name, asdict(record(**values)))
+            values = every_value(record, getattr(self, name), name, self.profile)
+            object.__setattr__(self, name, values)
         for phase in map(self.phase, _TRAINED):
             check_schedule(
                 num_problems=phase.num_problems,
@@ -151,6 +162,20 @@ class HeadlineParams(FilteredParams):
 class Pipeline(Experiment):
     """A profile's pipelines: one base model and one SFT checkpoint for all seeds, then RL on
     mathematics and on code for each, by GPPO."""
+
+    name = "10_headline"
+    replicated = HEADLINE
+    Params = HeadlineParams
+
+    @classmethod
+    def of(cls, profile: str) -> Self:
+        """With the profile's own values.
+
+        Raises:
+            ParameterError: the profile has none, or they are wrong.
+        """
+        values = load_profile(profile, cls.name)
+        return cls(check_values(cls.Params, values, cls.name))
 
     @cached_property
     def _data(self) -> Origin:
@@ -189,7 +214,9 @@ class Pipeline(Experiment):
         """The stages ``world``, ``base``, ``examples`` and ``sft`` of all seeds."""
         p = self.params
         chosen = list(self.selections.values())
-        return self._data.joint_stages(chosen, seed=p.seeds[0], sft=p.phase("sft"))
+        return self._data.joint_stages(
+            chosen, seed=p.seeds[0], sft=p.phase("sft"), yarn_factor=p.yarn_factor
+        )
 
     @cached_property
     def pools(self) -> dict[str, Stage]:
@@ -225,7 +252,7 @@ class Pipeline(Experiment):
                 schedule = {k: v for k, v in asdict(phase).items() if k not in _NOT_OF_RL}
                 model = found[series, seed] = rl_arm(
                     p,
-                    self._start(domain, model),
+                    self.start(domain, model),
                     label=MODELS[series],
                     seed=seed,
                     eval_every=phase.num_steps,
@@ -234,7 +261,8 @@ class Pipeline(Experiment):
                 )
         return found
 
-    def _start(self, domain: str, model: Stage) -> Start:
+    def start(self, domain: str, model: Stage) -> Start:
+        """RL on a domain from `model`, which is measured on nothing meanwhile but validation."""
         joint = self.joint.params
         return Start(
             profile=self.params.profile,
@@ -251,9 +279,8 @@ class Pipeline(Experiment):
     def setting(self, series: str) -> dict:
         """The token budget at which a series of `MODELS` is measured, and the factor of YaRN where
         it has one."""
-        joint, yarn = self.joint, {"yarn_factor": self.params.yarn_factor}
-        if joint.yarn_original is not None:
-            yarn["yarn_original"] = joint.yarn_original
+        joint = self.joint
+        yarn = {"yarn_factor": self.params.yarn_factor, "yarn_original": joint.yarn_original}
         if series == "code_rl_long":
             return {"max_new_tokens": joint.params.extended_max_new_tokens, **yarn}
         base = {"max_new_tokens": joint.params.max_new_tokens}
@@ -282,6 +309,9 @@ class Pipeline(Experiment):
         sizes, num_responses = self.joint.benchmarks[domain], self.responses_to(domain)
         num_problems = sum(size or WINDOW_SIZE for size in sizes.values())
         trained = series if series in _TRAINED else _TRAINED[-1]
+        setting = self.setting(series)
+        if domain == "math" and series in _FINAL and self.joint.deciding:
+            setting["deciding"] = self.joint.deciding
         return self._data.measured(
             domain,
             self.models.get(series) or self.arms[trained, seed],
@@ -291,7 +321,7 @@ class Pipeline(Experiment):
             num_responses=num_responses,
             estimate_s=3 + num_problems * num_responses / 80,
             benchmarks=sizes,
-            **self.setting(series),
+            **setting,
         )
 
     def stages(self) -> list[Stage]:
@@ -317,7 +347,7 @@ class Pipeline(Experiment):
         """Seed -> the record of one model on one benchmark."""
         return self.scores_of[self.named[benchmark].domain].end_records(series, benchmark)
 
-    def paired(self, domain: str, after: str, before: str) -> tuple[np.ndarray, np.ndarray] | None:
+    def problem_pairs(self, domain: str, after: str, before: str) -> tuple[np.ndarray, np.ndarray] | None:
         """Two series, each float [seeds, problems of all benchmarks of a domain]: the share of each
         problem's responses that is right; None where either has no seed yet.
 
