@@ -81,7 +81,7 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
             rows[-1][3] += f"; the profile's file says {_text(filed[field.name])}"
         if "record" in about:
             known = {each.name: each for each in dataclasses.fields(about["record"])}
-            for name, each in value.items():
+            for name, each in (value or {}).items():
                 about = known[name].metadata
                 paper = about.get("paper", f"{_text(known[name].default)} (default)")
                 rows.append([f"{field.name}.{name}", each, paper, _meaning(about)])

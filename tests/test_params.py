@@ -337,7 +337,7 @@ def test_what_a_notebook_states_itself_is_shown_first():
 
 def test_seeds_that_tune_never_decide():
     how = {"decides": True, "design": "one_world", "margin": 0.05, "tuning": [100, 4]}
-    counts = {"students": 4, "maths_rl": 5, "code_rl": 5}
+    counts = {"students": 4, "maths_rl": 5, "code_rl": 5, "headline": 3}
     record = files.RECORDS["statistics"][1]
     with pytest.raises(ParameterError, match=r"tuning: \[4\] are seeds that decide \(0 to 4\)"):
         params.check_values(record, how | counts, "statistics.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -11,14 +12,16 @@ import numpy as np
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import WINDOW_SIZE, Named, named
 from klearlib.experiments.experiment import Experiment
-from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origin
+from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origins
+from klearlib.experiments.registered import HEADLINE, statistics_of
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
-from klearlib.params import DataOptions
+from klearlib.params import SMOKE, DataOptions, check_values, load_profile
 from klearlib.params.data import SFTPhase
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import check_schedule
 from klearlib.params.rl import ALPHA, RATE, FilteredParams, RLSchedule
+from klearlib.params.statistics import WORLDS
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ MODELS = {
 }
 """What is measured, by series: each model at the base budget, the final one also with YaRN at the
 base budget, which shows what the static factor does, and at the longer one, which needs it."""
+_FINAL = ("code_rl", "code_rl_yarn", "code_rl_long")  # settings of one model
 _TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others there is one
 _NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
 
@@ -72,6 +76,23 @@ class CodeRLPhase(RLSchedule):
 
 
 _PHASES = {"sft": SFTPhase, "maths_rl": MathsRLPhase, "code_rl": CodeRLPhase}
+
+
+def every_value(record: type, values: dict, name: str, profile: str) -> dict:
+    """All values of a `record` that is the parameter `name`; none given stand for smoke's.
+
+    Raises:
+        ParameterError: some are missing, or all in another profile.
+    """
+    missing = [each.name for each in fields(record) if each.name not in values]
+    if not values and profile != SMOKE:
+        raise ParameterError(
+            f"{name} is empty, which stands for smoke's values: give all values of "
+            f"{record.__name__} for profile {profile!r}"
+        )
+    if values and missing:
+        raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
+    return asdict(record(**values))
 
 
 @dataclass(frozen=True)
@@ -119,17 +140,9 @@ class HeadlineParams(FilteredParams):
 
     def __post_init__(self) -> None:
         for name, record in _PHASES.items():
-            values = getattr(self, name)
-            missing = [each.name for each in fields(record) if each.name not in values]
-            if not values and self.profile != "smoke":
-                raise ParameterError(
-                    f"{name} is empty, which stands for smoke's values: give all values of "
-                    f"{record.__name__} for profile {self.profile!r}"
-                )
-            if values and missing:
-                raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
             # What runs is what is shown, kept in the section and compared.
-            object.__setattr__(self, name, asdict(record(**values)))
+            values = every_value(record, getattr(self, name), name, self.profile)
+            object.__setattr__(self, name, values)
         for phase in map(self.phase, _TRAINED):
             check_schedule(
                 num_problems=phase.num_problems,
@@ -148,23 +161,27 @@ class HeadlineParams(FilteredParams):
         return DataOptions(**self.data_options)
 
 
-class Pipeline(Experiment):
-    """A profile's pipelines: one base model and one SFT checkpoint for all seeds, then RL on
-    mathematics and on code for each, by GPPO."""
+class Groundwork:
+    """What one world has before RL: its data, its model of both domains, and what RL draws from.
 
-    @cached_property
-    def _data(self) -> Origin:
-        return origin(self.params.profile, self.params.curation)
+    seed: of the SFT.
+    """
+
+    def __init__(self, params: HeadlineParams, data: Origin, *, seed: int):
+        self.params, self.data, self._seed = params, data, seed
 
     @cached_property
     def joint(self) -> Joint:
         """The model for both domains.
 
         Raises:
-            ParameterError: the longer budget does not fit into the positions that YaRN makes.
+            ParameterError: the profile names no longer budget, or it does not fit into the
+                positions that YaRN makes.
         """
-        joint, yarn_factor = self._data.joint, self.params.yarn_factor
+        joint, yarn_factor = self.data.joint, self.params.yarn_factor
         positions, budget = joint.params.max_positions, joint.params.extended_max_new_tokens
+        if budget is None:
+            raise ParameterError("extended_max_new_tokens is missing in real.yaml: notebook 10's")
         needed, stretched = joint.longest_prompt + budget, int(positions * yarn_factor)
         if needed > stretched:
             raise ParameterError(
@@ -177,30 +194,30 @@ class Pipeline(Experiment):
     @cached_property
     def curated(self) -> dict[str, Stage]:
         """Domain -> its sources, curated."""
-        return {domain: self._data.curated(domain) for domain in DOMAINS}
+        return {domain: self.data.curated(domain) for domain in DOMAINS}
 
     @cached_property
     def selections(self) -> dict[str, Stage]:
         """Domain -> the SFT examples of its best sources."""
-        return self._data.joint_selections()
+        return self.data.joint_selections()
 
     @cached_property
     def models(self) -> dict[str, Stage]:
-        """The stages ``world``, ``base``, ``examples`` and ``sft`` of all seeds."""
-        p = self.params
-        chosen = list(self.selections.values())
-        return self._data.joint_stages(chosen, seed=p.seeds[0], sft=p.phase("sft"))
+        """The stages ``world``, ``base``, ``examples`` and ``sft``."""
+        p, chosen = self.params, list(self.selections.values())
+        how = {"sft": p.phase("sft"), "yarn_factor": p.yarn_factor}
+        return self.data.joint_stages(chosen, seed=self._seed, **how)
 
     @cached_property
     def pools(self) -> dict[str, Stage]:
         """Domain -> the problems that RL draws from: those whose answer most of a teacher's
         responses reach (3.2.1), those whose tests a teacher's programs pass (5.2.4)."""
         p = self.params
-        trusted = filtered_code_start(self._data, options=p.filter_options, limits=p.rl_options)
+        trusted = filtered_code_start(self.data, options=p.filter_options, limits=p.rl_options)
         return {"math": self._majority(), "code": trusted.pool or trusted.world}
 
     def _majority(self) -> Stage:
-        phase, data = self.params.phase("maths_rl"), self._data
+        phase, data = self.params.phase("maths_rl"), self.data
         teacher, (pool, file) = data.majority_teacher(), data.pool()
         if teacher is None:
             return pool
@@ -214,18 +231,76 @@ class Pipeline(Experiment):
             estimate_s=2.0,
         )
 
+    def start(self, domain: str, model: Stage | None = None) -> Start:
+        """RL on a domain from `model`, None for the SFT checkpoint, which is measured on nothing
+        meanwhile but validation."""
+        joint = self.joint.params
+        return Start(
+            profile=self.params.profile,
+            world=self.models["world"],
+            sft=model or self.models["sft"],
+            benchmarks={},  # every model is measured at the end of its phase, at both budgets
+            num_validation=joint.num_validation,
+            validation_responses=joint.validation_responses,
+            max_new_tokens=joint.max_new_tokens,
+            compute=self.data.compute,
+            pool=self.pools[domain],
+        )
+
+
+def groundworks(params: HeadlineParams, seeds: Sequence[int]) -> dict[int, Groundwork]:
+    """Seed -> what it starts from: one for all, whose SFT has the first seed of notebook 10, or
+    that of its own world."""
+    found = origins(params.profile, seeds, params.curation)
+    if statistics_of(params.profile).design == WORLDS:
+        return {seed: Groundwork(params, data, seed=seed) for seed, data in found.items()}
+    return dict.fromkeys(seeds, Groundwork(params, found[seeds[0]], seed=params.seeds[0]))
+
+
+def headline_params(profile: str) -> HeadlineParams:
+    """The profile's own.
+
+    Raises:
+        ParameterError: it has none, or they are wrong.
+    """
+    return check_values(HeadlineParams, load_profile(profile, Pipeline.name), Pipeline.name)
+
+
+class Pipeline(Experiment):
+    """A profile's pipelines: base model and SFT checkpoint, one of each world, then RL on
+    mathematics and on code for each seed, by GPPO."""
+
+    name = "10_headline"
+    replicated = HEADLINE
+    Params = HeadlineParams
+
+    @cached_property
+    def groundworks(self) -> dict[int, Groundwork]:
+        """Seed -> what its RL starts from."""
+        return groundworks(self.params, self.params.seeds)
+
+    @property
+    def first(self) -> Groundwork:
+        """That of the first seed, which tables on data and on models before RL show."""
+        return self.groundworks[self.params.seeds[0]]
+
+    @property
+    def joint(self) -> Joint:
+        """The model for both domains."""
+        return self.first.joint
+
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
         """(phase of RL, seed) -> its run, which ends with the model of that name."""
         p, found = self.params, {}
-        for seed in p.seeds:
-            model = self.models["sft"]
+        for seed, ground in self.groundworks.items():
+            model = ground.models["sft"]
             for series, domain in zip(_TRAINED, DOMAINS, strict=True):
                 phase = p.phase(series)
                 schedule = {k: v for k, v in asdict(phase).items() if k not in _NOT_OF_RL}
                 model = found[series, seed] = rl_arm(
                     p,
-                    self._start(domain, model),
+                    ground.start(domain, model),
                     label=MODELS[series],
                     seed=seed,
                     eval_every=phase.num_steps,
@@ -234,26 +309,11 @@ class Pipeline(Experiment):
                 )
         return found
 
-    def _start(self, domain: str, model: Stage) -> Start:
-        joint = self.joint.params
-        return Start(
-            profile=self.params.profile,
-            world=self.models["world"],
-            sft=model,
-            benchmarks={},  # every model is measured at the end of its phase, at both budgets
-            num_validation=joint.num_validation,
-            validation_responses=joint.validation_responses,
-            max_new_tokens=joint.max_new_tokens,
-            compute=self._data.compute,
-            pool=self.pools[domain],
-        )
-
     def setting(self, series: str) -> dict:
         """The token budget at which a series of `MODELS` is measured, and the factor of YaRN where
         it has one."""
-        joint, yarn = self.joint, {"yarn_factor": self.params.yarn_factor}
-        if joint.yarn_original is not None:
-            yarn["yarn_original"] = joint.yarn_original
+        joint = self.joint
+        yarn = {"yarn_factor": self.params.yarn_factor, "yarn_original": joint.yarn_original}
         if series == "code_rl_long":
             return {"max_new_tokens": joint.params.extended_max_new_tokens, **yarn}
         base = {"max_new_tokens": joint.params.max_new_tokens}
@@ -268,10 +328,10 @@ class Pipeline(Experiment):
     @cached_property
     def measured(self) -> dict[str, dict[Arm, Stage]]:
         """Domain -> (series of `MODELS`, seed) -> that model on the benchmarks of the domain,
-        round-robin over seeds; base model and SFT checkpoint under the first seed."""
-        seeds = self.params.seeds
-        arms = [("base", seeds[0]), ("sft", seeds[0])]
-        arms += [(series, seed) for seed in seeds for series in list(MODELS)[2:]]
+        round-robin over seeds; base model and SFT checkpoint under the first seed of a world."""
+        worlds = {id(each): seed for seed, each in reversed(self.groundworks.items())}
+        arms = [(series, seed) for seed in worlds.values() for series in ("base", "sft")]
+        arms += [(series, seed) for seed in self.params.seeds for series in list(MODELS)[2:]]
         return {domain: {arm: self._evaluate(domain, *arm) for arm in arms} for domain in DOMAINS}
 
     def responses_to(self, domain: str) -> int:
@@ -282,16 +342,20 @@ class Pipeline(Experiment):
         sizes, num_responses = self.joint.benchmarks[domain], self.responses_to(domain)
         num_problems = sum(size or WINDOW_SIZE for size in sizes.values())
         trained = series if series in _TRAINED else _TRAINED[-1]
-        return self._data.measured(
+        setting = self.setting(series)
+        if domain == "math" and series in _FINAL and self.joint.deciding:
+            setting["deciding"] = self.joint.deciding
+        ground = self.groundworks[seed]
+        return ground.data.measured(
             domain,
-            self.models.get(series) or self.arms[trained, seed],
-            world=self.models["world"],
+            ground.models.get(series) or self.arms[trained, seed],
+            world=ground.models["world"],
             label=f"{DOMAIN_WORDS[domain]} benchmarks: {MODELS[series]}, seed {seed}",
             seed=seed,
             num_responses=num_responses,
             estimate_s=3 + num_problems * num_responses / 80,
             benchmarks=sizes,
-            **self.setting(series),
+            **setting,
         )
 
     def stages(self) -> list[Stage]:
@@ -317,15 +381,17 @@ class Pipeline(Experiment):
         """Seed -> the record of one model on one benchmark."""
         return self.scores_of[self.named[benchmark].domain].end_records(series, benchmark)
 
-    def paired(self, domain: str, after: str, before: str) -> tuple[np.ndarray, np.ndarray] | None:
+    def problem_pairs(
+        self, domain: str, after: str, before: str
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """Two series, each float [seeds, problems of all benchmarks of a domain]: the share of each
         problem's responses that is right; None where either has no seed yet.
 
-        There is one base model and one SFT checkpoint, so a difference from them sets every seed
-        against the same scores.
+        In one world there is one base model and one SFT checkpoint, so a difference from them sets
+        every seed against the same scores.
         """
         a, b = (self.scores_of[domain].of(series) for series in (after, before))
-        shared = before not in _TRAINED
+        shared = before not in _TRAINED and len(b) == 1
         seeds = [seed for _, seed in a.folders if shared or (before, seed) in b.folders]
         if not seeds or not b:
             return None

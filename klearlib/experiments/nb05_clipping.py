@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from klearlib import paper
 from klearlib.errors import ParameterError
-from klearlib.experiments.benchmarks import curve_titles, curved, decided_on, standing_for
+from klearlib.experiments.benchmarks import (
+    curve_titles,
+    curved,
+    decided_on,
+    standing_for,
+    titles,
+)
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.equations import CLIP_HIGHER
 from klearlib.experiments.experiment import (
@@ -23,6 +29,13 @@ from klearlib.experiments.experiment import (
     figure,
     table,
     with_words,
+)
+from klearlib.experiments.headline_pipeline import (
+    HeadlineParams,
+    Pipeline,
+    every_value,
+    groundworks,
+    headline_params,
 )
 from klearlib.experiments.origins import origins
 from klearlib.experiments.results import Arm, Results
@@ -38,10 +51,10 @@ from klearlib.experiments.rules import (
     rule_spec,
 )
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
-from klearlib.params import RLOptions, uses_miniature
-from klearlib.params.fields import amended, parameter
+from klearlib.params import RLOptions
+from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
-from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams, RLSchedule
 from klearlib.report.curves import (
     CORNER_TITLES,
     Panel,
@@ -65,21 +78,37 @@ if TYPE_CHECKING:
     Cell = tuple[str, float, int]  # rule, learning rate, seed
 
 # Claim -> the paper's benchmark and figure that it is about.
-_SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("AIME 2025", "2b")}
+_SCORES = {"C1": ("AIME 2024", "2a"), "C2": ("LiveCodeBench V5", "2b")}
 _LEARNING = {
     "rollouts correct, temperature 1": "rollout/correct_rate",
     "entropy, nats per token": "train/entropy",
     "response length, tokens": "rollout/response_tokens_mean",
 }
-_STAND_IN = (
-    "The second panel is the miniature's second maths benchmark, where the paper has LiveCodeBench "
-    "V5: it stands there for information alone, and C2 waits for a model that writes code too."
+_NO_CODE = (
+    "no run of RL on mathematics is scored on code: give all values of `joint`, the runs from the "
+    "model of both domains"
 )
+
+
+@dataclass(frozen=True)
+class JointRuns(RLSchedule):
+    """RL on mathematics from notebook 10's SFT checkpoint, which writes programs too."""
+
+    mini_batch_problems = amended(paper=16, place="RL settings, maths")
+    learning_rate: float = parameter(3.0e-4, **MATHS_RATE)
+    eval_every: int = count(
+        "steps between evaluations", default=2, paper=10, place="Fig. 2b: distance of the points"
+    )
+    eval_responses: int = count(
+        "responses per benchmark problem", default=1, paper=4, place="Fig. 2b: avg@4"
+    )
 
 
 @dataclass(frozen=True)
 class ClippingParams(MathsRLParams):
     """Notebook 05: GPPO, Clip-Higher and CISPO from the same start (Section 5.2.1, Fig. 2)."""
+
+    worlds: ClassVar[tuple[str, ...]] = HeadlineParams.worlds
 
     rules: object = parameter(
         ["clip_higher", "gppo", "cispo"],
@@ -106,9 +135,18 @@ class ClippingParams(MathsRLParams):
     )
     eval_every = amended(paper=10, place="Fig. 2a, 2b: distance of the points")
     eval_responses = amended(paper=32, place="Fig. 2a: avg@32 (2b: avg@4)")
+    joint: dict | None = parameter(
+        {},
+        record=JointRuns,
+        help="runs scored on code: all values of JointRuns, none for smoke's, null for no run",
+        place="Fig. 2b",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.joint is not None:
+            values = every_value(JointRuns, self.joint, "joint", self.profile)
+            object.__setattr__(self, "joint", values)
         if self.mini_batch_problems == self.num_problems and len(self.rules) > 1:
             raise ParameterError(
                 f"mini_batch_problems {self.mini_batch_problems} makes one update per rollout, "
@@ -117,6 +155,11 @@ class ClippingParams(MathsRLParams):
             )
         for rule in self.rules:
             require_usable(rule, **self.rule_defaults)
+
+    @property
+    def joint_runs(self) -> JointRuns | None:
+        """`joint` as a record."""
+        return None if self.joint is None else JointRuns(**self.joint)
 
     @property
     def rule_defaults(self) -> dict:
@@ -197,8 +240,41 @@ class Clipping(Experiment):
             for rule, arm in self.rules.items()
         }
 
+    @cached_property
+    def headline(self) -> HeadlineParams:
+        """The profile's notebook 10, whose SFT checkpoint has learnt both domains."""
+        return headline_params(self.params.profile)
+
+    def reads(self) -> dict[str, object]:
+        return {} if self.params.joint is None else {Pipeline.name: self.headline}
+
+    @cached_property
+    def joint_arms(self) -> dict[Arm, Stage]:
+        """(rule, seed) -> its run of RL on mathematics from the model of both domains, scored on
+        the benchmarks of Figs. 2a and 2b, and on what decides claims about code."""
+        p = self.params
+        if p.joint is None:
+            return {}
+        drawn, found = [standing_for(p.profile, name) for name, _ in _SCORES.values()], {}
+        for seed, ground in groundworks(self.headline, p.seeds).items():
+            sizes = {n: k for each in ground.joint.benchmarks.values() for n, k in each.items()}
+            start = replace(
+                ground.start("math"),
+                benchmarks={name: sizes[name] for name in drawn},
+                deciding=ground.data.deciding("code"),
+            )
+            for rule, arm in self.rules.items():
+                how = {"label": f"{arm.title}, both domains", "seed": seed, "rule": arm.rule}
+                found[rule, seed] = rl_arm(p, start, **how, **p.joint)
+        return found
+
+    @cached_property
+    def joint_results(self) -> Results:
+        """The runs of `joint_arms` that are done."""
+        return self.finished(self.joint_arms)
+
     def stages(self) -> list[Stage]:
-        return list(self.grid.values())
+        return [*self.grid.values(), *self.joint_arms.values()]
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -263,11 +339,8 @@ class Clipping(Experiment):
 
     @cached_property
     def drawn(self) -> dict[str, str]:
-        """Claim -> the benchmark drawn beside its figure. Nothing stands for LiveCodeBench beside
-        the real AIME."""
-        p = self.params
-        found = {name: standing_for(p.profile, its) for name, (its, _) in _SCORES.items()}
-        return found if uses_miniature(p) else {"C1": found["C1"]}
+        """Claim -> the benchmark drawn beside its figure."""
+        return {n: standing_for(self.params.profile, its) for n, (its, _) in _SCORES.items()}
 
     @cached_property
     def gradients(self) -> pd.DataFrame:
@@ -286,19 +359,23 @@ class Clipping(Experiment):
 
     @figure(
         "fig2",
-        "The paper's Fig. 2 and ours.{e.at_rates}",
-        alt="Six panels. Top: the paper's curves for AIME 2024, LiveCodeBench V5 and the gradient "
-        "norm, dashed. Bottom: ours for two maths benchmarks and the gradient norm, mean over "
+        "The paper's Fig. 2 and ours; code after RL on mathematics is that of the model of both "
+        "domains.{e.at_rates}",
+        alt="The paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, dashed, "
+        "above ours for maths, for code where it is measured, and the gradient norm, mean over "
         "seeds with a 95 % band.",
     )
     def fig2(self) -> Figure:
-        norm, words = self.runs.curve("train/grad_norm"), "gradient norm"
-        scores = [
-            score_panel(self.params, self.runs, benchmark, _SCORES[claim_id][1])
-            for claim_id, benchmark in self.drawn.items()
+        p, drawn = self.params, {"C1": (self.params, self.runs)}
+        if self.joint_results:
+            how = replace(p, eval_responses=p.joint_runs.eval_responses)
+            drawn["C2"] = how, self.joint_results
+        panels = [
+            score_panel(*by, self.drawn[name], _SCORES[name][1]) for name, by in drawn.items()
         ]
+        norm, words = self.runs.curve("train/grad_norm"), "gradient norm"
         last = Panel(words, words, paper.figure("2c"), norm, "norm", log_y=True)
-        return paper_beside_ours([*scores, last])
+        return paper_beside_ours([*panels, last])
 
     @figure(
         "rules",
@@ -359,20 +436,42 @@ class Clipping(Experiment):
         )
 
     @table(
+        "code_scores",
+        "The same after RL on mathematics from the model of both domains, "
+        "avg@{p.joint_runs.eval_responses}; a program is right if it passes every test.",
+        when=lambda e: bool(e.joint_results),
+    )
+    def code_scores(self) -> pd.DataFrame:
+        called = titles(self.params.profile)
+        return learning_table(
+            self.joint_results,
+            series=[*self.rules],
+            benchmarks={n: called[n] for n in self.drawn.values()} | {"validation": "validation"},
+            paper_figures={self.drawn["C2"]: _SCORES["C2"][1]},
+            what="rule",
+        )
+
+    @table(
         "clipped",
-        "Share of tokens in each corner (r low or high, sign of A), and gradient norms."
+        "Share of tokens in each corner (r low or high, sign of A), and gradient norms; above the "
+        "runs of C1, below those of C2."
         "{e.at_rates}",
-        columns=f"rule, seeds, {', '.join(CORNER_TITLES)}, grad_norm_median, grad_norm_max, "
+        columns=f"rule, start, seeds, {', '.join(CORNER_TITLES)}, grad_norm_median, grad_norm_max, "
         "skipped_updates, not_judged",
     )
     def clipped(self) -> Rows:
         """How many tokens the comparison acts on: shares are means over steps and seeds, updates
         skipped and rollouts that could not be judged are sums."""
-        for rule, mine in self.runs.each(self.rules):
+        yield from self._clipped(self.runs, "maths")
+        yield from self._clipped(self.joint_results, "both domains")
+
+    def _clipped(self, runs: Results, start: str) -> Rows:
+        for rule, mine in runs.each(self.rules):
             shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
             norms = mine.curve("train/grad_norm")["value"]
             counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
-            row = [series_style(rule).label, len(mine), *shares, norms.median(), norms.max()]
+            row = [series_style(rule).label, start, len(mine)]
+            row += [*shares, norms.median(), norms.max()]
             yield [*row, *counts]
 
     @table(
@@ -427,13 +526,18 @@ class Clipping(Experiment):
             return about.needs
         if why := self.why_not_judged(about.arms):
             return why
-        runs = self.runs.of(*about.arms)
+        on_code = claim_id == "C2"
+        if on_code and self.params.joint is None:
+            return _NO_CODE
+        runs = (self.joint_results if on_code else self.runs).of(*about.arms)
         if not runs.common_seeds(about.arms):
             return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
         how = {"words": [self.words_on_rates], "checked": _corner_shares(runs, about)}
         if about.statistic != "curve":
-            how["words"] = [decided_on(claim_id, profile, "math"), self.words_on_rates]
-            return self.compared(claim_id, runs, "math", **how)
+            domain = "code" if on_code else "math"
+            rates = "" if on_code else self.words_on_rates
+            how["words"] = [decided_on(claim_id, profile, domain), rates]
+            return self.compared(claim_id, runs, domain, **how)
         on = curved(claim_id, profile, "math")
         return self.paired(
             claim_id, runs, lambda arm, seeds: runs.curve_distances(arm, seeds, on), **how
@@ -481,7 +585,16 @@ class Clipping(Experiment):
             self._note_on_rates(),
             "The last step counts, never the best one. Rules of a seed share the order of "
             "problems. " + self.note_on_seeds("the SFT checkpoint"),
-            *([_STAND_IN] if uses_miniature(self.params) else []),
+            *(self._notes_on_code() if self.params.joint_runs else []),
+        ]
+
+    def _notes_on_code(self) -> list[str]:
+        how = self.params.joint_runs
+        return [
+            "C2's runs train on mathematics alone, from the SFT checkpoint of notebook 10, which "
+            f"writes programs too: {how.num_problems // how.mini_batch_problems} updates per "
+            f"rollout batch at a learning rate of {how.learning_rate:g}, chosen so that enough "
+            "tokens leave the clip range; all rules share both."
         ]
 
     def _note_on_rates(self) -> str:

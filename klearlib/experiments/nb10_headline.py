@@ -12,10 +12,10 @@ import numpy as np
 from klearlib import paper
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores
-from klearlib.experiments.benchmarks import REAL, Named
+from klearlib.experiments.benchmarks import REAL, Named, deciding
 from klearlib.experiments.demos import yarn
-from klearlib.experiments.experiment import Rows, figure, table
-from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, HeadlineParams, Pipeline
+from klearlib.experiments.experiment import Evidence, Rows, figure, table
+from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, Pipeline
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
 from klearlib.params import uses_miniature
@@ -46,6 +46,8 @@ _STEPS = (
     ("maths_rl", "sft"),
     ("code_rl", "maths_rl"),
     ("code_rl", "sft"),
+    ("code_rl_yarn", "code_rl"),
+    ("code_rl_long", "code_rl_yarn"),
     ("code_rl_long", "code_rl"),
 )
 _LEARNING = {
@@ -72,7 +74,6 @@ _SMALLER = "profile paper: the same benchmarks with the paper's base model, data
 class Headline(Pipeline):
     """All phases in a row, and what each adds."""
 
-    name = "10_headline"
     title = "The whole pipeline and its scores"
     section = "3, 4"
     question = (
@@ -80,7 +81,6 @@ class Headline(Pipeline):
         "longer budget add at the end?"
     )
     phase = "all phases in a row, evaluation"
-    Params = HeadlineParams
     counterparts = (
         Counterpart("Table 1", "scores of all models", ("table1",)),
         Counterpart("Fig. 1", "final scores of all models", ("fig1",)),
@@ -203,7 +203,7 @@ class Headline(Pipeline):
         no interval over seeds."""
         for domain, (after, before) in itertools.product(DOMAINS, _STEPS):
             about = [self.named[name] for name in self.benchmarks(domain)]
-            if (pair := self.paired(domain, after, before)) is not None:
+            if (pair := self.problem_pairs(domain, after, before)) is not None:
                 gain = difference(*pair)
                 row = [" + ".join(each.title for each in about)]
                 row += [f"{MODELS[after]} - {MODELS[before]}", *pair[0].shape]
@@ -274,12 +274,16 @@ class Headline(Pipeline):
     def pipeline(self) -> Rows:
         """What goes into each phase and what is left of it, as far as it is done."""
         for domain, word in DOMAIN_WORDS.items():
-            stages = (self.curated[domain], self.selections[domain], self.pools[domain])
+            stages = (
+                self.first.curated[domain],
+                self.first.selections[domain],
+                self.first.pools[domain],
+            )
             sources, chosen, pool = (self.card(stage) for stage in stages)
             yield [f"{word}: curated sources", *_flow(sources and [*sources["sources"].values()])]
             yield [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])]
             if domain == "math" and self.joint.long_examples:
-                card, count = self.card(self.models["examples"]), None
+                card, count = self.card(self.first.models["examples"]), None
                 if card is not None:  # all that the suite makes are kept
                     count = card["sources"].get("long_maths", 0)
                 yield [f"{word}: {_LONG_CHAINS}", count, count]
@@ -289,8 +293,22 @@ class Headline(Pipeline):
     def yarn_demo(self) -> Rows:
         return yarn.yarn_demo(self.params)
 
+    def evidence(self) -> dict[str, Evidence | str]:
+        about, joint = paper.claim("C23"), self.joint
+        runs = self.scores_of["math"].of(*about.arms)
+        names = [*joint.deciding] or deciding("C23", self.params.profile, "math")
+
+        def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return runs.replicate_scores(arm, seeds, names, statistic=about.statistic)
+
+        plain = [r for name in names for r in runs.end_records(about.arms[1], name).values()]
+        (check,) = about.checks
+        cut = {check.name: _mean(plain, "truncated")} if plain else {}
+        words = [f"Decided on {' and '.join(names)}"]
+        return {"C23": self.paired("C23", runs, scores, words=words, checked=cut)}
+
     def verdicts(self) -> list[Verdict]:
-        """On C13, from the final model of the first seed alone, never of the best one."""
+        """On C23, and on C13: from the final model of the first seed alone, never the best."""
         first = self.params.seeds[0]
         by_budget = {
             budget: {
@@ -306,7 +324,7 @@ class Headline(Pipeline):
         if found.verdict == NOT_RUN:
             settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
             found = replace(found, settle=settle, measured=self._for_information())
-        return [found]
+        return [*super().verdicts(), found]
 
     def _for_information(self) -> str:
         """Our scores of the final model at the base budget, as a text that compares nothing."""

@@ -16,7 +16,7 @@ from klearlib.run.files import write_json
 
 RULES = "rules.json"
 _TEXTS = ("title", "statement", "section", "shown", "paper", "notes")  # decide nothing
-STUDENTS, MATHS_RL, CODE_RL = "students", "maths_rl", "code_rl"
+STUDENTS, MATHS_RL, CODE_RL, HEADLINE = "students", "maths_rl", "code_rl", "headline"
 
 
 def statistics_of(profile: str) -> StatisticsParams:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
 LONG_BENCHMARK = "math_c"  # stands where the paper has HMMT 2025
+LONG_DECIDING = "math_c_decide"
+"""More problems of its kind, on which nothing was tuned: what decides on the longer budget."""
 BENCHMARK_SIZE = 30
 MATHS_BENCHMARKS = (*world.BENCHMARKS, LONG_BENCHMARK)
 CODE_BENCHMARKS = code_world.BENCHMARKS
@@ -43,7 +45,8 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     of `BENCHMARKS` into `folder`.
 
     math_a, math_b, code_a and code_b are the files of ``inputs["maths"]`` and ``inputs["code"]``,
-    which curation keeps out of the training data. The 30 problems of math_c have more steps than
+    which curation keeps out of the training data; code_decide is copied too. The 30 problems of
+    math_c, and the `num_deciding` of math_c_decide, have more steps than
     any problem of the curated sources or of RL (a family whose steps come in pairs rounds down),
     and chains that do not all fit into the base budget; pretraining and SFT examples have chains
     as long, of other problems. No text that is made here shares a 9-gram with a benchmark, nor
@@ -79,21 +82,23 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     for name in (*MATHS_BENCHMARKS[:-1], *CODE_BENCHMARKS):
         source = inputs["maths" if name in MATHS_BENCHMARKS else "code"]
         evaluated[name] = read_problems(source / f"{name}.jsonl", expected_size=BENCHMARK_SIZE)
-    drafts = problems.draw(
-        random_for(LONG_BENCHMARK),
-        BENCHMARK_SIZE,
-        difficulties=long,
-        modulus=world.modulus,
-        held_out_part=True,
-        seen=set(),
-    )
-    evaluated[LONG_BENCHMARK] = [
-        problems.to_problem(
-            draft, id=f"{LONG_BENCHMARK}-{index}", modulus=world.modulus, source=LONG_BENCHMARK
-        )
-        for index, draft in enumerate(drafts)
-    ]
-    for name, found in evaluated.items():
+    seen: set[str] = set()
+
+    def long_problems(name: str, count: int) -> list[Problem]:
+        how = {"difficulties": long, "modulus": world.modulus, "held_out_part": True, "seen": seen}
+        drafts = problems.draw(random_for(name), count, **how)
+        return [
+            problems.to_problem(draft, id=f"{name}-{i}", modulus=world.modulus, source=name)
+            for i, draft in enumerate(drafts)
+        ]
+
+    evaluated[LONG_BENCHMARK] = long_problems(LONG_BENCHMARK, BENCHMARK_SIZE)
+    # What decides claims is held out by its prompts, as in the two worlds.
+    decided = {
+        LONG_DECIDING: long_problems(LONG_DECIDING, world.num_deciding),
+        code_world.DECIDING: read_problems(inputs["code"] / f"{code_world.DECIDING}.jsonl"),
+    }
+    for name, found in (evaluated | decided).items():
         write_problems(found, folder.path / f"{name}.jsonl")
     index = OverlapIndex(
         {name: [(p.id, p.prompt) for p in found] for name, found in evaluated.items()},

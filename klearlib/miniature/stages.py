@@ -153,6 +153,7 @@ def joint_stages(
     seed: int,
     num_epochs: int,
     learning_rate: float,
+    yarn_factor: float,
     **sft: object,
 ) -> dict[str, Stage]:
     """The stages of the model for mathematics and code, by name.
@@ -170,6 +171,7 @@ def joint_stages(
         seed: of the SFT alone.
         num_epochs, learning_rate, sft (batch_size, normalizer): of the SFT, whose learning rate
             falls to half. The paper: 4 epochs, 8e-5.
+        yarn_factor: `joint.yarn_share` of the batches of SFT are read under it.
     """
     data = Stage(
         "joint_world",
@@ -198,7 +200,8 @@ def joint_stages(
         estimate_s=2.0,
     )
     num_examples = joint.sft_maths + joint.sft_long_maths + joint.sft_code
-    params = {"seed": seed, "num_epochs": num_epochs, "compute": compute, **sft}
+    yarn = {"factor": yarn_factor, "original": joint.yarn_original, "share": joint.yarn_share}
+    params = {"seed": seed, "num_epochs": num_epochs, "compute": compute, "yarn": yarn, **sft}
     trained = Stage(
         "sft",
         "klearlib.sft.train:train_sft",

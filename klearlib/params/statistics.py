@@ -23,9 +23,10 @@ class StatisticsParams(Record):
     students: int = count("replicates of students, the seeds 0 and on")
     maths_rl: int = count("replicates of RL on mathematics, the same")
     code_rl: int = count("replicates of RL on code, the same")
+    headline: int = count("pipelines of notebook 10, the same")
     tuning: list[int] = count("seeds that tune and never decide", 0)
 
     def __post_init__(self) -> None:
-        most = max(self.students, self.maths_rl, self.code_rl)
+        most = max(self.students, self.maths_rl, self.code_rl, self.headline)
         if deciding := sorted({seed for seed in self.tuning if seed < most}):
             raise ParameterError(f"tuning: {deciding} are seeds that decide (0 to {most - 1})")

@@ -95,6 +95,7 @@ class JointText(_World):
     base_long_maths: int = count("the same with chains as long as math_c's")
     base_code: int = count("pretraining texts of code")
     sft_long_maths: int = count("SFT examples with chains as long as math_c's, right throughout")
+    num_deciding: int = count("problems of the benchmark that decides on the longer budget", 2)
     num_validation = amended(minimum=2, help="held-out problems of the curves; even")
 
 
@@ -194,6 +195,10 @@ class JointMiniatureParams(JointText, _Pretrained):
     """One model for mathematics and code, on top of the other worlds of a profile."""
 
     max_positions = amended(help="longest sequence without YaRN: longest prompt and base budget")
+    yarn_original: int = count("positions that YaRN multiplies; more of them, a gentler change")
+    yarn_share: float = parameter(
+        minimum=0.0, maximum=1.0, help="share of the batches of SFT that are read under YaRN"
+    )
     sft_maths: int = count("SFT examples of the best maths sources")
     sft_code: int = count("SFT examples of the best code sources")
     max_new_tokens = amended(help="base token budget of a response; paper: 32K")
@@ -208,6 +213,11 @@ class JointMiniatureParams(JointText, _Pretrained):
             raise ParameterError(
                 f"max_new_tokens {self.max_new_tokens} must be below max_positions "
                 f"{self.max_positions}: the prompt needs positions too"
+            )
+        if self.yarn_original < self.max_positions:
+            raise ParameterError(
+                f"yarn_original {self.yarn_original} must be at least max_positions "
+                f"{self.max_positions}, the positions that the model was trained on"
             )
 
 

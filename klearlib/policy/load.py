@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -156,6 +158,21 @@ def with_yarn(
     }
     config.max_position_embeddings = int(original * factor)
     return config
+
+
+@contextmanager
+def stretched(model, factor: float, *, original: int | None = None) -> Iterator[None]:
+    """`model` reads its positions under YaRN within the context, as one that was loaded with it
+    does; see `with_yarn`."""
+    rotary = model.model.rotary_emb
+    before = rotary.inv_freq, rotary.attention_scaling
+    scaled = type(rotary)(with_yarn(copy.deepcopy(model.config), factor, original=original))
+    rotary.inv_freq = scaled.inv_freq.to(before[0].device)
+    rotary.attention_scaling = scaled.attention_scaling
+    try:
+        yield
+    finally:
+        rotary.inv_freq, rotary.attention_scaling = before
 
 
 def save_policy(model, tokenizer, path: str | Path) -> None:

@@ -9,8 +9,10 @@ import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +20,7 @@ import torch
 from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
-from klearlib.policy.load import load_policy, save_policy
+from klearlib.policy.load import load_policy, save_policy, stretched
 from klearlib.policy.reader import in_chunks
 from klearlib.run.seeding import derive_seed
 from klearlib.sft.batches import (
@@ -56,6 +58,7 @@ def train_sft(
     adam_beta1: float = 0.9,
     adam_beta2: float = 0.95,
     checkpoint_every: int = 100,
+    yarn: dict | None = None,
 ) -> None:
     """Stage ``sft``: fine-tunes ``inputs["base"]/model`` and writes ``model/``, in the Hugging Face
     format, metrics.jsonl and timings.jsonl.
@@ -98,6 +101,7 @@ def train_sft(
         adam_beta1=adam_beta1,
         adam_beta2=adam_beta2,
         checkpoint_every=checkpoint_every,
+        yarn=yarn,
     )
 
 
@@ -122,6 +126,7 @@ def fit(
     drop_with_control: bool = False,
     max_grad_norm: float = 1.0,
     checkpoint_every: int = 100,
+    yarn: dict | None = None,
 ) -> None:
     """Minimise Eq. 8 by AdamW, one batch a step, and write the model to ``folder/model``.
 
@@ -145,6 +150,8 @@ def fit(
         drop_with_control: leave out, and count there too, examples whose response holds an end
             token or another control token before its last.
         checkpoint_every: steps between checkpoints; a stop that is asked for saves one at once.
+        yarn: ``share`` of the batches, at random, are read under YaRN of ``factor`` and
+            ``original``, see `klearlib.policy.load.with_yarn`; None for none.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
@@ -199,14 +206,15 @@ def fit(
             )
         batch = [examples[index] for index in itertools.islice(order, batch_size)]
         num_halvings = plan.num_halvings
-        sums = batch_gradient(
-            model,
-            batch,
-            normalizer=normalizer,
-            plan=plan,
-            # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
-            seed=derive_seed(seed, "dropout", step),
-        )
+        with _positions(model, yarn, Random(derive_seed(seed, "positions", step))):
+            sums = batch_gradient(
+                model,
+                batch,
+                normalizer=normalizer,
+                plan=plan,
+                # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
+                seed=derive_seed(seed, "dropout", step),
+            )
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
         if torch.isfinite(norm):
             optimizer.step()
@@ -248,6 +256,13 @@ def fit(
     if compute.gradient_checkpointing:
         model.gradient_checkpointing_disable()
     save_policy(model, tokenizer, folder.path / "model")
+
+
+def _positions(model, yarn: dict | None, random: Random):
+    """How a batch reads its positions: under YaRN, or as the model does."""
+    if yarn is None or random.random() >= yarn["share"]:
+        return nullcontext()
+    return stretched(model, yarn["factor"], original=yarn["original"])
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,7 @@ def _notebook(profile: str, notebook: str, found: Facts) -> str:
     batch = 8 * min(4, found.left // _FEWEST)
     if notebook == NOTEBOOKS[0]:
         arms = {"rules": ["clip_higher", "gppo", "cispo"]}
-        more = {"learning_rates": ([rate], why), "alpha": 0.0}
+        more = {"learning_rates": ([rate], why), "alpha": 0.0, "joint": None}
     else:
         arms, more = {"alphas": [0.0, 0.1]}, {"learning_rate": (rate, why)}
     values = {

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from fake_runs import HOW, again, finish, finish_all, section, verdicts
 
+from klearlib.errors import ParameterError
 from klearlib.experiments.demos import clipping as demo
+from klearlib.experiments.headline_pipeline import Pipeline
 from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
 from klearlib.experiments.rules import read_rules
 from klearlib.rl.metrics import METRICS
 
-PARAMS = ClippingParams(seeds=[0, 1, 2], **HOW)
+PARAMS = ClippingParams(seeds=[0, 1, 2], joint=None, **HOW)
 RATES = [1e-3, 1e-4, 3e-4]
-GRID = ClippingParams(**HOW, seeds=[0, 1], learning_rates=RATES)
+GRID = ClippingParams(**HOW, seeds=[0, 1], learning_rates=RATES, joint=None)
 TUNING = [100, 101, 102, 103]
 RULES = PARAMS.rules
 ENDS = dict.fromkeys(RULES, 0.5)
@@ -308,3 +310,35 @@ def test_a_rule_that_drops_gradients_would_fail_the_mechanism(project, monkeypat
     swapped = honest[honest["rule"] == "gppo_released"].assign(rule="gppo")
     monkeypatch.setattr(demo, "gradient_check", lambda **_: swapped)
     assert verdicts(clipping())["C14"]["verdict"] == "not reproduced"
+
+
+def test_c2_is_code_after_mathematics_from_the_model_of_both_domains(project):
+    e = clipping(joint={}, seeds=[0, 1])
+    maths = Pipeline.of("smoke").arms["maths_rl", 0]
+    for stage in e.joint_arms.values():
+        for name in ("sft", "pool", "world"):
+            assert stage.inputs[name].key == maths.inputs[name].key
+        assert stage.params["settings"]["benchmarks"] == {"math_a": 30, "code_a": 30}
+        assert stage.params["settings"]["deciding"] == {"code_decide": 12}
+    assert e.stages() == [*e.grid.values(), *e.joint_arms.values()]
+    finish_all(e, ENDS)  # what the runs of C1 say decides nothing here
+    assert "no replicate" in again(e).evidence()["C2"]
+    for (rule, seed), stage in e.joint_arms.items():
+        end = {"gppo": 0.75, "clip_higher": 0.5, "cispo": 0.25}[rule]
+        finish(stage, end=end, turned=seed)
+    found = again(e).evidence()["C2"]
+    for name, gap in (("GPPO - Clip-Higher", 0.25), ("GPPO - CISPO", 0.5)):
+        a, b = found.values[name]
+        assert a - b == pytest.approx([gap]), "statistics.yaml of smoke counts one replicate"
+    assert "code_decide" in found.words[0] and set(found.checked.values()) == {1.0}
+    rows = again(e).table("code_scores").set_index(["benchmark", "rule"])
+    assert {benchmark for benchmark, _ in rows.index} == {"maths A", "code A", "validation"}
+    assert rows.loc[("code A", "GPPO"), "paper_last"] > 0.5
+    assert np.isnan(rows.loc[("maths A", "GPPO"), "paper_last"])
+    assert len(again(e).table("clipped")) == 6
+
+
+def test_without_joint_runs_c2_says_what_it_needs(project):
+    assert "all values of `joint`" in clipping().evidence()["C2"]
+    with pytest.raises(ParameterError, match="joint lacks num_problems, group_size"):
+        clipping(joint={"num_steps": 3})

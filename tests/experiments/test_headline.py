@@ -59,7 +59,7 @@ def finish(
                 continue
             folder = RunFolder(stage.folder(runs_dir()))
             folder.load_checkpoint()
-            for name in names:
+            for name in (*names, *stage.params.get("deciding", ())):
                 record = record_of(name, right=RIGHT[series], offset=seed)
                 if truncated_with_yarn and series in ("code_rl_yarn", "code_rl_long"):
                     record.truncated[:] = True
@@ -129,7 +129,8 @@ def test_models_are_measured_at_the_settings_that_they_name():
         )
         assert plain.inputs["model"] is yarn.inputs["model"] is longer.inputs["model"]
         assert "yarn_factor" not in plain.params
-        assert yarn.params == plain.params | {"yarn_factor": 2.5}
+        how = {"yarn_factor": 2.5, "yarn_original": joint.yarn_original}
+        assert yarn.params == plain.params | how
         budget = {"max_new_tokens": joint.extended_max_new_tokens}
         assert longer.params == yarn.params | budget
         names = [name for name, about in MINIATURE.items() if about.domain == domain]
@@ -221,7 +222,7 @@ def test_bad_parameters_name_the_fix(values, words):
 def test_nothing_done_says_not_run_and_publishes(project):
     section = published()
     assert section["status"] == "partial" and len(section["missing"]) == 6 + 2 * 14
-    assert [v["verdict"] for v in section["verdicts"]] == ["not run"]
+    assert [v["verdict"] for v in section["verdicts"]] == ["not run", "not run"]
     assert not section["figures"]
     printed = Headline(THREE).table("table1")
     assert len(printed) == len(table(1)) and set(printed["from"]) == {"paper"}
@@ -291,7 +292,7 @@ def test_what_each_phase_adds(project):
 def test_seeds_that_are_not_done_are_left_out_of_pairs(project):
     finish(THREE, without=("maths_rl",))
     found = Headline(THREE).table("phases")
-    assert not found["step"].str.contains("maths RL").any() and len(found) == 6
+    assert not found["step"].str.contains("maths RL").any() and len(found) == 10
 
 
 def test_one_seed_has_an_interval_over_problems_alone():
@@ -427,7 +428,7 @@ def test_numbers_that_were_drawn_otherwise_are_refused(budget, changed, words):
 
 def test_below_paper_scale_ours_are_told_as_not_comparable(project):
     finish(THREE)
-    (verdict,) = Headline(THREE).verdicts()
+    *_, verdict = Headline(THREE).verdicts()
     assert verdict.verdict == "not run" and "profile paper" in verdict.settle
     row = Headline(THREE).table("table1").set_index("model").loc["code RL"]
     assert verdict.measured.startswith(
@@ -439,10 +440,10 @@ def test_below_paper_scale_ours_are_told_as_not_comparable(project):
 def test_what_stands_for_a_benchmark_is_never_held_against_the_paper(project, monkeypatch):
     finish(THREE)
     monkeypatch.setattr("klearlib.experiments.experiment.is_paper_scale", lambda profile: True)
-    (verdict,) = Headline(THREE).verdicts()
+    *_, verdict = Headline(THREE).verdicts()
     assert verdict.verdict == "not run" and "at paper scale only" in verdict.reason
     monkeypatch.setattr(HeadlineParams, "worlds", ())
-    (verdict,) = Headline(THREE).verdicts()
+    *_, verdict = Headline(THREE).verdicts()
     assert verdict.verdict == "not run" and "none of its numbers" in verdict.reason
 
 
@@ -462,7 +463,7 @@ def test_the_first_seed_decides(monkeypatch, first, second, word):
             found = {seed: real_records(shift) for seed, shift in shifts.items()}
             return {seed: each[budgets[series]][benchmark] for seed, each in found.items()}
 
-    assert Measured(THREE).verdicts()[0].verdict == word
+    assert Measured(THREE).verdicts()[-1].verdict == word
 
 
 def test_yarns_formula_by_hand():
@@ -481,6 +482,7 @@ def test_the_real_configs_follow_the_formula():
     assert (found["largest_error"] < 1e-6).all()
     large = found.loc["Qwen3-8B-Base"]
     assert large["with_yarn"] == 81920 and large["kept"] + large["mixed"] + large["divided"] == 64
+    assert (found["change_at_64"] < 0.04).all(), "near tokens turn as little in the miniature"
     assert large["logits_factor"] == pytest.approx((1 + 0.1 * math.log(2.5)) ** 2)
 
 
@@ -488,3 +490,21 @@ def test_the_smoke_file_says_what_the_phases_default_to():
     filed = check(NOTEBOOK, load_profile("smoke", NOTEBOOK))
     assert filed == HeadlineParams()
     assert filed.maths_rl["num_steps"] == filed.phase("maths_rl").num_steps == 2
+
+
+def test_the_longer_budget_is_compared_on_problems_of_its_own(project):
+    """Its score less that at the base budget, and how much the base budget cut off."""
+    params = dataclasses.replace(THREE, seeds=[0, 1])
+    assert "no replicate" in Headline(params).evidence()["C23"]
+    finish(params)
+    for series, right in (("code_rl", 2), ("code_rl_long", 6)):
+        for seed in params.seeds:
+            folder = Headline(params).measured["math"][series, seed].folder(runs_dir())
+            save_record(
+                record_of("math_c_decide", right=right, offset=seed),
+                folder / "evaluations" / "math_c_decide-00000.npz",
+            )
+    found = Headline(params).evidence()["C23"]
+    (a, b) = found.values["64K - 32K"]
+    assert a - b == pytest.approx([0.5], abs=1e-9), "statistics.yaml of smoke counts one replicate"
+    assert found.checked == {"responses that the base budget cut off": pytest.approx(8 / 240)}

@@ -27,8 +27,8 @@ ON_CODE = (SoftReward, TestFilter)
 
 def made(of, **changes):
     """An experiment with small parameters and three seeds."""
-    filter_options = {"test_filter": {}} if of in ON_CODE else {}
-    return of(of.Params(**{"seeds": [0, 1, 2]} | HOW | filter_options | changes))
+    of_its = {"test_filter": {}} if of in ON_CODE else {"joint": None} if of is Clipping else {}
+    return of(of.Params(**{"seeds": [0, 1, 2]} | HOW | of_its | changes))
 
 
 def of_profile(of, profile: str):
@@ -54,7 +54,7 @@ def test_arms_that_are_alike_are_one_run(profile):
             other = five.arms["gppo", seed] if alpha == 0 else six.arms[f"alpha_{alpha:g}", seed]
             assert nine.arms[f"alpha {alpha:g}: filter", seed].inputs["sft"].key == other.key
     for e in (five, six, seven, eight, nine):
-        assert len({stage.key for stage in e.stages()}) == len(e.arms)
+        assert len({stage.key for stage in e.arms.values()}) == len(e.arms)
 
 
 SIX = [f"alpha_{alpha}" for alpha in ("0", "0.05", "0.1", "0.2")]

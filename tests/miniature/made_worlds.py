@@ -18,6 +18,7 @@ JOINT = {
     "base_long_maths": 12,
     "base_code": 60,
     "sft_long_maths": 10,
+    "num_deciding": 7,
     "num_validation": 8,
 }
 SOURCES = {

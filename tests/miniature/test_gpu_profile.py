@@ -42,6 +42,7 @@ def worlds(tmp_path_factory) -> dict[str, Path]:
         "code": (code_world.build, code_start_stages(code, compute=COMPUTE)["world"]),
     }
     sft = {"num_epochs": 1, "batch_size": 1, "learning_rate": 1.0, "normalizer": "token"}
+    sft |= {"yarn_factor": 2.5}
     joined = joint_stages(maths, code, both, selections=[], seed=0, compute=COMPUTE, **sft)
     stages["joint"] = (joint.build, joined["world"])
     root, found = tmp_path_factory.mktemp("gpu"), {}

@@ -31,7 +31,7 @@ def inputs(worlds):
 
 def test_benchmarks_of_both_worlds_are_as_they_are_there(built, inputs):
     assert joint.BENCHMARKS == ("math_a", "math_b", "math_c", "code_a", "code_b")
-    for name in ("math_a", "math_b", "code_a", "code_b"):
+    for name in ("math_a", "math_b", "code_a", "code_b", "code_decide"):
         source = inputs["maths" if name.startswith("math") else "code"]
         assert (built / f"{name}.jsonl").read_bytes() == (source / f"{name}.jsonl").read_bytes()
 

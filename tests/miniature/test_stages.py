@@ -25,6 +25,7 @@ SFT = {
     "seed": 0,
     "num_epochs": 4,
     "batch_size": 14,
+    "yarn_factor": 2.5,
     "learning_rate": 2e-3,
     "normalizer": "sequence",
 }
@@ -182,6 +183,7 @@ def test_the_longer_budget_needs_positions_that_only_yarn_gives():
         ("joint", {"num_kv_heads": 3}, "must divide num_heads"),
         ("joint", {"head_dim": 7}, "head_dim must be even"),
         ("joint", {"num_validation": 9}, "num_validation must be even"),
+        ("joint", {"yarn_original": 99}, "yarn_original 99 must be at least max_positions"),
         (
             "joint",
             {"max_new_tokens": 4096, "extended_max_new_tokens": 8192},

@@ -11,7 +11,10 @@ from klearlib.miniature.problems import held_out
 
 # Files that another seed leaves as they are.
 SEEDLESS = {
-    "joint": {"math_a.jsonl", "math_b.jsonl", "code_a.jsonl", "code_b.jsonl", "validation.jsonl"},
+    "joint": {
+        f"{name}.jsonl"
+        for name in ("math_a", "math_b", "code_a", "code_b", "code_decide", "validation")
+    },
     "sources": {"sources.json"},
 }
 
@@ -30,7 +33,7 @@ def test_same_seed_same_bytes(worlds, tmp_path, name, seed):
 EVALUATED = {
     "maths": ("math_a", "math_b", "math_decide", "validation"),
     "code": ("contest", "code_a", "code_b", "code_decide", "validation"),
-    "joint": ("math_a", "math_b", "math_c", "code_a", "code_b", "validation"),
+    "joint": ("math_a", "math_b", "math_c", "code_a", "code_b", "code_decide", "validation"),
 }
 
 

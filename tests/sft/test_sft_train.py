@@ -17,7 +17,7 @@ from sft_runs import (
 
 from klearlib.errors import KlearError, ParameterError, Stopped
 from klearlib.policy.layout import token_rows
-from klearlib.policy.load import load_policy
+from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.reader import in_chunks
 from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
@@ -83,6 +83,28 @@ def test_unpacked_training_is_the_plain_loop(new_policy, tiny_tokenizer, tmp_pat
     found, _ = load_policy(tmp_path / "model", device="cpu")
     for name, weights in policy.state_dict().items():
         torch.testing.assert_close(found.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+
+
+def test_a_share_of_the_batches_is_read_under_yarn(new_policy, tiny_tokenizer, tmp_path):
+    """All of them as a model loaded with YaRN would, none as without; of some those of the seed."""
+    policies = {share: new_policy(6) for share in (None, 0.0, 0.5, 1.0)}
+    for share, policy in policies.items():
+        yarn = {"factor": 2.5, "original": 40, "share": share} if share is not None else None
+        run(tmp_path / str(share), policy, tiny_tokenizer, yarn=yarn)
+    save_policy(new_policy(6), tiny_tokenizer, tmp_path / "start")
+    stretched, _ = load_policy(tmp_path / "start", device="cpu", yarn_factor=2.5, yarn_original=40)
+    run(tmp_path / "stretched", stretched, tiny_tokenizer)
+    losses = {
+        path.name: [line["sft/loss"] for line in lines(path)]
+        for path in tmp_path.iterdir()
+        if path.name != "start"
+    }
+    assert losses["0.0"] == losses["None"] and losses["1.0"] == losses["stretched"]
+    plain, scaled, some = losses["None"], losses["1.0"], losses["0.5"]
+    assert plain[0] != scaled[0] and some[0] in (plain[0], scaled[0])
+    assert some not in (plain, scaled)
+    config = load_policy(tmp_path / "1.0" / "model", device="cpu")[0].config
+    assert config.rope_parameters["rope_type"] == "default"  # what is saved is not stretched
 
 
 def test_model_folder_is_one_that_transformers_reads(new_policy, tiny_tokenizer, tmp_path):

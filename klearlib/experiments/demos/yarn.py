@@ -61,7 +61,7 @@ def yarn_demo(params: HeadlineParams) -> Iterator[dict]:
     geometries = {"Qwen3-8B-Base": (128, 1.0e6, 32768)}
     if uses_miniature(params):
         joint = load(params.profile, "joint_miniature")
-        geometries["the miniature"] = (joint.head_dim, 1.0e4, joint.max_positions)
+        geometries["the miniature"] = (joint.head_dim, 1.0e4, joint.yarn_original)
     for model, (dim, theta, positions) in geometries.items():
         config = Qwen3Config(
             head_dim=dim,

@@ -54,9 +54,9 @@ class Joint:
 
     `params` is what a profile's file says of it. `num_sources` is the number of the best sources of
     each domain that its examples come from; `long_examples` are further ones that the suite writes
-    itself. YaRN multiplies the positions ``max_positions`` that the model was trained on, of which
-    a prompt needs `longest_prompt`; `yarn_original` says them to YaRN where the model's config may
-    name others.
+    itself. YaRN multiplies the positions `yarn_original`, whatever the model's config names; a
+    prompt needs `longest_prompt` of them. `deciding` are what decides on the longer budget, by name
+    and size; where there are none, the benchmarks do.
     """
 
     params: JointMiniatureParams | RealParams
@@ -64,7 +64,8 @@ class Joint:
     num_sources: dict[str, int]
     long_examples: int
     longest_prompt: int
-    yarn_original: int | None
+    yarn_original: int
+    deciding: dict[str, int] = field(default_factory=dict)
 
     @property
     def sft_sizes(self) -> dict[str, int | None]:
@@ -139,8 +140,11 @@ class Origin(ABC):
         """Stage and file of the maths problems that teachers answer."""
 
     @abstractmethod
-    def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
-        """The stages ``world``, ``base``, ``examples`` and ``sft`` of the joint model."""
+    def joint_stages(
+        self, selections: list[Stage], *, seed: int, sft: SFTPhase, yarn_factor: float
+    ) -> dict:
+        """The stages ``world``, ``base``, ``examples`` and ``sft`` of the joint model, which will
+        be measured under YaRN of `yarn_factor` too."""
 
     @abstractmethod
     def majority_teacher(self) -> str | None:

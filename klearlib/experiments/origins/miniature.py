@@ -70,7 +70,8 @@ class MiniatureOrigin(Origin):
             long_examples=params.sft_long_maths,
             # max_positions holds the base budget and the longest prompt.
             longest_prompt=params.max_positions - params.max_new_tokens,
-            yarn_original=None,
+            yarn_original=params.yarn_original,
+            deciding={joint.LONG_DECIDING: params.num_deciding},
         )
 
     def deciding(self, domain: str) -> dict[str, int]:
@@ -118,7 +119,9 @@ class MiniatureOrigin(Origin):
     def pool(self) -> tuple[Stage, str]:
         return self.curated("math", pool_only=True), "problems.jsonl"
 
-    def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
+    def joint_stages(
+        self, selections: list[Stage], *, seed: int, sft: SFTPhase, yarn_factor: float
+    ) -> dict:
         return joint_stages(
             self._maths,
             self._code,
@@ -126,6 +129,7 @@ class MiniatureOrigin(Origin):
             selections=selections,
             seed=seed,
             compute=self.compute,
+            yarn_factor=yarn_factor,
             **asdict(sft),
         )
 

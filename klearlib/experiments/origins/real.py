@@ -154,7 +154,10 @@ class RealOrigin(Origin):
         # Teachers answer what is left when the validation problems are held out.
         return self._worlds["math"], "train.jsonl"
 
-    def joint_stages(self, selections: list[Stage], *, seed: int, sft: SFTPhase) -> dict:
+    def joint_stages(
+        self, selections: list[Stage], *, seed: int, sft: SFTPhase, yarn_factor: float
+    ) -> dict:
+        del yarn_factor  # as in the paper: none of its training is under YaRN
         trained = self._trained(selections, seed=seed, sft=sft)
         return {
             "world": Stage(
