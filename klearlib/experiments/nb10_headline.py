@@ -294,9 +294,9 @@ class Headline(Pipeline):
         return yarn.yarn_demo(self.params)
 
     def evidence(self) -> dict[str, Evidence | str]:
-        about, joint = paper.claim("C23"), self.joint
+        about, joint = paper.claim("C24"), self.joint
         runs = self.scores_of["math"].of(*about.arms)
-        names = [*joint.deciding] or deciding("C23", self.params.profile, "math")
+        names = [*joint.deciding] or deciding("C24", self.params.profile, "math")
 
         def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return runs.replicate_scores(arm, seeds, names, statistic=about.statistic)
@@ -305,10 +305,10 @@ class Headline(Pipeline):
         (check,) = about.checks
         cut = {check.name: _mean(plain, "truncated")} if plain else {}
         words = [f"Decided on {' and '.join(names)}"]
-        return {"C23": self.paired("C23", runs, scores, words=words, checked=cut)}
+        return {"C24": self.paired("C24", runs, scores, words=words, checked=cut)}
 
     def verdicts(self) -> list[Verdict]:
-        """On C23, and on C13: from the final model of the first seed alone, never the best."""
+        """On C24, and on C13: from the final model of the first seed alone, never the best."""
         first = self.params.seeds[0]
         by_budget = {
             budget: {

@@ -1,4 +1,4 @@
-"""The paper's own numbers as data (arXiv 2508.07629): tables 1-6, figures 1-5, claims C1-C23.
+"""The paper's own numbers as data (arXiv 2508.07629): tables 1-6, figures 1-5, claims C1-C24.
 
 Tables hold the cells as printed, in percent. Figures were recovered from the vector drawing of the
 PDF, so they are plotted values, rounded by the authors to 0.001. One run per line: the paper prints

@@ -495,7 +495,7 @@ def test_the_smoke_file_says_what_the_phases_default_to():
 def test_the_longer_budget_is_compared_on_problems_of_its_own(project):
     """Its score less that at the base budget, and how much the base budget cut off."""
     params = dataclasses.replace(THREE, seeds=[0, 1])
-    assert "no replicate" in Headline(params).evidence()["C23"]
+    assert "no replicate" in Headline(params).evidence()["C24"]
     finish(params)
     for series, right in (("code_rl", 2), ("code_rl_long", 6)):
         for seed in params.seeds:
@@ -504,7 +504,7 @@ def test_the_longer_budget_is_compared_on_problems_of_its_own(project):
                 record_of("math_c_decide", right=right, offset=seed),
                 folder / "evaluations" / "math_c_decide-00000.npz",
             )
-    found = Headline(params).evidence()["C23"]
+    found = Headline(params).evidence()["C24"]
     (a, b) = found.values["64K - 32K"]
     assert a - b == pytest.approx([0.5], abs=1e-9), "statistics.yaml of smoke counts one replicate"
     assert found.checked == {"responses that the base budget cut off": pytest.approx(8 / 240)}

@@ -19,11 +19,11 @@ NOTEBOOKS = {
     "07_soft_reward": {"C9", "C10", "C17", "C22"},
     "08_test_filter": {"C11", "C16"},
     "09_zero_advantage": {"C12", "C21"},
-    "10_headline": {"C13", "C23"},
+    "10_headline": {"C13", "C24"},
 }
 KINDS = {"C3": "trend", "C13": "absolute", "C14": "mechanism", "C15": "equivalence"}
 KINDS |= dict.fromkeys(
-    ("C9", "C10", "C11", "C12", "C16", "C17", "C18", "C19", "C21", "C22", "C23"), "direction"
+    ("C9", "C10", "C11", "C12", "C16", "C17", "C18", "C19", "C21", "C22", "C24"), "direction"
 )
 
 

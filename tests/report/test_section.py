@@ -118,7 +118,7 @@ COMPARISON = GOOD["comparisons"][0]
     ("changes", "message"),
     [
         ({"verdicts": [GOOD, GOOD]}, "two verdicts on C1"),
-        ({"verdicts": [{**GOOD, "claim": "C99"}]}, "unknown claim 'C99', expected C1 to C23"),
+        ({"verdicts": [{**GOOD, "claim": "C99"}]}, "unknown claim 'C99', expected C1 to C24"),
         ({"verdicts": [{**GOOD, "claim": "C9"}]}, "C9: this claim is judged by 07_soft_reward"),
         ({"verdicts": [{**GOOD, "verdict": "confirmed"}]}, "'confirmed' is no verdict on a"),
         ({"verdicts": [{**GOOD, "claim": "C3", "verdict": "not tested"}]}, "no verdict on a trend"),
