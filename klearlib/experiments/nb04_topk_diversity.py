@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.demos import data_rules
 from klearlib.experiments.experiment import Rows, figure, table
-from klearlib.experiments.origins import DOMAIN_WORDS, Origin
+from klearlib.experiments.origins import DOMAIN_WORDS, Origin, wrong_words
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.miniature.source_plan import SOURCES
 from klearlib.params.data import StudentParams
@@ -22,13 +23,31 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NUM_SOURCES = {"math": (1, 2, 4, 6, 8, 10), "code": (1, 2, 4, 6)}
-"""How many sources each arm of a domain has."""
+"""How many sources each arm of a domain in Tables 4 and 5 has."""
+EQUAL_SHARE = 0.05
+"""Wrong responses in the arms of equal errors: about those of the best source; fixed in C23."""
 
 
 @dataclass(frozen=True)
 class TopKParams(StudentParams):
     """Notebook 04: the best source or more of them (Section 5.1.3, Tables 4 and 5)."""
 
+    single_sources: list[int] = parameter(
+        [],
+        minimum=2,
+        maximum=max(NUM_SOURCES["math"]),
+        unique=True,
+        help="ranks of sources with an arm of their own; the best is Top1",
+        paper="none",
+    )
+    equal_sources: list[int] = parameter(
+        [],
+        minimum=1,
+        maximum=max(NUM_SOURCES["math"]),
+        unique=True,
+        help="numbers of best maths sources with an arm of equal errors; C23 takes 1, 4, 10",
+        paper="none",
+    )
     num_examples = amended(24, help="examples of every maths arm, by K-center", paper=31600)
     code_examples: int = parameter(
         12, minimum=1, help="examples of every code arm, by K-center", paper=31600
@@ -49,8 +68,28 @@ class TopKParams(StudentParams):
     )
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """The sources of an arm by their ranks, its place on the x axis of the figure, the arm in words
+    and its column in the paper's table, "" without one; the share of wrong responses among its
+    examples, None for as they come."""
+
+    domain: str
+    group: str
+    words: str
+    ranks: Sequence[int]
+    column: str = ""
+    wrong_share: float | None = None
+
+    @property
+    def series(self) -> str:
+        """The arm's name among all."""
+        return f"{self.domain}_{self.group}"
+
+
 class TopKDiversity(StudentExperiment):
-    """Sets of the best one, two, ... sources of a domain, all of one size."""
+    """Sets of the best one, two, ... sources of a domain, all of one size; on request of one source
+    alone, and of several with as many errors as the best one has."""
 
     name = "04_topk_diversity"
     title = "The best source, or more of them"
@@ -73,26 +112,59 @@ class TopKDiversity(StudentExperiment):
             "from those that are chosen.",
         ),
     )
-    students = tuple(
-        Student(
-            f"{domain}_top{most}",
-            f"{DOMAIN_WORDS[domain]} top {most}",
-            f"Top{most}",
-            group=f"top{most}",
-            domain=domain,
-        )
-        for domain, counts in NUM_SOURCES.items()
-        for most in counts
-    )
-    beside = (Beside("math", 4, ("C6",)), Beside("code", 5, ("C7",)))
+    beside = (Beside("math", 4, ("C6", "C23")), Beside("code", 5, ("C7",)))
     printed = "Tables 4 and 5"
+
+    @cached_property
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """The arms, those of Tables 4 and 5 first."""
+        p = self.params
+        found = [
+            Mixture(domain, f"top{most}", f"top {most}", range(1, most + 1), f"Top{most}")
+            for domain, counts in NUM_SOURCES.items()
+            for most in counts
+        ]
+        found += [
+            Mixture(domain, f"alone{rank}", f"source {rank} alone", [rank])
+            for domain, counts in NUM_SOURCES.items()
+            for rank in p.single_sources
+            if rank <= max(counts)
+        ]
+        return tuple(found) + tuple(
+            Mixture(
+                "math",
+                f"equal{most}",
+                f"top {most}, {wrong_words(EQUAL_SHARE)}",
+                range(1, most + 1),
+                wrong_share=EQUAL_SHARE,
+            )
+            for most in p.equal_sources
+        )
+
+    @cached_property
+    def students(self) -> tuple[Student, ...]:
+        return tuple(
+            Student(
+                each.series,
+                f"{DOMAIN_WORDS[each.domain]} {each.words}",
+                each.column,
+                group=each.group,
+                domain=each.domain,
+            )
+            for each in self.mixtures
+        )
 
     def choose(self, data: Origin) -> dict[str, Stage]:
         sizes = {"math": self.params.num_examples, "code": self.params.code_examples}
         return {
-            f"{domain}_top{most}": data.chosen_sources(domain, most=most, size=sizes[domain])
-            for domain, counts in NUM_SOURCES.items()
-            for most in counts
+            each.series: data.chosen_sources(
+                each.domain,
+                ranks=each.ranks,
+                size=sizes[each.domain],
+                words=each.words,
+                wrong_share=each.wrong_share,
+            )
+            for each in self.mixtures
         }
 
     @cached_property
@@ -114,7 +186,7 @@ class TopKDiversity(StudentExperiment):
         "Top10 sources. Bottom: ours with 95 % intervals.",
     )
     def tables4_5(self) -> Figure:
-        groups = [f"top{most}" for most in NUM_SOURCES["math"]]
+        groups = list(dict.fromkeys(each.group for each in self.mixtures))
         return scores_beside_paper(
             self.panels(), groups=groups, series=("student",), x_label="sources, best first"
         )
@@ -169,6 +241,10 @@ class TopKDiversity(StudentExperiment):
             "The miniature's sources are ranked by construction: from rank to rank more steps are "
             "wrong, left out or needless, and the notation clashes more. How steep this is decides "
             "how much there is to lose.",
+            "From Top1 to Top10 the quality falls while the number of sources grows. Arms of one "
+            "source (single_sources) show quality without mixing, arms of equal errors "
+            f"(equal_sources, {100 * EQUAL_SHARE:g} % wrong by the truth) mixing without more "
+            "errors; steps left out and notation they do not even out.",
             "Each domain has a base model of its own, so a maths student is measured on maths and "
             "a code student on code; the paper measures both on all four benchmarks.",
             *self.common_notes("arms of a domain"),

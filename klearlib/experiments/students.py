@@ -16,6 +16,7 @@ from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin, origins
 from klearlib.experiments.registered import STUDENTS
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
+from klearlib.paper import claim
 from klearlib.params.data import SFTSchedule
 from klearlib.report.bars import ScorePanel
 from klearlib.run.entry import read_metrics
@@ -186,7 +187,11 @@ class StudentExperiment(DataExperiment):
         found = {}
         for each in self.beside:
             arms, domain = self.of_domain(each.domain), each.domain
+            known = {*arms, *(arm.group for arm in arms.values())}
             for name in each.claims:
+                if absent := [arm for arm in claim(name).arms if arm not in known]:
+                    found[name] = f"needs the arms {', '.join(absent)}, which are not asked for"
+                    continue
                 found[name] = self.compared(
                     name,
                     self.runs.of(*arms),

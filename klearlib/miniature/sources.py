@@ -27,7 +27,7 @@ from klearlib.run.seeding import derive_seed
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-MANIFEST, TRUTH = "sources.json", "truth.jsonl"
+MANIFEST, TRUTH, ANSWERS = "sources.json", "truth.jsonl", "answers.jsonl"
 BENCHMARKS = {"math": world.BENCHMARKS, "code": code_world.BENCHMARKS}
 """The benchmarks of each domain; the input of the stage that holds them has the domain's name."""
 REPEATS = ("same", "case", "blanks")
@@ -78,8 +78,9 @@ class Planted:
 
 def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     """Stage ``sources``: a raw file for each of `source_plan.SOURCES` in the columns of a real data
-    set; sources.json, the sources in that order (name, dataset, domain, rank, file, ...); and
-    truth.jsonl, a line for each planted row (source, row, kind, how, of).
+    set; sources.json, the sources in that order (name, dataset, domain, rank, file, ...);
+    truth.jsonl, a line for each planted row (source, row, kind, how, of); and answers.jsonl, the
+    true answer to every sound maths problem (prompt, answer).
 
     Problems come from the nine tenths that `problems.held_out` leaves for training, no prompt
     twice, so that every repeated prompt and every prompt of a benchmark is a planted one. The pools
@@ -109,7 +110,7 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     }
     seen: set[str] = set()
     earlier: dict[str, list[_Sound]] = {"math": [], "code": []}
-    truth, manifest = [], []
+    truth, manifest, answers = [], [], []
     places: dict[str, dict[str, int]] = {}
     for plan in SOURCES:
         if plan.rank:
@@ -130,8 +131,12 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
             for number, row in enumerate(rows)
             if row.kind
         ]
+        if plan.domain == "math":
+            sound = [row.item for row in rows if not row.kind]
+            answers += [{"prompt": item.prompt, "answer": item.answer} for item in sound]
         manifest.append(plan.record() | {"num_rows": len(rows), "num_sound": size})
     write_rows(folder.path / TRUTH, truth)
+    write_rows(folder.path / ANSWERS, answers)
     write_json(folder.path / MANIFEST, manifest)
 
 

@@ -11,8 +11,9 @@ from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb01_data_curation import RULES, CurationParams, DataCuration
 from klearlib.experiments.nb02_data_correctness import CorrectnessParams, DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation, TeacherParams
-from klearlib.experiments.nb04_topk_diversity import TopKDiversity, TopKParams
+from klearlib.experiments.nb04_topk_diversity import EQUAL_SHARE, TopKDiversity, TopKParams
 from klearlib.experiments.origins import origin
+from klearlib.paper import claim
 from klearlib.params import DataOptions, load_profile
 from klearlib.run.stage import Stage, with_inputs
 
@@ -104,6 +105,25 @@ def test_top_k_takes_the_best_sources():
     assert counts == [1, 2, 4, 6, 8, 10, 1, 2, 4, 6]
 
 
+def test_single_sources_and_equal_errors_are_arms_on_request():
+    few = TopKDiversity(TopKParams()).chosen
+    chosen = TopKDiversity(TopKParams(single_sources=[5, 10], equal_sources=[1, 4])).chosen
+    assert {name: chosen[name].key for name in few} == {name: few[name].key for name in few}
+    more = {name: stage for name, stage in chosen.items() if name not in few}
+    assert {name: stage.params["sources"] for name, stage in more.items()} == {
+        "math_alone5": ["math_5"],
+        "math_alone10": ["math_10"],
+        "code_alone5": ["code_5"],  # there is no tenth
+        "math_equal1": ["math_1"],
+        "math_equal4": ["math_1", "math_2", "math_3", "math_4"],
+    }
+    for name, stage in more.items():
+        equal = "equal" in name
+        assert stage.params["wrong_share"] == (EQUAL_SHARE if equal else None)
+        assert stage.inputs["problems"].name == ("true_answers" if equal else "curate")
+    assert f"{100 * EQUAL_SHARE:g} % are wrong responses" in claim("C23").metric
+
+
 def test_rules_of_overlap_differ_in_nothing_else():
     stages = DataCuration(CurationParams(stop_list=3)).curated
     used, strict, stop = (stages["math", rule].params for rule in RULES)
@@ -118,7 +138,7 @@ def test_an_option_reaches_its_stage():
     odd = origin("smoke", DataOptions(temperature=0.5, embedding_dim=8, ngram_words=5))
     assert odd.responses("weak", num_responses=2).params["temperature"] == 0.5
     assert odd.curated("code").params["ngram_words"] == 5
-    chosen = odd.chosen_sources("math", most=1, size=4)
+    chosen = odd.chosen_sources("math", ranks=[1], size=4, words="top 1")
     assert chosen.params["embedding"]["dim"] == 8
     assert odd.stages["teacher_weak"].key == plain.stages["teacher_weak"].key
 

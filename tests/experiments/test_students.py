@@ -195,6 +195,22 @@ def test_top_k_averages_the_arms_of_a_side_and_keeps_the_domains_apart():
     assert table.loc[("maths A", "maths top 10"), "paper"] == pytest.approx(0.3042)
 
 
+def test_mixing_is_decided_where_its_arms_are_asked_for():
+    assert verdict_of(four(), "C23").reason == (
+        "needs the arms equal1, equal4, equal10, which are not asked for"
+    )
+    e = TopKDiversity(TopKParams(seeds=SEEDS, single_sources=[5], equal_sources=[1, 4, 10]))
+    finish_all(e, lambda series: 6 if series == "math_alone5" else 4)
+    verdict = verdict_of(e, "C23")
+    assert verdict.verdict == "supported" and len(verdict.comparisons) == 2
+    table = e.table("scores").set_index(["benchmark", "arm"])
+    assert np.isnan(table.loc[("maths A", "maths source 5 alone"), "paper"])
+    places = [text.get_text() for text in e.figure("tables4_5").axes[-4].get_xticklabels()]
+    assert places == [
+        *(f"top{k}" for k in (1, 2, 4, 6, 8, 10)), "alone5", "equal1", "equal4", "equal10",
+    ]  # fmt: skip
+
+
 def test_sections_publish_their_figures(project):
     e = four()
     finish_all(e, lambda _: 4)

@@ -95,6 +95,11 @@ def test_answers_labels_and_tests_are_right(raw, read):
                 assert any(labels)
                 num_labels.update({(name, label): labels.count(label) for label in (True, False)})
     assert num_labels["math_4", False] > num_labels["math_1", False] > 0
+    written = [json.loads(line) for line in (raw / "answers.jsonl").read_text().splitlines()]
+    assert all(row["answer"] == str(answer_of(row["prompt"])) for row in written)
+    planted = skipped | of_kind(raw, "broken")
+    sound = {row.problem.prompt for n, row in read["math_2"][0] if ("math_2", n) not in planted}
+    assert sound and sound <= {row["prompt"] for row in written}
     few = of_kind(raw, "few_tests")
     assert len(few) == 4
     for number, row in read["code_pool"][0]:

@@ -47,7 +47,10 @@ def data_of(profile):
 def selections_of(profile):
     joint, arms = load(profile, "joint_miniature"), origin(profile, DataOptions())
     sizes = {"math": joint.sft_maths, "code": joint.sft_code}
-    return [arms.chosen_sources(domain, most=2, size=size) for domain, size in sizes.items()]
+    return [
+        arms.chosen_sources(domain, ranks=[1, 2], size=size, words="top 2")
+        for domain, size in sizes.items()
+    ]
 
 
 def joint_of(profile, selections=(), **changes):

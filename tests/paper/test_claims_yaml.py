@@ -14,14 +14,20 @@ NOTEBOOKS = {
     "05_clipping": {"C1", "C2", "C3", "C14", "C18", "C20"},
     "02_data_correctness": {"C4", "C15"},
     "03_teacher_ablation": {"C5"},
-    "04_topk_diversity": {"C6", "C7"},
+    "04_topk_diversity": {"C6", "C7", "C23"},
     "06_alpha_sweep": {"C8", "C19"},
     "07_soft_reward": {"C9", "C10", "C17", "C22"},
     "08_test_filter": {"C11", "C16"},
     "09_zero_advantage": {"C12", "C21"},
     "10_headline": {"C13", "C24"},
 }
-KINDS = {"C3": "trend", "C13": "absolute", "C14": "mechanism", "C15": "equivalence"}
+KINDS = {
+    "C3": "trend",
+    "C13": "absolute",
+    "C14": "mechanism",
+    "C15": "equivalence",
+    "C23": "equivalence",
+}
 KINDS |= dict.fromkeys(
     ("C9", "C10", "C11", "C12", "C16", "C17", "C18", "C19", "C21", "C22", "C24"), "direction"
 )

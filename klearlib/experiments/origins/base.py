@@ -19,11 +19,11 @@ def wrong_words(share: float | None) -> str:
     """How many of the examples are wrong, in words.
 
     >>> wrong_words(0.15), wrong_words(0.0), wrong_words(None)
-    ('15 % wrong', 'only correct', 'mixed as they come')
+    ('15 % wrong', 'only correct', 'as they come')
     """
-    if share is None:
-        return "mixed as they come"
-    return f"{100 * share:g} % wrong" if share else "only correct"
+    if not share:
+        return "as they come" if share is None else "only correct"
+    return f"{100 * share:g} % wrong"
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,11 @@ class Origin(ABC):
         """What of the curated sources of a domain may be learnt: its problems and responses."""
 
     @abstractmethod
+    def true_answers(self, domain: str) -> Stage:
+        """The problems of `learnable`, each with its true answer; a ParameterError where these are
+        not known."""
+
+    @abstractmethod
     def pool(self) -> tuple[Stage, str]:
         """Stage and file of the maths problems that teachers answer."""
 
@@ -246,24 +251,37 @@ class Origin(ABC):
             **({} if file == "problems.jsonl" else {"problems": file}),
         )
 
-    def chosen_sources(self, domain: str, *, most: int, size: int | None) -> Stage:
-        """`size` examples by K-center of the `most` best sources of a domain; None: all."""
-        curated = self._once(self.learnable(domain))
+    def chosen_sources(
+        self,
+        domain: str,
+        *,
+        ranks: Sequence[int],
+        size: int | None,
+        words: str,
+        wrong_share: float | None = None,
+    ) -> Stage:
+        """`size` examples by K-center of the sources of these ranks, 1 the best, of a domain; None:
+        all. words: the sources in words. wrong_share: of the examples; None: as they come."""
+        curated, ranked = self._once(self.learnable(domain)), self.ranked_sources(domain)
+        problems = curated if wrong_share is None else self._once(self.true_answers(domain))
         return self._selection(
-            {"responses": curated, "problems": curated},
+            {"responses": curated, "problems": problems},
             size=size,
-            label=f"examples: {DOMAIN_WORDS[domain]}, top {most}",
-            sources=self.ranked_sources(domain)[:most],
+            label=f"examples: {DOMAIN_WORDS[domain]}, {words}",
+            sources=[ranked[rank - 1] for rank in ranks],
+            wrong_share=wrong_share,
         )
 
     def joint_selections(self) -> dict[str, Stage]:
         """Domain -> the examples of its best sources, for the joint model."""
-        joint = self.joint
-        return {
-            domain: self.chosen_sources(domain, most=joint.num_sources[domain], size=size)
-            for domain, size in joint.sft_sizes.items()
-            if joint.num_sources[domain]
-        }
+        found = {}
+        for domain, size in self.joint.sft_sizes.items():
+            most = self.joint.num_sources[domain]
+            if most:
+                found[domain] = self.chosen_sources(
+                    domain, ranks=range(1, most + 1), size=size, words=f"top {most}"
+                )
+        return found
 
     def _selection(
         self, inputs: dict[str, Stage], *, size: int | None, label: str, **filters

@@ -116,6 +116,17 @@ class MiniatureOrigin(Origin):
     def learnable(self, domain: str) -> Stage:
         return self.curated(domain)
 
+    def true_answers(self, domain: str) -> Stage:
+        assert domain == "math", "programs are judged by tests, which the code sources lack"
+        return Stage(
+            "true_answers",
+            "klearlib.miniature.true_answers:add_true_answers",
+            {},
+            {"curated": self._once(self.learnable(domain)), "sources": self.stages["sources"]},
+            label="true answers to the problems of the maths sources",
+            estimate_s=1.0,
+        )
+
     def pool(self) -> tuple[Stage, str]:
         return self.curated("math", pool_only=True), "problems.jsonl"
 

@@ -150,6 +150,10 @@ class RealOrigin(Origin):
             estimate_s=60.0,
         )
 
+    def true_answers(self, domain: str) -> Stage:
+        del domain
+        raise ParameterError("the true answers to the problems of data sets are not known")
+
     def pool(self) -> tuple[Stage, str]:
         # Teachers answer what is left when the validation problems are held out.
         return self._worlds["math"], "train.jsonl"
