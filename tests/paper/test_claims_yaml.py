@@ -39,7 +39,7 @@ def document():
 
 
 def test_all_claims_with_their_notebook_and_kind():
-    assert [entry.id for entry in claims()] == [f"C{i}" for i in range(1, 24)]
+    assert [entry.id for entry in claims()] == [f"C{i}" for i in range(1, 25)]
     for notebook, ids in NOTEBOOKS.items():
         assert {entry.id for entry in claims() if entry.notebook == notebook} == ids
     for entry in claims():
