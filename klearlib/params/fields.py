@@ -27,7 +27,7 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
     list too, which has an element), `unique` (a list's elements differ, numbers in six digits, by
     which arms are named), `record` (a dict is checked against this record), `entries` (a dict maps
-    names to dicts that are checked and completed by this record), `may_be_empty` (of `entries`),
+    names to dicts that are checked and completed by this record), `may_be_empty` (a list, `entries`),
     `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value cannot
     change a result, so it is no part of a cache key), `asset` ("model": the value names one, None
     names none), `check` (of an object, for which no other limit holds: a function that gives it or
@@ -184,7 +184,7 @@ def _checked(value, kind, where: str, limits):
             raise ParameterError(
                 f"{where} must be a list of {_PLURALS[item]}, got {value!r}: {fix}"
             )
-        if not value and limits:
+        if not value and limits and not limits.get("may_be_empty"):
             raise ParameterError(f"{where} is empty: give at least one")
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
         if limits.get("unique"):
