@@ -36,8 +36,8 @@ class TopKParams(StudentParams):
         [],
         minimum=2,
         maximum=max(NUM_SOURCES["math"]),
-        unique=True,
         may_be_empty=True,
+        unique=True,
         help="ranks of sources with an arm of their own; the best is Top1",
         paper="none",
     )
@@ -45,8 +45,8 @@ class TopKParams(StudentParams):
         [],
         minimum=1,
         maximum=max(NUM_SOURCES["math"]),
-        unique=True,
         may_be_empty=True,
+        unique=True,
         help="numbers of best maths sources with an arm of equal errors; C23 takes 1, 4, 10",
         paper="none",
     )

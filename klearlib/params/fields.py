@@ -25,9 +25,10 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     """A field with its meaning and limits; without `default` a value must be given.
 
     Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
-    list too, which has an element), `unique` (a list's elements differ, numbers in six digits, by
+    list too), `unique` (a list's elements differ, numbers in six digits, by
     which arms are named), `record` (a dict is checked against this record), `entries` (a dict maps
-    names to dicts that are checked and completed by this record), `may_be_empty` (a list, `entries`),
+    names to dicts that are checked and completed by this record), `may_be_empty` (of `entries` and
+    lists, which have an element otherwise),
     `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value cannot
     change a result, so it is no part of a cache key), `asset` ("model": the value names one, None
     names none), `check` (of an object, for which no other limit holds: a function that gives it or
