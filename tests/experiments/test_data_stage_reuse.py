@@ -35,7 +35,7 @@ def of_profile(experiment: type[Experiment], profile: str) -> Experiment:
 def test_two_notebooks_have_the_same_responses_of_the_middle_teacher(profile):
     """Both notebooks' parameters must agree, or 03 samples them twice."""
     judged = of_profile(DataCorrectness, profile).judged["teacher"]
-    assert judged.key == of_profile(TeacherAblation, profile).judged["middle"].key
+    assert judged.key == of_profile(TeacherAblation, profile).responses["middle"].key
 
 
 @pytest.mark.parametrize("profile", PROFILES)
