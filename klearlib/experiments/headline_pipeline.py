@@ -15,7 +15,7 @@ from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, ori
 from klearlib.experiments.registered import HEADLINE
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
-from klearlib.params import SMOKE, DataOptions, check_values, load_profile
+from klearlib.params import SMOKE, DataOptions, check_values, load_profile, require_profile
 from klearlib.params.data import SFTPhase
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import check_schedule
@@ -83,7 +83,7 @@ def every_value(record: type, values: dict, name: str, profile: str) -> dict:
         ParameterError: some are missing, or all in another profile.
     """
     missing = [each.name for each in fields(record) if each.name not in values]
-    if not values and profile != SMOKE:
+    if not values and require_profile(profile) != SMOKE:
         raise ParameterError(
             f"{name} is empty, which stands for smoke's values: give all values of "
             f"{record.__name__} for profile {profile!r}"
@@ -347,7 +347,9 @@ class Pipeline(Experiment):
         """Seed -> the record of one model on one benchmark."""
         return self.scores_of[self.named[benchmark].domain].end_records(series, benchmark)
 
-    def problem_pairs(self, domain: str, after: str, before: str) -> tuple[np.ndarray, np.ndarray] | None:
+    def problem_pairs(
+        self, domain: str, after: str, before: str
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """Two series, each float [seeds, problems of all benchmarks of a domain]: the share of each
         problem's responses that is right; None where either has no seed yet.
 

@@ -125,7 +125,7 @@ class ClippingParams(MathsRLParams):
     joint: dict | None = parameter(
         {},
         record=JointRuns,
-        help="runs scored on code: all values of JointRuns, none for smoke's, null for no run",
+        help="runs scored on code: all of JointRuns, or none for smoke's; None: no runs",
         place="Fig. 2b",
     )
 
