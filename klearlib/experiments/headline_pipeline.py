@@ -16,7 +16,7 @@ from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, ori
 from klearlib.experiments.registered import HEADLINE, statistics_of
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
-from klearlib.params import SMOKE, DataOptions, check_values, load_profile
+from klearlib.params import SMOKE, DataOptions, check_values, load_profile, require_profile
 from klearlib.params.data import SFTPhase
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import check_schedule
@@ -85,7 +85,7 @@ def every_value(record: type, values: dict, name: str, profile: str) -> dict:
         ParameterError: some are missing, or all in another profile.
     """
     missing = [each.name for each in fields(record) if each.name not in values]
-    if not values and profile != SMOKE:
+    if not values and require_profile(profile) != SMOKE:
         raise ParameterError(
             f"{name} is empty, which stands for smoke's values: give all values of "
             f"{record.__name__} for profile {profile!r}"

@@ -94,10 +94,11 @@ _NO_CODE = (
 class JointRuns(RLSchedule):
     """RL on mathematics from notebook 10's SFT checkpoint, which writes programs too."""
 
+    num_steps = amended(1, paper=240, place="Fig. 2: last plotted step")
     mini_batch_problems = amended(paper=16, place="RL settings, maths")
     learning_rate: float = parameter(3.0e-4, **MATHS_RATE)
     eval_every: int = count(
-        "steps between evaluations", default=2, paper=10, place="Fig. 2b: distance of the points"
+        "steps between evaluations", default=1, paper=10, place="Fig. 2b: distance of the points"
     )
     eval_responses: int = count(
         "responses per benchmark problem", default=1, paper=4, place="Fig. 2b: avg@4"
@@ -138,7 +139,7 @@ class ClippingParams(MathsRLParams):
     joint: dict | None = parameter(
         {},
         record=JointRuns,
-        help="runs scored on code: all values of JointRuns, none for smoke's, null for no run",
+        help="runs scored on code: all of JointRuns, or none for smoke's; None: no runs",
         place="Fig. 2b",
     )
 
