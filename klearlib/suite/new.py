@@ -229,6 +229,7 @@ _DECIDED = {
     "students": 3,
     "maths_rl": (3, "replicates, the seeds 0 and on; more decide more"),
     "code_rl": 3,
+    "headline": 3,
     "tuning": ([100, 101, 102, 103], "seeds that tune and never decide"),
 }
 

@@ -93,28 +93,29 @@ def test_data_are_those_of_the_other_notebooks(profile):
 
     mine, first = of(NOTEBOOK), of("01_data_curation")
     for domain in DOMAINS:
-        assert mine.curated[domain].key == first.curated[domain, "used"].key
-    assert mine.pools["math"].inputs["pass_rates"].key == first.responses["strong"].key
+        assert mine.first.curated[domain].key == first.curated[domain, "used"].key
+    assert mine.first.pools["math"].inputs["pass_rates"].key == first.responses["strong"].key
     soft = of("07_soft_reward").arms
-    assert {mine.pools["code"].key} == {stage.inputs["pool"].key for stage in soft.values()}
+    assert {mine.first.pools["code"].key} == {stage.inputs["pool"].key for stage in soft.values()}
 
 
 def test_each_phase_starts_from_the_model_of_the_one_before():
     made = Headline(THREE)
     for seed in THREE.seeds:
         maths, code = made.arms["maths_rl", seed], made.arms["code_rl", seed]
-        assert maths.inputs["sft"] is made.models["sft"] and code.inputs["sft"] is maths
+        assert maths.inputs["sft"] is made.first.models["sft"] and code.inputs["sft"] is maths
         assert (
-            maths.inputs["pool"] is made.pools["math"] and code.inputs["pool"] is made.pools["code"]
+            maths.inputs["pool"] is made.first.pools["math"]
+            and code.inputs["pool"] is made.first.pools["code"]
         )
         assert maths.params["seed"] == code.params["seed"] == seed
         for phase in (maths, code):
             assert phase.params["rule"]["name"] == "gppo"
             assert phase.params["settings"]["alpha"] == THREE.alpha
-    assert made.models["sft"].params["seed"] == 3, "one SFT checkpoint, of the first seed"
-    used = made.models["examples"].inputs.values()
-    assert all(any(s is stage for stage in used) for s in made.selections.values())
-    chosen = {domain: stage.params["sources"] for domain, stage in made.selections.items()}
+    assert made.first.models["sft"].params["seed"] == 3, "one SFT checkpoint, of the first seed"
+    used = made.first.models["examples"].inputs.values()
+    assert all(any(s is stage for stage in used) for s in made.first.selections.values())
+    chosen = {domain: stage.params["sources"] for domain, stage in made.first.selections.items()}
     assert chosen == {"math": ["math_1", "math_2"], "code": ["code_1", "code_2"]}
 
 
@@ -159,10 +160,10 @@ def test_models_are_drawn_from_as_the_paper_does():
 def test_data_sizes_and_the_majority_filter():
     mini = check(NOTEBOOK, load_profile("mini", NOTEBOOK))
     made, joint = Headline(mini), load("mini", "joint_miniature")
-    sizes = {domain: stage.params["size"] for domain, stage in made.selections.items()}
+    sizes = {domain: stage.params["size"] for domain, stage in made.first.selections.items()}
     assert sizes == {"math": joint.sft_maths, "code": joint.sft_code}
     assert joint.sft_maths != joint.sft_code
-    kept = made.pools["math"].params
+    kept = made.first.pools["math"].params
     assert kept["threshold"] == 0.5 and kept["keep_equal"] is False, "a half is no majority"
 
 
@@ -176,7 +177,7 @@ def test_a_budget_beyond_yarns_positions_is_refused_before_anything_runs():
 
 
 def test_the_suites_own_long_chains_have_a_row(project):
-    stage = Headline(THREE).models["examples"]
+    stage = Headline(THREE).first.models["examples"]
     folder = RunFolder(stage.folder(runs_dir()))
     folder.load_checkpoint()
     write_json(folder.path / "card.json", {"sources": {"math_1": 70, "long_maths": 20}})

@@ -74,7 +74,7 @@ def test_all_rl_starts_are_one_sft_checkpoint_of_both_domains(project):
     ]
     assert len({stage.inputs["sft"].key for stage in starts}) == 1
     # The parameters of notebook 10's SFT are those of real.yaml here, so it is the same run.
-    assert Headline(HEADLINE).models["sft"].key == starts[0].inputs["sft"].key
+    assert Headline(HEADLINE).first.models["sft"].key == starts[0].inputs["sft"].key
     budgets = [stage.params["settings"]["max_new_tokens"] for stage in starts]
     assert budgets == [6, 6, 5, 5]
 

@@ -188,7 +188,7 @@ def test_qwens_arms_that_coincide_are_one_run():
     for seed in nine.params.seeds:
         for alpha, its in ((0, five.arms["gppo", seed]), (0.1, six.arms["alpha_0.1", seed])):
             assert nine.arms[f"alpha {alpha:g}: filter", seed].inputs["sft"].key == its.key
-    sft = Headline(of("qwen", "10_headline")).models["sft"].key
+    sft = Headline(of("qwen", "10_headline")).first.models["sft"].key
     assert sft == five.arms["gppo", 0].inputs["sft"].key
     two = DataCorrectness(of("qwen", "02_data_correctness")).arms
     three = TeacherAblation(of("qwen", "03_teacher_ablation")).arms
