@@ -30,19 +30,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="mini")
     parser.add_argument("--rates", type=float, nargs="+", default=[2.5e-5, 5e-5, 1e-4, 2e-4])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[100], help="they decide nothing")
     parser.add_argument("--steps", type=int, help="RL steps (default: the profile's)")
     arguments = parser.parse_args()
     values = load_profile(arguments.profile, Clipping.name)
-    values |= {"learning_rates": arguments.rates, "seeds": arguments.seeds}
+    values |= {"learning_rates": arguments.rates, "joint": None}
     if arguments.steps is not None:
         values["num_steps"] = arguments.steps
     clipping = Clipping(check(Clipping.name, values))
-    run_stages(clipping.stages(), runs_dir=runs_dir(), workers=clipping.params.workers)
+    cells = clipping.cells(arguments.seeds)
+    run_stages([*cells.values()], runs_dir=runs_dir(), workers=clipping.params.workers)
     rows = [
         {"learning_rate": f"{rate:g}", "rule": series_style(rule).label, "seed": seed}
         | measures(Results({(rule, seed): clipping.folder(stage)}))
-        for (rule, rate, seed), stage in clipping.grid.items()
+        for (rule, rate, seed), stage in cells.items()
     ]
     table = pd.DataFrame(rows)
     name = f"learning_rates_{arguments.profile}"
