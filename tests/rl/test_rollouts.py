@@ -255,7 +255,7 @@ def test_code_and_mathematics_in_one_batch():
 
 
 def test_a_group_shares_the_tests_that_were_chosen_for_its_problem():
-    """semantics.md D10: equal programs of a group must never get different rewards."""
+    """docs/deviations.md, D10: equal programs of a group must never get different rewards."""
     problem = Problem("c", "?", tests=TESTS)
     responses = [[_response(_program("print(1)"))] * 8]
     rewards = set()
