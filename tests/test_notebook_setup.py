@@ -12,7 +12,7 @@ import pytest
 
 from klearlib import notebook
 from klearlib.errors import ParameterError
-from klearlib.experiments.nb05_clipping import ClippingParams
+from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.params import parameters_cell
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import pytest
 from klearlib import params
 from klearlib.errors import KlearError, ParameterError
 from klearlib.experiments.catalogue import check, experiments, notebooks_of
-from klearlib.experiments.nb05_clipping import ClippingParams
+from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb07_soft_reward import SoftRewardParams
 from klearlib.params import (
     CodeMiniatureParams,

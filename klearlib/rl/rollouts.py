@@ -51,7 +51,7 @@ class RolloutBatch:
 
 
 def form_batch(groups: Sequence[Group], settings: RLSettings) -> RolloutBatch:
-    """Advantages (Eq. 4) and the filters (5.2.5, docs/deviations.md, D8, D11). Nothing is refilled."""
+    """Advantages (Eq. 4) and the filters (5.2.5; docs/deviations.md, D8, D11). No refill."""
     rewards = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
     truncated = torch.tensor([[r.truncated for r in group.responses] for group in groups])
     kept = ~truncated if settings.drop_truncated else torch.ones_like(truncated)

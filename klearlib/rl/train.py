@@ -300,7 +300,7 @@ def update(
 def trainer_logprobs(
     model, rows: Sequence[Row], *, temperature: float, plan: BatchPlan
 ) -> list[Row]:
-    """The same rows with `logp_old` computed by the trainer's forward pass (docs/deviations.md, D14)."""
+    """The same rows with `logp_old` by the trainer's forward pass (docs/deviations.md, D14)."""
 
     def compute() -> dict[int, Row]:
         renewed = {}

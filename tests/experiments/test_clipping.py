@@ -10,9 +10,10 @@ import pytest
 from fake_runs import HOW, again, finish, finish_all, section, verdicts
 
 from klearlib.errors import ParameterError
+from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.demos import clipping as demo
 from klearlib.experiments.headline_pipeline import headline_params
-from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
+from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.rules import read_rules
 from klearlib.rl.metrics import METRICS

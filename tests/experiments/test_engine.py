@@ -12,7 +12,7 @@ from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.experiments import rl_stages
 from klearlib.experiments.catalogue import check, experiments, stages_of
-from klearlib.experiments.nb05_clipping import ClippingParams
+from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
 from klearlib.experiments.origins import Start, origin
 from klearlib.experiments.rl_stages import rl_arm

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from klearlib.errors import Interrupted
+from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb00_overview import Overview
-from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
+from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.params.base import NotebookParams
 from klearlib.run import pool

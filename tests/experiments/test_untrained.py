@@ -4,7 +4,8 @@ import json
 
 from fake_runs import HOW, again, finish_all, section
 
-from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
+from klearlib.experiments.clipping_arms import ClippingParams
+from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.rl.metrics import METRICS
 from klearlib.suite.status import describe_status
 

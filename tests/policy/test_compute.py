@@ -7,7 +7,7 @@ import pytest
 from klearlib import params
 from klearlib.errors import ParameterError
 from klearlib.experiments.catalogue import experiments
-from klearlib.experiments.nb05_clipping import ClippingParams
+from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.params.fields import check_values
 from klearlib.policy.compute import Compute, local_compute
 

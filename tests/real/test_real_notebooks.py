@@ -11,13 +11,14 @@ from real_project import PROFILE, change, run_here, write_yaml
 
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
+from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
 from klearlib.experiments.nb01_data_curation import DataCuration
 from klearlib.experiments.nb02_data_correctness import DataCorrectness
 from klearlib.experiments.nb03_teacher_ablation import TeacherAblation
 from klearlib.experiments.nb04_topk_diversity import TopKDiversity
-from klearlib.experiments.nb05_clipping import Clipping, ClippingParams
+from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter, TestFilterParams
