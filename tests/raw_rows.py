@@ -210,6 +210,7 @@ ROWS = {
     "skywork_or1_math": SKYWORK_MATH,
     "klear_math": KLEAR_MATH,
     "gsm8k": {"question": "What is 2 + 2?", "answer": "2+2=<<2+2=4>>4\n#### 4"},
+    "rows": {"question": "What is 2 + 2?", "answer": "4"},
     "taco": TACO,
     "apps": APPS,
     "codeforces": CODEFORCES,

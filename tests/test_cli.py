@@ -22,7 +22,9 @@ def project(tmp_path, monkeypatch):
     """A project with notebook 05 in the profiles smoke and mini."""
     for profile in ("smoke", "mini"):
         (tmp_path / "params" / profile).mkdir(parents=True)
-        (tmp_path / "params" / profile / "05_clipping.yaml").write_text(f"profile: {profile}\n")
+        (tmp_path / "params" / profile / "05_clipping.yaml").write_text(
+            f"profile: {profile}\njoint: null\n"
+        )
         for name in ("worlds.yaml", "compute.yaml", "statistics.yaml"):
             content = (REPOSITORY / "params" / "smoke" / name).read_bytes()
             (tmp_path / "params" / profile / name).write_bytes(content)

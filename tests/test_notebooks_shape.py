@@ -15,7 +15,7 @@ from klearlib.params.fields import default_of, shown_fields
 from klearlib.suite.clean import cleaned
 
 NOTEBOOK_FILES = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
-MAX_CELLS, MAX_LINES = 14, 15
+MAX_CELLS, MAX_LINES = 15, 15
 LOGIC = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
@@ -175,14 +175,14 @@ SPOILS = {
     "help": (spoil_source(1, "  # RL steps", ""), "no help in: num_steps"),
     "two =": (spoil_source(1, "# RL steps", "# a = b"), "papermill cannot read: num_steps"),
     "name": (spoil_source(1, "num_steps", "steps"), "parameter ('steps'"),
-    "missing": (spoil_source(1, "options: dict = {}", "#"), "15 parameters"),
+    "missing": (spoil_source(1, "options: dict = {}", "#"), "16 parameters"),
     "output": (lambda content: content["cells"][2].update(execution_count=3), "holds output"),
     "kernel": (lambda content: content["metadata"].pop("kernelspec"), "kernelspec"),
     "no markdown": (lambda content: content["cells"].pop(0), "first cell is not markdown"),
     "no tag": (lambda content: content["cells"][1].update(metadata={}), "0 cells tagged"),
     "many cells": (
-        lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 12),
-        "15 code cells",
+        lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 13),
+        "16 code cells",
     ),
 }
 

@@ -82,13 +82,13 @@ def gsm8k(row: Row) -> Found:
     return Found(Problem(row.id, question, answer), responses)
 
 
-@data_set("rows", "math", "unknown", "problem|question|prompt answer", optional="id solution")
+@data_set("rows", "math", "unknown", "problem|question|prompt answer")
 def rows(row: Row) -> Found:
     r"""Problems of one's own: a question and its answer, which may stand in a box or, as GSM8K's,
     behind the last ``####`` of a solution."""
-    columns = row.columns
-    column = next(name for name in ("problem", "question", "prompt") if columns.get(name))
-    question, answer = row.asked(column), row.answer("answer")
+    names = ("problem", "question", "prompt")
+    question = row.asked(next(filter(row.columns.get, names), names[0]))
+    answer = row.answer("answer")
     if "\\boxed" in answer:
         answer = boxed_answer(answer)
     elif "####" in answer:

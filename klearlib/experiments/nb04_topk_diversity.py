@@ -47,7 +47,7 @@ class TopKParams(StudentParams):
         maximum=max(NUM_SOURCES["math"]),
         may_be_empty=True,
         unique=True,
-        help="numbers of best maths sources with an arm of equal errors; C23 takes 1, 4, 10",
+        help="numbers of best maths sources at equal errors; C23: 1, 4, 10",
         paper="none",
     )
     num_examples = amended(24, help="examples of every maths arm, by K-center", paper=31600)

@@ -102,7 +102,7 @@ def test_the_page_can_be_heard_and_read_in_grey(full):
 def test_every_claim_stands_once_with_its_verdict(full):
     page = Page(full.read_text(encoding="utf-8"))
     rows = [attrs["id"] for attrs in page.all("tr") if "id" in attrs]
-    assert rows == [f"claim-C{number}" for number in range(1, 23)]
+    assert rows == [f"claim-C{number}" for number in range(1, 25)]
     counts = "▲ 1 supported ◆ 2 undecided – 19 not run"
     assert counts in page.text
     assert "interim, alpha 0.1, seed 2 missing" in page.text
@@ -115,7 +115,7 @@ def test_a_narrow_screen_finds_every_claim_whole(full):
     page = Page(text)
     heads = [head for head in page.all("th") if head.get("role") == "columnheader"]
     cells = [cell for cell in page.all("td") if "data-label" in cell]
-    assert len(heads) == 7 and len(cells) == 22 * 6
+    assert len(heads) == 7 and len(cells) == 24 * 6
     assert all(cell["role"] == "cell" and cell["data-label"] in page.text for cell in cells)
     rows = [row for row in page.all("tr") if row.get("id", "").startswith("claim-")]
     assert all(row["role"] == "row" for row in rows)
@@ -195,7 +195,7 @@ def test_nothing_run_yet_is_a_page_too(tmp_path):
     page = Page(path.read_text(encoding="utf-8"))
     assert "Nothing has been run at this profile yet" in page.text
     assert "klear run --profile gpu" in page.text
-    assert "22 not run" in page.text
+    assert "24 not run" in page.text
     assert not page.all("img")
 
 
@@ -302,7 +302,7 @@ def test_the_head_says_how_many_notebooks_are_complete(tmp_path):
 def test_the_readme_is_markdown_with_whole_tables_and_images(full):
     text = (full.parent / "README.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if re.match(r"\| C(laim |\d)", line)]
-    assert len(rows) == 23  # the header and the 22 claims
+    assert len(rows) == 25  # the header and the 24 claims
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (full.parent / target).is_file(), target

@@ -127,7 +127,7 @@ def test_warm_up_is_linear_in_the_step(inputs, tmp_path):
         {"group_epsilon": 1.0},
         {"weight_decay": 10.0},
         {"max_grad_norm": 1e-9},
-        {"format_scores": "released"},
+        {"format_scores": "released", "format_penalty": 0.0},
         {"format_penalty": 1.0},
         {"temperature": 0.7},
     ],
