@@ -44,7 +44,7 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
     assert "old | table" not in text
     assert "[results/mini](results/mini/README.md): 1 supported, 23 not run." in text
     rows = [line for line in text.splitlines() if re.match(r"\| C\d", line)]
-    assert len(rows) == 22
+    assert len(rows) == 24
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
     assert "a - b: +1.5 points \\[-2.0, +5.0\\] (5 replicates) | ▲ supported |" in rows[0]
     assert "GPPO above Clip-Higher (1 tie): 19 of 24; " in rows[0] and "; and 3 more |" in rows[0]
