@@ -18,7 +18,8 @@ def ledger(
 
     sections: those of `place`, as `read_sections` gives them. notebooks: all that the suite has.
     An entry has the fields of a verdict and ``title``, ``statement``, ``section``, ``shown``,
-    ``notebook``, ``kind``, ``paper`` (text), ``rule`` (text below and at paper scale), ``notes``,
+    ``notebook``, ``kind``, ``paper`` (text), ``rule`` (text below and at paper scale), ``rule_digest``
+    (the verdict's ``rule``), ``notes``,
     ``interim``: True while the section is partial, when the reason also names what is missing;
     ``survives_holm``: whether its word would stay if all claims that were compared were corrected
     together, None where nothing was decided by comparisons.
@@ -37,6 +38,7 @@ def ledger(
         same = ("title", "statement", "section", "shown", "notebook", "kind")
         rule = {"below_paper": claim.rule.below_paper, "at_paper": claim.rule.at_paper}
         more = {"paper": claim.paper_text(), "rule": rule, "notes": list(claim.notes)}
+        more["rule_digest"] = verdict.rule
         facts = {name: getattr(claim, name) for name in same}
         entries.append({**asdict(verdict), **facts, **more, "interim": interim})
     return _corrected(entries)
