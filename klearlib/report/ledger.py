@@ -19,7 +19,8 @@ def ledger(
     sections: those of `place`, as `read_sections` gives them. notebooks: all that the suite has.
     An entry has the fields of a verdict and ``title``, ``statement``, ``section``, ``shown``,
     ``notebook``, ``kind``, ``paper`` (text), ``rule`` (text below and at paper scale),
-    ``rule_digest`` (the verdict's ``rule``), ``notes``, ``interim``: True while the section is partial, when the reason also names what is missing;
+    ``rule_digest`` (the verdict's ``rule``), ``notes``,
+    ``interim``: True while the section is partial, when the reason also names what is missing;
     ``survives_holm``: whether its word would stay if all claims that were compared were corrected
     together, None where nothing was decided by comparisons.
     """
