@@ -40,7 +40,7 @@ def test_a_plan_of_all_notebooks_needs_no_drawing():
 
 def test_every_claim_has_its_notebook():
     table = Overview(OverviewParams()).table("questions").set_index("claim")
-    assert list(table.index) == [f"C{number}" for number in range(1, 23)]
+    assert list(table.index) == [f"C{number}" for number in range(1, 25)]
     assert table.loc["C1", "notebook"] == "05_clipping"
     assert set(table["notebook"]) <= set(catalogue.names())
 

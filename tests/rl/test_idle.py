@@ -69,4 +69,4 @@ def test_run_that_trains_nothing_ends_and_says_so(inputs, tmp_path):
     assert last == "no step trained: no response has both think tags"
     progress = json.loads((tmp_path / "progress.json").read_text())
     assert progress["warning"] == last and "2 idle" in progress["note"]
-    assert progress["note"].startswith("reward -1.00, validation 0.00")
+    assert progress["note"].startswith("reward -1.50, validation 0.00")
