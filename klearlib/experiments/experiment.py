@@ -568,7 +568,8 @@ class Experiment:
     def _first_run(self) -> str:
         """When the first run of its arms ended."""
         done = [self.folder(stage) / DONE for stage in self.arms.values() if self.is_done(stage)]
-        return min(read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
+        times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
+        return min(times, default="")
 
 
 def _needs(about: Claim, series: str) -> bool:

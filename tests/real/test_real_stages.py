@@ -179,11 +179,11 @@ def test_missing_assets_say_how_to_get_them(project):
     found = {each.name: each for each in missing_assets(load("tiny", "real"))}
     assert set(found) == {
         "Org/Base",
-        "nvidia/OpenCodeReasoning",
+        "ocr.jsonl",
         "Kwai-Klear/KlearReasoner-MathSub-30K",
     }
     assert found["Org/Base"].command == "hf download Org/Base"
-    assert found["nvidia/OpenCodeReasoning"].command == ""
+    assert found["ocr.jsonl"].command == ""
     maths = found["Kwai-Klear/KlearReasoner-MathSub-30K"]
     assert maths.command == ("hf download Kwai-Klear/KlearReasoner-MathSub-30K --repo-type dataset")
     assert maths.looked.startswith(str(project / "hub")) and maths.size_gb == 0.02
