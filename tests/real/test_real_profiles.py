@@ -162,7 +162,7 @@ def _record(name: str, score: float, size: int, stage: Stage) -> EvalRecord:
 def test_c13_is_decided_from_the_papers_profile_alone(profile, shift, words):
     params = of(profile, "10_headline")
     finish(params, shift)
-    (verdict,) = Headline(params).verdicts()
+    *_, verdict = Headline(params).verdicts()
     assert verdict.verdict == words
     if words == "not run":
         assert verdict.measured.startswith("not comparable") and "profile paper" in verdict.settle
@@ -219,7 +219,6 @@ def test_no_part_of_a_file_is_read_for_a_domain_that_it_may_not_hold(profile):
         ("max_new_tokens: 4096", "max_new_tokens: 9000", "must exceed max_new_tokens 9000"),
         ("klear_math: {limit: 10000}", "klear_math: 10000", "klear_math must be a mapping"),
         ("{limit: 10000}", "{limits: 10000}", "did you mean 'limit'"),
-        ("  aime_2024: {}\n", "", "benchmarks must be aime_2024, aime_2025"),
         ("tie_word_embeddings: true\n", "", "tie_word_embeddings is missing"),
     ],
 )
