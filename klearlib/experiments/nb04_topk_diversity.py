@@ -28,6 +28,14 @@ EQUAL_SHARE = 0.05
 """Wrong responses in the arms of equal errors: about those of the best source; fixed in C23."""
 
 
+_RANKS = {
+    "maximum": max(NUM_SOURCES["math"]),
+    "may_be_empty": True,
+    "unique": True,
+    "paper": "none",
+}
+
+
 @dataclass(frozen=True)
 class TopKParams(StudentParams):
     """Notebook 04: the best source or more of them (Section 5.1.3, Tables 4 and 5)."""
@@ -35,20 +43,14 @@ class TopKParams(StudentParams):
     single_sources: list[int] = parameter(
         [],
         minimum=2,
-        maximum=max(NUM_SOURCES["math"]),
-        may_be_empty=True,
-        unique=True,
+        **_RANKS,
         help="ranks of sources with an arm of their own; the best is Top1",
-        paper="none",
     )
     equal_sources: list[int] = parameter(
         [],
         minimum=1,
-        maximum=max(NUM_SOURCES["math"]),
-        may_be_empty=True,
-        unique=True,
+        **_RANKS,
         help="numbers of best maths sources at equal errors; C23: 1, 4, 10",
-        paper="none",
     )
     num_examples = amended(24, help="examples of every maths arm, by K-center", paper=31600)
     code_examples: int = parameter(

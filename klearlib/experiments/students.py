@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -69,16 +69,13 @@ class StudentExperiment(DataExperiment):
     """Students that differ in their examples alone, beside tables of the paper.
 
     students: the arms, which claims name by series or by group. printed: the tables in `beside` in
-    words.
+    words. choose: of an origin, series -> the stage that chooses its examples.
     """
 
     students: ClassVar[tuple[Student, ...]]
     beside: ClassVar[tuple[Beside, ...]]
     printed: ClassVar[str]
-
-    def choose(self, data: Origin) -> Mapping[str, Stage]:
-        """Series -> the stage that chooses its examples."""
-        raise NotImplementedError
+    choose: Callable[[Origin], Mapping[str, Stage]]
 
     @cached_property
     def chosen(self) -> Mapping[str, Stage]:
