@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -180,6 +180,9 @@ class ClippingArms(Experiment):
     def joint_results(self) -> Results:
         """The runs of `joint_arms` that are done."""
         return self.finished(self.joint_arms)
+
+    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
+        return super().run_sets() | {"C2": (self.joint_arms, self.joint_results)}
 
     def stages(self) -> list[Stage]:
         return [*self.grid.values(), *self.joint_arms.values()]

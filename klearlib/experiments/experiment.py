@@ -193,19 +193,20 @@ class Experiment:
     def trained_verdicts(self) -> list[Verdict]:
         """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
         scores are those of the model that it started from."""
-        idle, found = {series for series, _ in self.runs.untrained()}, []
+        sets, found = self.run_sets(), []
         for verdict in self.verdicts():
             about = claim(verdict.claim)
-            if about.kind != "mechanism" and any(_needs(about, series) for series in idle):
+            idle = _untrained(*sets.get(about.id, sets[""]))
+            if about.kind != "mechanism" and any(_needs(about, series) for series, _ in idle):
                 if verdict.verdict != NOT_RUN:
                     verdict = not_run(about, "")
-                verdict = with_words(verdict, self._untrained())
+                verdict = with_words(verdict, idle.values())
             found.append(verdict)
         return found
 
-    def _untrained(self) -> list[str]:
-        found = self.runs.untrained().items()
-        return [f"{NO_STEP} in {self.arms[arm].title}: {why}" for arm, why in found]
+    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
+        """ "" -> the arms and those that are done; a claim -> others that it is judged on."""
+        return {"": (self.arms, self.runs)}
 
     def notes(self) -> list[str]:
         """How to read what it publishes."""
@@ -394,7 +395,10 @@ class Experiment:
             },
             digits=self.digits,
             verdicts=self.trained_verdicts(),
-            notes=[*self.notes(), *self._untrained()],
+            notes=[
+                *self.notes(),
+                *(note for each in self.run_sets().values() for note in _untrained(*each).values()),
+            ],
             samples=self._samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],
             provenance=made[-1] if made else provenance(),
@@ -576,6 +580,12 @@ def _needs(about: Claim, series: str) -> bool:
     """Whether a claim is judged on an arm, which may be one of several comparisons ("alpha 0:
     filter"); a claim that names none stands on all."""
     return not about.arms or series.rpartition(": ")[2] in about.arms
+
+
+def _untrained(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
+    """The arms in which no step trained, each with a sentence that says so."""
+    found = runs.untrained().items()
+    return {arm: f"{NO_STEP} in {arms[arm].title}: {why}" for arm, why in found}
 
 
 def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:

@@ -31,7 +31,7 @@ class TeacherParams(StudentParams, AnsweredParams):
 
 
 class TeacherAblation(StudentExperiment):
-    """One arm for each teacher, at equal prompts; the middle one's is an arm of notebook 02."""
+    """One arm for each teacher, at equal prompts, correct and wrong responses as they come."""
 
     name = "03_teacher_ablation"
     title = "Students of weak, middle and strong teachers"

@@ -168,7 +168,7 @@ class ZeroAdvantage(Experiment):
         """("comparison: arm", seed) -> its run by GPPO. On mathematics both arms go on from one
         checkpoint of RL with the filter, at their alpha, which may be an arm of 05 or 06;
         "advantage" on the code reward is 07's soft arm, if that notebook has the same engine."""
-        p, soft = self.params, replace(self.soft, engine=self.params.engine)
+        p = self.params
 
         def arm(params, start: Start, kind: str, **how) -> Stage:
             options = replace(params.rl_options, zero_advantage_filter=kind)
@@ -186,6 +186,7 @@ class ZeroAdvantage(Experiment):
                     label = f"{name.replace('_', ' ')}, {_at(alpha)}"
                     found[f"{_at(alpha)}: {name}", seed] = arm(p, maths, kind, label=label, **how)
             for kind in p.soft_filters:
+                soft = replace(self.soft, engine=p.engine)
                 code = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
                 how = {"label": f"soft reward, {kind} filter", "seed": seed, "code_reward": "soft"}
                 how["half_cosine"] = soft.half_cosine

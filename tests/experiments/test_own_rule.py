@@ -52,7 +52,7 @@ def done_at(e: Clipping) -> dict[str, int]:
 
 
 def test_the_page_followed_to_the_letter(small):
-    gppo = Clipping(check("05_clipping", {"rules": ["gppo"]}))
+    gppo = Clipping(check("05_clipping", {"rules": ["gppo"], "joint": None}))
     gppo.run()
     before = done_at(gppo)
     assert {"GPPO, seed 0", "GPPO, seed 1"} <= before.keys()
@@ -95,7 +95,6 @@ def test_the_page_followed_to_the_letter(small):
 def test_the_readme_has_a_rule_and_a_command_that_fit(small):
     code, command = parts("README.md", "## Adding a clipping rule")
     (small / "my_rules.py").write_text(code)
-    rules = yaml.safe_load(command[-1])["rules"]
-    e = Clipping(check("05_clipping", {"rules": rules}))
+    e = Clipping(check("05_clipping", yaml.safe_load(command[-1])))
     assert command[:2] == ["papermill", "notebooks/05_clipping.ipynb"]
     assert [arm.title for arm in e.rules.values()] == ["GPPO", "half"] and len(e.stages()) == 4

@@ -34,7 +34,7 @@ def test_no_claim_is_decided_on_an_arm_that_did_not_train(project):
     why = "No step trained in GPPO, seed 1: every response is wrong: the problems are too hard"
     for claim_id in ("C1", "C2", "C3"):
         assert verdicts[claim_id]["verdict"] == "not run"
-        assert verdicts[claim_id]["reason"] == why
+        assert (verdicts[claim_id]["reason"] == why) == (claim_id != "C2")  # on runs of its own
     assert verdicts["C14"]["verdict"] == "reproduced"  # mathematics needs no run
     assert found["notes"][-1] == why
     table = again(e).verdict_table()

@@ -126,11 +126,11 @@ def test_notebook_01_on_real_sources(project):
 
 def test_students_of_teachers_learn_what_the_teachers_answered(project):
     two = DataCorrectness(DataCorrectness.Params(profile=PROFILE)).arms
-    chosen = two["overall_mixed", 0].inputs["model"].inputs["examples"]
+    chosen = two["overall_wrong_0.3", 0].inputs["model"].inputs["examples"]
     world = chosen.inputs["problems"]
     assert world.name == "real_world" and chosen.params["problems"] == "train.jsonl"
     assert chosen.inputs["responses"].inputs["problems"] is world, "no held-out problem is learnt"
-    assert two["overall_mixed", 0].inputs["model"].params["drop_longer"] is True
+    assert two["overall_wrong_0.3", 0].inputs["model"].params["drop_longer"] is True
     # There are two real sources of each domain, and the notebook compares ten.
     chosen = TopKDiversity(TopKDiversity.Params(profile=PROFILE)).chosen
     assert chosen["math_top10"].params["sources"] == ["openr1_math", "acereason_sft"]
@@ -166,7 +166,8 @@ def test_notebook_10_end_to_end(project):
     made.refresh()
     section = published(made)
     assert section["status"] == "complete"
-    (verdict,) = section["verdicts"]
+    longer, verdict = section["verdicts"]
+    assert longer["claim"] == "C24" and longer["settle"] == "at least 2 replicates"
     assert verdict["verdict"] == "not run" and "HMMT 2025" in verdict["measured"]
     assert "profile paper" in verdict["settle"]
     printed = made.table("table1")

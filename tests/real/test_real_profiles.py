@@ -190,9 +190,9 @@ def test_qwens_arms_that_coincide_are_one_run():
             assert nine.arms[f"alpha {alpha:g}: filter", seed].inputs["sft"].key == its.key
     sft = Headline(of("qwen", "10_headline")).first.models["sft"].key
     assert sft == five.arms["gppo", 0].inputs["sft"].key
-    two = DataCorrectness(of("qwen", "02_data_correctness")).arms
-    three = TeacherAblation(of("qwen", "03_teacher_ablation")).arms
-    assert two["overall_mixed", 0].key == three["middle", 0].key
+    two = DataCorrectness(of("qwen", "02_data_correctness")).chosen["overall_wrong_0"]
+    three = TeacherAblation(of("qwen", "03_teacher_ablation")).chosen["middle"]
+    assert two.inputs["responses"].key == three.inputs["responses"].key
 
 
 @pytest.mark.parametrize("profile", ["qwen", "paper"])

@@ -41,10 +41,15 @@ def test_metrics_agree_with_one_another(plain):
     for line in lines(plain):
         shares = [line[f"rollout/groups_{kind}"] for kind in ("all_correct", "all_wrong", "mixed")]
         assert sum(shares) == pytest.approx(1)
-        assert line["rollout/groups_trained"] == pytest.approx(6 * shares[2])
+        wrong, mixed, trained = 6 * shares[1], 6 * shares[2], line["rollout/groups_trained"]
+        # A missing think tag makes rewards differ in a group of wrong responses.
+        assert (
+            mixed - 1e-9 <= trained <= mixed + wrong * (line["rollout/bad_format_rate"] > 0) + 1e-9
+        )
         assert line["train/num_updates"] == -(-line["rollout/groups_trained"] // 2)
-        # Rewards of +1 and -1.
-        assert line["rollout/reward_mean"] == pytest.approx(2 * line["rollout/correct_rate"] - 1)
+        # Rewards of +1 and -1, and half a point less without both think tags.
+        rewards = 2 * line["rollout/correct_rate"] - 1 - 0.5 * line["rollout/bad_format_rate"]
+        assert line["rollout/reward_mean"] == pytest.approx(rewards)
         assert line["train/positive_tokens"] <= line["train/num_tokens"]
         assert line["train/skipped_updates"] == 0
 

@@ -20,6 +20,8 @@ NAME, OTHER = "09_zero_advantage", "07_soft_reward"
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     shutil.copytree(REPOSITORY / "params", tmp_path / "params")
+    mine = tmp_path / "params" / "mini" / f"{NAME}.yaml"
+    mine.write_text(mine.read_text().replace("soft_filters: []", "soft_filters: [advantage]"))
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     return tmp_path

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from klearlib.errors import ParameterError
 from klearlib.params import LOCAL, DataOptions, JointMiniatureParams, RealParams, SFTPhase, load
 from klearlib.params.data import SFTSchedule
 from klearlib.run.stage import Stage
@@ -260,15 +261,21 @@ class Origin(ABC):
         words: str,
         wrong_share: float | None = None,
     ) -> Stage:
-        """`size` examples by K-center of the sources of these ranks, 1 the best, of a domain; None:
-        all. words: the sources in words. wrong_share: of the examples; None: as they come."""
+        """`size` examples, None: all, by K-center of the sources of these ranks, 1 the best, of a
+        domain, as far as it has so many. words: the sources in words. wrong_share: of the examples;
+        None: as they come."""
         curated, ranked = self._once(self.learnable(domain)), self.ranked_sources(domain)
         problems = curated if wrong_share is None else self._once(self.true_answers(domain))
+        if not (there := [rank for rank in ranks if rank <= len(ranked)]):
+            raise ParameterError(
+                f"{words} in {DOMAIN_WORDS[domain]}: there are {len(ranked)} sources: "
+                f"name ranks of 1 to {len(ranked)}"
+            )
         return self._selection(
             {"responses": curated, "problems": problems},
             size=size,
             label=f"examples: {DOMAIN_WORDS[domain]}, {words}",
-            sources=[ranked[rank - 1] for rank in ranks],
+            sources=[ranked[rank - 1] for rank in there],
             wrong_share=wrong_share,
         )
 
