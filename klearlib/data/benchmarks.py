@@ -25,6 +25,12 @@ WINDOWS = {"livecodebench_v5": LIVECODEBENCH_V5, "livecodebench_v6": LIVECODEBEN
 """Those that are a window of `livecodebench`; the others are data sets of their own name."""
 
 
+def source_of(name: str, declared: str | None = None) -> str:
+    """The data set that a benchmark is read from; `declared`: that of one which is not the
+    paper's."""
+    return "livecodebench" if name in WINDOWS else declared or name
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """The problems of a benchmark, and in one line what they are out of."""
@@ -64,9 +70,8 @@ def read_benchmark(
     if name not in SIZES and source is None:
         raise KlearError(f"no benchmark {name!r}: one of {', '.join(SIZES)}")
     window = WINDOWS.get(name)
-    declared = "livecodebench" if window else source or name
-    alias = None if source is None else name
-    reader = read_source(declared, location, window=window, split=split, config=config, alias=alias)
+    alias, data_set = None if source is None else name, source_of(name, source)
+    reader = read_source(data_set, location, window=window, split=split, config=config, alias=alias)
     problems = tuple(row.problem for row in reader)
     faults = [reject for reject in reader.take_rejects() if reject.reason != "outside_window"]
     if faults:

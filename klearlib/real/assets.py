@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from klearlib.data.benchmarks import source_of
 from klearlib.data.sources import source_named
 from klearlib.hub import (
     WEIGHTS,
@@ -32,8 +33,6 @@ SIZES_GB = {
     "Kwai-Klear/KlearReasoner-CodeSub-15K": 4.2,
 }
 """Of the downloads whose size is known, in gigabytes; docs/datasets.md has the data sets."""
-_SOURCE_OF = {"livecodebench_v5": "livecodebench", "livecodebench_v6": "livecodebench"}
-"""Benchmarks that are windows of a data set of another name."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def _data_sets(real: RealParams) -> Iterator[Missing]:
     lists = (real.maths_sources, real.code_sources, real.maths_problems, real.code_problems)
     listed = chain.from_iterable(each.items() for each in (*lists, real.benchmarks))
     for name, how in listed:
-        source = source_named(_SOURCE_OF.get(name) or how["name"] or name)
+        source = source_named(source_of(name, how["name"]))
         hub_id = how["hub_id"] or source.hub_id
         if how["location"] is not None:
             if not (place := located(how["location"])).exists():

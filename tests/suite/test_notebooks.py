@@ -282,6 +282,7 @@ def test_a_partial_section_is_not_cached(project, reports):
 def test_what_is_done_is_published_while_stages_go_on(project, reports, monkeypatch):
     monkeypatch.setattr(notebooks, "PUBLISH_EVERY_S", 0.0)
     monkeypatch.setattr(notebooks, "PUBLISH", "toy_suite:publish")
+    (project / "params/smoke/05_toy.yaml").write_text("kind: linger\n")
     assert notebooks.run("smoke", ["05"]) == 0
     states = [json.loads(text)["missing"] if text else None for text in reports]
     assert states[0] is None

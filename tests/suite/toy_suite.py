@@ -153,6 +153,13 @@ def stay(folder, inputs, *, num_steps: int) -> None:
         time.sleep(0.02)
 
 
+def linger(folder, inputs, *, num_steps: int) -> None:
+    """Go on until what was done before it is published, a minute at most."""
+    section, end = root() / "results" / "smoke" / "05_toy" / "section.json", time.monotonic() + 60
+    while not section.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
 def break_off(folder, inputs, *, num_steps: int) -> None:
     """Fail."""
     raise ValueError("no room")

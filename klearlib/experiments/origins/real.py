@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from klearlib.data.benchmarks import SIZES, WINDOWS
+from klearlib.data.benchmarks import SIZES, source_of
 from klearlib.data.declaration import Source
 from klearlib.data.sources import source_named
 from klearlib.errors import ParameterError
@@ -110,7 +110,7 @@ class RealOrigin(Origin):
     def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
         found = []
         for name, how in self._listed(domain, pool_only=pool_only).items():
-            source = _source(name, how)
+            source = source_in(name, how)
             _, place = _linked(source, how)
             item = {"name": source.name, "alias": name, "input": f"data_{name}", "location": place}
             options = {key: how[key] for key in ("split", "config", "limit")}
@@ -120,7 +120,7 @@ class RealOrigin(Origin):
     def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
         data = {}
         for name, how in self._listed(domain, pool_only=pool_only).items():
-            data[f"data_{name}"], _ = _linked(_source(name, how), how)
+            data[f"data_{name}"], _ = _linked(source_in(name, how), how)
         return {"benchmarks": self._collected, **data}
 
     def _listed(self, domain: str, *, pool_only: bool) -> dict[str, dict]:
@@ -273,7 +273,7 @@ class RealOrigin(Origin):
         """All benchmarks, as files of problems."""
         inputs, places, sources = {}, {}, {}
         for name, how in self._real.benchmarks.items():
-            source = benchmark_source(name, how)
+            source = source_in(name, how)
             inputs[name], places[name] = _linked(source, how)
             if name not in SIZES:
                 options = {key: how[key] for key in ("split", "config") if how[key] is not None}
@@ -315,17 +315,12 @@ def learnt_sets(real: RealParams, domain: str) -> dict[str, dict]:
 def mixed_sets(real: RealParams, domain: str) -> list[str]:
     """Those of `learnt_sets` that hold both domains."""
     listed = learnt_sets(real, domain)
-    return [name for name, how in listed.items() if _source(name, how).domain == "both"]
+    return [name for name, how in listed.items() if source_in(name, how).domain == "both"]
 
 
-def benchmark_source(name: str, how: dict) -> Source:
-    """The data set of a benchmark of real.yaml."""
-    # Both windows are of one data set.
-    return source_named("livecodebench") if name in WINDOWS else _source(name, how)
-
-
-def _source(name: str, how: dict) -> Source:
-    return source_named(how["name"] or name)
+def source_in(name: str, how: dict) -> Source:
+    """The declaration of a data set, a benchmark or not, of real.yaml."""
+    return source_named(source_of(name, how["name"]))
 
 
 def _linked(source: Source, how: dict) -> tuple[Stage, str]:
