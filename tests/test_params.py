@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from klearlib import params
 from klearlib.errors import KlearError, ParameterError
