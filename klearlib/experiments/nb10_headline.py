@@ -14,9 +14,10 @@ from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named, deciding
 from klearlib.experiments.demos import yarn
-from klearlib.experiments.experiment import Evidence, Rows, figure, table
+from klearlib.experiments.experiment import Evidence, Rows, figure, table, with_words
 from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, Pipeline
 from klearlib.experiments.origins import DOMAIN_WORDS
+from klearlib.experiments.released import BUDGET
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
 from klearlib.params import uses_miniature
 from klearlib.records import NOT_JUDGED, EvalRecord
@@ -38,6 +39,7 @@ _PAPER_ROWS = {"sft": f"{_KLEAR}-SFT", "code_rl": _KLEAR, "code_rl_long": _LONGE
 _IN_TABLE_ALONE = "HMMT 2025"  # and not in Fig. 1
 # Models of Fig. 1 by their names in Table 1, which has HMMT 2025.
 _TABLE_NAMES = {_KLEAR: _LONGER_ROW, "Deepseek-R1-0528-8B": "Deepseek-R1-0528-Distill-8B"}
+_RELEASED = "authors' published responses, judged here"
 _KEPT_BY = {"math": "majority of the teacher's responses", "code": "trusted tests"}
 _LONG_CHAINS = "right long SFT chains made by the suite"
 _SAMPLED = ("score", "sampling_low", "sampling_high")
@@ -190,6 +192,12 @@ class Headline(Pipeline):
                 ]
                 row = {"from": "here", "model": model, "budget": self.setting_text(series)}
                 yield row | dict(zip(map(_head, self.named.values()), texts, strict=True))
+        if judged := self.released_records:
+            row = {"from": "here", "model": _RELEASED, "budget": BUDGET}
+            for about in self.named.values():
+                mine = judged.get(about.paper)
+                row[_head(about)] = "" if mine is None else f"{100 * mine.correct.mean():.1f}"
+            yield row
 
     @table(
         "phases",
@@ -320,7 +328,12 @@ class Headline(Pipeline):
         }
         # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
         numbers = measured_numbers(by_budget) if self.paper_scale else {}
-        found = decide_absolute(paper.claim("C13"), numbers, paper_scale=self.paper_scale)
+        judged = {f"{name}, {BUDGET}": r.correct for name, r in self.released_records.items()}
+        judged = {name: correct for name, correct in judged.items() if name not in numbers}
+        scale = self.paper_scale or bool(judged)
+        found = decide_absolute(paper.claim("C13"), numbers | judged, paper_scale=scale)
+        if judged:
+            found = with_words(found, [f"{', '.join(judged)}: the {_RELEASED}"])
         if found.verdict == NOT_RUN:
             settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
             found = replace(found, settle=settle, measured=self._for_information())

@@ -124,6 +124,8 @@ def rl_arm(
             f"engine is verl, whose losses are the library's rules, and {label} is a rule of one's "
             "own: set engine: local"
         )
+    if params.engine == VERL and options.reward_function is not None:
+        raise ParameterError("engine is verl, whose rewards are the library's: set engine: local")
     target, how, where = _trained_by(params.engine, start, options)
     inputs = {"world": start.world, "sft": start.sft}
     if start.pool is not None:
@@ -145,6 +147,7 @@ def rl_arm(
 def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Stage]:
     """What the model that a run starts from can do, once for all runs of a seed."""
     names = ("max_new_tokens", "test_timeout_s", "test_memory_mb", "think_tags")
+    names += ("reward_function",)
     how = {name: settings[name] for name in names}
     asked = {
         "start": (start.benchmarks, "eval_responses", EVALUATION_TEMPERATURE, EVALUATION_TOP_P),

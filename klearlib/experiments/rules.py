@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.errors import ParameterError
-from klearlib.params import RLOptions, did_you_mean, root
+from klearlib.params import RLOptions, did_you_mean
+from klearlib.params.own_files import text_of
 from klearlib.report.style import own_series
 
 RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
@@ -142,7 +142,10 @@ def _read(given: object) -> str | dict:
         raise ParameterError(f"rules, {name}: source must be the text of a file of Python")
     if "source" not in rule and (":" in name or name.endswith(".py")):
         file, _, own = name.rpartition(":") if ":" in name else (name, "", "")
-        rule = rule | {"name": f"{Path(file).name}:{own}", "source": _text_of(file, name)}
+        rule = rule | {
+            "name": f"{Path(file).name}:{own}",
+            "source": text_of(file, f"rules, {name}"),
+        }
     if "source" not in rule:
         if name not in TITLES:
             near = did_you_mean(name, TITLES)
@@ -158,34 +161,6 @@ def _read(given: object) -> str | dict:
     # 1 and 1.0 are one run.
     rule = rule | {key: float(value) for key, value in _values(rule).items()}
     return name if rule.keys() == {"name"} else rule
-
-
-def _text_of(file: str, name: str) -> str:
-    path = root() / Path(file).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except UnicodeDecodeError:
-        raise ParameterError(f"rules, {name}: {path} is not UTF-8: save it so") from None
-    except OSError as error:
-        here = f", write {Path(file).resolve()}" if Path(file).is_file() else ""
-        raise ParameterError(
-            f"rules, {name}: no file can be read at {path} ({error.strerror}): a path is relative "
-            f"to the project's folder{here}"
-        ) from None
-    except (SyntaxError, ValueError):  # told with its line by `require_usable`
-        return text
-    for node in ast.walk(tree):
-        imports = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        imports += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for top in {each.partition(".")[0] for each in imports} - {"", "klearlib"}:
-            beside = path.with_name(top)
-            if beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
-                raise ParameterError(
-                    f"rules, {name}: imports {top} from its own folder, and a run takes the one "
-                    f"file along: put what it needs of {top} into it"
-                )
-    return text
 
 
 def _values(rule: dict) -> dict:

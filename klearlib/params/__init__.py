@@ -13,11 +13,11 @@ from klearlib.params.files import (
     load_profile,
     profiles,
     require_profile,
-    root,
     uses_miniature,
     worlds_of,
 )
 from klearlib.params.options import LOCAL, VERL, DataOptions, FilterOptions, RLOptions
+from klearlib.params.project import root
 from klearlib.params.real import RealParams
 from klearlib.params.rl import CodeRLParams
 from klearlib.params.worlds import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from klearlib.errors import ParameterError
 from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values, did_you_mean
 from klearlib.params.options import LOCAL, VERL
+from klearlib.params.project import root
 from klearlib.params.real import RealParams
 from klearlib.params.statistics import StatisticsParams
 from klearlib.params.worlds import (
@@ -40,27 +40,6 @@ record's name has a section for it."""
 _SHARED = {file for file, _ in RECORDS.values()}
 SMOKE, OVERVIEW = "smoke", "00_overview"
 """The profile whose values are the records' defaults, and the notebook without values."""
-
-
-def root() -> Path:
-    """The project's folder: ``KLEAR_ROOT``, or the nearest parent that has params/ and notebooks/.
-
-    Parents of the working directory are asked first (a kernel starts in notebooks/ under
-    JupyterLab, in the caller's folder under papermill), then those of this package.
-
-    Raises:
-        ParameterError: there is none.
-    """
-    named = os.environ.get("KLEAR_ROOT")
-    if named:
-        if not (Path(named) / "params").is_dir():
-            raise ParameterError(f"KLEAR_ROOT={named} has no params/: set it to the clone")
-        return Path(named).resolve()
-    here, package = Path.cwd(), Path(__file__).resolve().parent
-    for folder in (here, *here.parents, *package.parents):
-        if (folder / "params").is_dir() and (folder / "notebooks").is_dir():
-            return folder
-    raise ParameterError("no folder above here has params/ and notebooks/: run inside the clone")
 
 
 def profiles() -> list[str]:

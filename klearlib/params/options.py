@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from klearlib.errors import ParameterError
 from klearlib.params.fields import choice, count, parameter, rate
+from klearlib.params.own_files import read_reward
 from klearlib.rl.settings import require_correctable
 
 NOT_STATED = "not stated"
@@ -43,6 +44,9 @@ class RLOptions:
     drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
     think_tags: str = choice(
         "whether a response without both think tags is wrong; D9", "required", "optional"
+    )
+    reward_function: object = parameter(
+        None, check=read_reward, help="FILE.py:FUNCTION that judges and pays answers; own.md"
     )
     format_penalty: float = parameter(0.5, minimum=0.0, help="subtracted for missing tags; D9")
     format_scores: str = choice("how missing think tags are scored; D9", "penalty", "released")

@@ -18,7 +18,8 @@ import yaml
 from klearlib.errors import DamagedEntry, ParameterError
 from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values
-from klearlib.params.files import load_profile, profiles, root
+from klearlib.params.files import load_profile, profiles
+from klearlib.params.project import root
 from klearlib.run.files import write_json
 
 CHANGES = "changes.json"

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import torch
 
-from klearlib.rl.own_rule import module_of
+from klearlib.own_code import module_of
 
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from klearlib.own_code import failure
 from klearlib.rl.coefficients import Rule, coefficient, largest_ratio
-from klearlib.rl.own_rule import failure
 
 _ADVANTAGES = (-3.0, -0.5, 0.0, 0.5, 3.0)
 _USUAL = (0.3, 0.79, 0.9, 1.0, 1.1, 1.29, 1.9, 12.0)

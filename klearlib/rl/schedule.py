@@ -60,7 +60,7 @@ def learning_rate(settings: RLSettings, step: int) -> float:
 def judging(settings: RLSettings, *, seed: int) -> dict:
     """The keywords of `klearlib.verify.groups.judge_groups` for the rollouts of a run."""
     names = ("think_tags", "format_scores", "format_penalty", "code_reward", "code_scores")
-    names += ("hard_failure", "test_timeout_s", "test_memory_mb", "max_tests")
+    names += ("reward_function", "hard_failure", "test_timeout_s", "test_memory_mb", "max_tests")
     chosen = {name: getattr(settings, name) for name in names}
     return chosen | {"tests_seed": derive_seed(seed, "tests")}
 
@@ -102,7 +102,7 @@ def evaluations(
         )
         for name, size, num_responses, temperature, top_p in asked
     ]
-    names = ("test_timeout_s", "test_memory_mb", "think_tags")
+    names = ("test_timeout_s", "test_memory_mb", "think_tags", "reward_function")
     how = {name: getattr(settings, name) for name in names}
     records = evaluate_all(engine, measurements, **how)
     return {record.benchmark: record for record in records}

@@ -49,6 +49,7 @@ class RLSettings:
     positives: str
     drop_truncated: bool
     think_tags: str
+    reward_function: dict | None
     format_scores: str
     format_penalty: float
     code_reward: str

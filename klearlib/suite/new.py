@@ -22,6 +22,7 @@ from klearlib.data.sources import SOURCES, read_source, source_named
 from klearlib.errors import KlearError, ParameterError
 from klearlib.hub import is_path
 from klearlib.params import root
+from klearlib.params.own_files import read_reward
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
@@ -73,6 +74,7 @@ def new_profile(
     benchmarks: Sequence[str],
     max_new_tokens: int | None = None,
     chat_template: str | None = None,
+    reward: str | None = None,
 ) -> Path:
     """Write ``params/<name>/`` for RL on mathematics: notebooks 05 and 06.
 
@@ -83,6 +85,7 @@ def new_profile(
             answer, ``SOURCE=FILE`` in the schema of a data set of docs/datasets.md, or a hub id.
         benchmarks: one to three, in the same way. max_new_tokens: of a response, by default 512 or
             what the model's positions leave. chat_template: a file, for a model that has none.
+        reward: FILE.py:FUNCTION, which judges and pays in the place of the built-in judge.
 
     Returns:
         the folder.
@@ -101,12 +104,13 @@ def new_profile(
         raise ParameterError(f"give one to three --benchmark, got {len(benchmarks)}")
     if any(benchmarks.count(each) > 1 for each in benchmarks):
         raise ParameterError("--benchmark names a file twice: leave one out")
+    read_reward(reward)
     found = _facts(model, chat_template, problems, benchmarks, max_new_tokens)
     files = {
         "real": _real(found),
         "statistics": _yaml("How claims are decided; fix it before a run.", _DECIDED),
         "compute": _compute(),
-        **{notebook: _notebook(name, notebook, found) for notebook in NOTEBOOKS},
+        **{notebook: _notebook(name, notebook, found, reward) for notebook in NOTEBOOKS},
     }
     target.mkdir(parents=True)
     for file, text in files.items():
@@ -256,7 +260,7 @@ def _compute() -> str:
     return "\n".join([head, "local:", *lines]) + "\n"
 
 
-def _notebook(profile: str, notebook: str, found: Facts) -> str:
+def _notebook(profile: str, notebook: str, found: Facts, reward: str | None) -> str:
     millions = found.shape.num_parameters / 1e6
     rate = 1e-6 if millions > 3000 else 3e-6 if millions > 300 else 1e-5
     why = f"a guess for {millions:,.3g} M parameters; paper: 1e-6 at 8B"
@@ -281,7 +285,10 @@ def _notebook(profile: str, notebook: str, found: Facts) -> str:
         "eval_responses": 4,
         "engine": "local",
         "workers": 0,
-        "options": ({"think_tags": "optional"}, "responses are judged with or without them"),
+        "options": (
+            {"think_tags": "optional"} | ({"reward_function": reward} if reward else {}),
+            "responses are judged with or without their tags",
+        ),
     }
     return _yaml(f"{notebook}: for the size of this model and of its data.", values)
 

@@ -10,6 +10,7 @@ from klearlib.errors import KlearError
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.verify.answers import verify_answers
 from klearlib.verify.code_answers import USUAL_IMPORTS, verify_programs
+from klearlib.verify.own_judge import verdicts_of
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
 
 CODE_REWARDS = {"soft": soft_code_reward, "hard": hard_code_reward}
@@ -36,6 +37,7 @@ def judge_responses(
     max_tests: int | None = None,
     tests_seed: int = 0,
     require_think: bool = True,
+    reward_function: dict | None = None,
 ) -> list[tuple[Verdict, ...]]:
     """The verdict on every response to each problem.
 
@@ -46,6 +48,8 @@ def judge_responses(
             `tests_seed` and shared by its group (docs/deviations.md, D10). None: all of them.
         require_think: whether a response without both think tags is ``bad_format``; if not, what
             stands after the last closing tag is judged, or all of it.
+        reward_function: judges answers in the place of the built-in judge, see
+            `own_judge.verdicts_of`, and looks for no tags.
     """
     verdicts: dict[tuple[int, int], Verdict] = {}
     for code in (False, True):
@@ -73,6 +77,8 @@ def judge_responses(
                 prelude=USUAL_IMPORTS,
                 remember=True,
             )
+        elif reward_function is not None:
+            judged = verdicts_of(reward_function, texts, asked)
         else:
             golds = [_gold(problem) for problem in asked]
             judged = verify_answers(texts, golds, prompts=prompts, require_think=require_think)
@@ -97,6 +103,7 @@ def judge_groups(
     test_memory_mb: int,
     max_tests: int | None = None,
     tests_seed: int = 0,
+    reward_function: dict | None = None,
 ) -> tuple[Group, ...]:
     """Verdicts and rewards for the responses to each problem (docs/deviations.md, D9, D10).
 
@@ -117,6 +124,7 @@ def judge_groups(
         max_tests=max_tests,
         tests_seed=tests_seed,
         require_think=think_tags == "required",
+        reward_function=reward_function,
     )
     code_pay = CODE_REWARDS[code_reward]
     if code_reward == "hard":
@@ -130,7 +138,10 @@ def judge_groups(
         if think_tags == "optional":  # none is missing
             there = {"has_think_open": True, "has_think_close": True}
             verdicts = tuple(replace(verdict, **there) for verdict in verdicts)
-        rewards = tuple(pay(v, format_penalty=format_penalty, scores=scores) for v in verdicts)
+        rewards = tuple(
+            pay(v, format_penalty=format_penalty, scores=scores) if v.reward is None else v.reward
+            for v in verdicts
+        )
         groups.append(Group(problem, tuple(group), verdicts, rewards))
     return tuple(groups)
 

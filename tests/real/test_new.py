@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 import real_project
@@ -11,12 +13,14 @@ import real_project
 from klearlib.cli import main
 from klearlib.data.sources import read_source
 from klearlib.errors import ParameterError
+from klearlib.evaluate.record_files import load_record
 from klearlib.experiments.benchmarks import decided_on, deciding, named
-from klearlib.experiments.catalogue import check, stages_of
+from klearlib.experiments.catalogue import check, experiment_of, stages_of
 from klearlib.experiments.origins import origin
 from klearlib.params import load, load_profile
 from klearlib.run.stage import with_inputs
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = {"--model": "models/tiny", "--problems": "mine.jsonl", "--benchmark": "test.jsonl"}
 
 
@@ -68,6 +72,41 @@ def test_two_files_of_rows_and_a_model_folder_make_a_profile_of_their_own(projec
         assert len(models) == 1  # RL starts from the model as it comes
     start = origin("mine").start("math")
     assert start.benchmarks == {"test": 5} and params.num_problems == 8 * params.mini_batch_problems
+
+
+@pytest.mark.parametrize("notebook", ["05_clipping", "06_alpha_sweep"])
+def test_its_runs_have_every_table_and_figure_of_their_notebook(project, notebook):
+    assert new("--max-new-tokens", "6") == 0
+    values = load_profile("mine", notebook) | {"seeds": [0], "num_steps": 1, "eval_every": 1}
+    e = experiment_of(notebook)(check(notebook, values))
+    for stage in e.stages():
+        real_project.run_here(stage)
+    cells = (REPOSITORY / "notebooks" / f"{notebook}.ipynb").read_text()
+    shown = re.findall(r'e\.(table|figure)\(\\"(\w+)', cells)
+    assert len(shown) > 6
+    for kind, name in shown:
+        assert getattr(e, kind)(name) is not None
+    assert {v.verdict for v in e.trained_verdicts()} <= {"not run", "reproduced"}
+
+
+def test_a_reward_function_of_ones_own_is_what_rl_and_scores_go_by(project):
+    source = (
+        "def judge(response, problem):\n    return len(response) % 2 / 4, len(response) % 2 == 1\n"
+    )
+    (project / "mine.py").write_text(source)
+    assert new("--max-new-tokens", "6", "--reward", "mine.py:judge") == 0
+    values = load_profile("mine", "05_clipping") | {"seeds": [0], "num_steps": 1, "rules": ["gppo"]}
+    params = check("05_clipping", values)
+    assert params.options["reward_function"] == {"name": "judge", "source": source}
+    (project / "mine.py").unlink()  # the run has its text
+    (run,) = experiment_of("05_clipping")(params).stages()
+    folder = real_project.run_here(run)
+    (line,) = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    assert 0 < line["rollout/correct_rate"] < 1
+    assert line["rollout/reward_mean"] == pytest.approx(line["rollout/correct_rate"] / 4)
+    assert line["train/grad_norm"] > 0
+    scores = load_record(folder / "evaluations" / "test-00001.npz")
+    assert 0 < scores.correct.mean() < 1 and set(scores.reason.flat) == {"correct", "wrong"}
 
 
 def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):

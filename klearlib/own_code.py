@@ -1,4 +1,4 @@
-"""A file of Python with clipping rules of one's own, run from its text.
+"""A file of Python of a user's own, a clipping rule or a reward function, run from its text.
 
 A run keeps the text among its parameters and never looks at the file, so that it goes on, in any
 process and on any machine, whatever became of the file.
@@ -13,7 +13,7 @@ import sys
 import traceback
 from types import ModuleType
 
-_PREFIX = "klear_rule_"
+_PREFIX = "klear_own_"
 
 
 @functools.cache

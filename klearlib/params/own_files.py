@@ -1,0 +1,70 @@
+"""Files of a user's own code that a parameter names: their text goes into the parameter, and a run
+never looks at the file again."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from klearlib.errors import ParameterError
+from klearlib.own_code import module_of
+from klearlib.params.project import root
+
+
+def text_of(file: str, where: str) -> str:
+    """The text of a file of Python that imports none beside it.
+
+    file: a path relative to the project's folder. where: the parameter, before every message.
+
+    Raises:
+        ParameterError: no such file, or it needs another one of its folder.
+    """
+    path = root() / Path(file).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except UnicodeDecodeError:
+        raise ParameterError(f"{where}: {path} is not UTF-8: save it so") from None
+    except OSError as error:
+        here = f", write {Path(file).resolve()}" if Path(file).is_file() else ""
+        raise ParameterError(
+            f"{where}: no file can be read at {path} ({error.strerror}): a path is relative "
+            f"to the project's folder{here}"
+        ) from None
+    except (SyntaxError, ValueError):  # told with its line by `require_usable`
+        return text
+    for node in ast.walk(tree):
+        imports = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        imports += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for top in {each.partition(".")[0] for each in imports} - {"", "klearlib"}:
+            beside = path.with_name(top)
+            if beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
+                raise ParameterError(
+                    f"{where}: imports {top} from its own folder, and a run takes the one "
+                    f"file along: put what it needs of {top} into it"
+                )
+    return text
+
+
+def read_reward(given: object) -> dict | None:
+    """The parameter `reward_function`: None, or FILE.py:NAME, whose text becomes the ``source``
+    beside its ``name``; such a mapping is taken as it is.
+
+    Raises:
+        ParameterError: no file, no valid Python, or no such function in it.
+    """
+    if given is None:
+        return None
+    where = "reward_function"
+    if isinstance(given, str) and ":" in given:
+        file, _, name = given.rpartition(":")
+        given = {"name": name, "source": text_of(file, where)}
+    if not isinstance(given, dict) or given.keys() != {"name", "source"}:
+        raise ParameterError(f"{where} must be FILE.py:FUNCTION, got {given!r:.100}")
+    try:
+        found = vars(module_of(given["source"])).get(given["name"])
+    except ValueError as error:
+        raise ParameterError(f"{where}: {error}") from None
+    if not callable(found):
+        raise ParameterError(f"{where}: no function {given['name']!r} in the file: mend the name")
+    return given

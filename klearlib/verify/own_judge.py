@@ -1,0 +1,92 @@
+"""A reward function of one's own in the place of the built-in judge of answers, and the process in
+which it judges, see `judge_loop`.
+
+A job is ``{"source": str, "name": str, "response": str, "problem": {...}}``, a reply
+``{"correct": bool, "reward": float}``, or ``{"fault": str}`` where the function has failed.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+from klearlib.errors import KlearError
+from klearlib.own_code import failure, module_of
+from klearlib.records import Problem, Verdict
+from klearlib.verify.judge_loop import serve
+
+TIMEOUT_S = 10.0
+"""Wall-clock seconds for one response."""
+
+
+def verdicts_of(
+    function: dict, responses: Sequence[str], problems: Sequence[Problem]
+) -> list[Verdict]:
+    """What a reward function says of N responses, in processes of its own.
+
+    Args:
+        function: ``name`` and ``source``, the text of its file. It is called as
+            ``name(response, problem)`` with the text of a response and a mapping of the problem's
+            id, prompt and answer, and returns the reward, a finite number, and whether the
+            response is right.
+        responses: N texts. problems: the problem of each.
+
+    Returns:
+        N verdicts with a `Verdict.reward`. One that takes longer than `TIMEOUT_S` is ``timeout``,
+        wrong, and paid 0.
+
+    Raises:
+        KlearError: it raises, ends its process, or returns something else: a run whose rewards are
+            not those that were meant does not go on.
+    """
+    from klearlib.verify.pool import num_workers, shared_pool
+
+    pool = shared_pool(num_workers(None), __name__)
+    futures = [
+        pool.submit(
+            {
+                **{"name": function["name"], "source": function["source"], "response": response},
+                "problem": {"id": each.id, "prompt": each.prompt, "answer": each.answer},
+            },
+            timeout_s=TIMEOUT_S,
+        )
+        for response, each in zip(responses, problems, strict=True)
+    ]
+    found = []
+    for future, problem in zip(futures, problems, strict=True):
+        reply = future.result()
+        if reply.get("reason") == "timeout":
+            found.append(Verdict(correct=False, reason="timeout", reward=0.0))
+        elif "reward" in reply:
+            right = reply["correct"]
+            reason = "correct" if right else "wrong"
+            found.append(Verdict(correct=right, reason=reason, reward=reply["reward"]))
+        else:
+            fault = reply.get("fault", "its process ended")
+            raise KlearError(
+                f"reward function {function['name']}, problem {problem.id!r}: {fault}: mend it"
+            )
+    return found
+
+
+def _judge(job: dict) -> dict:
+    try:
+        function = getattr(module_of(job["source"]), job["name"])
+        found = function(job["response"], job["problem"])
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
+        return {"fault": failure(error)}
+    try:
+        reward, right = found
+        reward = float(reward)
+    except (TypeError, ValueError):
+        reward, right = math.nan, None
+    if not math.isfinite(reward) or not isinstance(right, bool):
+        return {"fault": f"expected a finite reward and True or False, got {found!r:.200}"}
+    return {"correct": right, "reward": reward}
+
+
+if __name__ == "__main__":
+    sys.exit(serve(int(sys.argv[1]), _judge))
