@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import ClassVar
 from klearlib.errors import ParameterError
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb02_data_correctness import DOSED, CorrectnessParams, DataCorrectness
-from klearlib.experiments.origins import Start, origins
+from klearlib.experiments.origins import Start, origins, wrong_words
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.rules import read_rules
@@ -182,37 +183,32 @@ class BeyondArms(Experiment):
         """Seed -> the students of E3 by series; each kind of error has a teacher of its own."""
         if not self.asks("E3"):
             return {}
-        from klearlib.experiments.origins.erring import HABIT, RANDOM, ErringOrigin
+        from klearlib.experiments.origins.erring import KINDS, TEACHER, ErringOrigin
 
         p, how, found = self.params, self.correctness, {}
         for seed in p.seeds:
-            world = seed if self.statistics.design == WORLDS else 0
-            data, mine = (
-                ErringOrigin(p.profile, how.data_options, world),
-                found.setdefault(seed, {}),
-            )
-            for kind, teacher in (("habit", HABIT), ("random", RANDOM)):
-                for difficulty in DOSED:
-                    for share in how.wrong_shares:
-                        arm = f"{difficulty}_{kind}_{share:g}"
-                        chosen = data.chosen_responses(
-                            teacher,
-                            num_responses=how.num_responses,
-                            size=how.num_examples,
-                            wrong_share=share,
-                            difficulty=difficulty,
-                            easy_from=how.easy_from,
-                            reference_responses=how.reference_responses,
-                        )
-                        label = f"{difficulty}, {kind}, {100 * share:g} % wrong"
-                        mine[f"E3: {arm}"] = data.student(
-                            "math",
-                            chosen,
-                            how,
-                            label=label,
-                            seed=seed,
-                            num_responses=how.eval_responses,
-                        )
+            world, mine = seed if self.statistics.design == WORLDS else 0, {}
+            for kind in KINDS:
+                data = ErringOrigin(kind, p.profile, how.data_options, world)
+                for difficulty, share in itertools.product(DOSED, how.wrong_shares):
+                    chosen = data.chosen_responses(
+                        TEACHER,
+                        num_responses=how.num_responses,
+                        size=how.num_examples,
+                        wrong_share=share,
+                        difficulty=difficulty,
+                        easy_from=how.easy_from,
+                        reference_responses=how.reference_responses,
+                    )
+                    mine[f"E3: {difficulty}_{kind}_{share:g}"] = data.student(
+                        "math",
+                        chosen,
+                        how,
+                        label=f"{difficulty}, {kind}, {wrong_words(share)}",
+                        seed=seed,
+                        num_responses=how.eval_responses,
+                    )
+            found[seed] = mine
         return found
 
     def part(self, where: str) -> Results:
