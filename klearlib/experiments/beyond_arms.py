@@ -43,6 +43,8 @@ STEPS = {
 }
 """Row of docs/deviations.md -> the options of the released code."""
 RELEASED = {name: value for step in STEPS.values() for name, value in step.items()}
+NEIGHBOURS = {"unclipped": "unclipped", "dr_grpo": "Dr. GRPO", "aspo": "ASPO", "tis": "TIS"}
+"""Arm of E5 beside GPPO -> what people call it."""
 DR_GRPO_SCALE = 1e12
 """Far above any deviation of rewards, so that A = (reward - mean) / scale to 12 digits."""
 _NEIGHBOURS = Path(__file__).parents[1] / "rl" / "neighbours.py"
@@ -55,7 +57,7 @@ class BeyondParams(MathsRLParams):
     worlds: ClassVar[tuple[str, ...]] = ("miniature", "code_miniature", "data_miniature")
 
     explorations: list[str] = parameter(
-        ["E1", "E2", "E4", "E5"], choices=EXPLORATIONS, unique=True, help="which of them run"
+        ["E1", "E2", "E5"], choices=EXPLORATIONS, unique=True, help="which of them run"
     )
     seeds = amended(help="one run per arm and seed; E3: one student")
     learning_rates: list[float] = parameter(

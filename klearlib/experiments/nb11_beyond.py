@@ -12,7 +12,14 @@ import numpy as np
 
 from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on, deciding, standing_for, titles
-from klearlib.experiments.beyond_arms import CORNERS, RULES, STEPS, BeyondArms, at, neighbours
+from klearlib.experiments.beyond_arms import (
+    NEIGHBOURS,
+    RULES,
+    STEPS,
+    BeyondArms,
+    at,
+    neighbours,
+)
 from klearlib.experiments.demos.neighbours import neighbour_gradients
 from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.nb02_data_correctness import DOSED
@@ -104,26 +111,25 @@ class Beyond(BeyondArms):
                 ("interaction of both", (1, -1, -1, 1)),
             ):
                 weights = dict(zip(both, np.divide(sign, 2), strict=True))
-                yield from self._effect("E1", at("E1", rate), name, weights)
+                yield from self._effect(at("E1", rate), rate, name, weights)
             name = "GPPO - Clip-Higher"
-            yield from self._effect("E1", at("E1", rate), name, {"beta_11": 1, "beta_00": -1})
+            yield from self._effect(at("E1", rate), rate, name, {"beta_11": 1, "beta_00": -1})
         for step in (*STEPS, "released"):
             name = f"paper - {step if step in STEPS else 'all of them'}"
-            yield from self._effect("E4", "E4", name, {"paper": 1, step: -1})
+            yield from self._effect("E4", rates[0], name, {"paper": 1, step: -1})
         for rate in rates:
-            for arm in neighbours():
-                if arm != "gppo":
-                    name, weights = f"{arm} - gppo", {arm: 1, "gppo": -1}
-                    yield from self._effect("E5", at("E5", rate), name, weights)
+            for arm, title in NEIGHBOURS.items():
+                name, weights = f"{title} - GPPO", {arm: 1, "gppo": -1}
+                yield from self._effect(at("E5", rate), rate, name, weights)
 
-    def _effect(self, exploration: str, where: str, name: str, weights: dict) -> Rows:
+    def _effect(self, where: str, rate: float, name: str, weights: dict) -> Rows:
         import pandas as pd
 
-        runs = self.part(where)
+        runs, exploration = self.part(where), where[:2]
         if seeds := runs.common_seeds(weights):
             total = sum(w * self.scores(runs, arm, seeds) for arm, w in weights.items())
             found = seed_interval(pd.Series(total, pd.Index(seeds, name="seed")), lowest=-1.0)
-            yield [exploration, where, name, len(seeds), *found]
+            yield [exploration, f"learning rate {rate:g}", name, len(seeds), *found]
 
     def _forest(self, exploration: str) -> Figure:
         mine = self.table("effects")
@@ -175,12 +181,12 @@ class Beyond(BeyondArms):
 
         parts, name = [], standing_for(self.params.profile, "AIME 2024")
         rates = sorted(self.params.learning_rates)
-        runs = {f"{rate:g}": self.part(at("E1", rate)).renamed(_CORNER_NAMES) for rate in rates}
+        runs = {f"{rate:g}": self.part(at("E1", rate)) for rate in rates}
         for where, mine in runs.items():
             title = f"{titles(self.params.profile)[name]}, learning rate {where}"
             parts.append(mine.score_curve(name).assign(panel=title))
         for where, mine in runs.items():
-            title = f"entropy, nats per token, {where}"
+            title = f"entropy, nats per token, learning rate {where}"
             parts.append(mine.curve("train/entropy").assign(panel=title))
         return learning_curves(pd.concat(parts, ignore_index=True), max_columns=len(rates))
 
@@ -328,9 +334,6 @@ class Beyond(BeyondArms):
             "the paper's way.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
-
-
-_CORNER_NAMES = {arm: f"beta_low {arm[-2]}, beta_high {arm[-1]}" for arm in CORNERS}
 
 
 def _left(folder: Path) -> str:

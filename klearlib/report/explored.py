@@ -49,6 +49,7 @@ def heat_maps(frame: pd.DataFrame) -> Figure:
             _draw_frontier(axis, mine, rates, updates)
             axis.set_xticks(range(len(updates)), labels=[str(each) for each in updates])
             axis.set_yticks(range(len(rates)), labels=[f"{each:g}" for each in rates])
+            axis.set_ylim(-0.56, len(rates) - 0.42)  # with room for a frontier at either end
             axis.grid(visible=False)
             axis.set_xlabel("updates per rollout batch")
             title(axis, series_style(rule).label)
