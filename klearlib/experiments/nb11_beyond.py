@@ -23,13 +23,14 @@ from klearlib.experiments.beyond_arms import (
 from klearlib.experiments.demos.neighbours import neighbour_gradients
 from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.nb02_data_correctness import DOSED
-from klearlib.experiments.results import Results
+from klearlib.experiments.results import Results, last_fifth
 from klearlib.experiments.rules import note_on_own, rule_arms
 from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
 from klearlib.report.curves import learning_curves
 from klearlib.report.explored import forest_figure, heat_maps
 from klearlib.report.section import NOT_RUN, SampleItem
+from klearlib.report.style import series_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,6 +97,25 @@ class Beyond(BeyondArms):
         return neighbour_gradients(eps_low=p.eps_low, eps_high=p.eps_high)
 
     @table(
+        "corners",
+        "E1: what the corners hold, as shares of tokens and of gradient mass, mean over steps and "
+        "seeds; entropy over the last fifth of the steps; share of runs that are stable by the "
+        "limits of C3.",
+        columns="arm, rate, seeds, tokens low, tokens high, gradient low, gradient high, entropy, "
+        "stable",
+        when=lambda e: e.asks("E1"),
+    )
+    def corners(self) -> Rows:
+        for rate in sorted(self.params.learning_rates):
+            for arm, mine in (runs := self.part(at("E1", rate))).each(runs.series()):
+                row = [series_style(arm).label, rate, len(mine)]
+                for stem in ("token_share", "gradient_share"):
+                    cut = ("low_negative", "high_positive")
+                    row += [mine.mean(f"train/{stem}_{corner}") for corner in cut]
+                entropy = last_fifth(mine.curve("train/entropy"))
+                yield [*row, entropy, float(np.mean([*stable_runs(mine).values()]))]
+
+    @table(
         "effects",
         "Differences of scores over the second half, paired by seed, with 95 % t interval, not "
         "corrected. What decides a claim is in the table of replicates.",
@@ -145,6 +165,7 @@ class Beyond(BeyondArms):
         "E2: score over the second half and stability by the limits of C3. At one update all rules "
         "are equal: equal counts the seeds whose metrics and weights are the same bit for bit.",
         columns="rule, rate, updates, seeds, score, low, high, stable, equal",
+        when=lambda e: e.asks("E2"),
     )
     def frontier(self) -> Rows:
         import pandas as pd
@@ -186,7 +207,7 @@ class Beyond(BeyondArms):
             title = f"{titles(self.params.profile)[name]}, learning rate {where}"
             parts.append(mine.score_curve(name).assign(panel=title))
         for where, mine in runs.items():
-            title = f"entropy, nats per token, learning rate {where}"
+            title = f"entropy (nats), learning rate {where}"
             parts.append(mine.curve("train/entropy").assign(panel=title))
         return learning_curves(pd.concat(parts, ignore_index=True), max_columns=len(rates))
 
