@@ -22,13 +22,13 @@ def test_the_picture_of_the_flow_is_that_of_the_stages():
 
 def test_the_example_of_a_new_notebook_plans_its_runs(tmp_path):
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    file, code = re.search(r"`(klearlib/\S+nb11\S+)`.*?```python\n(.*?)```", text, re.S).groups()
+    file, code = re.search(r"`(klearlib/\S+nb12\S+)`.*?```python\n(.*?)```", text, re.S).groups()
     for folder in ("klearlib", "params"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder)
     (tmp_path / file).write_text(code, encoding="utf-8")
     asked = (
         "from klearlib.experiments.catalogue import check, stages_of;"
-        "found = stages_of('11_beyond', check('11_beyond', {'seeds': [0, 1]}));"
+        "found = stages_of('12_entropy', check('12_entropy', {'seeds': [0, 1]}));"
         "print(sorted(stage.name for stage in found.values()))"
     )
     done = subprocess.run(

@@ -41,7 +41,7 @@ class Overview(Experiment):
 
     @table(
         "questions",
-        "The paper's claims, and the notebook that decides each.",
+        "The paper's claims, the explorations (E) beyond it, and the notebook that decides each.",
         columns="claim, title, place, kind, notebook",
     )
     def questions(self) -> Rows:

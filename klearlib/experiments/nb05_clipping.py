@@ -35,6 +35,12 @@ from klearlib.experiments.rules import (
     rule_spec,
 )
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
+from klearlib.experiments.stability import (
+    largest_rates,
+    score_changes,
+    shares_in_corners,
+    stable_runs,
+)
 from klearlib.params import RLOptions
 from klearlib.report.curves import (
     CORNER_TITLES,
@@ -44,7 +50,7 @@ from klearlib.report.curves import (
     learning_curves,
     paper_beside_ours,
 )
-from klearlib.report.decide import decide_mechanism, decide_stability, is_stable, not_run
+from klearlib.report.decide import decide_mechanism, decide_stability, not_run
 from klearlib.report.section import Counterpart, Equation, Verdict
 from klearlib.report.style import series_style
 
@@ -294,7 +300,7 @@ class Clipping(ClippingArms):
         runs = (self.joint_results if on_code else self.runs).of(*about.arms)
         if not runs.common_seeds(about.arms):
             return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
-        how = {"words": [self.words_on_rates], "checked": _corner_shares(runs, about)}
+        how = {"words": [self.words_on_rates], "checked": shares_in_corners(runs, about)}
         if about.statistic != "curve":
             domain = "code" if on_code else "math"
             rates = "" if on_code else self.words_on_rates
@@ -315,19 +321,10 @@ class Clipping(ClippingArms):
         grid = itertools.product(about.arms, rates)
         runs = {cell: self.at(*cell, self.params.seeds) for cell in grid}
         done = set.intersection(*({seed for _, seed in each.folders} for each in runs.values()))
-        limits = paper.claim("C3").rule.numbers
+        stable = {cell: stable_runs(each) for cell, each in runs.items()}
 
         def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
-            found = []
-            for seed in seeds:
-                stable = [rates[0] / 2]  # where a run is stable at none
-                for rate in rates:
-                    mine = runs[rule, rate].with_seeds([seed])
-                    (norms,), (change,) = mine.gradient_norms()[rule], _changes(mine)[rule]
-                    if is_stable(norms, change, limits):
-                        stable.append(rate)
-                found.append(np.log10(max(stable)))
-            return np.array(found)
+            return largest_rates(rates, lambda rate, seed: stable[rule, rate][rule, seed], seeds)
 
         return self.paired("C20", self.runs.with_seeds(done), largest)
 
@@ -337,7 +334,7 @@ class Clipping(ClippingArms):
         norms = runs.gradient_norms()
         if why := self.why_not_judged(about.arms) or ("" if norms else "no run has finished yet"):
             return not_run(about, why)
-        verdict = decide_stability(about, norms, _changes(runs), paper_scale=self.paper_scale)
+        verdict = decide_stability(about, norms, score_changes(runs), paper_scale=self.paper_scale)
         return with_words(verdict, [self.words_on_rates])
 
     def notes(self) -> list[str]:
@@ -378,21 +375,3 @@ class Clipping(ClippingArms):
             "decide nothing, of equals the smallest rate. No benchmark takes part in the choice. "
             f"Why a grid: {why}"
         )
-
-
-def _changes(runs: Results) -> dict[str, list[float]]:
-    """Series -> for each seed how much its score on the validation set changed."""
-    ends, starts = (runs.end_scores("validation", first=first) for first in (False, True))
-    both = ends.merge(starts, on=["series", "seed"], suffixes=("", "_start"))
-    return (both["value"] - both["value_start"]).groupby(both["series"]).apply(list).to_dict()
-
-
-def _corner_shares(runs: Results, about: Claim) -> dict[str, float]:
-    """Check -> the share of tokens in its corners, mean over steps, seeds and its arms."""
-    found = {}
-    for check in about.checks:
-        mine = runs.of(*check.arms)
-        shares = [mine.curve(f"train/token_share_{corner}")["value"] for corner in check.corners]
-        # No share at all: no token was trained on, so nothing could show a difference.
-        found[check.name] = sum(float(each.mean()) if len(each) else 0.0 for each in shares)
-    return found

@@ -15,7 +15,8 @@ from klearlib.params.statistics import StatisticsParams
 from klearlib.run.files import write_json
 
 RULES = "rules.json"
-_TEXTS = ("title", "statement", "section", "shown", "paper", "notes")  # decide nothing
+_TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectation")
+"""Fields of a claim that decide nothing."""
 STUDENTS, MATHS_RL, CODE_RL, HEADLINE = "students", "maths_rl", "code_rl", "headline"
 
 

@@ -1,4 +1,5 @@
-"""The paper's own numbers as data (arXiv 2508.07629): tables 1-6, figures 1-5, claims C1-C24.
+"""The paper's own numbers as data (arXiv 2508.07629): tables 1-6, figures 1-5, claims C1-C24;
+and what the suite asks beyond it, E1-E5.
 
 Tables hold the cells as printed, in percent. Figures were recovered from the vector drawing of the
 PDF, so they are plotted values, rounded by the authors to 0.001. One run per line: the paper prints
@@ -119,7 +120,7 @@ def figure(name: str) -> pd.DataFrame:
 
 
 def claims() -> tuple[Claim, ...]:
-    """The claims C1 ... C14 in order, each with its rule for a verdict."""
+    """The claims C1, C2, ... in order, then the explorations E1, E2, ..., each with its rule."""
     return load_claims()
 
 

@@ -20,7 +20,7 @@ STATISTICS = ("last", "second_half", "curve")
 """The number of an arm in one replicate: its score at the last step, the mean over the evaluations
 of the second half, or what the claim's metric takes from the whole run."""
 UNITS = ("fraction", "reward", "norm", "share", "count", "coefficient")
-COMPARED = ("direction", "ordering", "equivalence")
+COMPARED = ("direction", "ordering", "equivalence", "exploration")
 """The kinds that are decided by comparisons over replicates."""
 
 # kind -> the numbers its rule must state
@@ -28,6 +28,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "mechanism": ("tolerance",),
     "direction": ("one_sided",),
     "ordering": ("one_sided",),
+    "exploration": ("one_sided",),
     "equivalence": ("two_sided",),
     "trend": (
         "median_factor",
@@ -104,13 +105,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper, where it is made, what the paper shows for it, and its rule.
+    """One claim of the paper, where it is made, what the paper shows for it, and its rule; or an
+    exploration of what the paper leaves open, with its `expectation` in the place of numbers.
 
     `shown` names the table, figure or equation; `metric` says what is compared and `unit` in what;
     `arms` are the series that must be there; `notes` hold what the paper's numbers say against its
     text and the limits of the test. `statistic` is a word of `STATISTICS` (None where nothing is
     compared), `margin` the smallest difference that matters, None for that of the profile, and
-    `needs` what the suite does not have yet, "" for nothing.
+    `needs` what the suite does not have yet, "" for nothing. `expectation` says what is expected
+    and by whom, "" for a claim of the paper.
     """
 
     id: str
@@ -131,10 +134,11 @@ class Claim:
     checks: tuple[Check, ...]
     needs: str
     notes: tuple[str, ...]
+    expectation: str
 
     def paper_text(self) -> str:
-        """The paper's own numbers in one line."""
-        return "; ".join(number.text() for number in self.paper)
+        """The paper's own numbers in one line; of an exploration, what is expected."""
+        return "; ".join(number.text() for number in self.paper) or self.expectation
 
 
 def _fail(where: str, message: str) -> KlearError:
@@ -218,7 +222,7 @@ def _check(entry: object, where: str, arms: tuple[str, ...]) -> Check:
 def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
     where = f"claim {entry.get('id')!r}" if isinstance(entry, dict) else "claim"
     required = {"id", "title", "statement", "place", "notebook", "kind", "metric", "unit", "arms"}
-    optional = {"statistic", "margin", "checks", "needs"}
+    optional = {"statistic", "margin", "checks", "needs", "expectation"}
     entry = _fields(entry, where, required | {"paper", "comparisons", "notes"}, optional)
     place = _fields(entry["place"], f"{where}, place", {"section", "shown"})
     if entry["kind"] not in KINDS or entry["unit"] not in UNITS:
@@ -237,8 +241,10 @@ def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
     if margin is not None and _number(margin, f"{where}, margin") <= 0:
         raise _fail(where, f"margin is above 0, got {margin}")
     paper = tuple(_paper_number(number, f"{where}, paper") for number in entry["paper"])
-    if not paper:
-        raise _fail(f"{where}, paper", "expected at least one number of the paper")
+    explores = entry["kind"] == "exploration"
+    if bool(paper) == explores or ("expectation" in entry) != explores:
+        fix = "an expectation and no number of the paper" if explores else "numbers, none expected"
+        raise _fail(f"{where}, paper", f"a claim of kind {entry['kind']} has {fix}")
     if entry["kind"] == "absolute" and any(number.num_samples is None for number in paper):
         raise _fail(f"{where}, paper", "an absolute claim needs num_samples of every number")
     texts = {key: _text(entry[key], f"{where}, {key}") for key in ("id", "title", "statement")}
@@ -259,6 +265,7 @@ def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
         checks=tuple(_check(each, f"{where}, check", arms) for each in entry.get("checks", [])),
         needs=_text(entry["needs"], f"{where}, needs") if "needs" in entry else "",
         notes=_texts(entry["notes"], f"{where}, notes"),
+        expectation=_text(entry["expectation"], f"{where}, expectation") if explores else "",
     )
 
 
@@ -266,7 +273,7 @@ def parse_claims(document: object) -> tuple[Claim, ...]:
     """The parsed YAML document -> claims, checked field by field.
 
     Raises ValueError (one line: which claim, which field) on anything missing, unknown or
-    ill-typed, and unless the ids are C1, C2, ... in order.
+    ill-typed, and unless the ids are C1, C2, ... in order, then E1, E2, ... of the explorations.
     """
     document = _fields(document, "top level", {"rules", "claims"})
     rules = _fields(document["rules"], "rules", set(KINDS))
@@ -274,9 +281,11 @@ def parse_claims(document: object) -> tuple[Claim, ...]:
     if not isinstance(document["claims"], list):
         raise _fail("claims", "expected a list")
     claims = tuple(_claim(entry, read) for entry in document["claims"])
+    letters = ["E" if claim.kind == "exploration" else "C" for claim in claims]
     ids = [claim.id for claim in claims]
-    if ids != [f"C{i}" for i in range(1, len(ids) + 1)]:
-        raise _fail("claims", f"ids must be C1, C2, ... in order, got {ids}")
+    numbered = [f"{each}{letters[: i + 1].count(each)}" for i, each in enumerate(letters)]
+    if letters != sorted(letters) or ids != numbered:
+        raise _fail("claims", f"ids must be C1, C2, ..., then E1, E2, ... in order, got {ids}")
     return claims
 
 

@@ -14,7 +14,8 @@ from klearlib.report.section import AT_PAPER, NOT_RUN, Notebook, Section, Verdic
 def ledger(
     sections: Iterable[Section], notebooks: Iterable[Notebook], *, place: Place
 ) -> list[dict]:
-    """One entry per claim, C1 first: the claim, the paper's numbers, the verdict of its notebook.
+    """One entry per claim, C1 first, the explorations last: the claim, the paper's numbers or what
+    is expected, the verdict of its notebook.
 
     sections: those of `place`, as `read_sections` gives them. notebooks: all that the suite has.
     An entry has the fields of a verdict and ``title``, ``statement``, ``section``, ``shown``,
@@ -47,17 +48,18 @@ def ledger(
 def _corrected(entries: list[dict]) -> list[dict]:
     """The entries with ``survives_holm``: the p-value of a claim is the smaller of that for its
     sign (the largest of its comparisons) and that against it (the smallest, Holm inside the
-    claim), one-sided both."""
+    claim), one-sided both. The paper's claims are one family, the explorations another."""
     from klearlib.evaluate.statistics import ONE_SIDED, holm  # numpy, which a page does without
 
-    p_values = {}
+    p_values: dict[bool, dict[int, float]] = {False: {}, True: {}}
     for place, entry in enumerate(entries):
         found = entry["comparisons"]
-        if found and entry["kind"] in ("direction", "ordering"):
+        if found and entry["kind"] in ("direction", "ordering", "exploration"):
             greater = max(each["p_greater"] for each in found)
             less = min(holm([each["p_less"] for each in found]))
-            p_values[place] = min(greater, less)
-    corrected = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+            p_values[entry["kind"] == "exploration"][place] = min(greater, less)
+    families = [zip(each, holm([*each.values()]), strict=True) for each in p_values.values()]
+    corrected = dict(pair for family in families for pair in family)
     signs = ("supported", "contradicted", *AT_PAPER.values())
     return [
         entry

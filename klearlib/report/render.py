@@ -59,6 +59,15 @@ def verdict_counts(entries: list[dict]) -> dict[str, int]:
     return {word: words.count(word) for word in VERDICT_SHAPES if word in words}
 
 
+def families(entries: list[dict]) -> list[tuple[str, str, list[dict]]]:
+    """The claims of the paper, then the explorations: what they are, the heading of what the paper
+    says or of what is expected, and their entries; none for a family without any."""
+    explored = [entry for entry in entries if entry["kind"] == "exploration"]
+    claimed = [entry for entry in entries if entry not in explored]
+    both = ("Claim", "Paper", claimed), ("Exploration", "Expected", explored)
+    return [family for family in both if family[-1]]
+
+
 def lines_of(text: str) -> list[str]:
     """What "; " joins."""
     return [line for line in text.split("; ") if line]
@@ -138,6 +147,7 @@ def _environment():
     environment.filters |= {
         "anchor": _anchor,
         "duration": duration_text,
+        "families": families,
         "first_reason": first_reason,
         "heading_anchor": _heading_anchor,
         "in_short": in_short,

@@ -39,6 +39,7 @@ WORDS_BY_KIND: dict[str, tuple[str, ...]] = {
     "mechanism": ("reproduced", "not reproduced", NOT_RUN),
     "direction": _COMPARED,
     "ordering": _COMPARED,
+    "exploration": _COMPARED,
     "equivalence": (*_DECIDED, NOT_TESTED),
     "trend": _DECIDED,
     "absolute": ("reproduced", "not reproduced", "undecided", NOT_RUN),
@@ -96,7 +97,7 @@ class Verdict:
     def __post_init__(self):
         kinds = {about.id: about.kind for about in claims()}
         if self.claim not in kinds:
-            raise KlearError(f"unknown claim {self.claim!r}, expected C1 to C{len(kinds)}")
+            raise KlearError(f"unknown claim {self.claim!r}, expected C1 to {[*kinds][-1]}")
         words = WORDS_BY_KIND[kinds[self.claim]]
         if self.verdict not in words:
             wrong = f"{self.verdict!r} is no verdict on a {kinds[self.claim]}"

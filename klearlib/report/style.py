@@ -72,6 +72,12 @@ _LOOKS = (
     ("flawed tests", "flawed tests", _VERMILION, "s"),
     ("only_true", "only true", _BLUE, "o"),
     ("mixed", "mixed", _VERMILION, "s"),
+    ("beta_00", "low 0, high 0 (Clip-Higher)", _BLUE, "o"),
+    ("beta_01", "low 0, high 1", _SKY, "v"),
+    ("beta_10", "low 1, high 0", _ORANGE, "X"),
+    ("beta_11", "low 1, high 1 (GPPO)", _VERMILION, "s"),
+    ("habit", "wrong by habit", _VERMILION, "s"),
+    ("random", "wrong at random", _BLUE, "o"),
     ("student", "student", _BLUE, "o"),
     ("teacher", "teacher itself", _GREY, "D"),
 )

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
+from tiny_world import TINY_MODEL, TINY_WORLD
 
 
 @pytest.fixture
@@ -18,3 +20,15 @@ def project(tmp_path, monkeypatch):
     path.write_text(re.sub(r"(students|_rl): 1", r"\1: 3", text))
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def tiny_project(project):
+    """The profile smoke with a world that takes seconds, whose policy gets some answers right."""
+    path = project / "params" / "smoke" / "worlds.yaml"
+    worlds = yaml.safe_load(path.read_text())
+    steps = {"base_steps": 40, "base_batch": 24, "base_learning_rate": 6e-3}
+    steps |= {"sft_steps": 120, "sft_batch": 24, "sft_learning_rate": 1e-2}
+    worlds["miniature"] |= TINY_WORLD | TINY_MODEL | steps | {"max_new_tokens": 48}
+    path.write_text(yaml.safe_dump(worlds))
+    return project

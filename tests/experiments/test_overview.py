@@ -40,7 +40,8 @@ def test_a_plan_of_all_notebooks_needs_no_drawing():
 
 def test_every_claim_has_its_notebook():
     table = Overview(OverviewParams()).table("questions").set_index("claim")
-    assert list(table.index) == [f"C{number}" for number in range(1, 25)]
+    names = [*(f"C{number}" for number in range(1, 25)), *(f"E{number}" for number in range(1, 6))]
+    assert list(table.index) == names
     assert table.loc["C1", "notebook"] == "05_clipping"
     assert set(table["notebook"]) <= set(catalogue.names())
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_world import TINY_MODEL, TINY_WORLD
 
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.experiment import with_inputs
@@ -25,16 +24,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def small(project):
-    """The profile smoke with a world that takes seconds, whose policy gets some answers right."""
-    path = project / "params" / "smoke" / "worlds.yaml"
-    worlds = yaml.safe_load(path.read_text())
-    steps = {"base_steps": 40, "base_batch": 24, "base_learning_rate": 6e-3}
-    steps |= {"sft_steps": 120, "sft_batch": 24, "sft_learning_rate": 1e-2}
-    worlds["miniature"] |= TINY_WORLD | TINY_MODEL | steps | {"max_new_tokens": 48}
-    path.write_text(yaml.safe_dump(worlds))
-    shutil.copy(REPOSITORY / "notebooks" / "05_clipping.ipynb", project / "notebooks")
-    return project
+def small(tiny_project):
+    shutil.copy(REPOSITORY / "notebooks" / "05_clipping.ipynb", tiny_project / "notebooks")
+    return tiny_project
 
 
 def parts(page: str, heading: str) -> tuple[str, list[str]]:

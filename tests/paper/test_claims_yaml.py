@@ -20,6 +20,7 @@ NOTEBOOKS = {
     "08_test_filter": {"C11", "C16"},
     "09_zero_advantage": {"C12", "C21"},
     "10_headline": {"C13", "C24"},
+    "11_beyond": {"E1", "E2", "E3", "E4", "E5"},
 }
 KINDS = {
     "C3": "trend",
@@ -38,13 +39,18 @@ def document():
     return copy.deepcopy(yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8")))
 
 
+KINDS |= dict.fromkeys(NOTEBOOKS["11_beyond"], "exploration")
+
+
 def test_all_claims_with_their_notebook_and_kind():
-    assert [entry.id for entry in claims()] == [f"C{i}" for i in range(1, 25)]
+    names = [*(f"C{i}" for i in range(1, 25)), *(f"E{i}" for i in range(1, 6))]
+    assert [entry.id for entry in claims()] == names
     for notebook, ids in NOTEBOOKS.items():
         assert {entry.id for entry in claims() if entry.notebook == notebook} == ids
     for entry in claims():
         assert entry.kind == KINDS.get(entry.id, "ordering")
         assert entry.paper_text() and entry.section and entry.shown
+        assert bool(entry.expectation) == (entry.id[0] == "E") != bool(entry.paper)
 
 
 def test_what_is_compared_has_a_statistic_and_what_is_missing_is_said():
@@ -59,7 +65,7 @@ def test_what_is_compared_has_a_statistic_and_what_is_missing_is_said():
 def test_rules_are_compared_where_they_differ_on_a_thousandth_of_the_tokens():
     by_id = {entry.id: entry for entry in claims()}
     with_corners = {e.id for e in claims() if any(check.corners for check in e.checks)}
-    assert with_corners == {"C1", "C2", "C18"}
+    assert with_corners == {"C1", "C2", "C18", "E1"}
     assert by_id["C1"].checks == by_id["C2"].checks
     assert {check.at_least for check in by_id["C1"].checks} == {0.001}
 
@@ -182,6 +188,18 @@ def break_no_numbers(document):
 
 def break_unit(document):
     document["claims"][3]["paper"][0]["unit"] = "percent"
+
+
+def break_expectation_of_a_claim(document):
+    document["claims"][0]["expectation"] = "it holds"
+
+
+def break_exploration_without_expectation(document):
+    del document["claims"][-1]["expectation"]
+
+
+def break_exploration_before_claims(document):
+    document["claims"].insert(0, document["claims"].pop())
 
 
 def break_list(document):

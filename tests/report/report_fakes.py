@@ -54,6 +54,7 @@ NOTEBOOKS = [
             ("Table 1", "scores of all models", ("table1",)),
             ("Fig. 1", "final scores of all models", ("fig1",)),
         ],
+        "11_beyond": [],
     }.items()
 ]
 

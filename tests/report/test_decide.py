@@ -9,6 +9,7 @@ import pytest
 
 from klearlib.evaluate.statistics import holm
 from klearlib.paper import claim, claims, figure
+from klearlib.paper.schema import COMPARED
 from klearlib.report.decide import (
     decide_absolute,
     decide_mechanism,
@@ -164,7 +165,7 @@ def test_every_rule_refuses_a_claim_of_another_kind():
         "ordering": lambda entry: decide_order(entry, [], margin=1.0, paper_scale=True),
     }
     for entry in claims():
-        own = {"direction": "ordering", "equivalence": "ordering"}.get(entry.kind, entry.kind)
+        own = "ordering" if entry.kind in COMPARED else entry.kind
         for kind, decide in by_kind.items():
             if kind != own:
                 with pytest.raises(ValueError, match=f"{entry.id} is a claim of kind"):

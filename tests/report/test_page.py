@@ -102,9 +102,12 @@ def test_the_page_can_be_heard_and_read_in_grey(full):
 def test_every_claim_stands_once_with_its_verdict(full):
     page = Page(full.read_text(encoding="utf-8"))
     rows = [attrs["id"] for attrs in page.all("tr") if "id" in attrs]
-    assert rows == [f"claim-C{number}" for number in range(1, 25)]
-    counts = "▲ 1 supported ◆ 2 undecided – 21 not run"
-    assert counts in page.text
+    claimed = [f"claim-C{number}" for number in range(1, 25)]
+    assert rows == claimed + [f"claim-E{number}" for number in range(1, 6)]
+    # explorations are counted by themselves, below the paper's claims
+    first, second = "▲ 1 supported ◆ 2 undecided – 21 not run", "– 5 not run"
+    assert page.text.index(first) < page.text.index("C24") < page.text.index(second)
+    assert page.text.index(second) < page.text.index("Exploration and place Expected")
     assert "interim, alpha 0.1, seed 2 missing" in page.text
     assert "Section 5.2.1, Figure 2a" in page.text
     assert "GPPO 0.612 (0.580 to 0.644)" in page.text
@@ -115,13 +118,13 @@ def test_a_narrow_screen_finds_every_claim_whole(full):
     page = Page(text)
     heads = [head for head in page.all("th") if head.get("role") == "columnheader"]
     cells = [cell for cell in page.all("td") if "data-label" in cell]
-    assert len(heads) == 7 and len(cells) == 24 * 6
+    assert len(heads) == 2 * 7 and len(cells) == (24 + 5) * 6
     assert all(cell["role"] == "cell" and cell["data-label"] in page.text for cell in cells)
     rows = [row for row in page.all("tr") if row.get("id", "").startswith("claim-")]
     assert all(row["role"] == "row" for row in rows)
     # a cell is hidden where nothing was measured, never where it says something
     hidden = [cell["class"].split()[0] for cell in cells if cell["class"].endswith(" empty")]
-    assert set(hidden) == {"drawn", "holm"} and hidden.count("drawn") == 21
+    assert set(hidden) == {"drawn", "holm"} and hidden.count("drawn") == 21 + 5
     for rule in ("attr(data-label)", ".outcome { grid-column: 1 / -1; order: 0; }"):
         assert rule in text
 
@@ -303,6 +306,9 @@ def test_the_readme_is_markdown_with_whole_tables_and_images(full):
     text = (full.parent / "README.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if re.match(r"\| C(laim |\d)", line)]
     assert len(rows) == 25  # the header and the 24 claims
+    explored = [line for line in text.splitlines() if re.match(r"\| E(xploration |\d)", line)]
+    assert len(explored) == 6
+    rows += explored
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (full.parent / target).is_file(), target

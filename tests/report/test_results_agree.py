@@ -138,7 +138,7 @@ def test_claims_json_is_what_the_sections_say():
 
 def test_the_page_shows_the_claims_of_claims_json():
     text = (MINI / "report.html").read_text(encoding="utf-8")
-    rows = dict(re.findall(r'<tr id="claim-(C\d+)"[^>]*>(.*?)</tr>', text, re.DOTALL))
+    rows = dict(re.findall(r'<tr id="claim-([CE]\d+)"[^>]*>(.*?)</tr>', text, re.DOTALL))
     assert list(rows) == [entry["claim"] for entry in entries()]
     for entry in entries():
         cells = {
@@ -157,7 +157,7 @@ def test_the_page_shows_the_claims_of_claims_json():
 def test_the_readme_shows_the_claims_of_claims_json():
     text = (MINI / "README.md").read_text(encoding="utf-8")
     text = text.split("\n## Claims\n")[1].split("\n## ")[0]
-    rows = [line for line in text.splitlines() if re.match(r"\| C\d+ ", line)]
+    rows = [line for line in text.splitlines() if re.match(r"\| [CE]\d+ ", line)]
     for entry, row in zip(entries(), rows, strict=True):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
         assert cells[0] == f"{entry['claim']} {plain(entry['title'])}"

@@ -1,0 +1,239 @@
+"""The runs of notebook 11: which arms each exploration compares, from what start."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from klearlib.errors import ParameterError
+from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.nb02_data_correctness import DOSED, CorrectnessParams, DataCorrectness
+from klearlib.experiments.origins import Start, origins, wrong_words
+from klearlib.experiments.results import Arm, Results
+from klearlib.experiments.rl_stages import rl_arm
+from klearlib.experiments.rules import read_rules
+from klearlib.params import check_values, is_real, load_profile
+from klearlib.params.fields import amended, count, parameter
+from klearlib.params.options import NOT_STATED
+from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
+from klearlib.params.statistics import WORLDS
+from klearlib.run.stage import Stage
+
+EXPLORATIONS = ("E1", "E2", "E3", "E4", "E5")
+RULES = ("clip_higher", "gppo", "cispo")
+CORNERS = {
+    "beta_00": "clip_higher",
+    "beta_01": {"name": "gppo", "beta_low": 0.0},
+    "beta_10": {"name": "gppo", "beta_high": 0.0},
+    "beta_11": "gppo",
+}
+"""Arm of E1, by beta_low and beta_high -> its rule. Both 0 is Clip-Higher and both 1 GPPO: the same
+runs as those of notebook 05."""
+STEPS = {
+    "D1": {"dual_clip": 10.0},
+    "D5": {"lm_normalizer": "micro_batch"},
+    "D6": {"group_std": "unbiased", "group_epsilon": 1e-6},
+    "D7": {"loss_denominator": "micro_batch"},
+    "D8": {"zero_advantage_filter": "accuracy"},
+    "D9": {"format_scores": "released", "format_penalty": 0.0},
+}
+"""Row of docs/deviations.md -> the options of the released code."""
+RELEASED = {name: value for step in STEPS.values() for name, value in step.items()}
+NEIGHBOURS = {"unclipped": "unclipped", "dr_grpo": "Dr. GRPO", "aspo": "ASPO", "tis": "TIS"}
+"""Arm of E5 beside GPPO -> what people call it."""
+DR_GRPO_SCALE = 1e12
+"""Far above any deviation of rewards, so that A = (reward - mean) / scale to 12 digits."""
+_NEIGHBOURS = Path(__file__).parents[1] / "rl" / "neighbours.py"
+
+
+@dataclass(frozen=True)
+class BeyondParams(MathsRLParams):
+    """Notebook 11: what the paper leaves open, E1 to E5 of claims.yaml."""
+
+    worlds: ClassVar[tuple[str, ...]] = ("miniature", "code_miniature", "data_miniature")
+
+    explorations: list[str] = parameter(
+        ["E1", "E2", "E5"], choices=EXPLORATIONS, unique=True, help="which of them run"
+    )
+    seeds = amended(help="one run per arm and seed; E3: one student")
+    learning_rates: list[float] = parameter(
+        [3.0e-4], **MATHS_RATE | {"help": "E1 and E5; E4 at the smallest"}, unique=True
+    )
+    frontier_rates: list[float] = parameter(
+        [3.0e-4], **MATHS_RATE | {"help": "the grid of E2"}, unique=True
+    )
+    updates: list[int] = count("updates per rollout batch in E2", default=[1, 4], unique=True)
+    alpha: float = parameter(
+        0.1, **ALPHA | {"help": "of the LM loss in E4"}, paper=0.1, place="Table 6"
+    )
+    micro_batch_tokens: int = count(
+        "tokens of a micro-batch where E4 averages by them", default=400, paper=NOT_STATED
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for number in self.updates:
+            if self.num_problems % number:
+                raise ParameterError(
+                    f"updates: {number} updates cannot have equal shares of {self.num_problems} "
+                    "problems: give divisors of num_problems"
+                )
+        if "E2" in self.explorations and 1 not in self.updates:
+            raise ParameterError("updates must hold 1, at which all rules are equal: add 1")
+        if "E3" in self.explorations and is_real(self.profile):
+            raise ParameterError(
+                f"E3 needs teachers made to err, which profile {self.profile!r} has not: leave it "
+                "out of explorations"
+            )
+        shared = [name for name in RELEASED if name in self.options]
+        if "E4" in self.explorations and shared:
+            raise ParameterError(f"E4 switches {', '.join(shared)}: leave it out of options")
+
+
+class BeyondArms(Experiment):
+    """An arm is a series "exploration, where: name", as "E1, 0.0001: beta_11"."""
+
+    name = "11_beyond"
+    Params = BeyondParams
+
+    @cached_property
+    def correctness(self) -> CorrectnessParams:
+        """How the students of E3 are trained: as those of the profile's notebook 02."""
+        name = DataCorrectness.name
+        return check_values(CorrectnessParams, load_profile(self.params.profile, name), name)
+
+    def reads(self) -> dict[str, object]:
+        return {DataCorrectness.name: self.correctness} if self.asks("E3") else {}
+
+    def asks(self, exploration: str) -> bool:
+        """Whether an exploration was asked for."""
+        return exploration in self.params.explorations
+
+    @property
+    def largest_rate(self) -> float:
+        """That at which E1 and E5 are decided."""
+        return max(self.params.learning_rates)
+
+    @cached_property
+    def arms(self) -> dict[Arm, Stage]:
+        p, found = self.params, {}
+        students = self.students()
+        for seed, of in origins(p.profile, p.seeds).items():
+            start = of.start("math")
+            for exploration, made in (
+                ("E1", self._corners),
+                ("E2", self._frontier),
+                ("E4", self._released),
+                ("E5", self._neighbours),
+            ):
+                if self.asks(exploration):
+                    found |= {(series, seed): stage for series, stage in made(start, seed)}
+            found |= {(series, seed): stage for series, stage in students.get(seed, {}).items()}
+        return found
+
+    def _corners(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
+        for rate in self.params.learning_rates:
+            for arm, rule in CORNERS.items():
+                how = {"rule": rule, "learning_rate": rate, "alpha": 0.0, "seed": seed}
+                label = f"beta_low {arm[-2]}, beta_high {arm[-1]}, learning rate {rate:g}"
+                yield f"{at('E1', rate)}: {arm}", rl_arm(self.params, start, label=label, **how)
+
+    def _frontier(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
+        p = self.params
+        for rate in p.frontier_rates:
+            for number in p.updates:
+                how = {"learning_rate": rate, "alpha": 0.0, "seed": seed}
+                how["mini_batch_problems"] = p.num_problems // number
+                for rule in RULES:
+                    label = f"{rule}, learning rate {rate:g}, {number} updates a batch"
+                    stage = rl_arm(p, start, label=label, rule=rule, **how)
+                    yield f"{at('E2', rate, number)}: {rule}", stage
+
+    def _released(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
+        p = self.params
+        parts = start.compute | {"micro_batch_tokens": p.micro_batch_tokens}
+        for arm, changed in {"paper": {}, **STEPS, "released": RELEASED}.items():
+            options = replace(p.rl_options, **changed)
+            by_parts = "micro_batch" in changed.values()
+            yield (
+                f"E4: {arm}",
+                rl_arm(
+                    p,
+                    replace(start, compute=parts) if by_parts else start,
+                    label=f"{arm}, alpha {p.alpha:g}",
+                    seed=seed,
+                    options=options,
+                    learning_rate=min(p.learning_rates),
+                    alpha=p.alpha,
+                ),
+            )
+
+    def _neighbours(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
+        p = self.params
+        for rate in p.learning_rates:
+            for arm, (rule, changed) in neighbours().items():
+                options = replace(p.rl_options, **changed)
+                how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "options": options}
+                label = f"{arm}, learning rate {rate:g}"
+                yield f"{at('E5', rate)}: {arm}", rl_arm(p, start, label=label, rule=rule, **how)
+
+    def students(self) -> dict[int, dict[str, Stage]]:
+        """Seed -> the students of E3 by series; each kind of error has a teacher of its own."""
+        if not self.asks("E3"):
+            return {}
+        from klearlib.experiments.origins.erring import KINDS, TEACHER, ErringOrigin
+
+        p, how, found = self.params, self.correctness, {}
+        for seed in p.seeds:
+            world, mine = seed if self.statistics.design == WORLDS else 0, {}
+            for kind in KINDS:
+                data = ErringOrigin(kind, p.profile, how.data_options, world)
+                for difficulty, share in itertools.product(DOSED, how.wrong_shares):
+                    chosen = data.chosen_responses(
+                        TEACHER,
+                        num_responses=how.num_responses,
+                        size=how.num_examples,
+                        wrong_share=share,
+                        difficulty=difficulty,
+                        easy_from=how.easy_from,
+                        reference_responses=how.reference_responses,
+                    )
+                    mine[f"E3: {difficulty}_{kind}_{share:g}"] = data.student(
+                        "math",
+                        chosen,
+                        how,
+                        label=f"{difficulty}, {kind}, {wrong_words(share)}",
+                        seed=seed,
+                        num_responses=how.eval_responses,
+                    )
+            found[seed] = mine
+        return found
+
+    def part(self, where: str) -> Results:
+        """The finished runs of an exploration, by arm."""
+        mine = [series for series in self.runs.series() if series.partition(": ")[0] == where]
+        return self.runs.of(*mine).renamed({each: each.rpartition(": ")[2] for each in mine})
+
+
+def at(exploration: str, rate: float, updates: int | None = None) -> str:
+    """Where an arm stands, as "E2, 0.0001, 8 updates"."""
+    return f"{exploration}, {rate:g}" + ("" if updates is None else f", {updates} updates")
+
+
+def neighbours() -> dict[str, tuple[str | dict, dict]]:
+    """Arm of E5 -> its rule, and the options by which it departs from GPPO's run."""
+    own = {
+        arm: read_rules([{"name": f"{_NEIGHBOURS}:{arm}", **values}])[0]
+        for arm, values in {"dr_grpo": {"scale": DR_GRPO_SCALE}, "aspo": {}}.items()
+    }
+    return {
+        "gppo": ("gppo", {}),
+        "unclipped": ("unclipped", {}),
+        "dr_grpo": (own["dr_grpo"], {"group_epsilon": DR_GRPO_SCALE}),
+        "aspo": (own["aspo"], {}),
+        "tis": ("clip_higher", {"logp_old": "trainer", "sampler_correction": 2.0}),
+    }

@@ -1,0 +1,178 @@
+"""GPPO's neighbours as values of two places, the advantage of a rollout and the weight of a token:
+each against autograd of the objective that its paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+REWARDS = (1.0, -1.0, -1.0, 1.0)
+_LENGTHS = (3, 5, 2, 4)
+# log(pi / pi_old), row by row: inside every clip range and beyond it on both sides, off all ties.
+_LOG_RATIOS = (0.05, -0.41, 0.52, -0.1, 0.61, -0.33, 1.2, 0.02, 0.4, -0.6, -1.3, 0.9, 0.0003, -0.5)
+GSPO_CLIP = {"eps_low": 0.15, "eps_high": 0.2}  # the paper's 3e-4 and 4e-4 would cut every response
+TIS_CAP, ASPO_CLIP, M2_BUDGET = 2.0, 3.0, 0.04
+WEIGHTS = {
+    "unclipped": ("Eq. 4", "r", True),
+    "dr_grpo": ("reward - mean", "Clip-Higher's F", True),
+    "aspo": ("Eq. 4", "1 / r where A > 0, else r, at most 3; 0 where Clip-Higher's is", True),
+    "tis": ("Eq. 4", "Clip-Higher's F times min(p / q, 2)", True),
+    "gspo": ("Eq. 4", "exp of the response's mean log r, 0 beyond its clip range", False),
+    "m2po": ("Eq. 4", "r, 0 for tokens that the second moment masks", False),
+}
+"""Rule -> its advantage and weight in words, and whether notebook 11 trains it."""
+
+
+def neighbour_gradients(*, eps_low: float, eps_high: float) -> Iterator[dict]:
+    """One row for each rule: advantage and weight, and the largest distance between the gradient
+    of its printed objective, by autograd in float64 on the tokens of four responses, and that of
+    the loss of this suite with these."""
+    import torch
+
+    for rule, (advantage, weight, trained) in WEIGHTS.items():
+        logp, logp_old, logp_sampler, mask = _tokens()
+        clip = {"eps_low": eps_low, "eps_high": eps_high}
+        printed = printed_objective(rule, logp, logp_old, logp_sampler, mask, **clip)
+        (wanted,) = torch.autograd.grad(printed, logp)
+        (found,) = torch.autograd.grad(
+            -_our_loss(rule, logp, logp_old, logp_sampler, mask, **clip), logp
+        )
+        yield {
+            "rule": rule,
+            "advantage": advantage,
+            "weight": weight,
+            "trained_here": "yes" if trained else "no",
+            "largest_error": float((wanted - found).abs().max()),
+        }
+
+
+def _tokens() -> tuple[torch.Tensor, ...]:
+    """logp (with a graph), logp_old, logp of the sampler, loss mask: [4, 5]."""
+    import torch
+
+    mask = torch.arange(max(_LENGTHS)) < torch.tensor(_LENGTHS)[:, None]
+    old = torch.where(mask, torch.full(mask.shape, -1.5, dtype=torch.float64), 0.0)
+    shift = torch.zeros(mask.shape, dtype=torch.float64)
+    shift[mask] = torch.tensor(_LOG_RATIOS, dtype=torch.float64)
+    gap = torch.zeros_like(shift)
+    gap[mask] = torch.linspace(-1.5, 1.5, int(mask.sum()), dtype=torch.float64)
+    return (old + shift).requires_grad_(), old, old - gap, mask
+
+
+def printed_objective(
+    rule: str,
+    logp: torch.Tensor,
+    logp_old: torch.Tensor,
+    logp_sampler: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+) -> torch.Tensor:
+    """The objective of one group as the rule's paper prints it, to be maximised: a scalar.
+
+    ``dr_grpo`` (2503.20783): 1/G sum_i sum_t min(r A, clip(r) A) with A = reward - mean. ``gspo``
+    (2507.18071): 1/G sum_i min(s A, clip(s) A), s = (pi / pi_old of the response)^(1 / length).
+    The others are means over the group's tokens of: ``unclipped`` r A; ``aspo`` (2510.06062)
+    Clip-Higher's cut on r, then pi_old pi / sg(pi^2) A where A > 0 and r A elsewhere, with sg(clip)
+    A log pi beyond 3; ``tis`` (Yao et al. 2025) min(pi_old / pi_sampler, C) min(r A, clip(r) A);
+    ``m2po`` (2510.01161) M r A, M = 0 for the tokens with the largest (log r)^2, of those with A >
+    0, r > 1 or A < 0, r < 1, until the mean of the others' is at most the budget.
+    """
+    import torch
+
+    rewards = torch.tensor(REWARDS, dtype=torch.float64)[:, None]
+    centred = rewards - rewards.mean()
+    scaled = (centred / rewards.std(correction=0)).expand_as(logp)
+    ratio, lengths = torch.exp(logp - logp_old), mask.sum(1)
+    clipped = ratio.clamp(1 - eps_low, 1 + eps_high)
+    surrogate = torch.minimum(ratio * scaled, clipped * scaled)
+    if rule == "dr_grpo":
+        return torch.minimum(ratio * centred, clipped * centred)[mask].sum() / len(rewards)
+    if rule == "gspo":
+        s = torch.exp(((logp - logp_old) * mask).sum(1) / lengths)
+        bounded = s.clamp(1 - GSPO_CLIP["eps_low"], 1 + GSPO_CLIP["eps_high"])
+        return torch.minimum(s * scaled[:, 0], bounded * scaled[:, 0]).mean()
+    if rule == "unclipped":
+        values = ratio * scaled
+    elif rule == "tis":
+        values = torch.exp(logp_old - logp_sampler).clamp(max=TIS_CAP) * surrogate
+    elif rule == "m2po":
+        values = second_moment_mask((logp - logp_old).detach(), scaled, mask) * ratio * scaled
+    else:
+        below = torch.minimum(ratio, torch.full_like(ratio, 1 + eps_high))
+        flipped = below / below.detach() ** 2
+        value = torch.where(scaled > 0, flipped, ratio.clamp(min=1 - eps_low))
+        soft = value.detach().clamp(max=ASPO_CLIP) * logp
+        values = torch.where(value.detach() > ASPO_CLIP, soft, value) * scaled
+    return values[mask].mean()
+
+
+def second_moment_mask(
+    log_ratio: torch.Tensor, advantage: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """M of M2PO, [N, T] of 0 and 1 in float64."""
+    import torch
+
+    pushed = mask & (log_ratio * advantage > 0)
+    kept = torch.ones_like(log_ratio)
+    while (kept.bool() & pushed).any():
+        left = log_ratio.square() * pushed * kept
+        if left.sum() / (pushed * kept).sum() <= M2_BUDGET:
+            break
+        kept.view(-1)[left.argmax()] = 0.0
+    return kept
+
+
+def _our_loss(
+    rule: str,
+    logp: torch.Tensor,
+    logp_old: torch.Tensor,
+    logp_sampler: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+) -> torch.Tensor:
+    """The loss of the training loop with the rule's advantage, weight and mean."""
+    import torch
+
+    from klearlib.experiments.beyond_arms import DR_GRPO_SCALE
+    from klearlib.rl import neighbours
+    from klearlib.rl.advantages import group_advantages
+    from klearlib.rl.coefficients import Rule, ppo_clip, unclipped
+    from klearlib.rl.objective import policy_loss
+
+    clip = {"eps_low": eps_low, "eps_high": eps_high}
+    log_ratio = (logp - logp_old).detach()
+    rewards = torch.tensor([REWARDS], dtype=torch.float64)
+    advantages = group_advantages(rewards)[0]
+    spread, correction, normalizer = advantages[:, None].expand_as(logp), None, "token"
+    if rule == "dr_grpo":
+        advantages = group_advantages(rewards, epsilon=DR_GRPO_SCALE)[0]
+        normalizer = "sequence_sum"
+
+        def function(ratio, advantage):
+            return neighbours.dr_grpo(ratio, advantage, **clip, scale=DR_GRPO_SCALE)
+
+        made = Rule(rule, **clip, function=function)
+    elif rule == "aspo":
+        made = Rule(rule, **clip, function=lambda r, a: neighbours.aspo(r, a, **clip))
+    elif rule == "tis":
+        made, correction = ppo_clip(**clip), (logp_old - logp_sampler).exp().clamp(max=TIS_CAP)
+    elif rule == "gspo":
+        s = ((log_ratio * mask).sum(1) / mask.sum(1)).exp()
+        cut = ((s > 1 + GSPO_CLIP["eps_high"]) & (advantages > 0)) | (
+            (s < 1 - GSPO_CLIP["eps_low"]) & (advantages < 0)
+        )
+        correction, normalizer = (s * ~cut)[:, None].expand_as(logp), "sequence"
+        made = Rule(rule, **clip, function=lambda ratio, advantage: torch.ones_like(ratio))
+    else:
+        made = unclipped()
+        correction = second_moment_mask(log_ratio, spread, mask) if rule == "m2po" else None
+    return policy_loss(
+        logp, logp_old, advantages, mask, rule=made, normalizer=normalizer, correction=correction
+    )

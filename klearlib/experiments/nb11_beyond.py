@@ -1,0 +1,363 @@
+"""Notebook 11: what the paper leaves open, E1 to E5 of claims.yaml."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from klearlib import paper
+from klearlib.experiments.benchmarks import decided_on, deciding, standing_for, titles
+from klearlib.experiments.beyond_arms import (
+    NEIGHBOURS,
+    RULES,
+    STEPS,
+    BeyondArms,
+    at,
+    neighbours,
+)
+from klearlib.experiments.demos.neighbours import neighbour_gradients
+from klearlib.experiments.experiment import Evidence, Rows, figure, table
+from klearlib.experiments.nb02_data_correctness import DOSED
+from klearlib.experiments.results import Results, last_fifth
+from klearlib.experiments.rules import note_on_own, rule_arms
+from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
+from klearlib.report.curves import learning_curves
+from klearlib.report.explored import forest_figure, heat_maps
+from klearlib.report.section import NOT_RUN, SampleItem
+from klearlib.report.style import series_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_KINDS = ("habit", "random")
+_MEANING = {
+    "E1": {
+        "supported": "at a large learning rate set beta_low to 0, or lower the rate",
+        "contradicted": "keep beta_low at 1 at a large learning rate too",
+        "no difference": "beta_low is no dial of stability at this rate",
+    },
+    "E2": {
+        "supported": "the more updates a batch gets, the lower GPPO's learning rate must be",
+        "contradicted": "GPPO or CISPO bears a larger learning rate than Clip-Higher",
+        "no difference": "no rule buys a larger learning rate",
+    },
+    "E3": {
+        "supported": "look for errors that a source repeats before those that it makes at random",
+        "contradicted": "random errors are worth filtering before habits",
+        "no difference": "the kind of error does not matter for what to filter",
+    },
+    "E4": {
+        "supported": "train by the paper and not by the options of its released code",
+        "contradicted": "the released code's options are worth taking over",
+        "no difference": "paper and released code can be used alike",
+    },
+    "E5": {
+        "supported": "at a large learning rate any of the three is safer than GPPO",
+        "contradicted": "GPPO bears a large learning rate better than one of the three",
+        "no difference": "changing GPPO for one of the three moves no score",
+    },
+}
+"""What a verdict means for a person who trains with GPPO."""
+_OPEN = "these runs do not settle what to do"
+
+
+class Beyond(BeyondArms):
+    """Five explorations; a profile runs those that `explorations` names."""
+
+    title = "What the paper leaves open"
+    section = "beyond the paper"
+    question = (
+        "Which corner does the work in GPPO, how do clipping rules age off-policy, when do wrong "
+        "data help, and what do the released code and the neighbours change?"
+    )
+    phase = "RL for mathematics"
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """What decides the explorations."""
+        return deciding("E1", self.params.profile, "math")
+
+    def scores(self, runs: Results, arm: str, seeds: Sequence[int]) -> np.ndarray:
+        """float [seeds]: the score of each run of an arm, as the claims take it."""
+        return runs.replicate_scores(arm, seeds, self.benchmarks, statistic="second_half")
+
+    @table(
+        "neighbours",
+        "Each neighbour as an advantage and a weight, against autograd of the objective that its "
+        "paper prints, in float64.",
+    )
+    def neighbours_table(self) -> Rows:
+        p = self.params
+        return neighbour_gradients(eps_low=p.eps_low, eps_high=p.eps_high)
+
+    @table(
+        "corners",
+        "E1: what the corners hold, as shares of tokens and of gradient mass, mean over steps and "
+        "seeds; entropy over the last fifth of the steps; share of runs that are stable by the "
+        "limits of C3.",
+        columns="arm, rate, seeds, tokens low, tokens high, gradient low, gradient high, entropy, "
+        "stable",
+        when=lambda e: e.asks("E1"),
+    )
+    def corners(self) -> Rows:
+        for rate in sorted(self.params.learning_rates):
+            for arm, mine in (runs := self.part(at("E1", rate))).each(runs.series()):
+                row = [series_style(arm).label, rate, len(mine)]
+                for stem in ("token_share", "gradient_share"):
+                    cut = ("low_negative", "high_positive")
+                    row += [mine.mean(f"train/{stem}_{corner}") for corner in cut]
+                entropy = last_fifth(mine.curve("train/entropy"))
+                yield [*row, entropy, float(np.mean([*stable_runs(mine).values()]))]
+
+    @table(
+        "effects",
+        "Differences of scores over the second half, paired by seed, with 95 % t interval, not "
+        "corrected. What decides a claim is in the table of replicates.",
+        columns="exploration, where, difference, seeds, value, low, high",
+    )
+    def effects(self) -> Rows:
+        rates = sorted(self.params.learning_rates)
+        for rate in rates:
+            both = ("beta_00", "beta_01", "beta_10", "beta_11")
+            for name, sign in (
+                ("without the low corner - with it", (1, 1, -1, -1)),
+                ("without the high corner - with it", (1, -1, 1, -1)),
+                ("interaction of both", (1, -1, -1, 1)),
+            ):
+                weights = dict(zip(both, np.divide(sign, 2), strict=True))
+                yield from self._effect(at("E1", rate), rate, name, weights)
+            name = "GPPO - Clip-Higher"
+            yield from self._effect(at("E1", rate), rate, name, {"beta_11": 1, "beta_00": -1})
+        for step in (*STEPS, "released"):
+            name = f"paper - {step if step in STEPS else 'all of them'}"
+            yield from self._effect("E4", rates[0], name, {"paper": 1, step: -1})
+        for rate in rates:
+            for arm, title in NEIGHBOURS.items():
+                name, weights = f"{title} - GPPO", {arm: 1, "gppo": -1}
+                yield from self._effect(at("E5", rate), rate, name, weights)
+
+    def _effect(self, where: str, rate: float, name: str, weights: dict) -> Rows:
+        import pandas as pd
+
+        runs, exploration = self.part(where), where[:2]
+        if seeds := runs.common_seeds(weights):
+            total = sum(w * self.scores(runs, arm, seeds) for arm, w in weights.items())
+            found = seed_interval(pd.Series(total, pd.Index(seeds, name="seed")), lowest=-1.0)
+            yield [exploration, f"learning rate {rate:g}", name, len(seeds), *found]
+
+    def _forest(self, exploration: str) -> Figure:
+        mine = self.table("effects")
+        return forest_figure(
+            mine[mine["exploration"] == exploration], margin=self.statistics.margin
+        )
+
+    def _drawable(self, exploration: str) -> bool:
+        return bool((self.table("effects")["exploration"] == exploration).any())
+
+    @table(
+        "frontier",
+        "E2: score over the second half and stability by the limits of C3. At one update all rules "
+        "are equal: equal counts the seeds whose metrics and weights are the same bit for bit.",
+        columns="rule, rate, updates, seeds, score, low, high, stable, equal",
+        when=lambda e: e.asks("E2"),
+    )
+    def frontier(self) -> Rows:
+        import pandas as pd
+
+        p = self.params
+        for rate in sorted(p.frontier_rates) if self.asks("E2") else ():
+            for number in sorted(p.updates):
+                runs = self.part(at("E2", rate, number))
+                same, stable = self._equal_seeds(rate), stable_runs(runs)
+                for rule, mine in runs.each(RULES):
+                    seeds = mine.common_seeds([rule])
+                    scores = pd.Series(self.scores(mine, rule, seeds), pd.Index(seeds, name="seed"))
+                    row = [rule, rate, number, len(seeds), *seed_interval(scores)]
+                    share = float(np.mean([stable[rule, seed] for seed in seeds]))
+                    yield [*row, share, sum(same.values()) if number == 1 else np.nan]
+
+    def _equal_seeds(self, rate: float) -> dict[int, bool]:
+        """Seed -> whether all rules left the same metrics and weights at one update a batch."""
+        runs = self.part(at("E2", rate, 1))
+        return {
+            seed: len({_left(runs.folders[rule, seed]) for rule in RULES}) == 1
+            for seed in runs.common_seeds(RULES)
+        }
+
+    @figure(
+        "e1",
+        "E1, the two corners that Clip-Higher cuts, kept or not: score and entropy. {e.says[E1]}",
+        alt="Score above and entropy below over the RL steps, one column for each learning rate, "
+        "one line for each setting of beta_low and beta_high.",
+        when=lambda e: any(e.part(at("E1", rate)) for rate in e.params.learning_rates),
+    )
+    def e1(self) -> Figure:
+        import pandas as pd
+
+        parts, name = [], standing_for(self.params.profile, "AIME 2024")
+        rates = sorted(self.params.learning_rates)
+        runs = {f"{rate:g}": self.part(at("E1", rate)) for rate in rates}
+        for where, mine in runs.items():
+            title = f"{titles(self.params.profile)[name]}, learning rate {where}"
+            parts.append(mine.score_curve(name).assign(panel=title))
+        for where, mine in runs.items():
+            title = f"entropy (nats), learning rate {where}"
+            parts.append(mine.curve("train/entropy").assign(panel=title))
+        return learning_curves(pd.concat(parts, ignore_index=True), max_columns=len(rates))
+
+    @figure(
+        "e2",
+        "E2, score over the second half by learning rate and updates per rollout batch; below the "
+        "line at least half of the runs are stable. {e.says[E2]}",
+        alt="A heat map for each clipping rule, with the stability frontier drawn.",
+        when=lambda e: bool(len(e.table("frontier"))),
+    )
+    def e2(self) -> Figure:
+        return heat_maps(self.table("frontier"))
+
+    @figure(
+        "e3",
+        "E3, the score against the share of wrong responses, by kind of error. {e.says[E3]}",
+        alt="One panel for easy and one for hard problems, one line for each kind of error: score "
+        "over the percentage of wrong responses.",
+        when=lambda e: bool(e.part("E3")),
+    )
+    def e3(self) -> Figure:
+        import pandas as pd
+
+        runs, rows = self.part("E3"), []
+        for difficulty in DOSED:
+            for kind in _KINDS:
+                for share in self.correctness.wrong_shares:
+                    arm = f"{difficulty}_{kind}_{share:g}"
+                    seeds = runs.common_seeds([arm])
+                    if seeds:
+                        how = {"benchmarks": self.benchmarks, "statistic": "last"}
+                        found = runs.replicate_scores(arm, seeds, **how)
+                        where = kind, f"{difficulty} problems", 100 * share
+                        rows += [(*where, *each) for each in zip(seeds, found, strict=True)]
+        frame = pd.DataFrame(rows, columns=["series", "panel", "step", "seed", "value"])
+        return learning_curves(frame, x_label="wrong responses, percent")
+
+    @figure(
+        "e4",
+        "E4, from the paper to its released code: each step by itself, then all of them; above 0 "
+        "the paper's way scores higher. {e.says[E4]}",
+        alt="Forest plot: the paper's way less each of the released code's differences.",
+        when=lambda e: e._drawable("E4"),
+    )
+    def e4(self) -> Figure:
+        return self._forest("E4")
+
+    @figure(
+        "e5",
+        "E5, GPPO's neighbours: above 0 the neighbour scores higher than GPPO. {e.says[E5]}",
+        alt="Forest plot: each neighbour less GPPO, one panel for each learning rate.",
+        when=lambda e: e._drawable("E5"),
+    )
+    def e5(self) -> Figure:
+        return self._forest("E5")
+
+    @cached_property
+    def says(self) -> dict[str, str]:
+        """Exploration -> its verdict in one sentence."""
+        return {
+            each.claim: f"{each.claim} is {each.verdict}: {each.measured or each.reason}."
+            for each in self.trained_verdicts()
+        }
+
+    @table(
+        "takeaway",
+        "What to take away for training with GPPO, from the verdicts.",
+        columns="exploration, sentence",
+    )
+    def takeaway(self) -> Rows:
+        """A sentence for each exploration that was decided, with its number and interval."""
+        for each in self.trained_verdicts():
+            if each.verdict != NOT_RUN:
+                meaning = _MEANING[each.claim].get(each.verdict, _OPEN)
+                title = paper.claim(each.claim).title
+                yield [each.claim, f"{title}: {each.verdict}; {meaning} ({each.measured})."]
+
+    def evidence(self) -> dict[str, Evidence | str]:
+        decide = {
+            "E1": self._on_corners,
+            "E2": self._on_frontier,
+            "E3": lambda: self._on_scores("E3", "E3"),
+            "E4": lambda: self._on_scores("E4", "E4"),
+            "E5": lambda: self._on_scores("E5", at("E5", self.largest_rate)),
+        }
+        absent = "not asked for (explorations): profile full"
+        return {
+            name: found() if self.asks(name) else f"{name} was {absent}"
+            for name, found in decide.items()
+        }
+
+    def _on_scores(self, name: str, where: str, **how) -> Evidence | str:
+        words = [decided_on(name, self.params.profile, "math"), where.partition(", ")[2]]
+        words[1] = words[1] and f"At learning rate {words[1]}"
+        return self.compared(name, self.part(where), "math", words=words, **how)
+
+    def _on_corners(self) -> Evidence | str:
+        where = at("E1", self.largest_rate)
+        checked = shares_in_corners(self.part(where), paper.claim("E1"))
+        return self._on_scores("E1", where, checked=checked)
+
+    def _on_frontier(self) -> Evidence | str:
+        p = self.params
+        rates, most = sorted(p.frontier_rates), max(p.updates)
+        if most == 1:
+            return "one update per rollout batch: more are needed (updates)"
+        runs = {rate: self.part(at("E2", rate, most)) for rate in rates}
+        equal = [same for rate in rates for same in self._equal_seeds(rate).values()]
+        done = set.intersection(*(set(each.common_seeds(RULES)) for each in runs.values()))
+        stable = {rate: stable_runs(each) for rate, each in runs.items()}
+
+        def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
+            return largest_rates(rates, lambda rate, seed: stable[rate][rule, seed], seeds)
+
+        (check,) = paper.claim("E2").checks
+        return self.paired(
+            "E2",
+            runs[rates[0]].with_seeds(done),
+            largest,
+            words=[f"At {most} updates per rollout batch"],
+            checked={check.name: float(np.mean(equal)) if equal else 0.0},
+        )
+
+    def _samples(self) -> list[SampleItem]:
+        return []  # of as many arms they would fill the page
+
+    def notes(self) -> list[str]:
+        own = [rule for rule, _ in neighbours().values() if isinstance(rule, dict)]
+        rates = ", ".join(f"{rate:g}" for rate in sorted(self.params.learning_rates))
+        return [
+            *self.departures("options"),
+            f"Learning rates: {rates}. E1 and E5 are decided at the largest, E4 at the smallest; "
+            "arms that another notebook has too are the same runs.",
+            "beta_low 0 with beta_high 0 is Clip-Higher, both 1 is GPPO (Eq. 18). E5's Dr. GRPO, "
+            "ASPO and TIS clip as Clip-Higher does.",
+            *note_on_own(rule_arms(own)),
+            "Dr. GRPO divides by a constant in its paper and by the tokens of the mini-batch here. "
+            "TIS corrects for the sampler: one engine in one precision samples and trains here, so "
+            "its factor is 1 to rounding and the arm shows Clip-Higher.",
+            "GSPO needs the ratio of a whole response and M2PO the second moment of a mini-batch. "
+            "Both are weights (table neighbours), but no arm trains them: the loop would take "
+            "log-probabilities of the mini-batch before its gradients (docs/own-rule.md).",
+            "E4 averages by micro-batches of "
+            f"{self.params.micro_batch_tokens} tokens for D5 and D7; at one micro-batch both are "
+            "the paper's way.",
+            self.note_on_seeds("the SFT checkpoint"),
+        ]
+
+
+def _left(folder: Path) -> str:
+    """A digest of the metrics and weights that a run left."""
+    files = [folder / "metrics.jsonl", *sorted((folder / "model").glob("*.safetensors"))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -1,0 +1,42 @@
+"""The miniature with a teacher that errs in one way alone, for notebook 11."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from klearlib.experiments.origins.miniature import MiniatureOrigin
+from klearlib.params import DataMiniatureParams, DataOptions
+
+KINDS = ("habit", "random")
+TEACHER = "weak"
+"""The teacher that errs; the others do not."""
+
+
+class ErringOrigin(MiniatureOrigin):
+    """Its teacher has the habits of the profile's weak teacher and no other error ("habit"), or no
+    habit and errs at any step as often as those do ("random"); it learns as long as the middle
+    teacher."""
+
+    def __init__(self, kind: str, profile: str, options: DataOptions, world: int):
+        super().__init__(profile, options, world)
+        assert kind in KINDS, kind
+        self.kind = kind
+
+    @cached_property
+    def _data(self) -> DataMiniatureParams:
+        found = self._load("data_miniature")
+        share, often = found.weak_slip_share, found.weak_slip_share * found.slip_rate
+        habits, noise = (share, 0.0) if self.kind == "habit" else (0.0, often)
+        grades = (
+            "middle_slip_share",
+            "middle_step_noise",
+            "strong_slip_share",
+            "strong_step_noise",
+        )
+        weak = {
+            "weak_slip_share": habits,
+            "weak_step_noise": noise,
+            "weak_steps": found.middle_steps,
+        }
+        return replace(found, **dict.fromkeys(grades, 0.0), **weak)
