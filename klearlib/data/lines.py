@@ -1,5 +1,5 @@
-"""Files of JSON lines that stages hand to each other. A file appears under its name when it is
-whole, as every file of a stage does."""
+"""Files of JSON lines: those that stages hand to each other, each of which appears under its name
+when it is whole, and those of a user, read within limits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
+from klearlib.errors import KlearError
 from klearlib.run.files import one_line_failures, sync_folder
+
+MAX_BLANK_LINES = 10_000
+"""One after the other: some kilobytes of a packed file may hold a thousand million."""
 
 
 class LineWriter:
@@ -69,3 +74,56 @@ def read_lines(path: Path | str) -> Iterator[dict]:
     """The rows of a file of JSON lines that a stage of this suite wrote."""
     with open(path, encoding="utf-8", newline="\n") as file:
         yield from map(json.loads, file)
+
+
+def bounded_lines(
+    file: IO[bytes], name: str, *, max_line_bytes: int, max_bytes: int
+) -> Iterator[bytes]:
+    """The lines of a file of somebody's, cut at line feeds alone: text also ends at U+2028, which
+    JSON leaves inside. At most one line is held.
+
+    Args:
+        file: open, and unpacked where it is packed. name: of it, for messages.
+        max_line_bytes: limit of a line. max_bytes: limit of all of them together.
+
+    Raises:
+        KlearError: one of the limits, or that of blank lines, is passed.
+    """
+    num_bytes = num_blank = number = 0
+    while line := file.readline(max_line_bytes + 1):
+        number += 1
+        num_bytes += len(line)
+        num_blank = num_blank + 1 if line.isspace() else 0
+        for found, limit, what, fix in (
+            (len(line), max_line_bytes, f"in line {number}", "write one row a line"),
+            (num_bytes, max_bytes, "in all, unpacked", "split it"),
+        ):
+            if found > limit:
+                raise KlearError(f"{name} has more than {limit:,} bytes {what}, the limit: {fix}")
+        if num_blank > MAX_BLANK_LINES:
+            raise KlearError(
+                f"{name} has more than {MAX_BLANK_LINES:,} blank lines before line {number}, the "
+                "limit: remove them"
+            )
+        yield line
+
+
+def parse_row(text: str) -> object:
+    """What a line of JSON says.
+
+    Raises:
+        ValueError: no JSON, nested beyond what Python reads, or a key that is written twice, of
+            which JSON would take the last.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("lists and objects within each other beyond all measure") from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is written twice")
+    return found
