@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +110,46 @@ def test_ctrl_c_outside_a_run(project, monkeypatch):
 
     monkeypatch.setattr(notebooks, "run", interrupt)
     assert cli.main(["run"]) == 130
+
+
+WAITING = """import sys, time
+from klearlib import cli
+from klearlib.suite import status
+def wait(profile):
+    print("ready", flush=True)
+    exec("time.sleep(60)")  # a KeyboardInterrupt that passes through one is Python's to end by
+status.describe_status = wait
+sys.exit(cli.main(["status"]))"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGINT, 130),
+        (signal.SIGHUP, 129),
+        (signal.SIGQUIT, 131),
+    ],
+)
+def test_any_signal_that_stops_is_told_in_one_line(number, code):
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": REPOSITORY}
+    with subprocess.Popen([sys.executable, "-c", WAITING], **how) as waiting:
+        assert waiting.stdout.readline() == "ready\n"
+        waiting.send_signal(number)
+        assert waiting.communicate(timeout=60) == ("", "klear: stopped\n")
+    assert waiting.returncode == code
+
+
+@pytest.mark.parametrize("with_errors", [False, True])
+def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
+    reader, writer = os.pipe()
+    os.close(reader)
+    errors = writer if with_errors else subprocess.PIPE
+    command = [sys.executable, "-m", "klearlib.cli", "status"]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=writer, stderr=errors, text=True)
+    os.close(writer)
+    assert done.returncode == 141
+    assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
 
 
 def test_report_of_what_never_ran_is_one_line(project, capsys):
