@@ -127,7 +127,7 @@ def _report(arguments: argparse.Namespace) -> int:
         raise ParameterError("--out belongs to --compare: leave it out, or add --compare A B")
     from klearlib.params import require_profile
     from klearlib.params.place import own_places, place_of
-    from klearlib.report.front_page import write_front_page
+    from klearlib.report.front_page import block_of, write_front_page
     from klearlib.report.page import build_report
 
     profile = require_profile(arguments.profile or PROFILE)
@@ -135,6 +135,8 @@ def _report(arguments: argparse.Namespace) -> int:
     ran = [each for each in (own, *own_places(profile)) if any(each.folder.glob("*/section.json"))]
     if not ran:
         raise MissingAsset(f"nothing of profile {profile} was run yet: {own.command}")
+    if arguments.readme is not None:
+        block_of(Path(arguments.readme), profile)  # a wrong one is said before anything is written
     for place in ran:
         print(build_report(place.folder, experiments()))
     if arguments.readme is not None:

@@ -50,19 +50,25 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
     that is missing, there twice, or out of order.
     """
     readme, results_dir = Path(readme), Path(results_dir)
-    if not readme.is_file():
-        raise MissingAsset(f"no file {readme}: --readme names a markdown file that exists")
-    try:
-        text = readme.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise KlearError(f"{readme} is no text in UTF-8: --readme names a markdown file") from error
-    start, end = _place(text, results_dir.resolve().name, readme.name)
+    text, start, end = block_of(readme, results_dir.resolve().name)
     folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
     block = claims_block(_read_claims(results_dir), folder)
     changed = f"{text[:start]}\n\n{block}\n{text[end:]}"
     if changed != text:
         write_text(readme, changed)
     return readme
+
+
+def block_of(readme: Path, profile: str) -> tuple[str, int, int]:
+    """The text of `readme`, and where in it the block of `profile` starts and ends, without its
+    markers; raises as `write_front_page` does for the file."""
+    if not readme.is_file():
+        raise MissingAsset(f"no file {readme}: --readme names a markdown file that exists")
+    try:
+        text = readme.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise KlearError(f"{readme} is no text in UTF-8: --readme names a markdown file") from error
+    return text, *_place(text, profile, readme.name)
 
 
 def _place(text: str, profile: str, name: str) -> tuple[int, int]:

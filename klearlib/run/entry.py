@@ -19,6 +19,7 @@ PLAN_HASHES_BELOW = 64_000_000  # bytes: what a plan can read again of each file
 _TYPES = {
     "files": dict,
     "provenance": dict,
+    "utc": str,
     "seconds": float,
     "bytes": int,
     "sha256": str,
@@ -67,7 +68,9 @@ def verify_entry(path: Path | str, *, hash_below: float = PLAN_HASHES_BELOW) -> 
     sizes alone, infinity for every file.
     """
     path = Path(path)
-    for name, expected in read_own_json(path / DONE, "files")["files"].items():
+    # All that `RunFolder.finish` writes: what is asked for later must not be missed then.
+    done = read_own_json(path / DONE, "files", "provenance", "seconds")
+    for name, expected in done["files"].items():
         _require(expected, ("bytes", "sha256"), path / DONE)
         file = path / name
         if not file.is_file():
@@ -93,11 +96,13 @@ def read_own_json(file: Path, *keys: str) -> dict[str, Any]:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise damaged(file.parent, file, "is missing") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(file.parent, file, "is not the JSON that was written") from error
     _require(value, keys, file)
     if "lengths" in keys:
         _require(value["lengths"], (METRICS, TIMINGS), file)
+    if "provenance" in keys:
+        _require(value["provenance"], ("utc",), file)
     return value
 
 
