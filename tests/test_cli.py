@@ -216,6 +216,28 @@ def test_status_has_a_word_for_everything(project, capsys):
     assert "broken" in capsys.readouterr().out
 
 
+NESTED = "[" * 3000 + "]" * 3000
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("smoke/05_clipping/section.json", "beyond all measure"),
+        ("smoke/05_clipping/cache.json", "cache.json is damaged"),
+        ("smoke-x/changes.json", "changes.json is damaged: delete"),
+        ("../notebooks/05_clipping.ipynb", "05_clipping.ipynb is no notebook (lists and objects"),
+    ],
+)
+def test_json_nested_beyond_measure_is_named(project, capsys, name, words):
+    path = project / "results" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (project / "results").mkdir(exist_ok=True)
+    path.write_text(NESTED)
+    cli.main(["status"])
+    told = capsys.readouterr()
+    assert words in told.out + told.err
+
+
 def test_version_and_help_without_torch():
     code = (
         "import sys; from klearlib.cli import main;"

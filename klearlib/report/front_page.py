@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.report.render import render
-from klearlib.run.files import write_text
+from klearlib.run.files import read_json, write_text
 
 END = "<!-- end of claims -->"
 """The line that ends every block."""
@@ -27,7 +26,7 @@ def _read_claims(results_dir: Path) -> list[dict]:
     path, profile = results_dir / "claims.json", results_dir.resolve().name
     fix = f"write it with `klear report --profile {profile}`"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError as error:
         raise MissingAsset(f"no {profile}/claims.json: {fix}") from error
     except (OSError, ValueError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import math
 import re
 import types
@@ -23,7 +22,7 @@ from klearlib.paper import claim, claims
 from klearlib.params.fields import default_of
 from klearlib.params.place import read_place
 from klearlib.report.tables import parse_csv
-from klearlib.run.files import write_json
+from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -338,7 +337,7 @@ def _read(path: Path) -> Section:
     notebook, place = path.parent.name, read_place(path.parent.parent)
     try:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
         except (OSError, ValueError) as error:
             raise KlearError(f"cannot be read ({error})") from error
         if not isinstance(content, dict):

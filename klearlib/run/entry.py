@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from klearlib.errors import DamagedEntry
-from klearlib.run.files import sha256_file
+from klearlib.run.files import read_json, sha256_file
 
 METRICS, TIMINGS, SAMPLES = "metrics.jsonl", "timings.jsonl", "samples.jsonl"
 LINES = (METRICS, TIMINGS, SAMPLES)
@@ -93,10 +93,10 @@ def read_own_json(file: Path, *keys: str) -> dict[str, Any]:
     Raises DamagedEntry unless it has `keys`, each with a value of the type that we write.
     """
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = read_json(file)
     except FileNotFoundError:
         raise damaged(file.parent, file, "is missing") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise damaged(file.parent, file, "is not the JSON that was written") from error
     _require(value, keys, file)
     if "lengths" in keys:

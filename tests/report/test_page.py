@@ -225,7 +225,11 @@ def test_no_text_becomes_markup(tmp_path):
         verdicts=[fakes.verdict("C1", "undecided", reason=bad, settle=bad, measured=bad)],
     )
     content["verdicts"][0]["comparisons"][0]["name"] = bad
-    page = Page(build_report(small(tmp_path, content)).read_text(encoding="utf-8"))
+    report = build_report(small(tmp_path, content))
+    readme = report.with_name("README.md").read_text(encoding="utf-8")
+    assert "\\<script" in readme
+    assert not re.search(r"(?<!\\)<", re.sub("```math.*?```", "", readme, flags=re.DOTALL))
+    page = Page(report.read_text(encoding="utf-8"))
     assert "script" not in {tag for tag, _ in page.elements}
     shown = "".join(page.texts)
     assert shown.count(bad) >= 15
