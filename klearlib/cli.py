@@ -43,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         said, code = error, error.exit_code
     except KeyboardInterrupt:
         said, code = "stopped", 128 + (came or [signal.SIGINT])[0]
+    except RuntimeError as error:
+        if not str(error).startswith("Symlink loop"):  # of Path.resolve, before Python 3.13
+            raise
+        said, code = f"{error}: remove this link", 1
     except OSError as error:
         if error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
             said, code = "stopped, as nobody reads its output", 141

@@ -216,6 +216,16 @@ def test_status_has_a_word_for_everything(project, capsys):
     assert "broken" in capsys.readouterr().out
 
 
+def test_a_link_that_leads_to_itself_is_one_line(project, capsys):
+    (project / "results").mkdir()
+    loop = project / "results" / "loop"
+    loop.symlink_to(loop)
+    for words in (["run", "--out", str(loop)], ["report", "--compare", str(loop), str(loop)]):
+        assert cli.main(words) in (1, 2)
+        said = capsys.readouterr().err
+        assert said.startswith("klear: ") and str(loop) in said and said.count("\n") == 1
+
+
 NESTED = "[" * 3000 + "]" * 3000
 
 
