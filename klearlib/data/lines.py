@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -94,12 +95,15 @@ def bounded_lines(
         number += 1
         num_bytes += len(line)
         num_blank = num_blank + 1 if line.isspace() else 0
-        for found, limit, what, fix in (
-            (len(line), max_line_bytes, f"in line {number}", "write one row a line"),
-            (num_bytes, max_bytes, "in all, unpacked", "split it"),
-        ):
-            if found > limit:
-                raise KlearError(f"{name} has more than {limit:,} bytes {what}, the limit: {fix}")
+        if len(line) > max_line_bytes:
+            raise KlearError(
+                f"{name} has more than {max_line_bytes:,} bytes in line {number}, the limit: write "
+                "one row a line"
+            )
+        if num_bytes > max_bytes:
+            raise KlearError(
+                f"{name} has more than {max_bytes:,} bytes in all, unpacked, the limit: split it"
+            )
         if num_blank > MAX_BLANK_LINES:
             raise KlearError(
                 f"{name} has more than {MAX_BLANK_LINES:,} blank lines before line {number}, the "
@@ -124,6 +128,6 @@ def parse_row(text: str) -> object:
 def _unique(pairs: list[tuple[str, object]]) -> dict:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is written twice")
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"{twice!r} is written twice")
     return found
