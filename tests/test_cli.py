@@ -131,9 +131,11 @@ sys.exit(cli.main(["status"]))"""
         (signal.SIGQUIT, 131),
     ],
 )
-def test_any_signal_that_stops_is_told_in_one_line(number, code):
-    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": REPOSITORY}
-    with subprocess.Popen([sys.executable, "-c", WAITING], **how) as waiting:
+def test_any_signal_that_stops_is_told_in_one_line(tmp_path, number, code):
+    (tmp_path / "waiting.py").write_text(WAITING)
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    how["env"] = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen([sys.executable, "-m", "waiting"], **how) as waiting:
         assert waiting.stdout.readline() == "ready\n"
         waiting.send_signal(number)
         assert waiting.communicate(timeout=60) == ("", "klear: stopped\n")
@@ -146,7 +148,9 @@ def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
     os.close(reader)
     errors = writer if with_errors else subprocess.PIPE
     command = [sys.executable, "-m", "klearlib.cli", "status"]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=writer, stderr=errors, text=True)
+    buffered = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    how = {"cwd": REPOSITORY, "env": buffered, "text": True}
+    done = subprocess.run(command, stdout=writer, stderr=errors, **how)
     os.close(writer)
     assert done.returncode == 141
     assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
