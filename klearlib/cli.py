@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from klearlib import __version__
-from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.errors import Interrupted, KlearError, MissingAsset, ParameterError
 from klearlib.evaluate.arguments import add_evaluate_arguments
+from klearlib.run.stops import on_stop
 
 PROFILE = "mini"
 """Where no --profile is given, as in the Makefile: the profile whose results are in git, with seeds
@@ -20,31 +24,58 @@ enough for verdicts. `smoke` only shows that everything runs."""
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr.
 
-    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 130 Ctrl-C, 138 a kernel died, 141 the
-    reader of its output is gone, 143 terminated.
+    Exit codes: 0, 1 failure, 2 wrong parameters or usage, 138 a kernel died, 141 the reader of its
+    output is gone, 128 and the number of the signal that stopped it: 130 Ctrl-C, 143 terminated,
+    129 the terminal was closed, 131 Ctrl-\\.
     """
+    came: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        came.append(number)
+        raise Interrupted  # KeyboardInterrupt itself kills Python at its end if an exec() passed it
+
+    try:
+        with on_stop(stop):
+            code = _run_command(argv)
+            sys.stdout.flush()  # here, where it is known what to do when nobody reads
+            return code
+    except KlearError as error:
+        said, code = error, error.exit_code
+    except KeyboardInterrupt:
+        said, code = "stopped", 128 + (came or [signal.SIGINT])[0]
+    except RuntimeError as error:
+        if not str(error).startswith("Symlink loop"):  # of Path.resolve, before Python 3.13
+            raise
+        said, code = f"{error}: remove this link", 1
+    except OSError as error:
+        if error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
+            said, code = "stopped, as nobody reads its output", 141
+            _let_go(sys.stdout)
+        elif error.filename is None:
+            raise
+        else:
+            from klearlib.run.files import write_failure
+
+            said, code = write_failure(error, error.filename), 1
+    try:
+        print(f"klear: {said}", file=sys.stderr, flush=True)
+    except OSError:
+        _let_go(sys.stderr)
+    return code
+
+
+def _let_go(stream) -> None:
+    """Have what is still to be written to a stream without a reader go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run_command(argv: Sequence[str] | None) -> int:
     try:
         arguments = _parser().parse_args(argv)
     except SystemExit as stop:  # argparse: 2 for wrong usage, 0 after --help and --version
         return stop.code
-    try:
-        return arguments.command(arguments)
-    except KlearError as error:
-        print(f"klear: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except OSError as error:
-        if error.filename is None:
-            raise
-        from klearlib.run.files import write_failure
-
-        print(f"klear: {write_failure(error, error.filename)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("klear: stopped", file=sys.stderr)
-        return 130
+    return arguments.command(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -100,7 +131,7 @@ def _report(arguments: argparse.Namespace) -> int:
         raise ParameterError("--out belongs to --compare: leave it out, or add --compare A B")
     from klearlib.params import require_profile
     from klearlib.params.place import own_places, place_of
-    from klearlib.report.front_page import write_front_page
+    from klearlib.report.front_page import block_of, write_front_page
     from klearlib.report.page import build_report
 
     profile = require_profile(arguments.profile or PROFILE)
@@ -108,6 +139,8 @@ def _report(arguments: argparse.Namespace) -> int:
     ran = [each for each in (own, *own_places(profile)) if any(each.folder.glob("*/section.json"))]
     if not ran:
         raise MissingAsset(f"nothing of profile {profile} was run yet: {own.command}")
+    if arguments.readme is not None:
+        block_of(Path(arguments.readme), profile)  # a wrong one is said before anything is written
     for place in ran:
         print(build_report(place.folder, experiments()))
     if arguments.readme is not None:

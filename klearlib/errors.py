@@ -1,5 +1,11 @@
 """Errors that a user can mend: one line that names the cause and the fix, never a traceback."""
 
+import difflib
+from collections.abc import Iterable
+
+MAX_LINE = 4000
+"""Characters of a line of a message: what is wrong may have a hundred thousand."""
+
 
 class KlearError(ValueError):
     """A mistake outside the library: its message is one line that names the fix.
@@ -9,6 +15,9 @@ class KlearError(ValueError):
     """
 
     exit_code = 1
+
+    def __init__(self, message: object):
+        super().__init__("\n".join(map(_brief, str(message).split("\n"))))
 
     def _render_traceback_(self) -> list[str]:
         # IPython's hook: the traceback of a user's mistake would only hide the line that mends it.
@@ -46,3 +55,23 @@ class Stopped(KlearError):
     it."""
 
     exit_code = 143
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The part of a message that helps after an unknown name.
+
+    >>> did_you_mean("num_step", ["num_steps", "seeds"])
+    "did you mean 'num_steps'?"
+    """
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"there are: {', '.join(known)}" if known else "there are none"
+
+
+def _brief(line: str) -> str:
+    """The line without its middle where it is too long: the name stands first, the fix last."""
+    if len(line) <= MAX_LINE:
+        return line
+    return f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 2 :]}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +112,50 @@ def test_ctrl_c_outside_a_run(project, monkeypatch):
     assert cli.main(["run"]) == 130
 
 
+WAITING = """import sys, time
+from klearlib import cli
+from klearlib.suite import status
+def wait(profile):
+    print("ready", flush=True)
+    exec("time.sleep(60)")  # a KeyboardInterrupt that passes through one is Python's to end by
+status.describe_status = wait
+sys.exit(cli.main(["status"]))"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGINT, 130),
+        (signal.SIGHUP, 129),
+        (signal.SIGQUIT, 131),
+    ],
+)
+def test_any_signal_that_stops_is_told_in_one_line(tmp_path, number, code):
+    (tmp_path / "waiting.py").write_text(WAITING)
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    how["env"] = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen([sys.executable, "-m", "waiting"], **how) as waiting:
+        assert waiting.stdout.readline() == "ready\n"
+        waiting.send_signal(number)
+        assert waiting.communicate(timeout=60) == ("", "klear: stopped\n")
+    assert waiting.returncode == code
+
+
+@pytest.mark.parametrize("with_errors", [False, True])
+def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
+    reader, writer = os.pipe()
+    os.close(reader)
+    errors = writer if with_errors else subprocess.PIPE
+    command = [sys.executable, "-m", "klearlib.cli", "status"]
+    buffered = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    how = {"cwd": REPOSITORY, "env": buffered, "text": True}
+    done = subprocess.run(command, stdout=writer, stderr=errors, **how)
+    os.close(writer)
+    assert done.returncode == 141
+    assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
+
+
 def test_report_of_what_never_ran_is_one_line(project, capsys):
     assert cli.main(["report"]) == 1
     said = "klear: nothing of profile mini was run yet: klear run --profile mini\n"
@@ -172,6 +218,38 @@ def test_status_has_a_word_for_everything(project, capsys):
     (published / "section.json").write_text("{")
     assert cli.main(["status", "--profile", "smoke"]) == 0
     assert "broken" in capsys.readouterr().out
+
+
+def test_a_link_that_leads_to_itself_is_one_line(project, capsys):
+    (project / "results").mkdir()
+    loop = project / "results" / "loop"
+    loop.symlink_to(loop)
+    for words in (["run", "--out", str(loop)], ["report", "--compare", str(loop), str(loop)]):
+        assert cli.main(words) in (1, 2)
+        said = capsys.readouterr().err
+        assert said.startswith("klear: ") and str(loop) in said and said.count("\n") == 1
+
+
+NESTED = "[" * 3000 + "]" * 3000
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("smoke/05_clipping/section.json", "beyond all measure"),
+        ("smoke/05_clipping/cache.json", "cache.json is damaged"),
+        ("smoke-x/changes.json", "changes.json is damaged: delete"),
+        ("../notebooks/05_clipping.ipynb", "05_clipping.ipynb is no notebook (lists and objects"),
+    ],
+)
+def test_json_nested_beyond_measure_is_named(project, capsys, name, words):
+    path = project / "results" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (project / "results").mkdir(exist_ok=True)
+    path.write_text(NESTED)
+    cli.main(["status"])
+    told = capsys.readouterr()
+    assert words in told.out + told.err
 
 
 def test_version_and_help_without_torch():

@@ -7,6 +7,8 @@ import functools
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from klearlib.params import root
+
 LIBRARY = Path(__file__).resolve().parents[1] / "klearlib"
 LAYERS = (
     ("errors", "own_code", "records", "hub"),
@@ -89,3 +91,9 @@ def test_packages_import_downwards():
             if mine and place[other] > place[mine]:
                 back.setdefault(mine, set()).add(other)
     assert back == BACK
+
+
+def test_tests_see_no_results_of_the_checkout():
+    """`make reproduce`, then `make test`: what is done there would be skipped here."""
+    assert root() != LIBRARY.parent and not (root() / "results").exists()
+    assert {path.name for path in root().iterdir()} - {"tmp"} == {"params", "notebooks"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 
@@ -167,11 +168,42 @@ def test_smoke_has_every_notebook_and_every_profile_the_overview(project):
         ("- 3\n", "must hold lines of the form name: value"),
         ("3: num_steps\n", "has the key 3: write the name of a parameter"),
         ("num_steps: 2025-99-99\n", "params/mini/05_clipping.yaml is no YAML: month must be in"),
+        ("seeds: [1:30:45]\n", "seeds[0] must be an integer, got '1:30:45'"),
+        ("num_steps: 1_0\n", "num_steps must be an integer, got '1_0': write 10"),
+        ("num_steps: 010\n", "num_steps must be an integer, got '010': write 10"),
+        ("alpha: 1_0.5\n", "alpha must be a number, got '1_0.5'"),
+        ("options: {<<: {dual_clip: 3.0}}\n", "options: unknown parameter '<<'"),
+        ("seeds: &all [0]\nrules: *all\n", "line 2: *all stands for another value: write"),
+        ("options: {dual_clip: 3.0, dual_clip: 4.0}\n", "line 1: dual_clip is written twice"),
+        ("seeds: " + "[" * 3000 + "]" * 3000, "line 1: more than 20 lists and mappings within"),
+        ("# " + "x" * 2**18, "has more than 262144 bytes: it must hold values alone"),
+        (f"seeds: {list(range(257))}\n", "seeds has 257 values: give at most 256"),
     ],
 )
 def test_bad_profile_file(project, text, message):
     write(project, "mini/05_clipping.yaml", text)
-    assert message in refused(params.load_profile, "mini", "05_clipping")
+    said = refused(lambda: check("05_clipping", params.load_profile("mini", "05_clipping")))
+    assert message in said and len(said) < 4100
+
+
+@pytest.mark.parametrize("value", ["x" * 100_000, ["x"] * 200, {"y" * 100_000: 0}], ids=type)
+def test_a_wrong_value_is_not_printed_whole(project, value):
+    for name in ("num_steps", "options", "seeds"):
+        assert len(refused(check, "05_clipping", {name: value})) < 4100
+
+
+@pytest.mark.parametrize(
+    "put",
+    [os.mkfifo, lambda at: at.symlink_to(at), lambda at: at.symlink_to("/dev/zero"), Path.mkdir],
+    ids=["pipe", "loop", "endless", "folder"],
+)
+def test_what_is_no_file_is_not_read_and_not_passed_over(project, put):
+    for name in ("05_clipping", "worlds", "real"):
+        (project / f"params/smoke/{name}.yaml").unlink(missing_ok=True)
+        put(project / f"params/smoke/{name}.yaml")
+    for load, name in ((params.load_profile, "05_clipping"), (params.load, "miniature")):
+        assert "is no file (a pipe, a device" in refused(load, "smoke", name)
+    assert "params/smoke/real.yaml is no file" in refused(params.is_real, "smoke")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from klearlib.data.lines import bounded_lines
 from klearlib.data.rows import UnusableRow, parsed
 from klearlib.errors import KlearError, MissingAsset
 
@@ -26,7 +27,10 @@ ROWS_AT_ONCE = 64
 
 _BLANKS = " \t\r\n"
 _CHUNK_CHARS = 2**20
-_MAX_ITEM_CHARS = 2**30
+MAX_ROW = 2**30
+"""Bytes of a line, or characters of an item of an array."""
+MAX_FILE = 2**37
+"""Bytes of lines, or characters of an array, when unpacked."""
 _MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<open>\\?\Z)?"?|[\[\]{},]', re.DOTALL)
 """A text, `open` where it does not end here, or a mark outside of texts."""
 
@@ -235,7 +239,8 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
 
     Raises:
         KlearError: an array or a gzip file that ends too early; a file whose commas or whose end
-            are not those of an array; a ``.json`` whose first line is no row.
+            are not those of an array; a ``.json`` whose first line is no row; one of the limits of
+            size is passed.
     """
     may_be_array = ".jsonl" not in _suffix(path)
     with gzip.open(path, "rb") if _suffix(path).endswith(".gz") else path.open("rb") as file:
@@ -245,8 +250,8 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
             if may_be_array and start[:1] == b"[":
                 yield from _array_rows(file, path)
                 return
-            # Lines of bytes: those of a text also end at U+2028 and U+0085, which JSON leaves in.
-            for number, line in enumerate(file):
+            lines = bounded_lines(file, path.name, max_line_bytes=MAX_ROW, max_bytes=MAX_FILE)
+            for number, line in enumerate(lines):
                 if line.strip():
                     row = _row(line, f"{path.name} line {number + 1}", "the line")
                     if may_be_array and number == 0 and isinstance(row, UnusableRow):
@@ -276,12 +281,21 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Mapping | UnusableRow]:
     """The items of a JSON array, without the array in memory and whatever an item holds: no parser
     of a library goes on behind one that is at fault."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="strict")
+    num_read = 0
 
     def read(num_chars: int) -> str:
+        nonlocal num_read
         try:
-            return text.read(num_chars)
+            found = text.read(num_chars)
         except UnicodeDecodeError as error:
             raise KlearError(f"{path} is not UTF-8 ({error.reason}): fetch it again") from None
+        num_read += len(found)
+        if num_read > MAX_FILE:
+            raise KlearError(
+                f"{path} has more than {MAX_FILE:,} characters in all, unpacked, the limit: split "
+                "it"
+            )
+        return found
 
     decoder = json.JSONDecoder()
     try:
@@ -296,8 +310,13 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Mapping | UnusableRow]:
             rest = _past_blanks(buffer, end)
             if rest == len(buffer):
                 # As much again as there is: an item of any length is scanned some few times only.
+                if len(buffer) - at > MAX_ROW:
+                    raise KlearError(
+                        f"{path} has more than {MAX_ROW:,} characters in item {number}, the limit: "
+                        "mend it"
+                    )
                 more = read(max(_CHUNK_CHARS, len(buffer) - at))
-                if not more or len(buffer) - at > _MAX_ITEM_CHARS:
+                if not more:
                     fault = f"it ends in item {number}"
                     raise KlearError(f"{path} is no whole JSON array ({fault}): fetch it again")
                 buffer, at = buffer[at:] + more, 0

@@ -3,13 +3,14 @@ fields of `klearlib.records.Problem`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
+from typing import Any
 
-from klearlib.data.lines import LineWriter
-from klearlib.errors import KlearError, MissingAsset
+from klearlib.data.files import MAX_FILE, MAX_ROW
+from klearlib.data.lines import LineWriter, bounded_lines, parse_row
+from klearlib.errors import KlearError, MissingAsset, did_you_mean
 from klearlib.records import Problem, TestCase
 
 
@@ -98,9 +99,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
     def lines() -> Iterator[tuple[int, bytes]]:
         place = 0
-        # Bytes are cut at line feeds alone: text also ends at U+2028, which JSON leaves inside.
         with path.open("rb") as file:
-            for line in file:
+            for line in bounded_lines(file, path.name, max_line_bytes=MAX_ROW, max_bytes=MAX_FILE):
                 yield place, line
                 place += len(line)
 
@@ -109,23 +109,37 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _problem(line: bytes, number: int, path: Path) -> Problem:
     try:
-        row = json.loads(line.decode("utf-8-sig"))
-        tests = tuple(TestCase(**test) for test in row.pop("tests", ()))
-        answer = row.pop("answer", None)
-        answer = tuple(answer) if isinstance(answer, list) else answer
-        problem = Problem(**row, answer=answer, tests=tests)
-        answers = answer if isinstance(answer, tuple) else (answer or "",)
-        for name, texts in (
-            ("id", (problem.id,)),
-            ("prompt", (problem.prompt,)),
-            ("answer", answers),
-        ):
-            for text in texts:
-                if not isinstance(text, str):
-                    raise TypeError(f"{name} must be a text, got {text!r}")
-    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        row = parse_row(line.decode("utf-8-sig"))
+        if isinstance(row, dict):
+            tests = row.get("tests", [])
+            if not isinstance(tests, list):
+                raise ValueError(f"tests must be a list, got {tests!r}")
+            row["tests"] = tuple(_made(TestCase, test, "a test") for test in tests)
+            if isinstance(row.get("answer"), list):
+                row["answer"] = tuple(row["answer"])
+        return _made(Problem, row, "a problem")
+    except ValueError as error:
         raise KlearError(f"{path.name} line {number} is no problem: {error}") from error
-    return problem
+
+
+def _made(record: type, row: object, what: str) -> Any:
+    """A `Problem` or a `TestCase`. Raises ValueError for a field that it has not or that lacks, and
+    for a value of another kind."""
+    if not isinstance(row, dict):
+        raise ValueError(f"{what} must be an object, got {row!r}")
+    known = {field.name: field.default for field in fields(record)}
+    for name, default in known.items():
+        if default is MISSING and name not in row:
+            raise ValueError(f"{what} needs {name!r}")
+    for name, value in row.items():
+        if name not in known:
+            raise ValueError(f"{what} has no {name!r}; {did_you_mean(name, known)}")
+        kind, word = (int, "a whole number") if name == "difficulty" else (str, "a text")
+        kind = TestCase if name == "tests" else kind
+        values = value if isinstance(value, tuple) else (value,)
+        if value is not known[name] and not all(type(each) is kind for each in values):
+            raise ValueError(f"{name} must be {word}, got {value!r}")
+    return record(**row)
 
 
 def _check_ids(ids: Collection[str], num_problems: int, path: Path) -> None:

@@ -38,7 +38,7 @@ class Option:
         group.add_argument(self.flag, **how)
 
 
-_FROM_1 = (lambda n: n >= 1, "at least 1")
+_FROM_1 = (lambda n: 1 <= n < 2**31, "at least 1 and below 2**31")
 _TAGS = "whether a response without both think tags is wrong (default: required, as in RL)"
 _PRESETS = (
     "paper (default): temperature 0.6, top_p 0.95; released: also top_k 20, repetition_penalty "
@@ -48,31 +48,33 @@ _YARN_ORIGINAL = (
     "positions that --yarn multiplies, where the model's config names more than it was trained on "
     "(Qwen3-8B: 32768)"
 )
-_FINITE = float("inf")
 
 # fmt: off
 OF_ALL = (
-    Option("--n", int, "N", "responses to each problem (needed with --model)", *_FROM_1),
+    Option("--n", int, "N", "responses to each problem (needed with --model)",
+           lambda n: 1 <= n <= 2**16, "at least 1 and at most 65536"),
     Option("--think-tags", ("required", "optional"), None, _TAGS, default="required"),
     Option("--test-timeout-s", float, "S", "of a test",
-           lambda s: 0 < s < _FINITE, "above 0", default=6.0),
+           lambda s: 0 < s <= 3600, "above 0 and at most 3600", default=6.0),
     Option("--test-memory-mb", int, "MB", "of a test",
-           lambda mb: mb >= 16, "at least 16", default=1024),
+           lambda mb: 16 <= mb <= 2**20, "at least 16 and at most 2**20", default=1024),
 )
 OF_A_MODEL = (
     Option("--preset", ("paper", "released"), None, _PRESETS),
     Option("--max-new-tokens", int, "N", "of a response, at most", *_FROM_1),
     Option("--temperature", float, "T", "0 is greedy",
-           lambda t: t == 0 or 0.01 <= t < _FINITE, "0 (greedy) or at least 0.01"),
+           lambda t: t == 0 or 0.01 <= t <= 100, "0 (greedy) or at least 0.01 and at most 100"),
     Option("--top-p", float, "P", "1 keeps all tokens",
            lambda p: 0 < p <= 1, "above 0 and at most 1"),
-    Option("--top-k", int, "K", "0 keeps all tokens", lambda k: k >= 0, "0 (none) or more"),
+    Option("--top-k", int, "K", "0 keeps all tokens",
+           lambda k: 0 <= k < 2**31, "0 (none) or more, below 2**31"),
     Option("--repetition-penalty", float, "R", "1 is none",
            lambda r: 0.1 <= r <= 10, "from 0.1 to 10, 1 for none"),
     Option("--yarn", float, "F", "factor of the positions; 1 adds none to those of the config",
-           lambda f: 1 <= f < _FINITE, "above 1, or 1 for none"),
+           lambda f: 1 <= f <= 1000, "above 1 and at most 1000, or 1 for none"),
     Option("--yarn-original", int, "N", _YARN_ORIGINAL, *_FROM_1),
-    Option("--seed", int, "S", "of all draws (default: 0)", lambda s: s >= 0, "0 or more"),
+    Option("--seed", int, "S", "of all draws (default: 0)",
+           lambda s: 0 <= s < 2**63, "0 or more, below 2**63"),
     Option("--batch-rows", int, "N", "responses decoded together (default: 64)", *_FROM_1),
     Option("--engine", ("transformers", "vllm"), None, "who samples (default: transformers)"),
     Option("--precision", ("fp32", "bf16"), None, "of the forward pass (default: fp32)"),
@@ -111,7 +113,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     """See that the options are in range and fit each other.
 
     Raises:
-        ParameterError: they do not.
+        ParameterError: they do not, see `chosen_preset` too.
     """
     given = {
         option.flag: (option, value)
@@ -131,6 +133,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     for flag in ("--tensor-parallel", "--gpu-memory-share"):
         if flag in given and arguments.engine != "vllm":
             raise ParameterError(f"{flag} is for a vLLM engine: give --engine vllm too")
+    if arguments.model:
+        chosen_preset(arguments)
 
 
 @dataclass(frozen=True)

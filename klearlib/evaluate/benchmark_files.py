@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
 from klearlib.data.problems import iter_problems, read_problems, write_problems
-from klearlib.errors import KlearError, ParameterError
+from klearlib.errors import KlearError, ParameterError, did_you_mean
 from klearlib.verify.groups import is_code
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def open_benchmark(
     if full not in SIZES and location is None and source is None:
         if not name.endswith(".jsonl"):
             raise ParameterError(
-                f"no benchmark {name!r}: one of {', '.join(ALIASES)}, or name a file of problems "
+                f"no benchmark {name!r}; {did_you_mean(name, ALIASES)} Or name a file of problems "
                 "with --data"
             )
         full, location = ALIASES.get(Path(name).stem, Path(name).stem), name

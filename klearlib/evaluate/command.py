@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.evaluate.score_summary import summarise, summary_text
 from klearlib.policy.compute import Compute
 from klearlib.records import Problem
-from klearlib.run.files import one_line_failures, sha256_file, write_json
+from klearlib.run.files import one_line_failures, read_json, sha256_file, write_json
 
 LOCK, SCORES, JUDGED = ".lock", "scores.json", "judged"
 
@@ -120,7 +119,7 @@ def _check_scores(folder: Path, arguments: argparse.Namespace, benchmark: str) -
     if not path.exists():
         return
     try:
-        scores = json.loads(path.read_text(encoding="utf-8"))
+        scores = read_json(path)
         held = {**scores["sampling"], "benchmark": scores["benchmark"]}
     except (ValueError, KeyError, TypeError) as error:
         raise KlearError(f"{path} is damaged ({error}): delete it") from error

@@ -13,7 +13,7 @@ from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record
 from klearlib.evaluate.responses_file import FileResponse
 from klearlib.evaluate.score_summary import ProgressLines
 from klearlib.records import EvalRecord, Problem, Response, TestReport, Verdict
-from klearlib.run.files import write_text
+from klearlib.run.files import read_json, write_text
 from klearlib.verify.groups import is_code, judge_responses
 
 RESPONSES_AT_ONCE = 256
@@ -120,7 +120,7 @@ def _write_verdicts(verdicts: Sequence[Sequence[Verdict]], path: Path) -> None:
 def _read_verdicts(path: Path) -> list[list[Verdict]] | None:
     """What `_write_verdicts` wrote; None where it is not there, or damaged: it is judged again."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = read_json(path)
         return [
             [
                 Verdict(correct, reason, report=None if share is None else TestReport((), share))

@@ -20,7 +20,7 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.prompts import num_positions
 from klearlib.records import Problem, Response
-from klearlib.run.files import sha256_file, write_json, write_text
+from klearlib.run.files import read_json, sha256_file, write_json, write_text
 from klearlib.run.seeding import derive_seed
 
 RESPONSES, BLOCKS = "responses.jsonl", "blocks"
@@ -224,7 +224,7 @@ def _claim(folder: Path, wanted: dict) -> None:
         write_json(path, wanted)
         return
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = read_json(path)
         if not isinstance(held, dict):
             raise ValueError("no JSON object")
     except ValueError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import zlib
 from collections import defaultdict
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from klearlib.data.lines import bounded_lines, parse_row
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem
 from klearlib.verify.answers import verify_answers
@@ -32,6 +32,9 @@ RESPONSE_KEYS = (
 GOLD_KEYS = ("answer", "gold", "ground_truth", "expected_answer", "solution")
 """What a row may call the id and the text of its problem, its responses and its gold answer. The
 text may also stand in ``prompt`` (a text or turns) and in the user's turns of ``messages``."""
+
+MAX_LINE_BYTES, MAX_BYTES, MAX_RESPONSE_CHARS = 2**28, 2**34, 2**24
+"""Of a line and of all of them, unpacked, and of one response: 64K tokens have some 2**18."""
 
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{.*\}", re.DOTALL)
 
@@ -66,9 +69,10 @@ def read_responses(
 
     Raises:
         MissingAsset: no such file.
-        KlearError: a line that is no row, a response that is no text, a problem that is unknown,
-            missing or given in two lists, an id and a text of two problems, another number of
-            responses to one problem than to another, or another gold answer.
+        KlearError: a line that is no row, a response that is no text, one of the limits of size, a
+            problem that is unknown, missing or given in two lists, an id and a text of two
+            problems, another number of responses to one problem than to another, or another gold
+            answer.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -103,14 +107,14 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping]]:
     """The rows of a file with the numbers of their lines, from 1."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         try:
-            # Bytes are cut at line feeds alone: text also ends at U+2028, which JSON may hold.
-            for number, line in enumerate(file, start=1):
+            limits = {"max_line_bytes": MAX_LINE_BYTES, "max_bytes": MAX_BYTES}
+            for number, line in enumerate(bounded_lines(file, path.name, **limits), start=1):
                 if not line.strip():
                     continue
                 where = f"{path.name} line {number}"
                 try:
-                    row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-                except (ValueError, RecursionError) as error:
+                    row = parse_row(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                except ValueError as error:
                     raise KlearError(
                         f"{where} is no JSON ({error}): write one JSON object a line"
                     ) from error
@@ -272,6 +276,11 @@ def _responses(row: Mapping, where: str) -> list[FileResponse]:
     for text in texts:
         if not isinstance(text, str):
             raise KlearError(f"{where}: a response must be a text, got {type(text).__name__}")
+        if len(text) > MAX_RESPONSE_CHARS:
+            raise KlearError(
+                f"{where}: a response has {len(text):,} characters, the limit is "
+                f"{MAX_RESPONSE_CHARS:,}: sample it with a smaller budget"
+            )
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -291,8 +300,9 @@ def _each(row: Mapping, key: str, kind: type, count: int, is_list: bool, where: 
         return [None] * count
     values = value if is_list else [value]
     fits = isinstance(values, list) and len(values) == count
-    if not fits or not all(type(v) is kind and v >= 0 for v in values):
-        words = f"{count} of {kind.__name__}" if is_list else f"one {kind.__name__}"
+    if not fits or not all(type(v) is kind and 0 <= v < 2**63 for v in values):
+        word = "true or false" if kind is bool else "a whole number below 2**63"
+        words = f"a list of {count}, each {word}" if is_list else word
         raise KlearError(f"{where}: {key} must be {words}, got {str(value)[:60]}")
     return values
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from klearlib.errors import did_you_mean
 from klearlib.params.data import SFTPhase
-from klearlib.params.fields import check_values, did_you_mean, parameters_cell
+from klearlib.params.fields import check_values, parameters_cell
 from klearlib.params.files import (
     SMOKE,
     STATISTICS,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import inspect
 import math
 import types
 import typing
-from collections.abc import Iterable
 
-from klearlib.errors import ParameterError
+from klearlib.errors import ParameterError, did_you_mean
 
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+MAX_ITEMS = 256
+"""Values of a list: each is an arm or a run of its own."""
 _PLURALS = {int: "integers", float: "numbers", str: "texts", bool: "truth values"}
 
 
@@ -78,19 +78,6 @@ class _Amended(typing.NamedTuple):
 def amended(default=dataclasses.MISSING, **limits) -> typing.Any:
     """An inherited field of a `Record` with another default or other limits."""
     return _Amended(default, limits)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The part of a message that helps after an unknown name.
-
-    >>> did_you_mean("num_step", ["num_steps", "seeds"])
-    "did you mean 'num_steps'?"
-    """
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"there are: {', '.join(known)}" if known else "there are none"
 
 
 def check_values(record: type, values: dict, where: str):
@@ -187,6 +174,8 @@ def _checked(value, kind, where: str, limits):
             )
         if not value and limits and not limits.get("may_be_empty"):
             raise ParameterError(f"{where} is empty: give at least one")
+        if len(value) > MAX_ITEMS:
+            raise ParameterError(f"{where} has {len(value)} values: give at most {MAX_ITEMS}")
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
         if limits.get("unique"):
             _require_unique(checked, where)
@@ -256,7 +245,8 @@ def _hint(value, kind: type, limits) -> str:
         exponent = exponent if exponent[0] in "+-" else f"+{exponent}"
         return f": YAML reads it as text, write {mantissa}e{exponent}"
     if kind is float or (kind is int and number.is_integer()):
-        return ": write it without quotes"
+        plain = str(int(number)) if number.is_integer() else repr(number)
+        return ": write it without quotes" if plain == value.strip() else f": write {plain}"
     return ""
 
 

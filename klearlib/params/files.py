@@ -8,13 +8,14 @@ from pathlib import Path
 
 import yaml
 
-from klearlib.errors import ParameterError
+from klearlib.errors import ParameterError, did_you_mean
 from klearlib.params.base import NotebookParams
-from klearlib.params.fields import check_values, did_you_mean
+from klearlib.params.fields import check_values
 from klearlib.params.options import LOCAL, VERL
 from klearlib.params.project import root
 from klearlib.params.real import RealParams
 from klearlib.params.statistics import StatisticsParams
+from klearlib.params.strict_yaml import parse_yaml
 from klearlib.params.worlds import (
     CodeMiniatureParams,
     DataMiniatureParams,
@@ -37,6 +38,7 @@ RECORDS: dict[str, tuple[str, type]] = {
 }
 """What all notebooks of a profile share: the file and the record of each. A file that has not the
 record's name has a section for it."""
+_MAX_BYTES = 2**18
 _SHARED = {file for file, _ in RECORDS.values()}
 SMOKE, OVERVIEW = "smoke", "00_overview"
 """The profile whose values are the records' defaults, and the notebook without values."""
@@ -57,7 +59,7 @@ def require_profile(profile: str) -> str:
 
 def is_real(profile: str) -> bool:
     """Whether `profile` has a real model and named data sets, by its real.yaml."""
-    return (root() / "params" / require_profile(profile) / "real.yaml").is_file()
+    return _is_there(root() / "params" / require_profile(profile) / "real.yaml")
 
 
 def files_of(profile: str) -> set[str]:
@@ -74,7 +76,7 @@ def load_profile(profile: str, notebook: str) -> dict:
         ParameterError: no such profile or file, no valid YAML, or a `profile` that differs.
     """
     path = root() / "params" / require_profile(profile) / f"{notebook}.yaml"
-    if path.is_file() and path.name not in _SHARED:
+    if path.name not in _SHARED and _is_there(path):
         values = _read(path)
     elif notebook == OVERVIEW or profile == SMOKE:
         values = {}
@@ -97,7 +99,7 @@ def load(profile: str, name: str):
     """
     file, record = RECORDS[name]
     path = root() / "params" / require_profile(profile) / file
-    values = _read(path) if path.is_file() else {}
+    values = _read(path) if _is_there(path) else {}
     where = f"params/{profile}/{_place(name)}"
     if file != f"{name}.yaml":
         sections = [each for each, (its_file, _) in RECORDS.items() if its_file == file]
@@ -144,25 +146,25 @@ def uses_miniature(params: NotebookParams) -> bool:
     return bool(params.worlds) and not is_real(params.profile)
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML that refuses a key written twice, of which plain YAML silently takes the last."""
-
-    def construct_mapping(self, node, deep=False):
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                problem = f"{key.value} is written twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+def _is_there(path: Path) -> bool:
+    """Whether there is a file of values; ParameterError for what is there and is none: a pipe would
+    be waited for, and a device has no end."""
+    if os.path.lexists(path) and not path.is_file():
+        raise ParameterError(
+            f"params/{path.parent.name}/{path.name} is no file (a pipe, a device, a folder, or a "
+            "link that leads nowhere): put a file of values there, or remove it"
+        )
+    return path.is_file()
 
 
 def _read(path: Path) -> dict:
     name = f"params/{path.parent.name}/{path.name}"
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise ParameterError(f"{name} has more than {_MAX_BYTES} bytes: it must hold values alone")
     try:
-        return copy.deepcopy(_parsed(path.read_text(encoding="utf-8"), name))
+        return copy.deepcopy(_parsed(content.decode("utf-8"), name))
     except UnicodeDecodeError as error:
         raise ParameterError(
             f"{name} is not UTF-8 (byte {error.start}): save it in this encoding"
@@ -173,11 +175,11 @@ def _read(path: Path) -> dict:
 def _parsed(text: str, name: str) -> dict:
     """A file of several sections is asked for each of them."""
     try:
-        values = yaml.load(text, Loader=_UniqueKeys)
+        values = parse_yaml(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ParameterError(f"{name}, line {line}: {error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError for the date 2025-99-99
+    except (yaml.YAMLError, ValueError) as error:
         raise ParameterError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
     if values is None:
         return {}

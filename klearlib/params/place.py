@@ -20,7 +20,7 @@ from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values
 from klearlib.params.files import load_profile, profiles
 from klearlib.params.project import root
-from klearlib.run.files import write_json
+from klearlib.run.files import read_json, write_json
 
 CHANGES = "changes.json"
 """In a folder of changed parameters: the profile, and what differs from it."""
@@ -186,7 +186,7 @@ def own_places(profile: str) -> list[Place]:
 def _written(folder: Path) -> Place | None:
     path = folder / CHANGES
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         profile, changes = content["profile"], content["changes"]
     except FileNotFoundError:
         return None

@@ -5,14 +5,24 @@ from __future__ import annotations
 import copy
 import math
 import os
+import resource
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
+from huggingface_hub import HfApi
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
+from klearlib.hub import cached_snapshot, is_path
+
+HUB_TIMEOUT_S = 10.0
+TEMPLATE_CPU_S, TEMPLATE_BYTES, TEMPLATE_CHARS = 5.0, 2**30, 2**20
+"""Limits of a chat template, which is a program of whoever made the model: CPU seconds and memory
+for a prompt, and characters around it."""
 
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
@@ -47,6 +57,8 @@ def load_policy(
         ParameterError: YaRN or an attention that this model cannot have.
     """
     local = Path(path).is_dir()
+    if not local:
+        _ask_hub_once(str(path))
     stretched = {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -82,6 +94,18 @@ def missing_model(path: str | Path, error: Exception) -> MissingAsset:
         f"model {str(path)!r} was not found here ({type(error).__name__}: {_line(error)}); "
         "give a local folder, or download it first with `hf download`"
     )
+
+
+def _ask_hub_once(name: str) -> None:
+    """MissingAsset where neither the hub's cache nor the hub has the model: transformers would ask
+    for each of its files, and six times for each."""
+    try:
+        if "/" in name and is_path(name):
+            raise FileNotFoundError("no such folder")
+        if cached_snapshot("model", name) is None:
+            HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
+    except Exception as error:  # of the hub's library, and of the one below it
+        raise missing_model(name, error) from error
 
 
 def _line(error: Exception) -> str:
@@ -215,7 +239,8 @@ def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:
     What looks like a control token in `prompt` is spelt out in ordinary tokens, so that no prompt
     can end its turn or open another.
 
-    Raises KlearError where a prompt that needs this is rewritten by the chat template.
+    Raises KlearError where a prompt that needs this is rewritten by the chat template, and for a
+    template that fails, gives no text, or passes one of its limits.
     """
     text = _user_turn(tokenizer, prompt)
     if control_ids(tokenizer).isdisjoint(tokenizer(prompt, add_special_tokens=False)["input_ids"]):
@@ -242,6 +267,42 @@ def control_ids(tokenizer) -> frozenset[int]:
 
 
 def _user_turn(tokenizer, prompt: str) -> str:
-    return tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-    )
+    turns = [{"role": "user", "content": prompt}]
+    try:
+        with _within_limits():
+            text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # whatever the template's program does
+        fault = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
+    else:
+        extent = len(text) - len(prompt)
+        if text.strip() and extent <= TEMPLATE_CHARS:
+            return text
+        fault = f"{extent:,} characters around it" if text.strip() else "no text"
+    raise KlearError(f"the chat template fails on a prompt ({fault}): mend it, or name another")
+
+
+@contextmanager
+def _within_limits() -> Iterator[None]:
+    """TimeoutError behind `TEMPLATE_CPU_S` of user CPU time, in the main thread, and MemoryError
+    behind `TEMPLATE_BYTES` more memory, on Linux."""
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeoutError(f"more than {TEMPLATE_CPU_S:g} seconds")
+
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGVTALRM, stop) if in_main else None
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    sizes = Path("/proc/self/statm")
+    if sizes.exists():
+        most = int(sizes.read_text().split()[0]) * resource.getpagesize() + TEMPLATE_BYTES
+        soft = most if limits[0] == resource.RLIM_INFINITY else min(most, limits[0])
+        resource.setrlimit(resource.RLIMIT_AS, (soft, limits[1]))
+    try:
+        if in_main:
+            signal.setitimer(signal.ITIMER_VIRTUAL, TEMPLATE_CPU_S)
+        yield
+    finally:
+        if in_main:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)

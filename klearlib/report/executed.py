@@ -3,8 +3,8 @@ script."""
 
 from __future__ import annotations
 
+import base64
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 from klearlib.errors import KlearError
@@ -14,10 +14,30 @@ from klearlib.run.files import write_text
 
 _IMAGES = ("image/png", "image/jpeg")
 _KINDS = ("text/html", "text/markdown", "image/svg+xml", "text/latex", *_IMAGES, "text/plain")
-_ACTIVE = ("script", "iframe", "object", "embed", "link", "base")
-_LOADED = ("src", "srcset", "poster", "background", "data", "xlink:href")
-_REMOTE = re.compile(r"^\s*(?:[a-z]+:)?//", re.IGNORECASE)
-_REMOTE_STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*(?:https?:)?//""", re.IGNORECASE)
+_MATHS = """
+    math mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow ms mspace msqrt
+    mstyle msub msubsup msup mtable mtd mtext mtr munder munderover semantics
+"""
+_TAGS = """
+    a abbr b blockquote br caption code col colgroup dd del details div dl dt em h1 h2 h3 h4 h5 h6
+    hr i img ins kbd li ol p pre q s samp small span strong sub summary sup table tbody td tfoot th
+    thead tr u ul var wbr
+"""
+_ATTRIBUTES = """
+    align alt class colspan dir height id lang rowspan scope start title width
+    accent accentunder alttext columnspan depth display displaystyle fence form largeop
+    linethickness lspace mathvariant maxsize minsize movablelimits rspace scriptlevel separator
+    stretchy style symmetric voffset
+"""
+_STYLES = """
+    background-color border border-bottom border-collapse border-left border-right border-top color
+    font-family font-size font-style font-weight height margin max-width min-width overflow
+    overflow-wrap padding text-align text-decoration vertical-align white-space width
+"""
+_ADDRESSES = {
+    ("a", "href"): re.compile(r"https?://|mailto:|#|[\w./-]+(#[\w-]*)?\Z", re.ASCII),
+    ("img", "src"): re.compile(r"data:image/(png|jpeg|gif|svg\+xml);base64,[A-Za-z0-9+/=\s]*\Z"),
+}
 
 
 def render_notebook(ipynb: Path, html: Path) -> Path:
@@ -26,10 +46,9 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
 
     nbconvert renders the cells; its page frames load scripts from the network, so the frame is
     ours. Formulas in markdown become MathML; outputs that are scripts or widgets are shown as their
-    text.
+    text, and of markup only what needs neither a script nor the network is kept.
 
-    Raises KlearError where the notebook cannot be read, a formula cannot be drawn, or an output
-    refers to something outside the file.
+    Raises KlearError where the notebook cannot be read, or a formula cannot be drawn.
     """
     import nbformat
     from pygments.formatters import HtmlFormatter
@@ -39,46 +58,31 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
     except (OSError, ValueError, AttributeError, nbformat.ValidationError) as error:
         raise KlearError(f"{ipynb} cannot be read as a notebook: run it again") from error
     body, _ = _exporter().from_notebook_node(_passive(notebook))
-    needs = _Needs()
-    needs.feed(body)
-    if needs.found:
-        raise KlearError(
-            f"{ipynb} holds {needs.found[0]}, which needs a script or the network: show text, a "
-            "table or an image instead"
-        )
     light = HtmlFormatter(style="default").get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
     css = style_sheet("page.css", "executed.css")
     css += f"\n{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}"
-    text = render("executed.html.j2", title=Path(ipynb).stem, css=css, cells=body)
+    text = render("executed.html.j2", title=Path(ipynb).stem, css=css, cells=_safe(body))
     return write_text(html, text, durable=False, make_folder=True)
 
 
-class _Needs(HTMLParser):
-    """Collects what a page would run or load from elsewhere; links that a reader follows are
-    fine."""
+def _safe(body: str) -> str:
+    """What a page may hold of `body`: no script, no form, nothing that is loaded, by lists of what
+    is allowed; a tag beyond them is shown as text."""
+    from bleach import clean
+    from bleach.css_sanitizer import CSSSanitizer
 
-    def __init__(self):
-        super().__init__()
-        self.found: list[str] = []
-        self._in_style = False
+    def is_allowed(tag: str, name: str, value: str) -> bool:
+        address = _ADDRESSES.get((tag, name))
+        return name in _ATTRIBUTES.split() or bool(address and address.match(value))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._in_style = tag == "style"
-        if tag in _ACTIVE:
-            self.found.append(f"<{tag}>")
-        for name, value in attrs:
-            loads = name in _LOADED and _REMOTE.match(value or "")
-            styled = name == "style" and _REMOTE_STYLE.search(value or "")
-            if loads or styled or name.startswith("on"):
-                self.found.append(f"{name}={value!r}")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_style = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_style and _REMOTE_STYLE.search(data):
-            self.found.append("a style sheet from elsewhere")
+    return clean(
+        body,
+        tags={*_TAGS.split(), *_MATHS.split()},
+        attributes=is_allowed,
+        protocols={"http", "https", "mailto", "data"},  # and of these, what `_ADDRESSES` allows
+        css_sanitizer=CSSSanitizer(allowed_css_properties=_STYLES.split()),
+    )
 
 
 def _passive(notebook):
@@ -93,6 +97,10 @@ def _passive(notebook):
             if shown is None:
                 continue
             output["data"] = type(shown)({kind: shown[kind] for kind in _KINDS if kind in shown})
+            if "image/svg+xml" in shown:  # as an image it runs nothing and loads nothing
+                drawing = base64.b64encode(shown["image/svg+xml"].encode()).decode()
+                image = f'<img src="data:image/svg+xml;base64,{drawing}">'
+                output["data"].setdefault("text/html", image)
             if "text/latex" in shown and "text/html" not in shown:
                 latex = shown["text/latex"].strip().strip("$").strip()
                 output["data"]["text/html"] = to_mathml(latex)

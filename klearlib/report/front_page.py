@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.report.render import render
-from klearlib.run.files import write_text
+from klearlib.run.files import read_json, write_text
 
 END = "<!-- end of claims -->"
 """The line that ends every block."""
@@ -27,7 +26,7 @@ def _read_claims(results_dir: Path) -> list[dict]:
     path, profile = results_dir / "claims.json", results_dir.resolve().name
     fix = f"write it with `klear report --profile {profile}`"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError as error:
         raise MissingAsset(f"no {profile}/claims.json: {fix}") from error
     except (OSError, ValueError) as error:
@@ -50,19 +49,25 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
     that is missing, there twice, or out of order.
     """
     readme, results_dir = Path(readme), Path(results_dir)
-    if not readme.is_file():
-        raise MissingAsset(f"no file {readme}: --readme names a markdown file that exists")
-    try:
-        text = readme.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise KlearError(f"{readme} is no text in UTF-8: --readme names a markdown file") from error
-    start, end = _place(text, results_dir.resolve().name, readme.name)
+    text, start, end = block_of(readme, results_dir.resolve().name)
     folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
     block = claims_block(_read_claims(results_dir), folder)
     changed = f"{text[:start]}\n\n{block}\n{text[end:]}"
     if changed != text:
         write_text(readme, changed)
     return readme
+
+
+def block_of(readme: Path, profile: str) -> tuple[str, int, int]:
+    """The text of `readme`, and where in it the block of `profile` starts and ends, without its
+    markers; raises as `write_front_page` does for the file."""
+    if not readme.is_file():
+        raise MissingAsset(f"no file {readme}: --readme names a markdown file that exists")
+    try:
+        text = readme.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise KlearError(f"{readme} is no text in UTF-8: --readme names a markdown file") from error
+    return text, *_place(text, profile, readme.name)
 
 
 def _place(text: str, profile: str, name: str) -> tuple[int, int]:

@@ -6,8 +6,8 @@ a section is right or there is none.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-import json
 import math
 import re
 import types
@@ -21,7 +21,8 @@ from klearlib.errors import KlearError
 from klearlib.paper import claim, claims
 from klearlib.params.fields import default_of
 from klearlib.params.place import read_place
-from klearlib.run.files import write_json
+from klearlib.report.tables import parse_csv
+from klearlib.run.files import read_json, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -327,7 +328,8 @@ def read_sections(results_dir: Path) -> list[Section]:
     """The sections published under `results_dir`, in the order of the notebooks' names.
 
     Raises KlearError for a section.json that is damaged, lacks a field, holds a verdict that cannot
-    be, names an artefact that is not there, or is of another profile than the folder's name.
+    be, names an artefact that is not there or a table that was cut off, or is of another profile
+    than the folder's name.
     """
     return [_read(path) for path in sorted(Path(results_dir).glob(f"*/{SECTION}"))]
 
@@ -336,7 +338,7 @@ def _read(path: Path) -> Section:
     notebook, place = path.parent.name, read_place(path.parent.parent)
     try:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
         except (OSError, ValueError) as error:
             raise KlearError(f"cannot be read ({error})") from error
         if not isinstance(content, dict):
@@ -354,6 +356,14 @@ def _read(path: Path) -> Section:
             for file in (section.path(item.name, kind) for item in items for kind in kinds):
                 if not file.is_file():
                     raise KlearError(f"names {file.name}, which is not there")
+        for name in (item.name for item in section.tables):
+            texts = {kind: section.path(name, kind).read_text("utf-8") for kind in ("csv", "md")}
+            try:
+                num_rows = len(parse_csv(texts["csv"]).rows)
+            except (ValueError, csv.Error) as error:
+                raise KlearError(f"names {name}.csv, which is damaged ({error})") from error
+            if num_rows != (shown := texts["md"].count("\n") - 2):
+                raise KlearError(f"names {name}.csv with {num_rows} rows, {name}.md has {shown}")
     except KlearError as error:
         where = Path(place.folder.resolve().name, notebook, path.name)
         fix = f"{place.command} --only {notebook.split('_')[0]} --force"

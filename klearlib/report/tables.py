@@ -134,6 +134,8 @@ def parse_csv(text: str) -> CsvTable:
     rows = list(csv.reader(text.splitlines(keepends=True)))
     if not rows or any(len(row) != len(rows[0]) for row in rows):
         raise ValueError("no rows as long as its header")
+    if not text.endswith("\n"):
+        raise ValueError("it ends within a row")
     header, *rows = rows
     columns = list(zip(*rows, strict=True)) or [()] * len(header)
     return CsvTable(header, rows, [all(map(_is_number, texts)) for texts in columns])

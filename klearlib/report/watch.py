@@ -4,7 +4,6 @@ as lines of text and as the figure of the report."""
 from __future__ import annotations
 
 import html
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from klearlib.errors import DamagedEntry, ParameterError
 from klearlib.params import did_you_mean
 from klearlib.report.curves import learning_curves
 from klearlib.run.entry import METRICS, SPEC, read_metrics, read_progress
+from klearlib.run.files import read_json
 from klearlib.run.rows import cut
 from klearlib.run.stage import folder_state
 
@@ -119,7 +119,7 @@ def _watched(folder: Path) -> Watched:
 def title_of(folder: Path) -> str:
     """What people call the run in a folder; its key where it does not say."""
     try:
-        spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
+        spec = read_json(folder / SPEC)
         return spec["label"] or spec["name"]
     except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
         return folder.name

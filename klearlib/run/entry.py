@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from klearlib.errors import DamagedEntry
-from klearlib.run.files import sha256_file
+from klearlib.run.files import read_json, sha256_file
 
 METRICS, TIMINGS, SAMPLES = "metrics.jsonl", "timings.jsonl", "samples.jsonl"
 LINES = (METRICS, TIMINGS, SAMPLES)
@@ -19,6 +19,7 @@ PLAN_HASHES_BELOW = 64_000_000  # bytes: what a plan can read again of each file
 _TYPES = {
     "files": dict,
     "provenance": dict,
+    "utc": str,
     "seconds": float,
     "bytes": int,
     "sha256": str,
@@ -67,7 +68,9 @@ def verify_entry(path: Path | str, *, hash_below: float = PLAN_HASHES_BELOW) -> 
     sizes alone, infinity for every file.
     """
     path = Path(path)
-    for name, expected in read_own_json(path / DONE, "files")["files"].items():
+    # All that `RunFolder.finish` writes: what is asked for later must not be missed then.
+    done = read_own_json(path / DONE, "files", "provenance", "seconds")
+    for name, expected in done["files"].items():
         _require(expected, ("bytes", "sha256"), path / DONE)
         file = path / name
         if not file.is_file():
@@ -90,7 +93,7 @@ def read_own_json(file: Path, *keys: str) -> dict[str, Any]:
     Raises DamagedEntry unless it has `keys`, each with a value of the type that we write.
     """
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = read_json(file)
     except FileNotFoundError:
         raise damaged(file.parent, file, "is missing") from None
     except ValueError as error:
@@ -98,6 +101,8 @@ def read_own_json(file: Path, *keys: str) -> dict[str, Any]:
     _require(value, keys, file)
     if "lengths" in keys:
         _require(value["lengths"], (METRICS, TIMINGS), file)
+    if "provenance" in keys:
+        _require(value["provenance"], ("utc",), file)
     return value
 
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from klearlib.errors import KlearError
 
@@ -84,6 +84,18 @@ def write_text(
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     """`write_text` of sorted, indented JSON."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n", durable=durable)
+
+
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds.
+
+    Raises OSError where it cannot be read, and ValueError where it is no JSON in UTF-8, or nested
+    beyond what Python reads.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("lists and objects within each other beyond all measure") from None
 
 
 def sync_folder(folder: Path) -> None:

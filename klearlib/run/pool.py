@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +44,7 @@ from klearlib.run.progress import Progress
 from klearlib.run.provenance import num_cores
 from klearlib.run.rows import Row
 from klearlib.run.stage import Stage
+from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.scale.ray_cluster import check_workers
 
@@ -123,13 +123,16 @@ def run_stages(
             places.listen([job.process for job in run.running], poll_s)
             run.end_what_has()
     finally:
+        unheard = contextlib.suppress(OSError)  # what failed may be that nobody reads
         try:
             if run.running:
-                progress.say("stopping: what runs saves its state (Ctrl-C again kills it)")
+                with unheard:
+                    progress.say("stopping: what runs saves its state (Ctrl-C again kills it)")
             stop(run.running)
         finally:
             places.close()
-            progress.show(run.rows(), places.count, last=True)
+            with unheard:
+                progress.show(run.rows(), places.count, last=True)
     return run.failures
 
 
@@ -321,22 +324,8 @@ def code_read_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_stop(handler: Callable[[int, object], object]) -> Iterator[None]:
-    """SIGTERM and SIGINT call `handler` in the block, in the main thread alone."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread():
-        numbers = ()
-    known = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, its_own in known.items():
-            signal.signal(number, its_own)
-
-
-@contextlib.contextmanager
 def _stops_later() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM in the block: a worker must be known before anything may end the
+    """Hold back what asks to stop in the block: a worker must be known before anything may end the
     call."""
     caught: list[int] = []
     with on_stop(lambda number, frame: caught.append(number)):

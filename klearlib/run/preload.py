@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from klearlib.run import worker
+from klearlib.run.stops import ASKED, LEFT
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 PRELOADED = (
@@ -34,7 +35,6 @@ PRELOADED = (
 # Variables without effect on what the server has imported: a fork may have others. The paths to
 # import from are handed over, and a stage's own modules are imported after the fork.
 _OWN, _OURS = {CUDA, "PYTHONPATH", "COLUMNS", "LINES"}, "KLEAR_"  # readline sets two of them
-_STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def worker_environment() -> dict[str, str]:
@@ -112,7 +112,7 @@ def preload() -> bool:
             resource_tracker.ensure_running()  # here: its start unblocks signals
             forkserver.set_forkserver_preload(list(PRELOADED))
             # A stop that is for a whole group of processes must not end the forks' parent.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*ASKED, *LEFT})
             # The server takes its environment from ours; it offers no other way.
             known, fixed = dict(os.environ), _fixed()
             os.environ.update(fixed)

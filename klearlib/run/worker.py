@@ -29,6 +29,7 @@ from klearlib.run.entry import DONE, LOCK, verify_entry
 from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
+from klearlib.run.stops import ASKED, LEFT
 
 STOPPED, BUSY = 3, 4
 PARENT = "KLEAR_PARENT_PID"
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
     """Run the stage that the file ``argv[0]`` describes (written by `fanout`); the exit code."""
     _die_with_parent()
     stopping: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ASKED:
         signal.signal(number, lambda caught, frame: stopping.append(caught))
     try:
         _run(Path(argv[0]), lambda: bool(stopping))
@@ -134,7 +135,7 @@ def _die_with_parent() -> None:
         os.setpgid(0, 0)
     die_with(parent)
     if os.fork() == 0:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (*ASKED, *LEFT):
             signal.signal(number, signal.SIG_IGN)
         while os.getppid() == worker and _exists(parent):
             time.sleep(GUARD_POLL_S)

@@ -16,7 +16,7 @@ import klearlib
 from klearlib.errors import DamagedEntry, ParameterError
 from klearlib.params import worlds_of
 from klearlib.params.place import keyed_values
-from klearlib.run.files import sha256_file, write_json
+from klearlib.run.files import read_json, sha256_file, write_json
 from klearlib.run.fingerprint import library_fingerprint
 
 LOG, CACHE, SECTION = "run.log", "cache.json", "section.json"
@@ -60,7 +60,7 @@ def read_notebook(path: Path) -> dict:
         ParameterError: the file is cut off or no notebook.
     """
     try:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
+        notebook = read_json(path)
         wrong = _wrong_with(notebook)
     except ValueError as error:
         wrong = str(error)
@@ -113,7 +113,7 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
     wanted: what `digests` returns now.
     """
     try:
-        entry = json.loads((folder / CACHE).read_text(encoding="utf-8"))
+        entry = read_json(folder / CACHE)
         known, artefacts = entry["digests"], entry["artefacts"]
     except FileNotFoundError:
         return "not run here yet"
@@ -160,7 +160,7 @@ def section(folder: Path) -> dict:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except ValueError as error:
         raise DamagedEntry(f"{path} is damaged ({error}): run again with --force") from None
     if not isinstance(content, dict):

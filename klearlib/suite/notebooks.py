@@ -2,8 +2,7 @@
 
 All stages of the chosen notebooks are one graph. A notebook is executed when its stages are done,
 and finds everything there; while they go on, what is done of it is published now and then.
-Exit codes: 0, 1 a notebook failed, 2 wrong parameters, 130 Ctrl-C, 138 a kernel died, 143
-terminated.
+Exit codes: those of `klearlib.cli.main`.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.errors import Interrupted, KlearError, MissingAsset, ParameterError
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
 from klearlib.params.place import Place, read_place
 from klearlib.run.files import one_line_failures
-from klearlib.run.pool import Failure, code_read_once, on_stop, run_stages, stop_grace_s
+from klearlib.run.pool import Failure, code_read_once, run_stages, stop_grace_s
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage, with_inputs
+from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
 from klearlib.suite.cache import LOG, digests, read_notebook, remember
 from klearlib.suite.kernel import EXIT_FAILED
@@ -87,7 +87,7 @@ def run(
 
     def stop(number: int, frame: object) -> None:
         came.append(number)
-        raise KeyboardInterrupt
+        raise Interrupted
 
     registered.note(profile, runs_dir())
     with _locked(results), on_stop(stop):

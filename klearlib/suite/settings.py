@@ -11,6 +11,7 @@ import yaml
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 from klearlib.params import did_you_mean
+from klearlib.params.strict_yaml import parse_yaml
 
 _OPTIONS_OF_THEIR_OWN = ("profile", "workers")
 
@@ -65,7 +66,7 @@ def _parsed(text: str) -> tuple[str, str, object]:
     if not equals or not parameter:
         raise ParameterError(f"--set {text}: write NAME=VALUE, such as seeds=[0]")
     try:
-        return number, parameter, yaml.safe_load(right)
+        return number, parameter, parse_yaml(right)
     except (yaml.YAMLError, ValueError) as error:
         words = " ".join(str(error).split())
         raise ParameterError(f"--set {text}: the value is no YAML ({words})") from None

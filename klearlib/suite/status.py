@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from klearlib.params import profiles, require_profile, root
 from klearlib.params.place import Place, in_yaml, own_places, place_of
 from klearlib.rl.idle import untrained
 from klearlib.run.entry import SPEC, read_metrics, read_progress
+from klearlib.run.files import read_json
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, section
 from klearlib.suite.plan import plan
@@ -92,7 +92,7 @@ def _progress(folder: Path) -> str:
     progress = read_progress(folder)
     steps = f" {progress['done']}/{progress['total']}" if progress else ""
     try:
-        label = json.loads((folder / SPEC).read_text(encoding="utf-8"))["label"]
+        label = read_json(folder / SPEC)["label"]
     except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
         return steps
     return f"{steps} {label}".rstrip()

@@ -3,7 +3,6 @@ is."""
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections import Counter
@@ -15,6 +14,7 @@ from klearlib.params import root
 from klearlib.report.forest import amount
 from klearlib.report.render import duration_text
 from klearlib.report.section import NOT_RUN
+from klearlib.run.files import read_json
 from klearlib.run.stage import Stage
 
 COLUMNS = 80
@@ -61,7 +61,7 @@ def summary(
 
 def _entries(results: Path) -> list[dict]:
     try:
-        return json.loads((results / "claims.json").read_text(encoding="utf-8"))
+        return read_json(results / "claims.json")
     except (OSError, ValueError):  # the report that comes next writes it anew
         return []
 

@@ -2,6 +2,7 @@
 file is ever there."""
 
 import dataclasses
+import io
 import json
 import tracemalloc
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from klearlib.data import tables
-from klearlib.data.lines import LineWriter, read_lines
+from klearlib.data.lines import LineWriter, bounded_lines, read_lines
 from klearlib.data.problems import (
     ProblemFile,
     count_problems,
@@ -120,6 +121,58 @@ def test_a_line_that_is_no_problem_is_named_by_its_number(tmp_path, line):
         with pytest.raises(KlearError, match=r"x\.jsonl line 2 is no problem") as error:
             read(tmp_path / "x.jsonl")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (json.dumps(GOOD | {"promt": "?"}), "a problem has no 'promt'; did you mean 'prompt'?"),
+        (json.dumps({"id": "y", "answer": "1"}), "a problem needs 'prompt'"),
+        (json.dumps(GOOD | {"tests": [{"stdin": "", "output": "3"}]}), "a test has no 'output'"),
+        (json.dumps(GOOD | {"tests": ["3"]}), "a test must be an object, got '3'"),
+        (json.dumps(GOOD | {"difficulty": "9"}), "difficulty must be a whole number, got '9'"),
+        (json.dumps(GOOD | {"entry_point": 3}), "entry_point must be a text, got 3"),
+        ('{"id": "y", "prompt": "?", "answer": "1", "answer": "2"}', "'answer' is written twice"),
+        ("[" * 3000 + "]" * 3000, "lists and objects within each other beyond all measure"),
+        ("[3]", r"a problem must be an object, got \[3\]"),
+    ],
+)
+def test_a_line_that_is_no_problem_says_why_in_words_of_the_format(tmp_path, line, words):
+    (tmp_path / "x.jsonl").write_text(f"{json.dumps(GOOD)}\n{line}\n")
+    with pytest.raises(KlearError, match=f"line 2 is no problem: .*{words}"):
+        read_problems(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("limits", "content", "words"),
+    [
+        ({}, b"1\n\xe2\x80\xa8\n3", ""),
+        ({}, b"12345678\n1\n", ""),
+        ({}, b"1\n1234567890", "x has more than 9 bytes in line 2, the limit: write one row"),
+        ({"max_bytes": 8}, b"123\n" * 3, "x has more than 8 bytes in all, unpacked, the limit"),
+        ({"max_bytes": 10**6}, b"\n \n" * 5001, "x has more than 10,000 blank lines before line"),
+        ({"max_bytes": 10**6}, b"\n" * 10_000 + b"1\n" + b"\n" * 10_000, ""),
+    ],
+)
+def test_lines_of_a_file_are_read_within_limits(limits, content, words):
+    file, limits = io.BytesIO(content), {"max_line_bytes": 9, "max_bytes": 99} | limits
+    if not words:
+        assert b"".join(bounded_lines(file, "x", **limits)) == content
+        return
+    with pytest.raises(KlearError, match=words):
+        list(bounded_lines(file, "x", **limits))
+
+
+def test_a_long_line_takes_no_more_memory_than_its_limit(tmp_path):
+    (tmp_path / "x").write_bytes(bytes(2**22))
+    with open(tmp_path / "x", "rb") as file, pytest.raises(KlearError, match="bytes in line 1"):
+        tracemalloc.start()
+        try:
+            next(bounded_lines(file, "x", max_line_bytes=2**16, max_bytes=2**20))
+        finally:
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+    assert most < 2**18
 
 
 @pytest.mark.parametrize("rows, chars", [(1, 10**9), (3, 10**9), (10**9, 40), (4096, 10**9)])

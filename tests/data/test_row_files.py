@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from klearlib.data import files
+from klearlib.data import files, lines
 from klearlib.data.files import open_location
 from klearlib.data.rows import UnusableRow
 from klearlib.errors import KlearError, MissingAsset
@@ -118,6 +118,31 @@ def test_an_array_ends_where_its_file_ends_and_has_its_commas(tmp_path, content,
         with pytest.raises(KlearError, match=match) as error:
             rows_of(tmp_path / "x.json")
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.json", "x.json.gz"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[{"a": 1}, {"a": "' + "b" * 3000, "more than 999 (bytes in line 1|characters in item 1)"),
+        ("[" + " " * 9000 + "]", "more than (999 bytes in line 1|5,000 characters in all)"),
+        ('{"a": 1}\n' * 2000, "more than 5,000 bytes in all, unpacked, the limit"),
+        ("\n" * 4000 + '{"a": 1}', "more than 99 blank lines before line 100, the limit"),
+    ],
+    ids=["row", "blanks", "rows", "lines"],
+)
+def test_a_file_is_read_within_limits(tmp_path, monkeypatch, name, text, words):
+    for module, limit, value in (
+        (files, "MAX_ROW", 999),
+        (files, "MAX_FILE", 5000),
+        (files, "_CHUNK_CHARS", 100),
+        (lines, "MAX_BLANK_LINES", 99),
+    ):
+        monkeypatch.setattr(module, limit, value)
+    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+    (tmp_path / name).write_bytes(packed)
+    with pytest.raises(KlearError, match=words):
+        rows_of(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def test_a_problem_that_cannot_be_judged_is_refused(own, problem, words):
 
 
 def test_unknown_names_and_places(tmp_path):
-    with pytest.raises(ParameterError, match="no benchmark 'aime': one of aime24, aime25, hmmt25"):
-        open_benchmark("aime")
+    with pytest.raises(ParameterError, match="no benchmark 'aime23'; did you mean 'aime2"):
+        open_benchmark("aime23")
     with pytest.raises(MissingAsset, match="no problem file at"):
         open_benchmark("mine", tmp_path / "none.jsonl")
     with pytest.raises(MissingAsset, match="no problem file at"):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from klearlib import cli
 from klearlib.data.problems import read_problems, write_problems
@@ -30,6 +31,9 @@ THOUGHT = "<think>Hm.</think>"
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+NOT_READ = ["--benchmark", "x.jsonl"]  # what is wrong with the options is said before it is opened
 
 
 def write_rows(path, rows):
@@ -302,6 +306,10 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
     [
         (["--n", "4"], "has 3 responses to 'p-0' and must have 4, as --n says", 1),
         (["--n", "0"], "--n must be at least 1", 2),
+        (["--n", "100000000"], "--n must be at least 1 and at most 65536", 2),
+        (["--test-timeout-s", "1e300"], "--test-timeout-s must be above 0 and at most 3600", 2),
+        (["--test-memory-mb", "9" * 30], "--test-memory-mb must be at least 16", 2),
+        (["--benchmark", "aime23"], "no benchmark 'aime23'; did you mean 'aime2", 2),
         (["--test-timeout-s", "0"], "--test-timeout-s must be above 0", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
@@ -486,7 +494,17 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 @pytest.mark.parametrize(
     ("more", "words", "code"),
     [
-        (["--temperature", "-1"], "--temperature must be 0 (greedy) or at least 0.01, got -1.0", 2),
+        (
+            ["--temperature", "-1"],
+            "--temperature must be 0 (greedy) or at least 0.01 and at most",
+            2,
+        ),
+        (["--temperature", "nan", *NOT_READ], "--temperature must be 0 (greedy) or at", 2),
+        (["--top-p", "2", *NOT_READ], "--top-p must be above 0 and at most 1, got 2.0", 2),
+        (["--temperature", "0", *NOT_READ], "gives the same response each time", 2),
+        (["--yarn-original", "9", *NOT_READ], "--yarn-original says what --yarn multiplies", 2),
+        (["--yarn", "1e308"], "--yarn must be above 1 and at most 1000", 2),
+        (["--seed", "9" * 20], "--seed must be 0 or more, below 2**63", 2),
         (["--top-p", "0"], "--top-p must be above 0", 2),
         (["--top-k", "-1"], "--top-k must be 0 (none) or more", 2),
         (["--temperature", "0.001"], "--temperature must be 0 (greedy) or at least 0.01", 2),
@@ -510,6 +528,30 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 )
 def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, words, code):
     assert words in failure(capsys, [*asked, *more, "--out", "one"], code)
+    assert not (tmp_path / "one").exists()
+
+
+@pytest.mark.parametrize("fault", ["lacks", "has another shape of", "has no place for"])
+def test_weights_of_another_model_are_not_scored(asked, model, capsys, tmp_path, fault):
+    shutil.copytree(model, tmp_path / "m")
+    weights = load_file(tmp_path / "m" / "model.safetensors")
+    name = next(name for name in weights if "up_proj" in name)
+    tensor = weights.pop(name)
+    if fault == "has another shape of":
+        weights[name] = tensor[:1].clone()
+    elif fault == "has no place for":
+        weights |= {name: tensor, "model.layers.9.mlp.up_proj.weight": tensor.clone()}
+    save_file(weights, tmp_path / "m" / "model.safetensors", {"format": "pt"})
+    said = failure(capsys, [*asked, "--model", "m", "--out", "one"])
+    assert f"m does not hold the model of its config.json: it {fault} model.layers." in said
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_chat_template_that_fails_is_one_line(asked, model, capsys, tmp_path):
+    shutil.copytree(model, tmp_path / "m")
+    (tmp_path / "m" / "chat_template.jinja").write_text("{{ raise_exception('system first') }}")
+    said = failure(capsys, [*asked, "--model", "m", "--out", "one"])
+    assert "the chat template fails on a prompt (TemplateError: system first): mend it" in said
     assert not (tmp_path / "one").exists()
 
 

@@ -5,7 +5,9 @@ import json
 
 import pytest
 
+from klearlib.data import lines
 from klearlib.errors import KlearError, MissingAsset
+from klearlib.evaluate import responses_file
 from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.records import Problem, TestCase
 
@@ -154,9 +156,9 @@ A_LIST = FORMATS["a list for each problem"]
         ([{"problem_id": "aime_2024-I-1", "response": []}], "an empty list of responses"),
         ([{"problem_id": "aime_2024-I-1", "response": "\ud800"}], "no text .surrogates"),
         ([OURS[0] | {"output": "y"}], "holds both response and output"),
-        ([OURS[0] | {"truncated": 1}], "truncated must be one bool, got 1"),
-        ([OURS[0] | {"num_tokens": -1}], "num_tokens must be one int, got -1"),
-        ([A_LIST[0] | {"truncated": [True]}], "truncated must be 2 of bool"),
+        ([OURS[0] | {"truncated": 1}], "truncated must be true or false, got 1"),
+        ([OURS[0] | {"num_tokens": -1}], "num_tokens must be a whole number below 2"),
+        ([A_LIST[0] | {"truncated": [True]}], "truncated must be a list of 2, each true or false"),
         ([OURS[0] | {"truncated": True}, *OURS[1:]], "gives truncated for 1 of 6 responses"),
         ([released(0, PROBLEMS[0], "x") | {"messages": [], "error": "out of memory"}],
          r"line 1 holds no response \(error: out of memory\)"),
@@ -196,6 +198,13 @@ def test_parts_of_a_turn_are_one_text(tmp_path):
         read_responses(file_of(tmp_path, rows), PROBLEMS)
 
 
+def numbered(**numbers):
+    """A whole file of responses, with other numbers in its first row."""
+    return b"".join(
+        json.dumps(row | (numbers if row is OURS[0] else {})).encode() + b"\n" for row in OURS
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -204,12 +213,41 @@ def test_parts_of_a_turn_are_one_text(tmp_path):
         (json.dumps(OURS[0]).encode() + b"\n{", "line 2 is no JSON"),
         (b'{"problem_id": "\xff"}', "line 1 is no JSON"),
         (b"[" * 100_000, "line 1 is no JSON"),
+        (b"[" * 3000 + b"]" * 3000, "line 1 is no JSON .lists and objects within each other"),
+        (b'{"response": "a", "response": "b"}', "line 1 is no JSON .'response' is written twice"),
+        (numbered(num_tokens=10**400), "line 1: num_tokens must be a whole number below"),
+        (numbered(problem_id=10**400), "line 1: the benchmark has no problem '1000"),
+        (numbered(answer=10**400), "line 1 has the gold answer '1000"),
+        (numbered(truncated=10**400), "line 1: truncated must be true or false, got 1000"),
+        (numbered(problem_id=10).replace(b"10", b"9" * 5000), "line 1 is no JSON"),
     ],
 )
 def test_bad_bytes_are_named_by_their_line(tmp_path, content, words):
     (tmp_path / "r.jsonl").write_bytes(content)
     with pytest.raises(KlearError, match=words):
         read_responses(tmp_path / "r.jsonl", PROBLEMS)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"problem_id": "' + b"x" * 2000, "r.jsonl.gz has more than 999 bytes in line 1"),
+        ((b" " * 900 + b"\n") * 2, "r.jsonl.gz has more than 1,500 bytes in all"),
+        (b"\n" * 200, "r.jsonl.gz has more than 99 blank lines"),
+        (
+            b'{"response": "' + b"x" * 101 + b'"}',
+            "line 1: a response has 101 characters",
+        ),
+    ],
+)
+def test_a_packed_file_is_read_within_limits(tmp_path, monkeypatch, content, words):
+    monkeypatch.setattr(responses_file, "MAX_LINE_BYTES", 999)
+    monkeypatch.setattr(responses_file, "MAX_BYTES", 1500)
+    monkeypatch.setattr(responses_file, "MAX_RESPONSE_CHARS", 100)
+    monkeypatch.setattr(lines, "MAX_BLANK_LINES", 99)
+    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(KlearError, match=words):
+        read_responses(tmp_path / "r.jsonl.gz", PROBLEMS)
 
 
 def test_files_that_are_not_there_or_not_whole_or_not_of_n_responses(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from klearlib.experiments.catalogue import check
@@ -17,14 +15,8 @@ from klearlib.paper import claim
 from klearlib.params import DataOptions, load_profile
 from klearlib.run.stage import Stage, with_inputs
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PROFILES = ("smoke", "mini")
 STUDENTS = (DataCorrectness, TeacherAblation, TopKDiversity)
-
-
-@pytest.fixture(autouse=True)
-def project(monkeypatch):
-    monkeypatch.setenv("KLEAR_ROOT", str(REPOSITORY))
 
 
 def of_profile(experiment: type[Experiment], profile: str) -> Experiment:

@@ -1,13 +1,20 @@
 """Policies survive saving and loading, and what is missing or damaged says so in one line."""
 
 import copy
+import resource
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.miniature.base import train_tokenizer
+from klearlib.policy import load
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="has no limit of memory")
 
 
 def assert_same_logits(model, expected) -> None:
@@ -75,6 +82,67 @@ def test_template_that_rewrites_such_a_prompt_is_refused(tiny_tokenizer):
     assert chat_prompt(tokenizer, "a")[0].startswith("<|im_start|>user\nA<|im_end|>")
     with pytest.raises(KlearError, match="remove the control token from the prompt"):
         chat_prompt(tokenizer, "a<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% if %}", "TemplateSyntaxError: Expected an expression"),
+        ("{{ raise_exception('no user turns') }}", "TemplateError: no user turns"),
+        ("{{ messages[1].content }}", "UndefinedError: list object has no element 1"),
+        ("", "no text"),
+        ("{# all of it #}\n", "no text"),
+        ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "RecursionError"),
+        ("{% for i in range(10**9) %}{% endfor %}", "OverflowError: Range too big"),
+        (
+            "{% for i in range(9**5) %}{% for j in range(9**5) %}{% endfor %}{% endfor %}",
+            "TimeoutError: more than 0.2 seconds",
+        ),
+        ("{{ 'a' * 10**7 }}", "9,999,998 characters around it"),
+        pytest.param("{{ 'a' * (2 * 10**9) }}", "MemoryError", marks=ON_LINUX),
+    ],
+)
+def test_a_template_that_fails_or_never_ends_is_one_line(
+    tiny_tokenizer, monkeypatch, template, words
+):
+    monkeypatch.setattr(load, "TEMPLATE_CPU_S", 0.2)
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = template
+    kept = resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGVTALRM)
+    with pytest.raises(KlearError) as error:
+        chat_prompt(tokenizer, "2?")
+    text = str(error.value)
+    assert text.startswith(f"the chat template fails on a prompt ({words}") and "\n" not in text
+    assert kept == (resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGVTALRM))
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+
+
+def test_a_template_is_bounded_in_another_thread_too(tiny_tokenizer):
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(chat_prompt, tiny_tokenizer, "2?").result() == chat_prompt(
+            tiny_tokenizer, "2?"
+        )
+
+
+def test_the_hub_is_asked_once_and_only_for_what_may_be_there(monkeypatch, tmp_path):
+    asked = []
+
+    def nothing(api, name, **how):
+        asked.append(name)
+        raise OSError("no network\nat all")
+
+    def never(path, **how):
+        raise AssertionError(path)
+
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr(load.HfApi, "model_info", nothing)
+    monkeypatch.setattr(load.AutoTokenizer, "from_pretrained", never)
+    for name in ("./none", "/none", "models/a/none", "org/none", "none"):
+        with pytest.raises(MissingAsset, match=f"model '{name}' was not found here"):
+            load_policy(name)
+    assert asked == ["org/none", "none"]
 
 
 def test_missing_folder_is_a_missing_asset(tmp_path):

@@ -14,6 +14,7 @@ from klearlib.errors import KlearError
 from klearlib.report import compare
 from klearlib.report.compare import paired_tables
 from klearlib.report.section import read_sections
+from klearlib.report.tables import markdown_lines
 
 
 def write_comparison(a, b):
@@ -102,6 +103,8 @@ def test_parameters_and_provenance_that_differ(folders):
 def write_csv(folder, rows):
     with open(folder / "05_clipping" / "final_scores.csv", "w", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows(rows)
+    lines = markdown_lines([], [[]] * (len(rows) - 1), [])  # as many as of the table
+    (folder / "05_clipping" / "final_scores.md").write_text(lines)
 
 
 HEADER = ["rule", "seeds", "score", "low", "high", "gain", "gain_low", "gain_high"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from html.parser import HTMLParser
 
 import nbformat
 import pytest
@@ -80,23 +81,95 @@ def test_nothing_is_loaded_or_run(tmp_path):
     assert "mathjax" not in html.lower() and "require" not in html
 
 
+REMOTE = "https://example.org/a"
+ACTIVE = [
+    "<script>alert(1)</script>",
+    "<scr<script>ipt>alert(1)</script>",
+    "<svg><script>alert(1)</script></svg>",
+    "<svg><style>@import 'https://example.org/a'</style><image href='https://example.org/a'/></svg>",
+    '<math><mtext><table><mglyph><style><!--</style><img title="--><img src onerror=alert(1)>">',
+    f'<img src="{REMOTE}"><img src=//example.org/a><img srcset="{REMOTE} 2x">',
+    f"<video poster={REMOTE}></video><audio src={REMOTE}></audio><track src={REMOTE}>",
+    '<img src="data:text/html;base64,PHNjcmlwdD4="><img src=x onerror=alert(1)>',
+    f'<iframe src="{REMOTE}"></iframe><object data="{REMOTE}"></object><embed src="{REMOTE}">',
+    f'<link rel="stylesheet" href="{REMOTE}"><base href="{REMOTE}">',
+    f'<meta http-equiv="refresh" content="0; url={REMOTE}">',
+    f'<form action="{REMOTE}"><input name=a><button formaction="{REMOTE}">b</button></form>',
+    '<p onclick="alert(1)" onfocus=alert(1) autofocus>p</p>',
+    f"<p style='background: url({REMOTE}); background-image: image-set(\"{REMOTE}\" 1x)'>p</p>",
+    f"<p style='color: u\\72l({REMOTE}); list-style: url({REMOTE}); --a: url({REMOTE})'>p</p>",
+    f"<style>@import '{REMOTE}'; p {{ background: url({REMOTE}) }}</style>",
+    '<a href="javascript:alert(1)">a</a><a href=" java&#x0A;script:alert(1)">a</a>',
+    '<a href="data:text/html,<script>alert(1)</script>">a</a><a href="vbscript:alert(1)">a</a>',
+    f'<table background="{REMOTE}"><td background="{REMOTE}">x</td></table>',
+]
+
+
+class Page(HTMLParser):
+    """The tags of a page's cells with their attributes, as a browser gets them."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.names, self.values = set(), set(), []
+        self.feed(html.partition('<main class="notebook">')[2].partition("</main>")[0])
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.names |= {name for name, _ in attrs}
+        self.values += [(name, value or "") for name, value in attrs]
+
+
+@pytest.mark.parametrize("markup", ACTIVE)
+@pytest.mark.parametrize("kind", ["text_html", "text_markdown", "cell"])
+def test_markup_is_shown_and_neither_runs_nor_loads_nor_sends(tmp_path, markup, kind):
+    if kind == "cell":
+        html = rendered(tmp_path, new_markdown_cell(f"before {markup}"))
+    else:
+        html = rendered(tmp_path, new_code_cell("1", outputs=[shown(**{kind: markup})]))
+    page = Page(html)
+    allowed = "div span p pre img a table tbody tr td math mtext br h1 h2 strong em code"
+    assert page.tags <= set(allowed.split())
+    assert page.names <= {"class", "id", "href", "src", "style", "title", "alt"}
+    for name, value in page.values:
+        assert name != "src" and (name != "href" or re.match("https?:|#", value)), (name, value)
+        styles = {each.partition(":")[0] for each in value.split(";") if each}
+        assert name != "style" or styles <= {"color"}  # which loads nothing, whatever it says
+
+
 @pytest.mark.parametrize(
-    ("markup", "named"),
+    "text",
     [
-        ("<script>1</script>", "<script>"),
-        ('<img src="https://example.org/a.png">', "src="),
-        ("<img src=//example.org/a.png>", "src="),
-        ('<iframe src="data:,"></iframe>', "<iframe>"),
-        ('<link rel="stylesheet" href="https://example.org/a.css">', "<link>"),
-        ('<p onclick="x()">', "onclick="),
-        ("<p style='background: url(https://example.org/a.png)'>", "style="),
-        ("<style>@import 'https://example.org/a.css';</style>", "style sheet"),
+        "[a](javascript:alert(1))",
+        "[a](<java\tscript:alert(1)>)",
+        "[a](data:text/html;base64,PHNjcmlwdD4=)",
+        "![a](https://example.org/a.png)",
+        "![a](a.png 'x')",
+        "<javascript:alert(1)>",
     ],
 )
-def test_an_output_that_needs_more_than_the_file_is_an_error(tmp_path, markup, named):
-    with pytest.raises(KlearError, match=re.escape(named)):
-        rendered(tmp_path, new_code_cell("1", outputs=[shown(text_html=markup)]))
-    assert not (tmp_path / "05_clipping.html").exists()
+def test_links_of_markdown_lead_nowhere_else(tmp_path, text):
+    page = Page(rendered(tmp_path, new_markdown_cell(text)))
+    assert not [value for name, value in page.values if name in ("src", "href")]
+
+
+def test_a_drawing_is_an_image_which_runs_and_loads_nothing(tmp_path):
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><image href="https://example.org/a"/></svg>'
+    page = Page(rendered(tmp_path, new_code_cell("1", outputs=[shown(**{"image_svg+xml": svg})])))
+    ((_, source),) = [value for value in page.values if value[0] == "src"]
+    assert base64.b64decode(source.partition(",")[2]).decode() == svg
+    assert not page.tags & {"svg", "image"}
+
+
+def test_tables_links_and_styles_of_results_stay(tmp_path):
+    markup = (
+        '<table class="a"><thead><tr><th scope="col" style="text-align: left;">x</th></tr></thead>'
+        '<tbody><tr><td colspan="2">1<wbr>0</td></tr></tbody></table>'
+        '<details class="b"><summary>s</summary><a href="05_clipping.html#x">n</a> '
+        '<a href="https://example.org/a?b=c&amp;d">p</a> <a href="mailto:a@example.org">m</a>'
+        "</details>"
+    )
+    html = rendered(tmp_path, new_code_cell("1", outputs=[shown(text_html=markup)]))
+    assert markup in html
 
 
 def test_addresses_in_code_and_text_are_only_text(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import report_fakes as fakes
 
+from klearlib import cli
 from klearlib.errors import KlearError
 from klearlib.report.front_page import END, claims_block, start_marker, write_front_page
 from klearlib.report.page import build_report
@@ -32,6 +33,25 @@ def page(results, text):
     path = results.parent.parent / "README.md"
     path.write_bytes(text.encode())
     return path
+
+
+def test_a_wrong_readme_is_said_before_anything_is_written(results, monkeypatch, capsys):
+    root = results.parent.parent
+    for name in ("params/mini", "notebooks"):
+        (root / name).mkdir(parents=True)
+    monkeypatch.setenv("KLEAR_ROOT", str(root))
+    before = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
+    (results / "report.html").write_text("old")
+    unmarked = page(results, "# Title\n")
+    for name, words in (
+        (unmarked, "has no line"),
+        (root / "none.md", "no file"),
+        (root, "no file"),
+    ):
+        assert cli.main(["report", "--profile", "mini", "--readme", str(name)]) == 1
+        assert words in capsys.readouterr().err
+        assert (results / "report.html").read_text() == "old"
+        assert before.keys() == set(results.rglob("*"))
 
 
 def test_the_block_holds_every_claim_with_numbers_and_verdict(results):

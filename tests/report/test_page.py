@@ -228,7 +228,11 @@ def test_no_text_becomes_markup(tmp_path):
         verdicts=[fakes.verdict("C1", "undecided", reason=bad, settle=bad, measured=bad)],
     )
     content["verdicts"][0]["comparisons"][0]["name"] = bad
-    page = Page(build_report(small(tmp_path, content)).read_text(encoding="utf-8"))
+    report = build_report(small(tmp_path, content))
+    readme = report.with_name("README.md").read_text(encoding="utf-8")
+    assert "\\<script" in readme
+    assert not re.search(r"(?<!\\)<", re.sub("```math.*?```", "", readme, flags=re.DOTALL))
+    page = Page(report.read_text(encoding="utf-8"))
     assert "script" not in {tag for tag, _ in page.elements}
     shown = "".join(page.texts)
     assert shown.count(bad) >= 15
@@ -373,6 +377,7 @@ def test_tables_are_drawn_from_their_numbers(tmp_path):
     results = small(tmp_path, fakes.section(tables=[{"name": "t", "caption": "c", "digits": 1}]))
     rows = "name,score,seeds\na | \\b,0.26,3\n,,\n"
     (results / "05_clipping" / "t.csv").write_text(rows)
+    (results / "05_clipping" / "t.md").write_text("| | |\n" * 4)
     text = build_report(results).read_text()
     body = re.search(r'id="05_clipping-t".*?<tbody>(.*?)</tbody>', text)[1]
     cells = re.findall(r"<t[hd]([^>]*)>([^<]*)<", body)

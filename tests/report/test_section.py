@@ -83,6 +83,25 @@ def test_missing_stages_make_it_partial_and_digits_are_kept(tmp_path):
     assert "| 0.3 |" in section.path("scores", "md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "cut", "words"),
+    [
+        ("scores.csv", -1, "names scores.csv, which is damaged .it ends within a row"),
+        ("scores.csv", -14, "names scores.csv, which is damaged .no rows as long as its header"),
+        ("scores.csv", 11, "names scores.csv with 0 rows, scores.md has 1"),
+        ("scores.csv", 0, "names scores.csv, which is damaged"),
+        ("scores.md", 0, "names scores.csv with 1 rows, scores.md has -2"),
+    ],
+)
+def test_a_table_that_was_cut_off_is_no_result(tmp_path, name, cut, words):
+    path = written(tmp_path).with_name(name)
+    text = path.read_text()
+    assert name == "scores.md" or text == "rule,score\na,0.3333333333333333\n"
+    path.write_text(text[:cut] if cut != -14 else "rule,score\na\n")
+    with pytest.raises(KlearError, match=f"section.json {words}.*write it again with"):
+        read_sections(tmp_path / "mini")
+
+
 def test_a_wrong_section_is_not_written(tmp_path):
     with pytest.raises(KlearError, match="no plain file name"):
         written(tmp_path, tables={"../secret": (pd.DataFrame(), "c")})

@@ -1,6 +1,7 @@
 """Checkpoints, metrics and manifests, and what they say when they are damaged."""
 
 import errno
+import hashlib
 import json
 import math
 
@@ -226,6 +227,9 @@ def test_entry_with_changed_or_missing_file(tmp_path):
         verify_entry(tmp_path)
 
 
+WRITTEN = {"a.json": {"bytes": 2, "sha256": hashlib.sha256(b"12").hexdigest()}}
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -236,6 +240,11 @@ def test_entry_with_changed_or_missing_file(tmp_path):
         {"files": {"a.json": 1}},
         {"files": {"a.json": {"bytes": "2", "sha256": "x"}}},
         {"files": {"a.json": {"bytes": 2}}},
+        {"files": WRITTEN},
+        {"files": WRITTEN, "seconds": 1.0},
+        {"files": WRITTEN, "provenance": {}, "seconds": 1.0},
+        {"files": WRITTEN, "provenance": {"utc": 3}, "seconds": 1.0},
+        {"files": WRITTEN, "provenance": {"utc": ""}, "seconds": "1"},
     ],
 )
 def test_manifest_of_another_shape(tmp_path, value):

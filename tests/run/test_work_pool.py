@@ -36,10 +36,11 @@ def worker_is(request, monkeypatch):
 
 
 def _walk(seed, num_steps=4, step_s=0.0, **fields):
-    params = {"seed": seed, "num_steps": num_steps, "step_s": step_s, "every": 1000}
+    params = {"seed": seed, "num_steps": num_steps, "every": 1000}
     if fields.get("inputs"):
         params["start_from"] = next(iter(fields["inputs"]))
-    return Stage("walk", "toy_stages:walk", params, **fields)
+    # How long a step takes is no part of the key: what was stopped slow goes on fast.
+    return Stage("walk", "toy_stages:walk", params, placing={"step_s": step_s}, **fields)
 
 
 def _run(stages, runs_dir, **options):
@@ -301,7 +302,7 @@ def _caller(stage, runs_dir, worker_is, *, stops=False):
     path = [str(Path(__file__).parent), *sys.path]
     code = SCRIPT.format(
         path=path,
-        stage=(stage.name, stage.target, stage.params),
+        stage=(stage.name, stage.target, stage.params, {}, "", 0.0, stage.placing),
         runs=str(runs_dir),
         forks=worker_is == "a fork",
         stops=stops,
@@ -311,8 +312,8 @@ def _caller(stage, runs_dir, worker_is, *, stops=False):
 
 
 def test_interrupt_saves_the_state_and_the_next_call_goes_on(tmp_path, worker_is):
-    stage = _walk(0, 80, step_s=0.02)
-    caller = _caller(stage, tmp_path, worker_is, stops=True)
+    stage = _walk(0, 1000)
+    caller = _caller(_walk(0, 1000, step_s=0.1), tmp_path, worker_is, stops=True)
     assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 10)
     worker_pid = read_metrics(stage.folder(tmp_path))[0]["time/process"]
     assert (parent(worker_pid) == caller.pid) == (worker_is != "a fork")

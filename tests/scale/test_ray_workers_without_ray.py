@@ -74,7 +74,8 @@ def test_what_is_done_needs_no_ray(without_ray, tmp_path):
     stage = Stage("e", "klearlib.errors:KlearError", {})
     folder = stage.folder(tmp_path)
     folder.mkdir(parents=True)
-    (folder / "done.json").write_text(json.dumps({"files": {}, "seconds": 1.0}))
+    done = {"files": {}, "provenance": {"utc": ""}, "seconds": 1.0}
+    (folder / "done.json").write_text(json.dumps(done))
     run_stages([stage], runs_dir=tmp_path, workers="ray", progress=Progress(io.StringIO()))
 
 

@@ -18,12 +18,15 @@ from toy_suite import environment, files
 from klearlib.suite import notebooks
 
 TIMEOUT_S = 120
-MAIN = [sys.executable, "-c", "import toy_suite; toy_suite.main()", "run"]
-MAIN += ["--profile", "smoke", "--only", "05"]
+SCRIPT = """import toy_suite
+from klearlib.run import progress
+progress.LINE_EVERY_S = 0.1
+toy_suite.main()"""
+MAIN = [sys.executable, "-c", SCRIPT, "run", "--profile", "smoke", "--only", "05"]
 
 
 @contextlib.contextmanager
-def started(project: Path, kind: str):
+def started(project: Path, kind: str, *, stderr=None, hangup=signal.SIG_DFL):
     """A runner in a process of its own; yields it and the pid of the stage that it has started."""
     (project / "params/smoke/05_toy.yaml").write_text(f"kind: {kind}\n")
     runner = subprocess.Popen(
@@ -31,7 +34,9 @@ def started(project: Path, kind: str):
         env=environment(project),
         cwd=project,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup),
     )
     pid = None
     try:
@@ -61,7 +66,15 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+STOPS = [
+    (signal.SIGTERM, 143),
+    (signal.SIGINT, 130),
+    (signal.SIGHUP, 129),
+    (signal.SIGQUIT, 131),
+]
+
+
+@pytest.mark.parametrize(("number", "code"), STOPS)
 def test_a_stop_lets_stages_save_and_leaves_no_process(project, number, code):
     with started(project, "wait") as (runner, pid):
         runner.send_signal(number)
@@ -73,6 +86,25 @@ def test_a_stop_lets_stages_save_and_leaves_no_process(project, number, code):
     assert {name for name in files(project) if name.startswith("smoke/05")} == {
         "smoke/05_toy/run.log"
     }
+
+
+@pytest.mark.parametrize("stderr", [None, subprocess.STDOUT], ids=["output", "all"])
+def test_a_run_whose_reader_is_gone_saves_and_stops(project, stderr):
+    with started(project, "wait", stderr=stderr or subprocess.PIPE) as (runner, pid):
+        for stream in filter(None, (runner.stdout, runner.stderr)):
+            stream.close()
+        runner.wait(TIMEOUT_S)
+    assert runner.returncode == 141
+    assert (project / "saved.txt").exists()
+    assert not alive(pid)
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing(project):
+    with started(project, "wait", hangup=signal.SIG_IGN) as (runner, _):
+        runner.send_signal(signal.SIGHUP)
+        runner.send_signal(signal.SIGTERM)
+        runner.communicate(timeout=TIMEOUT_S)
+    assert runner.returncode == 143
 
 
 def test_a_second_signal_ends_a_stage_that_does_not_stop(project):

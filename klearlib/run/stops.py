@@ -1,0 +1,28 @@
+"""The signals that ask to stop, whoever sends them."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+ASKED = (signal.SIGTERM, signal.SIGINT)
+LEFT = (signal.SIGHUP, signal.SIGQUIT)
+"""What a terminal sends that is closed, or by Ctrl-\\; nohup has the first ignored, and it stays
+so."""
+
+
+@contextlib.contextmanager
+def on_stop(handler: Callable[[int, object], object]) -> Iterator[None]:
+    """Signals that ask to stop call `handler` in the block, in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    left = [number for number in LEFT if signal.getsignal(number) is not signal.SIG_IGN]
+    known = {number: signal.signal(number, handler) for number in (*ASKED, *left)}
+    try:
+        yield
+    finally:
+        for number, its_own in known.items():
+            signal.signal(number, its_own)
