@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from functools import lru_cache
 from pathlib import Path
 
