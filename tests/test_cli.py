@@ -112,7 +112,9 @@ def test_ctrl_c_outside_a_run(project, monkeypatch):
     assert cli.main(["run"]) == 130
 
 
-WAITING = """import sys, time
+WAITING = """import signal, sys, time
+for number in (signal.SIGHUP, signal.SIGQUIT):  # which a shell may have had us ignore
+    signal.signal(number, signal.SIG_DFL)
 from klearlib import cli
 from klearlib.suite import status
 def wait(profile):
