@@ -28,6 +28,7 @@ from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
 from klearlib.experiments.nb11_beyond import Beyond
 from klearlib.experiments.rules import require_usable, rule_spec
 from klearlib.params import RLOptions
+from klearlib.rl.advantages import group_advantages
 from klearlib.rl.coefficients import coefficient, rule_from
 from klearlib.rl.neighbours import aspo
 
@@ -117,6 +118,21 @@ def test_masks_and_cuts_of_the_neighbours_by_hand():
     advantage = torch.tensor([[1.0, 1.0, -1.0, -1.0, 1.0]], dtype=torch.float64)
     kept = demo.second_moment_mask(log_ratio, advantage, torch.ones(1, 5, dtype=torch.bool))
     assert kept.tolist() == [[0, 1, 0, 1, 1]]
+
+
+def test_the_arms_of_dr_grpo_and_tis_have_the_options_that_they_need():
+    rule, changed = neighbours()["dr_grpo"]
+    options, rewards = RLOptions(**changed), torch.tensor([[1.0, -1.0, -1.5, 1.0]]).double()
+    how = {"std": options.group_std, "epsilon": options.group_epsilon}
+    for dtype, error in ((torch.float64, 1e-9), (torch.float32, 1e-6)):
+        advantage = group_advantages(rewards, **how)[0].to(dtype)
+        weight = f_of(rule, torch.full((4,), 1.1, dtype=dtype), advantage) * advantage
+        expected = 1.1 * (rewards - rewards.mean())[0]
+        assert weight.tolist() == pytest.approx(expected.tolist(), rel=error)
+    assert neighbours()["tis"] == (
+        "clip_higher",
+        {"logp_old": "trainer", "sampler_correction": demo.TIS_CAP},
+    )
 
 
 def test_rules_that_are_functions_pass_the_check_of_own_rules():

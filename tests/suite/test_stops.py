@@ -36,7 +36,10 @@ def started(project: Path, kind: str, *, stderr=None, hangup=signal.SIG_DFL):
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup),
+        preexec_fn=lambda: (
+            signal.signal(signal.SIGHUP, hangup),
+            signal.signal(signal.SIGQUIT, signal.SIG_DFL),  # a shell may have it ignored
+        ),
     )
     pid = None
     try:
