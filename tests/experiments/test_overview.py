@@ -71,8 +71,8 @@ def put(
     folder = project / "results" / "mini" / notebook
     folder.mkdir(parents=True)
     for name in tables:
-        for kind in ("csv", "md"):
-            (folder / f"{name}.{kind}").write_text("a\n1\n")
+        (folder / f"{name}.csv").write_text("a\n1\n")
+        (folder / f"{name}.md").write_text("| a |\n| ---: |\n| 1 |\n")
     lists = {key: [] for key in ("equations", "figures", "verdicts", "notes")}
     section = lists | {
         "notebook": notebook,

@@ -70,7 +70,7 @@ def test_claims_stand_side_by_side_with_both_verdicts(folders):
     ]
     assert claims["C8"][3].startswith("– not run") and claims["C8"][5] == "◆ undecided (interim)"
     # C2 is judged in mini alone, and C1 and C8 differ
-    assert "3 of 24 have different verdicts" in markdown.read_text()
+    assert "3 of 29 have different verdicts" in markdown.read_text()
     assert "gpu, 06\\_alpha\\_sweep: not complete yet" in markdown.read_text()
     assert "alpha 0.1, seed 2" in markdown.read_text()
 
@@ -189,7 +189,7 @@ def test_the_same_profile_of_two_clones_is_labelled(folders, tmp_path):
     shutil.copytree(folders[0], other)
     text = write_comparison(folders[0], other)[1].read_text()
     assert "mini (A): verdict" in text and "mini (B): verdict" in text
-    assert "0 of 24 have different verdicts" in text and "with the same parameters" in text
+    assert "0 of 29 have different verdicts" in text and "with the same parameters" in text
     assert "The same in both: final\\_scores." in text and "Two profiles" not in text
 
 
