@@ -23,7 +23,8 @@ def published(project):
         golds = {f"Problem {n} of the year?": str(n) for n in range(30)}
         lines = [
             {
-                "meta": {"problem": problem, "answer": gold},
+                "id": j,
+                "meta": {"messages": [], "meta": {"problem": problem, "solution": gold}},
                 "messages": [
                     {"role": "user", "content": problem},
                     {
