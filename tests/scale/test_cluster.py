@@ -89,7 +89,13 @@ def test_training_on_cores_is_what_the_last_override_says(overrides, is_on_cpu):
     assert small_cluster(overrides=overrides).is_on_cpu is is_on_cpu
 
 
-@pytest.mark.parametrize("profile", params.profiles())
+def with_verl() -> list[str]:
+    """The profiles whose compute.yaml says how verl trains them."""
+    files = (params.root() / "params").glob("*/compute.yaml")
+    return sorted(file.parent.name for file in files if "\nverl:\n" in file.read_text())
+
+
+@pytest.mark.parametrize("profile", with_verl())
 def test_every_profile_has_a_cluster_that_holds_its_rollouts(profile):
     """Those of every world; and they fit into the positions that the worlds' models have."""
     from klearlib.experiments.origins import origin
