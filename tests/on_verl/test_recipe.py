@@ -55,6 +55,7 @@ MAPPED_SETTINGS = {
 }
 JUDGING = {
     "think_tags": "optional",
+    "reward_function": {"name": "judge", "source": "def judge(response, problem): ..."},
     "format_scores": "released",
     "format_penalty": 0.25,
     "code_reward": "hard",
