@@ -28,6 +28,7 @@ SCHEDULE = {
     "num_validation": NUM_PROBLEMS,
     "validation_responses": 50,
     "checkpoint_every": 3,
+    "format_penalty": 0.0,  # a wrong answer is a wrong answer, with its tags or without
 }
 
 
