@@ -71,11 +71,10 @@ def kept(joined, connection):
 
 
 def _walk(seed, num_steps=4, *, step_s=0.0, every=1000, **fields):
-    params = {"seed": seed, "num_steps": num_steps, "every": every}
+    params = {"seed": seed, "num_steps": num_steps, "step_s": step_s, "every": every}
     if fields.get("inputs"):
         params["start_from"] = next(iter(fields["inputs"]))
-    # How long a step takes is no part of the key: what was stopped slow goes on fast.
-    return Stage("walk", "toy_stages:walk", params, placing={"step_s": step_s}, **fields)
+    return Stage("walk", "toy_stages:walk", params, **fields)
 
 
 def _run(stages, runs_dir, *, workers="ray", **options):
@@ -118,7 +117,7 @@ run_stages([Stage(*{stage!r})], runs_dir={runs!r}, workers="ray", poll_s=0.05)
 
 
 def _code(stage, runs_dir):
-    fields = (stage.name, stage.target, stage.params, {}, "", 0.0, stage.placing)
+    fields = (stage.name, stage.target, stage.params)
     return SCRIPT.format(path=[STAGES, *sys.path], stage=fields, runs=str(runs_dir))
 
 
@@ -269,8 +268,8 @@ def test_two_fan_outs_at_once_run_a_stage_once(kept, tmp_path):
 
 
 def test_ctrl_c_saves_the_state_and_leaves_nothing(kept, tmp_path):
-    stage = _walk(0, 1000)
-    caller = _caller(_walk(0, 1000, step_s=0.1), tmp_path)
+    stage = _walk(0, 200, step_s=0.05)
+    caller = _caller(stage, tmp_path)
     assert wait_until(lambda: len(read_metrics(stage.folder(tmp_path))) > 5)
     worker = _process(stage, tmp_path)
     caller.send_signal(signal.SIGINT)
