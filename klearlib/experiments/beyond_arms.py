@@ -47,6 +47,7 @@ NEIGHBOURS = {"unclipped": "unclipped", "dr_grpo": "Dr. GRPO", "aspo": "ASPO", "
 """Arm of E5 beside GPPO -> what people call it."""
 DR_GRPO_SCALE = 1e12
 """Far above any deviation of rewards, so that A = (reward - mean) / scale to 12 digits."""
+TIS_CAP = 2.0
 _NEIGHBOURS = Path(__file__).parents[1] / "rl" / "neighbours.py"
 
 
@@ -235,5 +236,5 @@ def neighbours() -> dict[str, tuple[str | dict, dict]]:
         "unclipped": ("unclipped", {}),
         "dr_grpo": (own["dr_grpo"], {"group_epsilon": DR_GRPO_SCALE}),
         "aspo": (own["aspo"], {}),
-        "tis": ("clip_higher", {"logp_old": "trainer", "sampler_correction": 2.0}),
+        "tis": ("clip_higher", {"logp_old": "trainer", "sampler_correction": TIS_CAP}),
     }

@@ -328,8 +328,11 @@ class Headline(Pipeline):
         }
         # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
         numbers = measured_numbers(by_budget) if self.paper_scale else {}
-        judged = {f"{name}, {BUDGET}": r.correct for name, r in self.released_records.items()}
-        judged = {name: correct for name, correct in judged.items() if name not in numbers}
+        judged = {
+            number: record.correct
+            for name, record in self.released_records.items()
+            if (number := f"{name}, {BUDGET}") not in numbers
+        }
         scale = self.paper_scale or bool(judged)
         found = decide_absolute(paper.claim("C13"), numbers | judged, paper_scale=scale)
         if judged:

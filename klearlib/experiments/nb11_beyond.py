@@ -35,7 +35,6 @@ from klearlib.report.style import series_style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_KINDS = ("habit", "random")
 _MEANING = {
     "E1": {
         "supported": "at a large learning rate set beta_low to 0, or lower the rate",
@@ -231,9 +230,11 @@ class Beyond(BeyondArms):
     def e3(self) -> Figure:
         import pandas as pd
 
+        from klearlib.experiments.origins.erring import KINDS
+
         runs, rows = self.part("E3"), []
         for difficulty in DOSED:
-            for kind in _KINDS:
+            for kind in KINDS:
                 for share in self.correctness.wrong_shares:
                     arm = f"{difficulty}_{kind}_{share:g}"
                     seeds = runs.common_seeds([arm])

@@ -11,6 +11,7 @@ from klearlib.params import VERL, FilterOptions, RLOptions, load
 from klearlib.rl.settings import (
     EVALUATION_TEMPERATURE,
     EVALUATION_TOP_P,
+    JUDGED_BY,
     require_counted_parts,
 )
 from klearlib.run.stage import Stage
@@ -146,9 +147,7 @@ def rl_arm(
 
 def _measured_start(start: Start, settings: dict, *, seed: int) -> dict[str, Stage]:
     """What the model that a run starts from can do, once for all runs of a seed."""
-    names = ("max_new_tokens", "test_timeout_s", "test_memory_mb", "think_tags")
-    names += ("reward_function",)
-    how = {name: settings[name] for name in names}
+    how = {name: settings[name] for name in ("max_new_tokens", *JUDGED_BY)}
     asked = {
         "start": (start.benchmarks, "eval_responses", EVALUATION_TEMPERATURE, EVALUATION_TOP_P),
         "start_validation": (

@@ -15,6 +15,7 @@ from klearlib.policy.drawing import SamplingSettings
 from klearlib.rl.settings import (
     EVALUATION_TEMPERATURE,
     EVALUATION_TOP_P,
+    JUDGED_BY,
     RLSettings,
     is_second_half,
 )
@@ -102,8 +103,7 @@ def evaluations(
         )
         for name, size, num_responses, temperature, top_p in asked
     ]
-    names = ("test_timeout_s", "test_memory_mb", "think_tags", "reward_function")
-    how = {name: getattr(settings, name) for name in names}
+    how = {name: getattr(settings, name) for name in JUDGED_BY}
     records = evaluate_all(engine, measurements, **how)
     return {record.benchmark: record for record in records}
 

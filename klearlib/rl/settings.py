@@ -10,6 +10,9 @@ from klearlib.errors import ParameterError
 
 # The paper's evaluation (section 4): temperature 0.6, top_p 0.95.
 EVALUATION_TEMPERATURE, EVALUATION_TOP_P = 0.6, 0.95
+JUDGED_BY = ("test_timeout_s", "test_memory_mb", "think_tags", "reward_function")
+"""Settings by which responses to benchmarks are judged: keywords of
+`klearlib.evaluate.harness.evaluate_all`."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ def verdicts_of(
     futures = [
         pool.submit(
             {
-                **{"name": function["name"], "source": function["source"], "response": response},
+                **function,
+                "response": response,
                 "problem": {"id": each.id, "prompt": each.prompt, "answer": each.answer},
             },
             timeout_s=TIMEOUT_S,

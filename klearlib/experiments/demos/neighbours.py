@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from klearlib.experiments.beyond_arms import DR_GRPO_SCALE, TIS_CAP
+
 if TYPE_CHECKING:
     import torch
 
@@ -14,7 +16,7 @@ _LENGTHS = (3, 5, 2, 4)
 # log(pi / pi_old), row by row: inside every clip range and beyond it on both sides, off all ties.
 _LOG_RATIOS = (0.05, -0.41, 0.52, -0.1, 0.61, -0.33, 1.2, 0.02, 0.4, -0.6, -1.3, 0.9, 0.0003, -0.5)
 GSPO_CLIP = {"eps_low": 0.15, "eps_high": 0.2}  # the paper's 3e-4 and 4e-4 would cut every response
-TIS_CAP, ASPO_CLIP, M2_BUDGET = 2.0, 3.0, 0.04
+ASPO_CLIP, M2_BUDGET = 3.0, 0.04
 WEIGHTS = {
     "unclipped": ("Eq. 4", "r", True),
     "dr_grpo": ("reward - mean", "Clip-Higher's F", True),
@@ -32,14 +34,10 @@ def neighbour_gradients(*, eps_low: float, eps_high: float) -> Iterator[dict]:
     the loss of this suite with these."""
     import torch
 
+    clip, tokens = {"eps_low": eps_low, "eps_high": eps_high}, _tokens()
     for rule, (advantage, weight, trained) in WEIGHTS.items():
-        logp, logp_old, logp_sampler, mask = _tokens()
-        clip = {"eps_low": eps_low, "eps_high": eps_high}
-        printed = printed_objective(rule, logp, logp_old, logp_sampler, mask, **clip)
-        (wanted,) = torch.autograd.grad(printed, logp)
-        (found,) = torch.autograd.grad(
-            -_our_loss(rule, logp, logp_old, logp_sampler, mask, **clip), logp
-        )
+        (wanted,) = torch.autograd.grad(printed_objective(rule, tokens, **clip), tokens[0])
+        (found,) = torch.autograd.grad(-_our_loss(rule, tokens, **clip), tokens[0])
         yield {
             "rule": rule,
             "advantage": advantage,
@@ -63,14 +61,7 @@ def _tokens() -> tuple[torch.Tensor, ...]:
 
 
 def printed_objective(
-    rule: str,
-    logp: torch.Tensor,
-    logp_old: torch.Tensor,
-    logp_sampler: torch.Tensor,
-    mask: torch.Tensor,
-    *,
-    eps_low: float,
-    eps_high: float,
+    rule: str, tokens: tuple[torch.Tensor, ...], *, eps_low: float, eps_high: float
 ) -> torch.Tensor:
     """The objective of one group as the rule's paper prints it, to be maximised: a scalar.
 
@@ -81,9 +72,12 @@ def printed_objective(
     A log pi beyond 3; ``tis`` (Yao et al. 2025) min(pi_old / pi_sampler, C) min(r A, clip(r) A);
     ``m2po`` (2510.01161) M r A, M = 0 for the tokens with the largest (log r)^2, of those with A >
     0, r > 1 or A < 0, r < 1, until the mean of the others' is at most the budget.
+
+    tokens: as `_tokens` gives them.
     """
     import torch
 
+    logp, logp_old, logp_sampler, mask = tokens
     rewards = torch.tensor(REWARDS, dtype=torch.float64)[:, None]
     centred = rewards - rewards.mean()
     scaled = (centred / rewards.std(correction=0)).expand_as(logp)
@@ -128,24 +122,17 @@ def second_moment_mask(
 
 
 def _our_loss(
-    rule: str,
-    logp: torch.Tensor,
-    logp_old: torch.Tensor,
-    logp_sampler: torch.Tensor,
-    mask: torch.Tensor,
-    *,
-    eps_low: float,
-    eps_high: float,
+    rule: str, tokens: tuple[torch.Tensor, ...], *, eps_low: float, eps_high: float
 ) -> torch.Tensor:
     """The loss of the training loop with the rule's advantage, weight and mean."""
     import torch
 
-    from klearlib.experiments.beyond_arms import DR_GRPO_SCALE
     from klearlib.rl import neighbours
     from klearlib.rl.advantages import group_advantages
     from klearlib.rl.coefficients import Rule, ppo_clip, unclipped
     from klearlib.rl.objective import policy_loss
 
+    logp, logp_old, logp_sampler, mask = tokens
     clip = {"eps_low": eps_low, "eps_high": eps_high}
     log_ratio = (logp - logp_old).detach()
     rewards = torch.tensor([REWARDS], dtype=torch.float64)
