@@ -131,6 +131,7 @@ class _Connection:
             ray.init(address, **arguments | given)
         except BaseException as error:
             self._failure = error
+            ray.shutdown()  # a client that failed half-way would refuse every later connection
             return
         finally:
             ready.set()
@@ -218,7 +219,10 @@ def _open(ray, workers: str, address: str, given: dict) -> None:
     try:
         if address.rpartition(":")[2].isdecimal():  # Ray would try for a minute
             socket.create_connection(_host_and_port(address), ANSWER_S).close()
-        _connection.open(address, given)
+        try:
+            _connection.open(address, given)
+        except ConnectionAbortedError:  # Ray forks a client's server beside threads; some are lost
+            _connection.open(address, given)
     except Exception as error:  # for a start that takes too long Ray raises just that
         ends = "does not start ({}): mend that, or join one"
         if address != LOCAL:

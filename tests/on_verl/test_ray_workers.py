@@ -161,11 +161,21 @@ def test_a_process_that_had_a_ray_of_its_own_joins_no_other(joined, tmp_path, mo
 
 
 def test_a_client_of_the_cluster(joined, tmp_path, monkeypatch):
+    """Whose server is lost at the first attempt, after the client came half-way."""
     monkeypatch.delenv("RAY_ADDRESS")
+    ray_init, attempts = ray.init, []
+
+    def init(*args, **words):
+        attempts.append(args)
+        ray_init(*args, **words)
+        if len(attempts) == 1:
+            raise ConnectionAbortedError("Starting Ray client server failed")
+
+    monkeypatch.setattr(ray, "init", init)
     stages = [_walk(0), Stage("f", "toy_stages:fail", {"how": "asset"}, {"first": _walk(0)})]
     with pytest.raises(StageFailed, match="no model toy-8b: download it, then run again"):
         _run(stages, tmp_path, workers=joined.client)
-    assert is_done(stages[0], tmp_path)
+    assert is_done(stages[0], tmp_path) and len(attempts) == 2
 
 
 def test_words_of_its_own_need_a_new_connection(joined):
