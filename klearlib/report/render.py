@@ -32,7 +32,6 @@ VERDICT_MEANINGS = {word: meaning for word, (_, meaning) in _WORDS.items()}
 """What each verdict word means, in one line."""
 
 LINES_IN_SIGHT = 2
-_NUMBERS_IN_SHORT = 4
 _FOLDER = Path(__file__).parent
 _SPECIAL = "\\`*_[]<>#"
 
@@ -74,16 +73,23 @@ def lines_of(text: str) -> list[str]:
 
 
 def in_short(paper: str) -> str:
-    """The paper's numbers where they are few, else the first of them and how many more there are.
+    """The first of the paper's numbers, and how many more there are.
 
     >>> in_short("a: 1; b: 2; c: 3; d: 4; e: 5")
     'a: 1; b: 2; and 3 more'
     """
     numbers = lines_of(paper)
-    if len(numbers) > _NUMBERS_IN_SHORT:
-        rest = len(numbers) - LINES_IN_SIGHT
-        numbers = [*numbers[:LINES_IN_SIGHT], f"and {rest} more"]
-    return "; ".join(numbers)
+    more = [f"and {len(numbers) - LINES_IN_SIGHT} more"] if len(numbers) > LINES_IN_SIGHT else []
+    return "; ".join(numbers[:LINES_IN_SIGHT] + more)
+
+
+def without_counts(measured: str) -> str:
+    """What was measured without the numbers of replicates, which the report has.
+
+    >>> without_counts("a - b: +1.5 points [-2.0, +5.0] (5 replicates)")
+    'a - b: +1.5 points [-2.0, +5.0]'
+    """
+    return re.sub(r" \(\d+ replicates\)", "", measured)
 
 
 def first_reason(reason: str) -> str:
@@ -156,6 +162,7 @@ def _environment():
         "plain": plain,
         "value_text": _value_text,
         "verdict_counts": verdict_counts,
+        "without_counts": without_counts,
     }
     environment.globals |= {
         "LINES_IN_SIGHT": LINES_IN_SIGHT,
