@@ -20,6 +20,12 @@ PROFILE = "mini"
 """Where no --profile is given, as in the Makefile: the profile whose results are in git, with seeds
 enough for verdicts. `smoke` only shows that everything runs."""
 
+_MENDS = {
+    "Symlink loop": "remove this link",  # of Path.resolve, before Python 3.13
+    "Could not determine home directory": "write the path without ~",  # of Path.expanduser
+}
+"""What pathlib raises as a RuntimeError, by how it begins."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on stderr.
@@ -44,9 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         said, code = "stopped", 128 + (came or [signal.SIGINT])[0]
     except RuntimeError as error:
-        if not str(error).startswith("Symlink loop"):  # of Path.resolve, before Python 3.13
+        mend = next((_MENDS[start] for start in _MENDS if str(error).startswith(start)), None)
+        if mend is None:
             raise
-        said, code = f"{error}: remove this link", 1
+        said, code = f"{error}: {mend}", 1
     except OSError as error:
         if error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
             said, code = "stopped, as nobody reads its output", 141

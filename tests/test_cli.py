@@ -232,6 +232,12 @@ def test_a_link_that_leads_to_itself_is_one_line(project, capsys):
         assert said.startswith("klear: ") and str(loop) in said and said.count("\n") == 1
 
 
+def test_a_home_that_is_not_there_is_one_line(project, capsys):
+    where = "~nobody-here/x.jsonl"
+    assert cli.main(["evaluate", "--responses", where, "--benchmark", where]) == 1
+    assert capsys.readouterr().err.endswith(": write the path without ~\n")
+
+
 NESTED = "[" * 3000 + "]" * 3000
 
 

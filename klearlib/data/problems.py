@@ -10,6 +10,7 @@ from typing import Any
 
 from klearlib.data.files import MAX_FILE, MAX_ROW
 from klearlib.data.lines import LineWriter, bounded_lines, parse_row
+from klearlib.data.rows import encodable
 from klearlib.errors import KlearError, MissingAsset, did_you_mean
 from klearlib.records import Problem, TestCase
 
@@ -139,6 +140,8 @@ def _made(record: type, row: object, what: str) -> Any:
         values = value if isinstance(value, tuple) else (value,)
         if value is not known[name] and not all(type(each) is kind for each in values):
             raise ValueError(f"{name} must be {word}, got {value!r}")
+        for text in values if kind is str and value is not None else ():
+            encodable(text, name)
     return record(**row)
 
 

@@ -33,6 +33,7 @@ def read_source(
     *,
     split: str | None = None,
     config: str | None = None,
+    hub_id: str | None = None,
     revision: str | None = None,
     streaming: bool = True,
     limit: int | None = None,
@@ -49,6 +50,7 @@ def read_source(
         split, config: those of the data set's `Source` where None; of a folder they choose files
             (`open_location`), and one that is given must be there: so a file, which is what it is,
             and rows take none.
+        hub_id: another data set of the hub in this one's schema; None is its own.
         revision: of the hub, the newest where None.
         streaming: from the hub, read while downloading and keep nothing; False downloads to the
             cache of `datasets` first.
@@ -79,7 +81,7 @@ def read_source(
     wanted = {"split": split or source.split, "config": config or source.config}
     if location is None:
         how = {"revision": revision, "hub_file": source.hub_file, "streaming": streaming}
-        tables = [open_hub(source.hub_id, **wanted, **how)]
+        tables = [open_hub(hub_id or source.hub_id, **wanted, **how)]
     elif isinstance(location, Path | str):
         tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)
     elif isinstance(location, Sequence):

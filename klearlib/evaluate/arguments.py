@@ -125,6 +125,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
             raise ParameterError(
                 f"{option.flag} says how a model is asked: leave it out with --responses"
             )
+    if not (arguments.model or arguments.responses):
+        raise ParameterError("--model and --responses name what is scored: got an empty text")
     if arguments.model and arguments.n is None:
         raise ParameterError("--model needs --n, the number of responses to each problem")
     for flag, (option, value) in given.items():

@@ -18,6 +18,7 @@ from klearlib.errors import ParameterError, did_you_mean
 _WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
 MAX_ITEMS = 256
 """Values of a list: each is an arm or a run of its own."""
+MAX_INTEGER = 2**63
 _PLURALS = {int: "integers", float: "numbers", str: "texts", bool: "truth values"}
 
 
@@ -218,6 +219,8 @@ def _require_unique(values: list, where: str) -> None:
 
 
 def _of_kind(value, kind: type, where: str, limits):
+    if isinstance(value, int) and abs(value) >= MAX_INTEGER:  # it may be too long to print
+        raise ParameterError(f"{where} must be {_WORDS[kind]}, got an integer beyond 2**63")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):

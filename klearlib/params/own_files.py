@@ -20,18 +20,18 @@ def text_of(file: str, where: str) -> str:
         ParameterError: no such file, or it needs another one of its folder.
     """
     path = root() / Path(file).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except UnicodeDecodeError:
-        raise ParameterError(f"{where}: {path} is not UTF-8: save it so") from None
-    except OSError as error:
+    if not path.is_file():  # nothing, or a pipe that would be waited for, or a device without end
         here = f", write {Path(file).resolve()}" if Path(file).is_file() else ""
         raise ParameterError(
-            f"{where}: no file can be read at {path} ({error.strerror}): a path is relative "
-            f"to the project's folder{here}"
-        ) from None
-    except (SyntaxError, ValueError):  # told with its line by `require_usable`
+            f"{where}: no file at {path}: a path is relative to the project's folder{here}"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ParameterError(f"{where}: {path} is not UTF-8: save it so") from None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # told by who runs it
         return text
     for node in ast.walk(tree):
         imports = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -59,7 +59,8 @@ def read_reward(given: object) -> dict | None:
     if isinstance(given, str) and ":" in given:
         file, _, name = given.rpartition(":")
         given = {"name": name, "source": text_of(file, where)}
-    if not isinstance(given, dict) or given.keys() != {"name", "source"}:
+    is_named = isinstance(given, dict) and given.keys() == {"name", "source"}
+    if not is_named or not all(isinstance(text, str) for text in given.values()):
         raise ParameterError(f"{where} must be FILE.py:FUNCTION, got {given!r:.100}")
     try:
         found = vars(module_of(given["source"])).get(given["name"])

@@ -19,7 +19,8 @@ _OTHERWISE = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "merge")}
 
 class _Strict(yaml.SafeLoader):
     """Of YAML 1.1 it leaves out 1:30 for 90, 1_0 for 10 and 010 for 8, which are texts here, merge
-    keys and aliases; and it refuses a key written twice, of which plain YAML takes the last."""
+    keys, aliases and tags; and it refuses a key written twice, of which plain YAML takes the
+    last."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as its base has it
         first: [(tag, pattern) for tag, pattern in known if tag not in _OTHERWISE]
@@ -31,6 +32,9 @@ class _Strict(yaml.SafeLoader):
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             problem = f"*{event.anchor} stands for another value: write the value itself"
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+        if event.tag is not None:  # and PyYAML fails on some of them: !!bool x
+            problem = f"{event.tag} makes another value of it: write the value itself"
             raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
         if self.depth > MAX_DEPTH:
             problem = f"more than {MAX_DEPTH} lists and mappings within each other"

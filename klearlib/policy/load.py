@@ -14,7 +14,13 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PretrainedConfig,
+)
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.hub import cached_snapshot, is_path
@@ -53,7 +59,8 @@ def load_policy(
 
     Raises:
         MissingAsset: nothing there, the hub cannot be reached, or the attention is not installed.
-        DamagedEntry: the files cannot be read, or do not hold the weights that config.json names.
+        DamagedEntry: the files cannot be read, do not hold the weights that config.json names, or
+            hold no tokenizer or that of another model.
         ParameterError: YaRN or an attention that this model cannot have.
     """
     local = Path(path).is_dir()
@@ -62,6 +69,8 @@ def load_policy(
     stretched = {}
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
+        if (Path(path) / "generation_config.json").is_file():  # else one at fault is passed over
+            GenerationConfig.from_pretrained(path)
         if yarn_factor is not None:
             stretched["config"] = with_yarn(
                 AutoConfig.from_pretrained(path), yarn_factor, original=yarn_original
@@ -83,6 +92,7 @@ def load_policy(
             ) from error
         raise missing_model(path, error) from error
     _refuse_other_weights(path, model, found)
+    refuse_other_tokenizer(path, tokenizer, rows=model.get_input_embeddings().weight.shape[0])
     if attention is not None:
         _set_attention(model, attention)
     return model.to(device or default_device()).eval(), tokenizer
@@ -136,6 +146,19 @@ def _refuse_other_weights(path: str | Path, model, found: dict) -> None:
             f"{path} does not hold the model of its config.json: it {'; it '.join(faults)}; "
             "make or download it anew"
         )
+
+
+def refuse_other_tokenizer(path: str | Path, tokenizer, *, rows: int) -> None:
+    """DamagedEntry for a tokenizer with tokens beyond the `rows` of the model's embedding, and for
+    one that has no token of a text: transformers makes it up where the files of one are missing."""
+    ids = set(tokenizer.get_vocab().values())
+    if not ids - control_ids(tokenizer):
+        fault = "holds no tokenizer"
+    elif max(ids) >= rows:
+        fault = f"has an embedding of {rows} tokens and a tokenizer with the token {max(ids)}"
+    else:
+        return
+    raise DamagedEntry(f"{path} {fault}: put the model's own tokenizer there")
 
 
 def with_yarn(
@@ -271,6 +294,7 @@ def _user_turn(tokenizer, prompt: str) -> str:
     try:
         with _within_limits():
             text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            text.encode()  # half a surrogate pair, of which no tokens can be made
     except Exception as error:  # whatever the template's program does
         fault = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
     else:

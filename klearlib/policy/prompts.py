@@ -15,9 +15,14 @@ def chat_prompts(
     """Text and token ids of each problem's prompt, see `klearlib.policy.load.chat_prompt`.
 
     Raises KlearError where the longest, with `max_tokens` of a response, exceeds the positions of
-    the model.
+    the model, and for a chat template that leaves the prompt out.
     """
     prompts = [chat_prompt(tokenizer, problem.prompt) for problem in problems]
+    if len({text for text, _ in prompts}) == 1 < len({problem.prompt for problem in problems}):
+        raise KlearError(
+            "the chat template writes the same text for every prompt: have it write the content of "
+            "its messages, or name another"
+        )
     longest = max(len(ids) for _, ids in prompts) + max_tokens
     positions = num_positions(model)
     if positions is not None and longest > positions:
@@ -35,7 +40,13 @@ def num_positions(model) -> int | None:
 
 def end_ids(model, tokenizer) -> list[int]:
     """The tokens that end a response: those of the model's generation config and the
-    tokenizer's."""
+    tokenizer's. Raises KlearError where the config names what is no token."""
     configured = model.generation_config.eos_token_id
     ends = configured if isinstance(configured, list) else [configured]
-    return sorted({end for end in [*ends, tokenizer.eos_token_id] if end is not None})
+    ends = [end for end in [*ends, tokenizer.eos_token_id] if end is not None]
+    if not all(isinstance(end, int) for end in ends):
+        raise KlearError(
+            f"eos_token_id of generation_config.json must be a token's number or a list of them, "
+            f"got {configured!r}: mend it"
+        )
+    return sorted(set(ends))

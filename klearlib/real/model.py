@@ -70,7 +70,7 @@ def link_model(
     config["max_position_embeddings"] = max(positions, allowed)
     _write_own(folder.path / "model" / _CONFIG, json.dumps(config, indent=2) + "\n")
     if chat_template is not None:
-        _write_own(folder.path / "model" / _TEMPLATE, _template(chat_template))
+        _write_own(folder.path / "model" / _TEMPLATE, template_of(chat_template))
     _check_template(model, folder.path / "model")
     write_json(
         folder.path / "card.json",
@@ -156,11 +156,18 @@ def _check_shape(model: str, config: dict, shape: dict) -> None:
         raise KlearError(f"{model}: {'; '.join(wrong)}: mend real.yaml or name another model")
 
 
-def _template(path: str) -> str:
+def template_of(path: str | Path) -> str:
+    """The chat template in a file.
+
+    Raises MissingAsset where there is no file, and KlearError where it is no text.
+    """
     file = Path(path).expanduser()
     if not file.is_file():
-        raise MissingAsset(f"no chat template at {path}: mend chat_template in real.yaml")
-    return file.read_text(encoding="utf-8")
+        raise MissingAsset(f"no file with a chat template at {path}: mend the path")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise KlearError(f"the chat template {path} is not UTF-8: save it so") from error
 
 
 def _check_template(model: str, folder: Path) -> None:

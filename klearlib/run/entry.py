@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +32,34 @@ _TYPES = {
     "done": int,
     "total": int,
     "updated": float,
+    "problem": str,
+    "response": int,
+    "prompt": str,
+    "text": str,
+    "tokens": int,
+    "reason": str,
+    "reward": float,
+    "advantage": float,
 }
+_OF_A_SAMPLE = ("problem", "response", "prompt", "text", "tokens", "reason", "reward", "advantage")
 
 
 def read_metrics(path: Path | str) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl in order, each joined with the timings of its step.
 
     A stage may still be writing: a line without its end is left out. No file: an empty list.
-    Raises DamagedEntry for a line that is no JSON object with a step.
+    Raises DamagedEntry for a line that is no JSON object of a step and numbers or nulls, and where
+    steps do not grow.
     """
-    timings = {line["step"]: line for line in _read_lines(Path(path) / TIMINGS)}
-    return [{**timings.get(line["step"], {}), **line} for line in _read_lines(Path(path) / METRICS)]
+    timings = {line["step"]: line for line in _read_numbers(Path(path) / TIMINGS)}
+    return [
+        {**timings.get(line["step"], {}), **line} for line in _read_numbers(Path(path) / METRICS)
+    ]
 
 
 def read_samples(path: Path | str) -> list[dict[str, Any]]:
     """The lines of samples.jsonl in order, as `read_metrics` reads those of metrics.jsonl."""
-    return _read_lines(Path(path) / SAMPLES)
+    return _read_lines(Path(path) / SAMPLES, *_OF_A_SAMPLE)
 
 
 def read_progress(path: Path | str) -> dict[str, Any] | None:
@@ -110,23 +123,34 @@ def _require(value: object, keys: tuple[str, ...], file: Path) -> None:
     if not isinstance(value, dict):
         raise damaged(file.parent, file, "holds no JSON object where one was written")
     for key in keys:
-        if not _is(value.get(key), _TYPES[key]):
+        if not _is(value.get(key), _TYPES.get(key, float)):  # a metric is a number
             raise damaged(file.parent, file, f"has no valid {key!r}")
 
 
 def _is(value: object, kind: type) -> bool:
     kinds = (int, float) if kind is float else kind
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return False
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _read_lines(file: Path) -> list[dict[str, Any]]:
+def _read_numbers(file: Path) -> list[dict[str, Any]]:
+    lines = _read_lines(file)
+    if any(later["step"] <= line["step"] for line, later in pairwise(lines)):
+        raise damaged(file.parent, file, "has steps that do not grow")
+    for line in lines:
+        _require(line, tuple(key for key in line if line[key] is not None), file)
+    return lines
+
+
+def _read_lines(file: Path, *keys: str) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     try:
         lines = file.read_text(encoding="utf-8").split("\n")[:-1]
         values = [json.loads(line) for line in lines]
-    except ValueError as error:  # no text at all is one, too
+    except (ValueError, RecursionError) as error:  # no text at all is one, too
         raise damaged(file.parent, file, "holds a line that is no JSON") from error
     for value in values:
-        _require(value, ("step",), file)
+        _require(value, ("step", *keys), file)
     return values

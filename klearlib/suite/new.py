@@ -7,7 +7,6 @@ reason, so that it can be changed there.
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,12 +22,12 @@ from klearlib.errors import KlearError, ParameterError
 from klearlib.hub import is_path
 from klearlib.params import root
 from klearlib.params.own_files import read_reward
-from klearlib.policy.load import chat_prompt
+from klearlib.policy.load import chat_prompt, refuse_other_tokenizer
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
-from klearlib.real.model import folder_of
+from klearlib.real.model import folder_of, template_of
 from klearlib.records import Problem
-from klearlib.run.files import write_text
+from klearlib.run.files import read_json, write_text
 
 ROWS = "rows"
 NOTEBOOKS = ("05_clipping", "06_alpha_sweep")
@@ -145,21 +144,22 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> Facts:
 def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, object]:
     """Its shape, its positions, and its tokenizer."""
     place = folder_of(str(located(model)) if is_path(model) or located(model).is_dir() else model)
-    config = json.loads((place / "config.json").read_text(encoding="utf-8"))
     try:
+        config = read_json(place / "config.json")
         shape = shape_of(SimpleNamespace(**config))
-    except AttributeError as error:
-        raise KlearError(
-            f"{model}: its config.json has no shape of a dense model ({error})"
-        ) from error
-    tokenizer = AutoTokenizer.from_pretrained(place)
+        positions = int(config["max_position_embeddings"])
+        tokenizer = AutoTokenizer.from_pretrained(place)
+    except Exception as error:  # transformers raises a dozen unrelated types here
+        fault = " ".join(f"{type(error).__name__}: {error}".split())
+        raise KlearError(f"{model} is no folder of a dense model ({fault}): mend it") from error
+    refuse_other_tokenizer(model, tokenizer, rows=shape.vocab_size)
     if chat_template is not None:
-        tokenizer.chat_template = located(chat_template).read_text(encoding="utf-8")
+        tokenizer.chat_template = template_of(located(chat_template))
     if tokenizer.chat_template is None:
         raise KlearError(
             f"{model} has no chat template, so nothing can be asked: give --chat-template FILE"
         )
-    return shape, config["max_position_embeddings"], tokenizer
+    return shape, positions, tokenizer
 
 
 def _data_set(given: str, *, whole: bool) -> DataSet:
@@ -177,7 +177,7 @@ def _data_set(given: str, *, whole: bool) -> DataSet:
         entry = {"name": source.name} | ({} if known else {"hub_id": place})
     if source.domain == "code":
         raise ParameterError(f"{given} holds programs: klear new is for mathematics")
-    reader = read_source(source.name, where)
+    reader = read_source(source.name, where, hub_id=entry.get("hub_id"))
     found = [row.problem for row in reader]
     rejects = dict(reader.num_rejected)
     told = ", ".join(f"{reason} {count}" for reason, count in rejects.items())

@@ -117,11 +117,12 @@ def show(word: str) -> int:
             "their first step on"
         )
     for line in lines:
-        print(
+        head = (
             f"== step {line['step']}, {line['problem']}, response {line['response']}: "
             f"{line['reason']}, reward {line['reward']:.2f}, advantage {line['advantage']:.2f}, "
             f"{line['tokens']} tokens{', truncated' if line['truncated'] else ''}"
         )
+        print(printable(head))
         for name in ("prompt", "text"):
             print(f"-- {name}\n{printable(line[name])}")
     return 0

@@ -132,6 +132,8 @@ def test_a_line_that_is_no_problem_is_named_by_its_number(tmp_path, line):
         (json.dumps(GOOD | {"tests": ["3"]}), "a test must be an object, got '3'"),
         (json.dumps(GOOD | {"difficulty": "9"}), "difficulty must be a whole number, got '9'"),
         (json.dumps(GOOD | {"entry_point": 3}), "entry_point must be a text, got 3"),
+        (json.dumps(GOOD | {"prompt": "\ud800?"}), "prompt holds half a surrogate pair"),
+        (json.dumps(GOOD | {"answer": ["4", "\udc00"]}), "answer holds half a surrogate pair"),
         ('{"id": "y", "prompt": "?", "answer": "1", "answer": "2"}', "'answer' is written twice"),
         ("[" * 3000 + "]" * 3000, "lists and objects within each other beyond all measure"),
         ("[3]", r"a problem must be an object, got \[3\]"),

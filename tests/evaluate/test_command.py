@@ -312,6 +312,7 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
         (["--benchmark", "aime23"], "no benchmark 'aime23'; did you mean 'aime2", 2),
         (["--test-timeout-s", "0"], "--test-timeout-s must be above 0", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
+        (["--responses", ""], "name what is scored: got an empty text", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
         (["--responses", "less.jsonl"], "no response to 1 of 3 problems", 1),
         (["--out", "own.jsonl"], "cannot write own.jsonl", 1),

@@ -13,6 +13,8 @@ from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterErr
 from klearlib.miniature.base import train_tokenizer
 from klearlib.policy import load
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
+from klearlib.policy.prompts import chat_prompts, end_ids
+from klearlib.records import Problem
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="has no limit of memory")
 
@@ -74,6 +76,22 @@ def test_prompt_makes_no_control_token(tiny_tokenizer, prompt):
     assert chat_prompt(tiny_tokenizer, "2")[1] == clean
 
 
+def test_template_that_leaves_the_prompt_out_is_refused(tiny_policy, tiny_tokenizer):
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = "Hello!"
+    problems = [Problem(text, text) for text in ("1 + 1?", "1 + 2?")]
+    with pytest.raises(KlearError, match="the same text for every prompt"):
+        chat_prompts(tiny_policy, tokenizer, problems, max_tokens=8)
+    assert len(chat_prompts(tiny_policy, tokenizer, problems[:1] * 2, max_tokens=8)) == 2
+
+
+@pytest.mark.parametrize("ends", ["</s>", [0, [1]]])
+def test_an_end_that_is_no_token_is_refused(tiny_policy, tiny_tokenizer, monkeypatch, ends):
+    monkeypatch.setattr(tiny_policy.generation_config, "eos_token_id", ends)
+    with pytest.raises(KlearError, match=r"eos_token_id of generation_config\.json must be"):
+        end_ids(tiny_policy, tiny_tokenizer)
+
+
 def test_template_that_rewrites_such_a_prompt_is_refused(tiny_tokenizer):
     tokenizer = copy.deepcopy(tiny_tokenizer)
     tokenizer.chat_template = tokenizer.chat_template.replace(
@@ -90,6 +108,7 @@ def test_template_that_rewrites_such_a_prompt_is_refused(tiny_tokenizer):
         ("{% if %}", "TemplateSyntaxError: Expected an expression"),
         ("{{ raise_exception('no user turns') }}", "TemplateError: no user turns"),
         ("{{ messages[1].content }}", "UndefinedError: list object has no element 1"),
+        ("{{ '\\ud800' }}", "UnicodeEncodeError"),
         ("", "no text"),
         ("{# all of it #}\n", "no text"),
         ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
@@ -151,7 +170,9 @@ def test_missing_folder_is_a_missing_asset(tmp_path):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("what", ["config.json", "model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "what", ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"]
+)
 def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
     content = (tmp_path / what).read_bytes()
@@ -213,6 +234,18 @@ def test_what_leaves_the_model_as_it_is_may_differ(tiny_policy, tiny_tokenizer, 
     save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
     model, _ = load_policy(tmp_path, device="cpu")
     assert_same_logits(model, tiny_policy)
+
+
+def test_a_tokenizer_that_is_not_the_models_is_refused(tiny_policy, tiny_tokenizer, tmp_path):
+    larger = copy.deepcopy(tiny_tokenizer)
+    larger.add_tokens(["beyond"])
+    save_policy(tiny_policy, larger, tmp_path)
+    with pytest.raises(DamagedEntry, match=r"of 280 tokens and a tokenizer with .* 280:"):
+        load_policy(tmp_path)
+    for file in tmp_path.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(DamagedEntry, match="holds no tokenizer"):
+        load_policy(tmp_path)
 
 
 def test_a_head_of_its_own_may_not_be_missing(tiny_policy, tiny_tokenizer, tmp_path):

@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import datasets
 import pytest
 import real_project
 
@@ -141,6 +142,40 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, change
     assert not (project / "params" / "mine").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("config.json", b"", "is no folder of a dense model (JSONDecodeError: "),
+        (
+            "config.json",
+            b"[" * 10**5,
+            "is no folder of a dense model (ValueError: lists and objects",
+        ),
+        (
+            "config.json",
+            b'{"model_type": "qwen3"}',
+            "is no folder of a dense model (AttributeError",
+        ),
+        ("tokenizer.json", b"{", "is no folder of a dense model ("),
+        ("tokenizer.json", None, "holds no tokenizer: put the model's own"),
+        ("chat.jinja", b"\xff", "the chat template "),
+        ("chat.jinja", None, "no file with a chat template at "),
+    ],
+)
+def test_a_model_at_fault_is_one_line(project, capsys, file, content, words):
+    template = project / "models/tiny/chat.jinja"
+    template.write_text("{{ messages[0].content }}")
+    place = project / "models" / "tiny" / file
+    if content is None:
+        for each in place.parent.glob(f"{place.stem}*"):
+            each.unlink()
+    else:
+        place.write_bytes(content)
+    assert new(chat_template=str(template)) == 1
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
 def test_rows_without_an_answer_are_refused_in_a_benchmark_and_counted_in_training(project, capsys):
     write(project / "test.jsonl", "b", 5, answer="")
     assert new() == 1 and "no_answer 5" in capsys.readouterr().err
@@ -162,6 +197,19 @@ def test_a_model_without_chat_template_needs_one(project, capsys):
     (project / "chat.jinja").write_text(template)
     assert new(model="models/plain", chat_template="chat.jinja") == 0
     assert load("mine", "real").chat_template == "chat.jinja"
+
+
+def test_a_hub_id_that_nobody_declared_is_what_is_fetched(project, monkeypatch):
+    rows = [json.loads(line) for line in (project / "mine.jsonl").read_text().splitlines()]
+    asked = []
+
+    def load_dataset(name, *_, **how):
+        asked.append(name)
+        return datasets.Dataset.from_list(rows).to_iterable_dataset()
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    assert new(problems="someone/sums") == 0 and asked == ["someone/sums"]
+    assert load("mine", "real").maths_problems["sums"]["hub_id"] == "someone/sums"
 
 
 def test_a_name_that_is_taken_is_kept(project, capsys):

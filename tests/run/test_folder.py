@@ -81,9 +81,15 @@ def test_half_a_line_is_no_line(tmp_path):
         read_metrics(tmp_path)
 
 
-@pytest.mark.parametrize("line", [b"3", b"[]", b'"step"', b'{"a": 1}', b'{"step": []}', b"\xff"])
+NO_LINES = [
+    *(b"3", b"[]", b'"step"', b'{"a": 1}', b'{"step": []}', b"\xff", b"[" * 10**5, b'{"step": 0}'),
+    *(b'{"step": 1, "a": %b}' % value for value in (b'"x"', b"[1]", b"true", b"1" + b"0" * 400)),
+]
+
+
+@pytest.mark.parametrize("line", NO_LINES, ids=range(len(NO_LINES)))
 @pytest.mark.parametrize("name", ["metrics.jsonl", "timings.jsonl"])
-def test_line_that_is_no_object_with_a_step(tmp_path, name, line):
+def test_line_that_is_no_later_step_with_numbers(tmp_path, name, line):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0}\n')
     (tmp_path / name).write_bytes(b'{"step": 0}\n' + line + b"\n")
     with pytest.raises(DamagedEntry) as caught:

@@ -11,7 +11,7 @@ from klearlib.run.folder import RunFolder
 from klearlib.suite import tensorboard, watch
 
 SAMPLE = {
-    **{"step": 1, "problem": "p1", "response": 0, "prompt": "2 + 2?", "text": "\x1b[2Jfour"},
+    **{"step": 1, "problem": "p\x1b1", "response": 0, "prompt": "2 + 2?", "text": "\x1b[2Jfour"},
     **{"chars": 8, "tokens": 3, "truncated": True, "reason": "wrong", "reward": -1.0},
     **{"advantage": -0.5},
 }
@@ -35,11 +35,16 @@ def runs(tmp_path, monkeypatch):
 def test_show_prints_what_was_written_and_steers_no_terminal(runs, capsys):
     assert cli.main(["show", "aa"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("== step 1, p1, response 0: wrong, reward -1.00, advantage -0.50, 3")
+    assert printed.startswith(
+        "== step 1, p\\x1b1, response 0: wrong, reward -1.00, advantage -0.50, 3"
+    )
     assert "truncated" in printed and "2 + 2?" in printed
     assert "\x1b" not in printed and "\\x1b[2Jfour" in printed
     assert cli.main(["show", "aa02"]) == 2
     assert "klear: there is no run 'aa02'; did you mean 'aa01'?" in capsys.readouterr().err
+    (runs / "samples.jsonl").write_text(json.dumps(SAMPLE | {"reward": None}) + "\n")
+    assert cli.main(["show", "aa01"]) == 1
+    assert "samples.jsonl has no valid 'reward'" in capsys.readouterr().err
     (runs / "samples.jsonl").unlink()
     assert cli.main(["show", "aa01"]) == 1
     assert "rl/aa01 has no samples" in capsys.readouterr().err
