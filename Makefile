@@ -136,7 +136,7 @@ define SET_UP
 set -eu
 venv="$(KLEAR_VENV)"
 python="$(VENV_PYTHON)"
-locked_torch=$$(sed -n 's/^torch==//p' requirements.lock)
+locked_torch=$$(sed -n 's/^torch==//p' $(BESIDE) requirements.lock | head -n 1)
 say() { printf 'make: %s\n' "$$1" >&2; }
 fail() { say "$$1"; exit 1; }
 # The interpreter behind a name; for one inside $$venv itself (activated), the one it was made from.
@@ -178,8 +178,8 @@ pip() { "$$python" -m pip --disable-pip-version-check "$$@"; }
 site=$$("$$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 rm -f "$$site/klear_lent_torch.pth"
 beside="$(BESIDE)"
-awk -F== 'FILENAME != "requirements.lock" { named[$$1] = 1; print; next }
-$$1 != "torch" && !($$1 in named)' $$beside requirements.lock >"$$venv/without_torch.lock"
+awk -F== '$$1 == "torch" { next } FILENAME != "requirements.lock" { named[$$1] = 1; print; next }
+!($$1 in named)' $$beside requirements.lock >"$$venv/without_torch.lock"
 if [ -n "$$lent" ]; then
   say "using torch $$locked_torch of $$chosen"
   pip install --no-deps -r "$$venv/without_torch.lock"

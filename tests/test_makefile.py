@@ -151,6 +151,16 @@ def test_a_torch_of_the_locked_version_is_lent_and_not_installed(sandbox):
     assert "torch==" not in (sandbox.venv / "without_torch.lock").read_text()
 
 
+def test_a_second_lock_may_name_another_torch(sandbox, tmp_path):
+    lock = tmp_path / "corner.lock"
+    lock.write_text("torch==2.11.0\ntransformers==5.16.1\n")
+    assert sandbox.make("doctor", f"BESIDE={lock}").returncode == 0
+    assert sandbox.calls("== '2.11.0'") and sandbox.calls("install torch==2.11.0")
+    installed = (sandbox.venv / "without_torch.lock").read_text().splitlines()
+    chosen = [line for line in installed if line.startswith(("torch==", "transformers=="))]
+    assert chosen == ["transformers==5.16.1"]
+
+
 def test_vllm_is_tested_in_an_environment_of_its_own_by_both_locks(sandbox):
     own = sandbox.venv.with_name("vllm")
     assert sandbox.make("test-vllm", f"VLLM_VENV={own}").returncode == 0

@@ -7,10 +7,12 @@ which verl spreads a model, with rollout engines on the same GPUs: `Setup` says 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from klearlib.experiments.benchmarks import WINDOW_SIZE
+from klearlib.experiments.origins.real import ASSUMED_PROBLEMS
 from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.policy.compute import Compute
 from klearlib.policy.memory import LEAST_TOKENS, activation_bytes, sampling_bytes, state_bytes
@@ -33,6 +35,7 @@ LAYER_STEP_S, LAYER_PASS_S = {"transformers": 6e-4, "vllm": 5e-5}, 3e-3
 STAGE_S = 15.0  # to start the process of a stage, imports and model included
 
 PROMPT_TOKENS = 100
+ROW_BYTES = 200  # of a row of a file here, by which its rows are counted without reading it
 RESPONSE_SHARE, EXAMPLE_SHARE = 0.5, 0.3  # mean length, of a response's budget, of the longest text
 ALL_EXAMPLES = 750_000  # of a domain where all are learnt: half of the paper's 1.5 million
 PADDED = 3  # places of a pass for each token where verl pads its rows: but for flash attention
@@ -63,7 +66,7 @@ class Cost:
     beside: int = 0  # those that stay while vLLM samples,
     vllm: int = 0  # and the least that vLLM starts with, 0 where transformers samples
     unknown: tuple[str, ...] = ()  # models of no known shape: only their tokens are counted
-    unsized: tuple[str, ...] = ()  # benchmarks that are assumed to have `WINDOW_SIZE` problems
+    unsized: tuple[str, ...] = ()  # how many of what is assumed ("175 problems of aime_2024")
 
     def __add__(self, other: Cost) -> Cost:
         larger = self if self.memory >= other.memory else other
@@ -261,22 +264,53 @@ def training_memory(setup: Setup, *, row: int) -> Cost:
 def _supervised(stage: Stage, setup: Setup) -> Cost:
     """Pretraining and SFT: examples of up to as many tokens as the model, or a packed row, has."""
     params, (_, positions, _) = stage.params, model_of_stage(stage)
+    unsized: tuple[str, ...] = ()
     if params.get("num_steps") is not None:
         examples = params["num_steps"] * params["batch_size"]
     else:
-        examples = params["num_epochs"] * _num_examples(stage.inputs["examples"])
+        count, unsized = _num_examples(stage.inputs["examples"])
+        examples = params["num_epochs"] * count
     longest = min(positions, setup.compute.pack_tokens or positions)
     most, updates = examples * longest, examples / params["batch_size"]
     tokens = most * EXAMPLE_SHARE
-    return training(setup, tokens=tokens, most=most, longest=longest, updates=updates)
+    cost = training(setup, tokens=tokens, most=most, longest=longest, updates=updates)
+    return cost + Cost(unsized=unsized)
 
 
-def _num_examples(stage: Stage) -> int:
+def _num_examples(stage: Stage) -> tuple[int, tuple[str, ...]]:
+    """The number, and the assumption where it is one."""
     if stage.target == "klearlib.curation.select:select":
-        return stage.params["size"] or ALL_EXAMPLES
+        if stage.params["size"] is not None:
+            return stage.params["size"], ()
+        curated = stage.inputs["responses"].inputs["curated"]
+        return _rows_read(curated, ALL_EXAMPLES, "examples", stage.params["sources"])
     if stage.target == "klearlib.miniature.joint:build":
-        return stage.params["sft_long_maths"]
-    return sum(_num_examples(upstream) for upstream in stage.inputs.values())
+        return stage.params["sft_long_maths"], ()
+    each = [_num_examples(upstream) for upstream in stage.inputs.values()]
+    return sum(count for count, _ in each), sum((told for _, told in each), ())
+
+
+def _rows_read(
+    curated: Stage, most: int, what: str, names: Sequence[str] | None = None
+) -> tuple[int, tuple[str, ...]]:
+    """How many rows a stage ``curate`` may read of its sources, those of `names` where they are
+    given: a source's limit, else what a file here of its size may hold; `most` in all, and where a
+    source is of the hub. And that in words."""
+    count, told = 0, []
+    for item in curated.params["sources"]:
+        if names is None or item["alias"] in names:
+            data = curated.inputs[item["input"]].arguments["location"]
+            rows = most if data is None else -(-_bytes_at(Path(data)) // ROW_BYTES)
+            count += min(rows, item.get("limit", most))
+            told.append(item["alias"])
+    count = min(count, most)
+    return count, (f"{count:,} {what} of {', '.join(told)}",)
+
+
+def _bytes_at(place: Path) -> int:
+    """Of a file, or of all files of a folder; 0 where nothing is."""
+    files = place.rglob("*") if place.is_dir() else [place]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _rl(stage: Stage, setup: Setup) -> Cost:
@@ -322,7 +356,8 @@ def _deciding(asked: dict) -> dict:
 def _benchmarks(setup: Setup, asked: dict, *, each: int, calls: int) -> Cost:
     """`each` responses to every problem of the benchmarks that are asked for, `calls` times."""
     sizes, budget = asked["benchmarks"], asked["max_new_tokens"]
-    total = Cost(unsized=tuple(name for name, size in sizes.items() if size is None and each))
+    unsized = (name for name, size in sizes.items() if size is None and each)
+    total = Cost(unsized=tuple(f"{WINDOW_SIZE} problems of {name}" for name in unsized))
     for size in sizes.values():
         rows = (WINDOW_SIZE if size is None else size) * each
         total += sampling(setup, calls=calls, rows=rows, budget=budget)
@@ -331,12 +366,15 @@ def _benchmarks(setup: Setup, asked: dict, *, each: int, calls: int) -> Cost:
 
 def _respond(stage: Stage, setup: Setup) -> Cost:
     params, problems = stage.params, stage.inputs["problems"]
-    count = problems.params.get("num_train_problems")
-    if count is None:
-        assert problems.target == "klearlib.curation.curate:curate"
-        count = problems.inputs["sources"].params["num_pool"]
+    if problems.target == "klearlib.curation.curate:curate":
+        count, unsized = problems.inputs["sources"].params["num_pool"], ()
+    elif (count := problems.params["num_train_problems"]) is not None:
+        unsized = ()
+    else:
+        curated = problems.inputs["problems"]
+        count, unsized = _rows_read(curated, ASSUMED_PROBLEMS, "problems")
     rows, budget = count * params["num_responses"], params["max_new_tokens"]
-    return sampling(setup, calls=1, rows=rows, budget=budget)
+    return sampling(setup, calls=1, rows=rows, budget=budget) + Cost(unsized=unsized)
 
 
 RULES: dict[str, tuple[Callable[[Stage, Setup], Cost], str]] = {

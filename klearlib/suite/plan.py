@@ -12,7 +12,6 @@ from itertools import compress
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
-from klearlib.experiments.benchmarks import WINDOW_SIZE
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.params import did_you_mean, load_profile, root
@@ -310,9 +309,8 @@ def _notes(total: Cost, on_gpus: bool) -> list[str]:
     if total.unknown:
         lines.append(f"Tokens alone, as no file says their shape: {', '.join(total.unknown)}.")
     if total.unsized:
-        lines.append(
-            f"{WINDOW_SIZE} problems, as no file says how many: {', '.join(total.unsized)}."
-        )
+        assumed = f"As no file says how many: {'; '.join(total.unsized)}."
+        lines += textwrap.wrap(assumed, 80, subsequent_indent="  ")
     return lines
 
 

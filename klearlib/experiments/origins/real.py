@@ -18,7 +18,7 @@ from klearlib.real.assets import located, model_path
 from klearlib.real.data import FILES
 from klearlib.run.stage import Stage
 
-_ASSUMED_PROBLEMS = 10_000  # for estimates, where all problems are taken
+ASSUMED_PROBLEMS = 10_000  # for estimates, where all problems are taken
 
 
 class _Stages(dict):
@@ -53,8 +53,8 @@ class RealOrigin(Origin):
         limits = {"test_timeout_s": real.test_timeout_s, "test_memory_mb": real.test_memory_mb}
         super().__init__(profile, options or DataOptions(**limits))
         self.seed = self.code_seed = real.seed
-        self.num_pool = real.num_train_problems or _ASSUMED_PROBLEMS
-        self.num_code_problems = real.num_code_problems or _ASSUMED_PROBLEMS
+        self.num_pool = real.num_train_problems or ASSUMED_PROBLEMS
+        self.num_code_problems = real.num_code_problems or ASSUMED_PROBLEMS
         code_budget = real.code_max_new_tokens or real.max_new_tokens
         self.max_new_tokens = {"math": real.max_new_tokens, "code": code_budget}
         self._every = {domain: self._sizes(benchmarks_of(real, domain)) for domain in DOMAIN_WORDS}
