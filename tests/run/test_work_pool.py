@@ -33,7 +33,7 @@ def worker_is(request, monkeypatch, forks_only_where_asked):
     if request.param == "a fork":
         if sys.platform != "linux":
             pytest.skip("forks of a process that has torch are for Linux")
-        monkeypatch.setattr(preload, "PRELOADED", ("toy_stages",))
+        monkeypatch.setattr(preload, "PRELOADED", ("torch",))
         monkeypatch.setattr(pool, "was_preloaded", lambda: True)
         monkeypatch.setattr(pool, "preload", preload.preload)
     return request.param
