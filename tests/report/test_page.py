@@ -113,6 +113,35 @@ def test_every_claim_stands_once_with_its_verdict(full):
     assert "GPPO 0.612 (0.580 to 0.644)" in page.text
 
 
+def test_a_narrow_screen_finds_every_claim_whole(full):
+    text = full.read_text(encoding="utf-8")
+    page = Page(text)
+    heads = [head for head in page.all("th") if head.get("role") == "columnheader"]
+    cells = [cell for cell in page.all("td") if "data-label" in cell]
+    assert len(heads) == 2 * 7 and len(cells) == (24 + 5) * 6
+    assert all(cell["role"] == "cell" and cell["data-label"] in page.text for cell in cells)
+    rows = [row for row in page.all("tr") if row.get("id", "").startswith("claim-")]
+    assert all(row["role"] == "row" for row in rows)
+    # a cell is hidden where nothing was measured, never where it says something
+    hidden = [cell["class"].split()[0] for cell in cells if cell["class"].endswith(" empty")]
+    assert set(hidden) == {"drawn", "holm"} and hidden.count("drawn") == 21 + 5
+    for rule in ("attr(data-label)", ".outcome { grid-column: 1 / -1; order: 0; }"):
+        assert rule in text
+
+
+def test_of_more_than_three_numbers_two_are_in_sight(full):
+    text = full.read_text(encoding="utf-8")
+    rows = re.split(r'<tr id="claim-', text)[1:]
+    cells = {
+        row[: row.index('"')]: re.search(r'<td class="numbers.*?</td>', row)[0] for row in rows
+    }
+    for number, cell in cells.items():
+        in_sight, _, folded = cell.partition("<details>")
+        count = in_sight.count('class="line"')
+        assert count == 2 if folded else 1 <= count <= 3, number
+    assert "3 more" in cells["C1"] and cells["C1"].count('class="line"') == 5
+
+
 def test_title_facts_come_from_the_runs(full):
     text = Page(full.read_text(encoding="utf-8")).text
     assert "0123456789ab | fedcba987654 with local changes" in text

@@ -221,6 +221,21 @@ def test_terminal_redraws_in_place_below_what_is_printed(clock, terminal):
     assert list(filter(None, terminal.screen())) == [*above, "after"]
 
 
+def test_narrower_terminal_leaves_no_wrapped_rest(clock, terminal, monkeypatch):
+    terminal = terminal()
+    shown = Progress()
+    shown.show(LONG, 2)
+    wrapped = sum((len(line) - 1) // 30 for line in terminal.screen())
+    assert wrapped > 3
+    monkeypatch.setattr("os.get_terminal_size", lambda *_: os.terminal_size((30, 24)))
+    clock[0] = 1.0
+    before = len(terminal.getvalue())
+    shown.show(LONG, 2)
+    ups = terminal.getvalue()[before:].count("\x1b[1A")
+    assert ups == wrapped + 3  # and the four lines of the block
+    shown.show(DONE, 2, last=True)
+
+
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_terminal_that_cannot_redraw_gets_lines(clock, terminal, monkeypatch, term):
     terminal = terminal()

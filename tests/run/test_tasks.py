@@ -184,6 +184,16 @@ def test_failures(tmp_path, how, exit_code, lines, in_log):
     assert [file.name for file in tmp_path.iterdir()] == ["log"]
 
 
+def test_a_full_disk_is_the_usual_line(tmp_path, monkeypatch):
+    from klearlib.run import task
+
+    told = task._told(OSError(28, "No space left on device", "a.ipynb"))
+    assert told == (
+        1,
+        ["no space left for a.ipynb: free some disk space, then run again (it resumes)"],
+    )
+
+
 def test_with_keep_going_only_what_needs_a_failure_is_left_out(tmp_path, note):
     failing = Stage("f", "toy_stages:fail", {"how": "asset"})
     fails = Task("fails", "toy_stages:fail_task", {"how": "lines"}, tmp_path / "log")
