@@ -34,9 +34,12 @@ KINDS |= dict.fromkeys(
 )
 
 
+DOCUMENT = yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8"))
+
+
 @pytest.fixture
 def document():
-    return copy.deepcopy(yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8")))
+    return copy.deepcopy(DOCUMENT)
 
 
 KINDS |= dict.fromkeys(NOTEBOOKS["11_beyond"], "exploration")
