@@ -129,8 +129,8 @@ sys.exit(cli.main(["status"]))"""
     [
         (signal.SIGTERM, 143),
         (signal.SIGINT, 130),
-        (signal.SIGHUP, 129),
-        (signal.SIGQUIT, 131),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+        pytest.param(signal.SIGQUIT, 131, marks=pytest.mark.slow),
     ],
 )
 def test_any_signal_that_stops_is_told_in_one_line(tmp_path, number, code):
@@ -270,9 +270,3 @@ def test_version_and_help_without_torch():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("(0, 0, 0) set()\n")
-
-
-def test_help_names_both_kinds_of_workers(capsys):
-    for command in ("run", "plan"):
-        assert cli.main([command, "--help"]) == 0
-        assert "--workers N|ray" in capsys.readouterr().out

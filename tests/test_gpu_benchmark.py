@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -21,6 +23,7 @@ def run(tmp_path, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_is_one_line(tmp_path):
     done = run(tmp_path)
     assert done.returncode == 1 and done.stdout == ""

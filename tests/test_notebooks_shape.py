@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import copy
 import json
 from pathlib import Path
 
 import pytest
 
 from klearlib.experiments.catalogue import experiment_of, names
-from klearlib.params import parameters_cell
 from klearlib.params.fields import default_of, shown_fields
 from klearlib.suite.clean import cleaned
 
@@ -115,84 +113,3 @@ def parameter_faults(name: str, source: str, tree: ast.Module) -> list[str]:
 def test_notebook_has_the_shape(path):
     # It may have been run here; what git has of it is checked in tests/suite/test_clean.py.
     assert faults(path.stem, json.loads(cleaned(path.read_text(encoding="utf-8")))) == []
-
-
-CLIPPING = experiment_of("05_clipping")
-HEAD = f"# 05 · {CLIPPING.title}\n\n**The question.** {CLIPPING.question}"
-
-
-def good() -> dict:
-    code = {"cell_type": "code", "execution_count": None, "outputs": [], "metadata": {}}
-    return {
-        "metadata": {"kernelspec": {"name": "python3"}},
-        "cells": [
-            {"cell_type": "markdown", "source": HEAD, "metadata": {}},
-            code
-            | {
-                "source": parameters_cell(CLIPPING.Params),
-                "metadata": {"tags": ["parameters"]},
-            },
-            code
-            | {
-                "source": [
-                    "from klearlib.experiments.nb05_clipping import Clipping\n",
-                    "e = Clipping.setup(globals())",
-                ]
-            },
-            code | {"source": "e.finish()"},
-        ],
-    }
-
-
-def test_good_shape_has_no_fault():
-    assert faults("05_clipping", good()) == []
-
-
-def spoil_source(index: int, old: str, new: str):
-    def spoil(content: dict) -> None:
-        source = source_of(content["cells"][index])
-        assert old in source
-        content["cells"][index]["source"] = source.replace(old, new)
-
-    return spoil
-
-
-SPOILS = {
-    "def": (spoil_source(2, "e =", "def f(): pass\ne ="), "FunctionDef"),
-    "comprehension": (spoil_source(2, "e =", "a = [i for i in 'ab']\ne ="), "comprehens"),
-    "lambda": (spoil_source(2, "e =", "f = lambda: 1\ne ="), "Lambda"),
-    "try": (spoil_source(2, "e =", "try: 1\nfinally: 2\ne ="), "Try"),
-    "import": (spoil_source(2, "e =", "import numpy as np\ne ="), "imports numpy"),
-    "no setup": (spoil_source(2, "setup(", "print("), "does not call e = Clipping"),
-    "another's setup": (spoil_source(2, "Clipping", "Overview"), "does not call e = Clipping"),
-    "title": (spoil_source(0, "# 05", "# 5"), "the first cell lacks '# 05"),
-    "question": (spoil_source(0, "question.** ", "question.** Or "), "the first cell lacks '**The"),
-    "long": (spoil_source(2, "e =", "\n" * 15 + "e ="), "too many lines"),
-    "default": (spoil_source(1, "num_steps: int = 2", "num_steps: int = 5"), "'int', 5) where"),
-    "type": (spoil_source(1, "eps_low: float", "eps_low: int"), "('eps_low', 'int', 0.2)"),
-    "untyped": (spoil_source(1, "eps_low: float", "eps_low"), "more than typed values"),
-    "no end": (spoil_source(3, "finish", "publish"), "the last code cell is not"),
-    "help": (spoil_source(1, "  # RL steps", ""), "no help in: num_steps"),
-    "two =": (spoil_source(1, "# RL steps", "# a = b"), "papermill cannot read: num_steps"),
-    "name": (spoil_source(1, "num_steps", "steps"), "parameter ('steps'"),
-    "missing": (spoil_source(1, "options: dict = {}", "#"), "16 parameters"),
-    "output": (lambda content: content["cells"][2].update(execution_count=3), "holds output"),
-    "kernel": (lambda content: content["metadata"].pop("kernelspec"), "kernelspec"),
-    "no markdown": (lambda content: content["cells"].pop(0), "first cell is not markdown"),
-    "no tag": (lambda content: content["cells"][1].update(metadata={}), "0 cells tagged"),
-    "many cells": (
-        lambda content: content["cells"].extend(copy.deepcopy(content["cells"][2:3]) * 13),
-        "16 code cells",
-    ),
-}
-
-
-@pytest.mark.parametrize(("spoil", "fault"), SPOILS.values(), ids=SPOILS)
-def test_each_departure_is_found(spoil, fault):
-    content = good()
-    spoil(content)
-    assert any(fault in found for found in faults("05_clipping", content))
-
-
-def test_notebook_without_declared_parameters():
-    assert faults("99_new", good()) == ["99_new has no module in klearlib.experiments"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import re
 import sys
@@ -74,14 +75,19 @@ def _locked_version(requirement: Requirement) -> Version:
 
 def _imported(folder: str) -> set[str]:
     """Top-level modules that are imported below `folder`, other than Python's own and ours."""
-    modules = set()
-    for path in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                modules |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                modules.add(node.module.partition(".")[0])
+    modules = set().union(*map(_imported_by, (ROOT / folder).rglob("*.py")))
     return modules - set(sys.stdlib_module_names) - {"klearlib"}
+
+
+@functools.cache
+def _imported_by(path: Path) -> set[str]:
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules.add(node.module.partition(".")[0])
+    return modules
 
 
 def test_every_import_is_a_dependency_and_every_dependency_is_imported(base):

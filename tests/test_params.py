@@ -14,10 +14,8 @@ from klearlib import params
 from klearlib.errors import KlearError, ParameterError
 from klearlib.experiments.catalogue import check, experiments, notebooks_of
 from klearlib.experiments.clipping_arms import ClippingParams
-from klearlib.experiments.nb07_soft_reward import SoftRewardParams
 from klearlib.params import (
     CodeMiniatureParams,
-    CodeRLParams,
     FilterOptions,
     JointMiniatureParams,
     MiniatureParams,
@@ -283,19 +281,6 @@ def test_what_a_profile_shares_is_complete(project, name):
         assert all(f"{each} is missing" in message for each in required)
 
 
-def test_worlds_hold_the_values_of_their_file(project):
-    assert dataclasses.asdict(params.load("smoke", "miniature")) == {
-        **{"seed": 0, "modulus": 7, "max_difficulty": 4},
-        **{"slip_share": 0.2, "slip_rate": 0.55, "step_noise": 0.02},
-        **{"hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16},
-        **{"intermediate_size": 128, "vocab_size": 320, "max_positions": 512},
-        **{"base_examples": 2000, "base_steps": 120, "base_batch": 32, "base_learning_rate": 4e-3},
-        **{"sft_examples": 2000, "sft_steps": 100, "sft_batch": 32, "sft_learning_rate": 3e-3},
-        **{"num_train_problems": 400, "num_deciding": 24, "num_validation": 60},
-        **{"max_new_tokens": 64, "validation_responses": 2},
-    }
-
-
 def test_shared_files_are_no_notebooks(project):
     for name in ("worlds", "compute", "real", "05_clipping"):
         write(project, f"mini/{name}.yaml", "{}")
@@ -363,16 +348,6 @@ def test_parameters_cell_gives_the_defaults(record):
 def test_dual_clip_must_lie_beyond_the_clip_range():
     with pytest.raises(ParameterError, match=r"dual_clip 1.2 must be above 1 \+ eps_high = 1.28"):
         ClippingParams(options={"dual_clip": 1.2})
-
-
-def test_what_a_notebook_states_itself_is_shown_first():
-    shown = [field.name for field in shown_fields(ClippingParams)]
-    assert shown[:3] == ["profile", "rules", "seeds"] and shown[-3:] == [
-        "engine",
-        "workers",
-        "options",
-    ]
-    assert shown_fields(SoftRewardParams) == shown_fields(CodeRLParams)
 
 
 def test_seeds_that_tune_never_decide():

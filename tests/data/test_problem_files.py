@@ -95,37 +95,13 @@ GOOD = {"id": "z", "prompt": "?", "answer": "1"}
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "{",
-        json.dumps(GOOD)[:-3],
-        *map(json.dumps, ([], 3, None, {"prompt": "?", "answer": "1"}, {"id": "y", "answer": "1"})),
-        *(
-            json.dumps(GOOD | change)
-            for change in (
-                {"colour": "red"},
-                {"tests": [{"stdin": "3"}]},
-                {"tests": 3},
-                {"id": 7},
-                {"prompt": None},
-                {"answer": 7},
-                {"answer": [1]},
-            )
-        ),
-    ],
-)
-def test_a_line_that_is_no_problem_is_named_by_its_number(tmp_path, line):
-    (tmp_path / "x.jsonl").write_text(f"{json.dumps(GOOD)}\n{line}\n")
-    for read in (read_problems, ProblemFile):
-        with pytest.raises(KlearError, match=r"x\.jsonl line 2 is no problem") as error:
-            read(tmp_path / "x.jsonl")
-        assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("", ""),
+        ("{", ""),
+        (json.dumps(GOOD)[:-3], ""),
+        (json.dumps(GOOD | {"id": 7}), ""),
+        (json.dumps(GOOD | {"answer": [1]}), ""),
         (json.dumps(GOOD | {"promt": "?"}), "a problem has no 'promt'; did you mean 'prompt'?"),
         (json.dumps({"id": "y", "answer": "1"}), "a problem needs 'prompt'"),
         (json.dumps(GOOD | {"tests": [{"stdin": "", "output": "3"}]}), "a test has no 'output'"),
@@ -141,8 +117,10 @@ def test_a_line_that_is_no_problem_is_named_by_its_number(tmp_path, line):
 )
 def test_a_line_that_is_no_problem_says_why_in_words_of_the_format(tmp_path, line, words):
     (tmp_path / "x.jsonl").write_text(f"{json.dumps(GOOD)}\n{line}\n")
-    with pytest.raises(KlearError, match=f"line 2 is no problem: .*{words}"):
-        read_problems(tmp_path / "x.jsonl")
+    for read in (read_problems, ProblemFile):
+        with pytest.raises(KlearError, match=rf"x\.jsonl line 2 is no problem.*{words}") as error:
+            read(tmp_path / "x.jsonl")
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,13 @@ def test_runs_that_never_trained_test_nothing_and_publish(project):
 @pytest.mark.parametrize(
     ("metrics", "word"),
     [
-        ({"train/grad_norm": 5.0}, "contradicted"),
+        pytest.param({"train/grad_norm": 5.0}, "contradicted", marks=pytest.mark.slow),
         # All updates skipped, and one of several: a gradient that is not finite is never a gap.
-        ({"train/grad_norm": None, "train/skipped_updates": 8}, "contradicted"),
+        pytest.param(
+            {"train/grad_norm": None, "train/skipped_updates": 8},
+            "contradicted",
+            marks=pytest.mark.slow,
+        ),
         ({"train/grad_norm": 0.5, "train/skipped_updates": 1}, "contradicted"),
         # Steps without an update are no instability, and 10 steps are too few to tell.
         ({"train/grad_norm": None}, "undecided"),

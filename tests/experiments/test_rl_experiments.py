@@ -114,7 +114,10 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("of", ALL)
+@pytest.mark.parametrize(
+    "of",
+    [each if each is TestFilter else pytest.param(each, marks=pytest.mark.slow) for each in ALL],
+)
 def test_publishing_the_same_results_again_changes_no_byte(project, of):
     e = made(of)
     finish_all(e, dict.fromkeys([arm for arm, seed in e.arms if seed == 0], 0.5))

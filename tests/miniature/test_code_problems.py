@@ -14,7 +14,6 @@ from klearlib.miniature.code_problems import (
     make_tests,
     misread,
     response_text,
-    to_problem,
     work_out,
 )
 from klearlib.miniature.problems import Slips, held_out
@@ -149,12 +148,3 @@ def test_draw_keeps_to_its_part_and_takes_the_families_in_turn(part):
 def test_draw_says_that_there_are_no_more():
     with pytest.raises(ValueError, match="different problems exist at difficulty 2 to 2"):
         draw(Random(0), 90, difficulties=range(2, 3), held_out_part=True, seen=set())
-
-
-def test_problem_says_where_it_comes_from():
-    (draft,) = drafts_of("letters", 4, 1)
-    tests = make_tests(draft, num_tests=16)
-    problem = to_problem(draft, id="x-1", source="x", tests=tests, date="2025-02-01")
-    assert (problem.id, problem.source, problem.date) == ("x-1", "x", "2025-02-01")
-    assert problem.tests == tests and problem.answer is None
-    assert (problem.prompt, problem.family, problem.difficulty) == (draft.prompt, "letters", 4)

@@ -124,10 +124,3 @@ def test_the_notebooks_share_runs_as_in_mini():
     soft = {(name, "09_zero_advantage") for name in ("07_soft_reward", "08_test_filter")}
     assert shared("gpu") == shared("mini") | soft
     assert ("05_clipping", "06_alpha_sweep") in shared("gpu")
-
-
-def test_every_notebook_has_eight_seeds_and_05_a_grid():
-    for name in notebooks_of("gpu"):
-        params = check(name, load_profile("gpu", name))
-        assert len(getattr(params, "seeds", range(8))) >= 8
-    assert len(check("05_clipping", load_profile("gpu", "05_clipping")).learning_rates) > 1

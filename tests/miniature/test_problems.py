@@ -11,7 +11,6 @@ from klearlib.miniature.problems import (
     draw,
     held_out,
     response_text,
-    to_problem,
     work_out,
 )
 from klearlib.verify.answers import verify_answer
@@ -60,14 +59,6 @@ def test_response_passes_the_verifier_with_its_answer_and_no_other(family):
     assert verdict.reason == "correct" and verdict.extracted == str(answer)
     assert verdict.has_think_open and verdict.has_think_close
     assert verify_answer(response, str((answer + 1) % 20)).reason == "wrong"
-
-
-def test_problem_says_where_it_comes_from():
-    draft = FAMILIES["recurrence"](Random(0), 4, modulus=10)
-    problem = to_problem(draft, id="x-3", modulus=10, source="x")
-    assert (problem.id, problem.source, problem.family) == ("x-3", "x", "recurrence")
-    assert problem.prompt == draft.prompt and problem.difficulty == 4
-    assert problem.answer == str(answer_of(draft.prompt))
 
 
 def test_a_tenth_of_all_prompts_is_held_out():

@@ -81,8 +81,3 @@ def test_size_is_the_one_asked_for():
         assert tokenizer.decode(ids_of(tokenizer, "any téxt")) == "any téxt"
     with pytest.raises(ValueError, match="261"):
         train_tokenizer(CORPUS, vocab_size=260)
-
-
-def test_same_texts_same_tokenizer(tokenizer):
-    again = train_tokenizer(CORPUS, vocab_size=340)
-    assert again.get_vocab() == tokenizer.get_vocab()

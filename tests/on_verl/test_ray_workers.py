@@ -246,16 +246,6 @@ def test_an_actor_that_is_lost_again_and_again(kept, tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_a_stage_that_fails_stops_the_others_with_their_state_saved(kept, tmp_path):
-    long = _walk(0, 10_000, step_s=0.01)
-    failing = Stage("f", "toy_stages:fail", {"how": "bug"}, {"first": _walk(1, 10, step_s=0.05)})
-    message = r"(?s)^f .* failed with exit code 1; log: .*log.txt.*RuntimeError: the toy"
-    with pytest.raises(StageFailed, match=message):
-        _run([long, failing], tmp_path)
-    assert state(long, tmp_path) == "partial"
-    assert not alive(_process(long, tmp_path))
-
-
 def test_a_stage_that_is_killed_on_a_sound_node_is_not_started_again(kept, tmp_path):
     stage = Stage("f", "toy_stages:fail", {"how": "kill"})
     with pytest.raises(StageFailed, match=r"^f .* was killed by SIGKILL .*: running again starts"):

@@ -34,9 +34,12 @@ KINDS |= dict.fromkeys(
 )
 
 
+DOCUMENT = yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8"))
+
+
 @pytest.fixture
 def document():
-    return copy.deepcopy(yaml.safe_load(CLAIMS_FILE.read_text(encoding="utf-8")))
+    return copy.deepcopy(DOCUMENT)
 
 
 KINDS |= dict.fromkeys(NOTEBOOKS["11_beyond"], "exploration")
@@ -98,115 +101,38 @@ def test_the_words_of_a_rule_state_its_numbers():
             assert value in stated or round(100 * value, 9) in stated, (entry.id, name)
 
 
-def break_rule(document):
-    del document["rules"]["trend"]["numbers"]["min_steps"]
+BREAKS = {
+    "a rule lacks a number": lambda d: d["rules"]["trend"]["numbers"].pop("min_steps"),
+    "a rule has one more": lambda d: d["rules"]["mechanism"]["numbers"].update(slack=1.0),
+    "a text": lambda d: d["rules"]["mechanism"]["numbers"].update(tolerance="1e-6"),
+    "a truth value": lambda d: d["claims"][0]["paper"][0].update(value=True),
+    "no statement": lambda d: d["claims"][3].pop("statement"),
+    "a verdict": lambda d: d["claims"][3].update(verdict="reproduced"),
+    "a blank title": lambda d: d["claims"][3].update(title=" "),
+    "unknown kind": lambda d: d["claims"][3].update(kind="hunch"),
+    "order": lambda d: d["claims"].reverse(),
+    "an id twice": lambda d: d["claims"][1].update(id="C1"),
+    "unknown arm": lambda d: d["claims"][0]["comparisons"][0].update(b=["ppo"]),
+    "an arm against itself": lambda d: d["claims"][0]["comparisons"][0].update(b=["gppo"]),
+    "unknown statistic": lambda d: d["claims"][9].update(statistic="best"),
+    "no statistic": lambda d: d["claims"][9].pop("statistic"),
+    "no margin": lambda d: d["claims"][9].update(margin=0),
+    "no comparison": lambda d: d["claims"][3].update(comparisons=[]),
+    "a compared trend": lambda d: d["claims"][2].update(comparisons=d["claims"][0]["comparisons"]),
+    "unknown corner": lambda d: d["claims"][0]["checks"][0].update(corners=["high"]),
+    "no corner": lambda d: d["claims"][0]["checks"][0].pop("corners"),
+    "no share": lambda d: d["claims"][0]["checks"][0].update(at_least=0),
+    "no number of samples": lambda d: d["claims"][12]["paper"][0].pop("num_samples"),
+    "no numbers": lambda d: d["claims"][3].update(paper=[]),
+    "a unit": lambda d: d["claims"][3]["paper"][0].update(unit="percent"),
+    "a claim with an expectation": lambda d: d["claims"][0].update(expectation="it holds"),
+    "an exploration without one": lambda d: d["claims"][-1].pop("expectation"),
+    "explorations first": lambda d: d["claims"].insert(0, d["claims"].pop()),
+    "no list": lambda d: d.update(claims={"C1": d["claims"][0]}),
+}
 
 
-def break_rule_extra(document):
-    document["rules"]["mechanism"]["numbers"]["slack"] = 1.0
-
-
-def break_number(document):
-    document["rules"]["mechanism"]["numbers"]["tolerance"] = "1e-6"
-
-
-def break_bool(document):
-    document["claims"][0]["paper"][0]["value"] = True
-
-
-def break_missing(document):
-    del document["claims"][3]["statement"]
-
-
-def break_unknown(document):
-    document["claims"][3]["verdict"] = "reproduced"
-
-
-def break_empty(document):
-    document["claims"][3]["title"] = " "
-
-
-def break_kind(document):
-    document["claims"][3]["kind"] = "hunch"
-
-
-def break_order(document):
-    document["claims"].reverse()
-
-
-def break_twice(document):
-    document["claims"][1]["id"] = "C1"
-
-
-def break_arm(document):
-    document["claims"][0]["comparisons"][0]["b"] = ["ppo"]
-
-
-def break_same_arm(document):
-    document["claims"][0]["comparisons"][0]["b"] = ["gppo"]
-
-
-def break_statistic(document):
-    document["claims"][9]["statistic"] = "best"
-
-
-def break_no_statistic(document):
-    del document["claims"][9]["statistic"]
-
-
-def break_margin(document):
-    document["claims"][9]["margin"] = 0
-
-
-def break_no_comparison(document):
-    document["claims"][3]["comparisons"] = []
-
-
-def break_trend_with_comparison(document):
-    document["claims"][2]["comparisons"] = document["claims"][0]["comparisons"]
-
-
-def break_corner(document):
-    document["claims"][0]["checks"][0]["corners"] = ["high"]
-
-
-def break_corner_missing(document):
-    del document["claims"][0]["checks"][0]["corners"]
-
-
-def break_share(document):
-    document["claims"][0]["checks"][0]["at_least"] = 0
-
-
-def break_absolute(document):
-    del document["claims"][12]["paper"][0]["num_samples"]
-
-
-def break_no_numbers(document):
-    document["claims"][3]["paper"] = []
-
-
-def break_unit(document):
-    document["claims"][3]["paper"][0]["unit"] = "percent"
-
-
-def break_expectation_of_a_claim(document):
-    document["claims"][0]["expectation"] = "it holds"
-
-
-def break_exploration_without_expectation(document):
-    del document["claims"][-1]["expectation"]
-
-
-def break_exploration_before_claims(document):
-    document["claims"].insert(0, document["claims"].pop())
-
-
-def break_list(document):
-    document["claims"] = {"C1": document["claims"][0]}
-
-
-@pytest.mark.parametrize("breaks", [f for name, f in globals().items() if name[:6] == "break_"])
+@pytest.mark.parametrize("breaks", BREAKS.values(), ids=BREAKS)
 def test_half_written_claims_are_refused_in_one_line(document, breaks):
     parse_claims(copy.deepcopy(document))
     breaks(document)

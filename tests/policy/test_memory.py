@@ -76,7 +76,7 @@ def peak_of_a_pass(shape: ModelShape, compute) -> int:
 
 LAYOUTS = [("line", 1), ("line", 5), ("padded", 5), ("packed", 5)]
 WAYS = list(itertools.product(("fp32", "bf16"), LAYOUTS, (False, True)))
-# Every way of one shape, and one way of every shape.
+# Half of the ways of one shape, with all pairs of their parts, and one way of every shape.
 PASSES = [
     pytest.param(
         shape,
@@ -84,7 +84,10 @@ PASSES = [
         *layout,
         checkpointing,
         id=f"{name}, {precision}, {layout[0]} {layout[1]}{', checkpointing' * checkpointing}",
-        marks=[] if name == "narrow" or number == 1 + index else pytest.mark.slow,
+        marks=[]
+        if (name == "narrow" and (number // 8 + number // 2 + number) % 2 == 0)
+        or number == 1 + index
+        else pytest.mark.slow,
     )
     for index, (name, shape) in enumerate(SHAPES.items())
     for number, (precision, layout, checkpointing) in enumerate(WAYS)
@@ -209,13 +212,6 @@ def test_a_config_without_the_shape_is_one_line():
     assert "\n" not in str(caught.value)
 
 
-def test_this_machine_has_memory():
-    here = memory.available_memory()
-    assert 0 < memory.free_memory(torch.device("cpu")) <= here
-    model = model_of(SHAPES["narrow"])
-    assert memory.choose_micro_batch_tokens(model, compute=local_compute()) >= memory.LEAST_TOKENS
-
-
 @pytest.mark.gpu
 def test_the_estimate_bounds_a_gpu_too():
     shape = ModelShape(8, 512, 8, 4, 64, 1536, 1024, True)
@@ -233,10 +229,3 @@ def test_the_estimate_bounds_a_gpu_too():
     peak = torch.cuda.max_memory_allocated() - before
     estimate = memory.activation_bytes(shape, compute=compute, tokens=ids.numel(), row_tokens=512)
     assert peak <= estimate + 2 * shape.num_parameters <= FACTOR * peak
-
-
-@pytest.mark.gpu
-def test_the_free_memory_of_a_gpu_is_asked_for():
-    model = model_of(SHAPES["narrow"]).to("cuda")
-    chosen = memory.choose_micro_batch_tokens(model, compute=local_compute("bf16"))
-    assert chosen > memory.LEAST_TOKENS

@@ -75,7 +75,9 @@ def test_two_files_of_rows_and_a_model_folder_make_a_profile_of_their_own(projec
     assert start.benchmarks == {"test": 5} and params.num_problems == 8 * params.mini_batch_problems
 
 
-@pytest.mark.parametrize("notebook", ["05_clipping", "06_alpha_sweep"])
+@pytest.mark.parametrize(
+    "notebook", ["05_clipping", pytest.param("06_alpha_sweep", marks=pytest.mark.slow)]
+)
 def test_its_runs_have_every_table_and_figure_of_their_notebook(project, notebook):
     assert new("--max-new-tokens", "6") == 0
     values = load_profile("mine", notebook) | {"seeds": [0], "num_steps": 1, "eval_every": 1}

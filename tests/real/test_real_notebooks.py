@@ -33,8 +33,11 @@ from klearlib.suite.estimate import ALL_EXAMPLES, ROW_BYTES, cost_of
 LIMITS = {"test_timeout_s": 2.0, "test_memory_mb": 256}
 # A random teacher passes no test: keep what it never passes, so that something is left.
 FILTER = {"teacher_responses": 1, "threshold": 0.0, "keep_equal": True}
-CLIPPING = ClippingParams(profile=PROFILE, seeds=[0], num_steps=2, options=LIMITS, joint=None)
-SMALL_RL = {"num_steps": 1, "num_problems": 2, "group_size": 2, "mini_batch_problems": 1}
+SIZES = {"num_problems": 2, "group_size": 2, "mini_batch_problems": 1}
+CLIPPING = ClippingParams(
+    profile=PROFILE, seeds=[0], num_steps=2, options=LIMITS, joint=None, **SIZES
+)
+SMALL_RL = {"num_steps": 1, **SIZES}
 SMALL_RL |= {"learning_rate": 1.0e-4}
 HEADLINE = HeadlineParams(
     profile=PROFILE,

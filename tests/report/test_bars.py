@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from klearlib.report.bars import BarPanel, headline_bars, model_color
-from klearlib.report.style import figure_bytes, series_style
+from klearlib.report.bars import BarPanel, headline_bars
+from klearlib.report.style import figure_bytes
 
 PAPER, OURS = ["Klear", "other"], ["base model", "SFT", "code RL", "code RL, YaRN"]
 
@@ -63,28 +63,6 @@ def test_intervals_and_seeds_are_drawn_and_explained():
     assert "noise" in words and "here, one seed" in words
     words = [text.get_text() for text in draw(panel(seeds=(0,))).legends[0].get_texts()]
     assert "here, one seed" not in words, "no dot is drawn where there is one seed"
-
-
-def test_the_papers_bars_are_dashed_and_its_own_model_stands_out():
-    top = draw(panel()).axes[0]
-    own, other = sorted(top.patches, key=lambda patch: patch.get_y())
-    assert own.get_linestyle() == other.get_linestyle() == "--"
-    assert own.get_linewidth() > other.get_linewidth()
-
-
-def test_a_phase_has_the_colour_of_its_learning_curves():
-    assert model_color("code RL") == series_style("code RL").color
-    assert model_color("code RL, longer budget") == model_color("code RL")
-    assert len({model_color(m) for m in ("base model", "SFT", "maths RL", "code RL")}) == 4
-
-
-def test_every_label_lies_inside_its_panel():
-    figure = draw(panel(), panel(), panel())
-    figure.canvas.draw()
-    for axis in figure.axes:
-        box = axis.get_window_extent()
-        for text in axis.texts:
-            assert text.get_window_extent().x1 <= box.x1 + 2
 
 
 def test_nothing_measured_says_so_and_bytes_are_equal():

@@ -92,13 +92,6 @@ def test_no_reference_leads_nowhere_and_no_metadata_stays(svgs):
     assert len(small) < 0.55 * len(svgs[0])
 
 
-def test_equal_figures_give_equal_bytes_and_others_do_not():
-    for kind in ("svg", "png"):
-        assert figure_bytes(drawn(), kind) == figure_bytes(drawn(), kind)
-    other = paper_beside_ours([Panel("a", "b", None, fakes.curves(start=0.2), "score")])
-    assert figure_bytes(drawn(), "png") != figure_bytes(other, "png")
-
-
 def test_white_stays_white_and_inks_keep_their_colour():
     figure = drawn()
     after = pixels(figure_bytes(figure, "png", dpi=96))

@@ -79,13 +79,6 @@ def test_band_is_the_t_interval_of_the_mean(num_seeds):
     assert band["num_seeds"].tolist() == [num_seeds] * 3
 
 
-def test_band_covers_the_truth_in_95_percent_of_draws():
-    draws = np.random.default_rng(0).normal(size=(3, 4000))
-    band = seed_bands(frame_of(draws))
-    covered = ((band["low"] <= 0) & (band["high"] >= 0)).mean()
-    assert abs(covered - 0.95) < 0.012
-
-
 def test_a_late_or_diverged_seed_leaves_a_gap_and_no_jump():
     values = np.array([[0.2, 0.3, 0.4], [0.8, np.nan, 0.9]])
     frame = frame_of(values)

@@ -172,20 +172,6 @@ def test_tables_links_and_styles_of_results_stay(tmp_path):
     assert markup in html
 
 
-def test_addresses_in_code_and_text_are_only_text(tmp_path):
-    code = 'url = "https://example.org"  # src="https://example.org/a.js"'
-    html = rendered(
-        tmp_path,
-        new_code_cell(code, outputs=[new_output("stream", text='<script src="https://x.org">')]),
-    )
-    assert "&lt;script" in html
-
-
-def test_equal_notebooks_give_equal_bytes(tmp_path):
-    cell = new_code_cell("1", outputs=[shown(image_png=PNG), new_output("stream", text="a")])
-    assert rendered(tmp_path, cell) == rendered(tmp_path, cell)
-
-
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"nbformat": 4, "nbformat_minor": 5}'])
 def test_what_is_no_notebook_is_one_line(tmp_path, text):
     source = tmp_path / "05_clipping.ipynb"

@@ -129,14 +129,6 @@ def test_a_narrow_screen_finds_every_claim_whole(full):
         assert rule in text
 
 
-def test_a_figure_scrolls_rather_than_shrinks(full):
-    text = full.read_text(encoding="utf-8")
-    boxes = re.findall(r'<figure id="[^"]+"><div ([^>]+)><img ', text)
-    assert len(boxes) == text.count("<figure ") == 3
-    assert all('tabindex="0"' in box and "scrolls sideways" in box for box in boxes)
-    assert "figure img { min-width: 700px; }" in text
-
-
 def test_of_more_than_three_numbers_two_are_in_sight(full):
     text = full.read_text(encoding="utf-8")
     rows = re.split(r'<tr id="claim-', text)[1:]
@@ -421,10 +413,6 @@ def test_the_forest_plot_is_true_to_scale():
     says = ElementTree.fromstring(forest_plot(rows, percent=True)).get("aria-label")
     assert "a - b: +2.0 points, 95 % interval -1.0 to +5.0, paper +3.4" in says
     assert "e - f: +4.0 points, no interval" in says
-
-
-def test_a_forest_plot_without_a_row_is_empty():
-    assert forest_plot([]) == ""
 
 
 def tags(latex):

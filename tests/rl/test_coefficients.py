@@ -6,7 +6,6 @@ import pytest
 import torch
 from printed_equations import SPECS, expected_coefficient, printed_gradient
 
-from klearlib.experiments.demos import clipping as mechanism
 from klearlib.rl.coefficients import (
     CORNERS,
     cispo,
@@ -164,29 +163,3 @@ def test_bad_rule_description_is_refused(spec):
 def test_integer_ratio_is_refused():
     with pytest.raises(ValueError, match="floating point"):
         coefficient(torch.tensor([1]), torch.tensor([1.0]), unclipped())
-
-
-def test_notebook_gradient_check_agrees_with_the_equations():
-    check = mechanism.gradient_check(**CLIP)
-    assert set(check["rule"]) == set(TABLE) - {"clip_higher_dual"}
-    assert (check["error"] < 1e-9 * check["autograd"].abs().clip(lower=1)).all()
-    for row in check.itertuples():
-        printed = printed_gradient(row.rule, row.ratio, row.advantage)
-        assert row.autograd == pytest.approx(printed, rel=1e-9)
-
-
-def test_notebook_corner_table_says_which_rules_lose_tokens():
-    check = mechanism.gradient_check(**CLIP)
-    table = mechanism.corner_table(check, **CLIP).set_index("rule")
-    assert dict(table["never_zero"]) == {
-        "unclipped": "yes",
-        "clip_higher": "no",
-        "gppo": "yes",
-        "gppo_general": "yes",
-        "cispo": "yes",
-        "gppo_released": "no",
-    }
-    assert list(table.loc["clip_higher", ["r low, A < 0", "r high, A > 0"]]) == ["0", "0"]
-    assert list(table.loc["gppo", ["r low, A < 0", "r high, A > 0"]]) == ["0.8", "1.28"]
-    assert list(table.loc["gppo_general", ["r low, A < 0", "r high, A > 0"]]) == ["0.4", "2.56"]
-    assert list(table.loc["cispo", ["r low, A > 0", "r high, A < 0"]]) == ["0.8", "1.28"]

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from rollout_fakes import row
-from tiny_runs import lines, run, weights
+from tiny_runs import lines, run
 
 from klearlib.errors import KlearError
 from klearlib.policy import engines
@@ -142,16 +142,6 @@ def test_the_trainers_way_measures_every_mini_batch_before_the_first_update(
     assert sum(trainer.mismatch.quarter_tokens) == trainer.num_tokens
     # Large updates would show here if any of it were measured after one.
     assert trainer.mismatch.max_abs < 1e-4
-
-
-def test_a_correction_of_an_equal_sampler_changes_nothing(inputs, tmp_path):
-    how = {"num_steps": 1, "logp_old": "trainer", "learning_rate": 1e-3}
-    run(tmp_path / "plain", inputs, **how)
-    (line,) = run(tmp_path / "corrected", inputs, sampler_correction=2.0, **how)
-    assert line["train/correction_mean"] == pytest.approx(1, abs=1e-5)
-    assert line["train/correction_capped_share"] == 0
-    ends = [weights(tmp_path / name) for name in ("plain", "corrected")]
-    assert torch.allclose(*ends, atol=1e-4)
 
 
 def test_a_capped_correction_scales_the_policy_gradient(inputs, tmp_path, monkeypatch):

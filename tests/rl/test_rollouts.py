@@ -14,8 +14,6 @@ from klearlib.rl.rollouts import (
     form_batch,
     micro_batches,
     mini_batches,
-    num_positive_tokens,
-    num_tokens,
 )
 from klearlib.verify.groups import judge_groups
 from klearlib.verify.rewards import hard_code_reward
@@ -172,12 +170,6 @@ def test_response_tokens_keep_their_numbers_and_weigh_their_share():
     by_rollout = settings(normalizer="sequence")
     ((_, batch),) = micro_batches(rows, by_rollout, plan, device="cpu")
     assert batch.weight.tolist() == pytest.approx([1 / 3, *[1 / 6] * 2, *[1 / 9] * 3])
-
-
-def test_token_counts():
-    rows = [row(range(9), 2, is_correct=True), row(range(5), 1, is_correct=False), row([1, 2], 1)]
-    assert num_tokens(rows) == 7 + 4 + 1
-    assert num_positive_tokens(rows) == 7 + 1
 
 
 def _response(text: str, prompt: str = "") -> Response:

@@ -58,16 +58,14 @@ def watched(monkeypatch):
     return found
 
 
-def test_wake_and_sleep_take_turns_around_all_sampling(watched, inputs, tmp_path):
-    run(tmp_path / "run", inputs, num_steps=2, eval_every=2)
+def test_wake_and_sleep_take_turns_around_all_sampling_and_restarts_are_counted(
+    watched, inputs, tmp_path
+):
+    run(tmp_path / "run", inputs, num_steps=2)
     asleep = ["wake", "sample", "sleep"]
     # Validation before the first step and after the last, rollouts of two steps between.
     assert watched[0].calls == asleep * 4
     assert not torch.equal(weights(tmp_path / "run"), weights(inputs["sft"]))
-
-
-def test_restarts_are_counted_in_their_step_and_change_no_metric(watched, inputs, tmp_path):
-    run(tmp_path / "run", inputs, num_steps=2)
     counts = [line["sampling/engine_restarts"] for line in lines(tmp_path / "run", "timings.jsonl")]
     assert counts == [2, 1]
     assert not any("restarts" in key for line in lines(tmp_path / "run") for key in line)

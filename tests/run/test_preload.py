@@ -17,7 +17,7 @@ from tiny_world import TINY_MODEL, TINY_WORLD
 from klearlib.experiments import experiment
 from klearlib.policy.compute import local_compute
 from klearlib.run import pool, preload, progress
-from klearlib.run.folder import RunFolder, read_metrics
+from klearlib.run.folder import RunFolder
 from klearlib.run.pool import run_stages
 from klearlib.run.preload import ForkedWorker, NewProcess, start_worker, worker_environment
 from klearlib.run.progress import Progress
@@ -55,27 +55,26 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
     stages = [
         Stage("base", "klearlib.miniature.base:pretrain", base, {"world": world}),
         Stage("seen", "toy_stages:surroundings", {}),
-        Stage("seen", "toy_stages:surroundings", {"again": True}),
     ]
+    again = Stage("seen", "toy_stages:surroundings", {"again": True})
     # A relative entry would differ in the new folder.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if os.path.isabs(each)])
     monkeypatch.chdir(tmp_path)
     mask = os.umask(0o077)
-    _run(stages, tmp_path / "forked", monkeypatch, forks=True)
+    _run([*stages, again], tmp_path / "forked", monkeypatch, forks=True)
     _run(stages, tmp_path / "plain", monkeypatch, forks=False)
     os.umask(mask)
 
-    fresh = []
-    for stage in stages[1:]:
-        forked, plain = (
-            json.loads((stage.folder(tmp_path / how) / "seen.json").read_text())
-            for how in ("forked", "plain")
-        )
-        assert forked["equal"] == plain["equal"]
-        assert parent(forked["parent"]) == plain["parent"] == os.getpid()
-        fresh += [forked["fresh"], plain["fresh"]]
-        assert _log(stage, tmp_path / "forked") == ""
-    assert all(len({each[name] for each in fresh}) == 4 for name in fresh[0])
+    plain, *forked = (
+        json.loads((stage.folder(tmp_path / how) / "seen.json").read_text())
+        for stage, how in ((stages[1], "plain"), (stages[1], "forked"), (again, "forked"))
+    )
+    for each in forked:
+        assert each["equal"] == plain["equal"]
+        assert parent(each["parent"]) == plain["parent"] == os.getpid()
+    for name in plain["fresh"]:
+        assert len({each["fresh"][name] for each in (plain, *forked)}) == 3
+    assert _log(again, tmp_path / "forked") == ""
     for stage in (world, stages[0]):
         digests = [_digests(stage.folder(tmp_path / how)) for how in ("forked", "plain")]
         assert digests[0] == digests[1]
@@ -282,15 +281,3 @@ def test_a_notebook_that_shows_its_plan_starts_the_imports(tmp_path, monkeypatch
     table = planned.plan()
     assert asked == [1]
     assert list(table["state"]) == ["done", "absent"]
-
-
-def test_log_and_metrics_of_two_at_once(tmp_path, monkeypatch):
-    params = {"num_steps": 5, "step_s": 0.02, "every": 1000}
-    stages = [Stage("walk", "toy_stages:walk", {"seed": seed, **params}) for seed in (0, 1)]
-    _run(stages, tmp_path, monkeypatch, forks=True, workers=2)
-    processes = set()
-    for stage in stages:
-        lines = _log(stage, tmp_path).splitlines()
-        assert [line.split(" ", 1)[1] for line in lines] == ["starts at step 0"]
-        processes |= {line["time/process"] for line in read_metrics(stage.folder(tmp_path))}
-    assert len(processes) == 2

@@ -245,15 +245,6 @@ def test_terminal_that_cannot_redraw_gets_lines(clock, terminal, monkeypatch, te
     assert terminal.getvalue().startswith("12:00:00 0 of 11 stages")
 
 
-def test_no_color_redraws_without_colours(clock, terminal, monkeypatch):
-    terminal = terminal()
-    monkeypatch.setenv("NO_COLOR", "1")
-    shown = Progress()
-    shown.show(LONG, 2)
-    shown.show(LONG, 2, last=True)
-    assert not re.search(r"\x1b\[[0-9;]*m", terminal.getvalue())
-
-
 def test_notebook_shows_one_output_that_is_updated(clock, tmp_path, monkeypatch):
     import IPython.display
 

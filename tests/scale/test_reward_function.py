@@ -155,6 +155,7 @@ def test_a_verdict_survives_as_text(verdict, monkeypatch):
     assert verdict_of(found["verdict"]) == verdict
 
 
+@pytest.mark.slow
 def test_responses_of_several_threads_are_judged_side_by_side():
     """Programs that sleep: one judge alone would need four times as long."""
     if len(os.sched_getaffinity(0)) < 2:

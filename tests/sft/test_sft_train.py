@@ -18,7 +18,6 @@ from sft_runs import (
 from klearlib.errors import KlearError, ParameterError, Stopped
 from klearlib.policy.layout import token_rows
 from klearlib.policy.load import load_policy, save_policy
-from klearlib.policy.reader import in_chunks
 from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
 from klearlib.sft import train
@@ -212,12 +211,6 @@ def test_epochs_show_each_example_that_often(
     assert found[-1]["sft/learning_rate"] == pytest.approx(1e-3 if num_steps > 2 else 3e-3, rel=0.7)
 
 
-def test_epochs_and_as_many_steps_are_one_run(new_policy, tiny_tokenizer, tmp_path):
-    run(tmp_path / "steps", new_policy(6), tiny_tokenizer, batch_size=5, num_steps=4)
-    run(tmp_path / "epochs", new_policy(6), tiny_tokenizer, batch_size=5, **EPOCHS)
-    assert_same_bytes(tmp_path / "steps", tmp_path / "epochs")
-
-
 @pytest.mark.parametrize(
     "how",
     [
@@ -253,19 +246,6 @@ def test_numbers_out_of_range_are_refused(new_policy, tiny_tokenizer, tmp_path, 
     with pytest.raises(ParameterError, match=words):
         run(tmp_path, new_policy(0), tiny_tokenizer, **changes)
     assert not lines(tmp_path)
-
-
-def test_nobody_computes_the_entropy(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
-    found = []
-
-    def spy(*args, **how):
-        for made in in_chunks(*args, **how):
-            found.append(made[2])
-            yield made
-
-    monkeypatch.setattr(train, "in_chunks", spy)
-    run(tmp_path, new_policy(6), tiny_tokenizer)
-    assert found == [None] * 6
 
 
 @pytest.mark.parametrize("pack_tokens", [None, 16])

@@ -18,7 +18,7 @@ from toy_suite import TOY, environment, files, put, ran
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.suite import notebooks, plan
 
-SECTION = """(out / "section.json").write_text('{"status": "complete"}')"""
+SECTION = """(out / "section.json").write_text('{"status": "complete", "missing": []}')"""
 KILLED = "import os\nos.kill(os.getpid(), 9)"
 
 
@@ -122,8 +122,16 @@ def test_runs_then_is_cached_then_runs_what_changed(project, reports, capsys, mo
     assert why(force=True)["05_toy"] == "forced"
 
 
-def test_a_cached_run_imports_nothing_heavy(project, reports):
-    assert notebooks.run("smoke", ["00"]) == 0
+def test_a_fault_of_the_report_costs_no_result_and_what_is_cached_imports_nothing_heavy(
+    project, monkeypatch, capsys
+):
+    def fail(results: Path, _) -> Path:
+        raise KlearError("a section is damaged")
+
+    monkeypatch.setattr("klearlib.report.page.build_report", fail)
+    assert notebooks.run("smoke", ["00"]) == 1
+    assert "the report could not be built: a section is damaged" in capsys.readouterr().out
+    assert why(only=["00"])["00_gather"] == ""
     heavy = "{'torch', 'papermill', 'pandas', 'matplotlib', 'transformers'}"
     code = f"""import sys, toy_suite
 from klearlib.cli import main
@@ -163,7 +171,7 @@ def test_parameter_files_and_notebooks_belong_together(project):
 
 DAMAGE = {
     "cut off": lambda text: text[: len(text) // 2],
-    "empty": lambda text: "",
+    "not UTF-8": lambda text: text.replace("hello", "h\xe9llo"),
     "list": lambda text: "[]",
     "no cells": lambda text: '{"metadata": {}}',
     "no metadata": lambda text: '{"cells": []}',
@@ -177,20 +185,13 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_notebook_is_named(project, damage):
     path = project / "notebooks/05_toy.ipynb"
-    path.write_text(damage(path.read_text()))
+    path.write_text(damage(path.read_text()), encoding="latin1")
     with pytest.raises(ParameterError) as caught:
         notebooks.plan("smoke")
     message = str(caught.value)
     assert message.startswith(f"{path} is no notebook (")
     assert message.endswith("): restore it from version control")
     assert "\n" not in message
-
-
-def test_notebook_that_is_not_utf8(project):
-    path = project / "notebooks/05_toy.ipynb"
-    path.write_bytes(path.read_bytes().replace(b"hello", b"h\xe9llo"))
-    with pytest.raises(ParameterError, match=r"05_toy\.ipynb is no notebook"):
-        notebooks.plan("smoke")
 
 
 @pytest.mark.parametrize("worlds", [("miniature",), ()])
@@ -235,25 +236,23 @@ def test_a_failing_cell_is_shown_and_the_last_good_result_stays(project, reports
     executed.parent.mkdir(parents=True)
     executed.write_text("good")
     put(project, "05_toy", "print('before')", "a = 1\nraise OSError('no room')")
-    assert notebooks.run("smoke") == 1
+    # With keep_going the code is still that of the failure, and what gathers waits for it.
+    assert notebooks.run("smoke", keep_going=True) == 1
     printed = capsys.readouterr().out
     assert "[05] cell In [4] failed: OSError: no room\n" in printed
     assert "[05]     a = 1\n[05]     raise OSError('no room')\n" in printed
     assert "[05] log: results/smoke/05_toy/run.log\n" in printed
-    assert "[05] go on with: klear run --profile smoke\n" in printed
-    assert printed.endswith("klear: not all could be done; go on with: klear run --profile smoke\n")
+    again = "go on with: klear run --profile smoke --keep-going\n"
+    assert f"[05] {again}" in printed
+    assert printed.endswith(f"klear: not all could be done; {again}")
     assert "\x1b" not in printed
     assert ran(project) == []
     assert executed.read_text() == "good"
     assert "no room" in executed.with_name("05_toy.failed.ipynb").read_text()
     assert not list(executed.parent.glob(".*.ipynb"))
 
-    # With keep_going the code is still that of the failure, and what gathers waits for it.
-    assert notebooks.run("smoke", keep_going=True) == 1
-    assert ran(project) == []
     put(project, "05_toy", TOY)
-    assert notebooks.run("smoke") == 0
-    assert ran(project) == ["05", "00"]
+    assert notebooks.run("smoke", ["05"]) == 0
     assert not executed.with_name("05_toy.failed.ipynb").exists()
 
 
@@ -273,13 +272,10 @@ def test_a_killed_kernel_is_no_success(project, reports, capsys):
     assert not [name for name in files(project) if name.endswith(".ipynb")]
 
 
-def test_a_partial_section_is_not_cached(project, reports):
+def test_what_is_done_is_published_while_stages_go_on_and_is_not_cached(
+    project, reports, monkeypatch
+):
     put(project, "05_toy", TOY, SECTION.replace("complete", "partial"))
-    assert notebooks.run("smoke", ["05"]) == 0
-    assert why()["05_toy"]
-
-
-def test_what_is_done_is_published_while_stages_go_on(project, reports, monkeypatch):
     monkeypatch.setattr(notebooks, "PUBLISH_EVERY_S", 0.0)
     monkeypatch.setattr(notebooks, "PUBLISH", "toy_suite:publish")
     (project / "params/smoke/05_toy.yaml").write_text("kind: linger\n")
@@ -287,6 +283,7 @@ def test_what_is_done_is_published_while_stages_go_on(project, reports, monkeypa
     states = [json.loads(text)["missing"] if text else None for text in reports]
     assert states[0] is None
     assert ["second"] in states
+    assert why()["05_toy"]  # its section is partial
 
 
 def test_a_failed_stage_fails_its_notebook_alone(project, reports, capsys):
@@ -296,16 +293,6 @@ def test_a_failed_stage_fails_its_notebook_alone(project, reports, capsys):
     assert "[05]" in printed and "no room" in printed
     assert "go on with: klear run --profile smoke\n" in printed
     assert ran(project) == []
-
-
-def test_a_fault_of_the_report_costs_no_result(project, reports, monkeypatch, capsys):
-    def fail(results: Path, _) -> Path:
-        raise KlearError("a section is damaged")
-
-    monkeypatch.setattr("klearlib.report.page.build_report", fail)
-    assert notebooks.run("smoke", ["00"]) == 1
-    assert "the report could not be built: a section is damaged" in capsys.readouterr().out
-    assert why(only=["00"])["00_gather"] == ""
 
 
 def test_two_runs_of_one_profile_do_not_mix(project, reports):

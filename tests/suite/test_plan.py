@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from dataclasses import replace
@@ -33,9 +34,14 @@ def put(monkeypatch, machine: Machine) -> None:
     monkeypatch.setattr(module, "this_machine", lambda folder: machine)
 
 
+@functools.cache
+def forced(profile: str, only: tuple[str, ...] = ()) -> list[PlannedNotebook]:
+    return plan(profile, only, force=True)
+
+
 def missing(profile: str, only: tuple[str, ...] = (), **changes) -> list[str]:
     planned = []
-    for each in plan(profile, only, force=True):
+    for each in forced(profile, only):
         checked = check(each.name, each.values | changes) if changes else each.experiment.params
         planned.append(replace(each, experiment=type(each.experiment)(checked)))
     return weighed(profile, planned).missing
@@ -75,7 +81,7 @@ def test_the_plan_adds_up_and_names_its_assumptions_once():
 @pytest.mark.parametrize("profile", ["gpu", "paper", "mini"])
 def test_the_plan_fits_on_a_page(monkeypatch, profile):
     put(monkeypatch, SERVER)
-    text = describe(weighed(profile, plan(profile, force=True)))
+    text = describe(weighed(profile, forced(profile)))
     lines = [line for line in text.splitlines() if not line.startswith("missing: ")]
     assert len(lines) <= 40 and max(map(len, lines)) <= 80
     assert module.ASSUMED.count("\n") < 4
@@ -86,14 +92,14 @@ def test_small_profiles_are_never_refused(profile, monkeypatch):
     """Not on a laptop without a GPU, and not on a small card either."""
     for each in (LAPTOP, replace(LAPTOP, gpus=(8 * GB,))):
         put(monkeypatch, each)
-        assert missing(profile) == []
+        assert weighed(profile, forced(profile)).missing == []
 
 
 def test_a_gpu_profile_is_refused_on_cores_and_not_on_a_server(monkeypatch):
     put(monkeypatch, SERVER)
     assert missing("gpu") == []
     put(monkeypatch, LAPTOP)
-    found = weighed("gpu", plan("gpu", force=True))
+    found = weighed("gpu", forced("gpu"))
     said = found.missing
     assert any("days" in line for line in said) and len(said) == len(set(said))
     assert list(found.costs) == [each.name for each in found.notebooks]
