@@ -163,7 +163,7 @@ def _examined(
 
 def sha256_location(place: Path | None) -> str | None:
     """The sha256 of a file, or of the names and digests of all files of a folder; None for the hub.
-    Raises MissingAsset: nothing there."""
+    MissingAsset where nothing is there."""
     if place is None:
         return None
     if place.is_file():

@@ -109,8 +109,8 @@ def open_hub(
     """The rows of a split on the hub, by `datasets.load_dataset`.
 
     hub_file: a JSON file of the repository to read by itself, for repositories whose loading script
-    `datasets` >= 4 refuses to run. Raises MissingAsset: the hub is out of reach or has no such data
-    set. KlearError: it has no such config or split.
+    `datasets` >= 4 refuses to run. Raises MissingAsset where the hub is out of reach or has no such
+    data set, KlearError where it has no such config or split.
     """
     import datasets
 

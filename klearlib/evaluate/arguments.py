@@ -160,7 +160,7 @@ PRESETS = {
 
 def chosen_preset(arguments: argparse.Namespace) -> Preset:
     """The preset with the values that are given in place of its own; a ``--yarn`` of 1 is none.
-    Raises ParameterError: positions to multiply without a factor, or n greedy responses."""
+    Raises ParameterError for positions to multiply without a factor, or n greedy responses."""
     preset = PRESETS[arguments.preset or "paper"]
     given = {name: getattr(arguments, name, None) for name in vars(preset)}
     given["yarn_factor"] = arguments.yarn

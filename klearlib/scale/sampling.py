@@ -47,7 +47,7 @@ async def whole_response(
 ):
     """What verl's servers of the name `rollout` give to one request, with log-probabilities where
     `draws_from_policy`. A server that dies or breaks off is left for another, and the seed makes
-    the response the same. ends: the tokens that end a response. Raises KlearError: a temperature
+    the response the same. ends: the tokens that end a response. Raises KlearError for a temperature
     that vLLM does not know, or a response that neither ends nor fills its budget, or lacks
     log-probabilities. After `TRIES` whatever the last one raised."""
     asked = request_settings(rollout, settings, ends=ends, seed=seed)
