@@ -25,8 +25,7 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
     licences and hashes.
 
     Raises:
-        KlearError: no inputs, or a problem that two inputs have, by its id: its responses would
-            count twice, and a list of sources that overlap is a mistake.
+        KlearError: no inputs, or a problem that two inputs have: its responses would count twice.
         MissingAsset: an input without examples.
     """
     if not inputs:

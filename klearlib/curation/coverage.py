@@ -1,14 +1,12 @@
-"""K-center greedy: a subset of given size that leaves no point far from a chosen one.
-
-The paper brings the pools of its data ablations to one size by K-center (section 5.1, citing Sener
-and Savarese, arXiv 1708.00489), so that more sources do not win by more examples alone.
-"""
+"""K-center greedy: a subset of given size that leaves no point far from a chosen one (section 5.1,
+which brings the pools of its data ablations to one size by it; Sener and Savarese, arXiv
+1708.00489)."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import numpy as np
@@ -32,21 +30,18 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
 
     No point then is farther from S than twice the distance that the best k centers would leave. A
     chosen point is never taken again: where only copies of chosen points are left, they follow in
-    order of index.
+    order of index (google's active-learning takes them again, and its first point at random).
 
-    The metric is Euclidean, squared inside. The paper names neither embedding, nor metric, nor
-    first point; `klearlib.curation.embeddings` has two embeddings, and what was used belongs into
-    the card of the set. Between rows of length 1 the order is that of cosine similarity.
+    The metric is Euclidean, squared inside; between rows of length 1 the order is that of cosine
+    similarity. The paper names neither embedding, nor metric, nor first point.
 
     This is the plain algorithm, not an approximation of it. The B farthest points are candidates;
     the best of them is a safe pick while it is ahead of every point outside, because distances only
-    fall; then one matrix product brings all N distances up to date. google's active-learning takes
-    copies of chosen points again and its first point at random.
-
-    On whole numbers the result is the plain one to the last tie while squared distances stay below
-    2^50. On others rounding may swap points whose distances from S agree to it: float16 and float32
-    are computed in float32 while distances can be told apart to 0.1 %, at the worst rounding, and
-    then, as beside an outlier or among almost equal texts, all anew in float64.
+    fall; then one matrix product brings all N distances up to date. On whole numbers the result is
+    the plain one to the last tie while squared distances stay below 2^50. On others rounding may
+    swap points whose distances from S agree to it: float16 and float32 are computed in float32
+    while distances can be told apart to 0.1 %, at the worst rounding, and then, as beside an
+    outlier or among almost equal texts, all anew in float64.
 
     Args:
         embeddings: [N, D], real and finite, of any numeric type that float64 holds.
@@ -56,7 +51,7 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
 
     Returns:
         k different indices, int64 [k], `first` at the front. The same arguments give the same
-        result on the same machine with the same number of threads.
+            result on the same machine with the same number of threads.
 
     Raises:
         KlearError: `embeddings` is no matrix of finite numbers, is empty or too large to square, or
@@ -277,12 +272,11 @@ class _TorchProducts(_NumpyProducts):
         return found.cpu().numpy()
 
 
-def _products(points: np.ndarray, device: str | None) -> AbstractContextManager[_NumpyProducts]:
-    return nullcontext(_NumpyProducts(points)) if device is None else _on_device(points, device)
-
-
 @contextmanager
-def _on_device(points: np.ndarray, device: str) -> Iterator[_TorchProducts]:
+def _products(points: np.ndarray, device: str | None) -> Iterator[_NumpyProducts]:
+    if device is None:
+        yield _NumpyProducts(points)
+        return
     import torch
 
     try:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.keep import FILES, MERGES, PARTS, PROBLEMS, Pass, Row, join
+from klearlib.curation.keep import FILES, PARTS, PROBLEMS, Pass, Row, join
 from klearlib.curation.overlap import OverlapIndex, Removal
 from klearlib.curation.overlap_words import known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY = 1000  # rows between two looks at a stop that was asked for
 _SAVE_EVERY_S = 60.0  # a shorter time is not worth saving
-_READER_OPTIONS = {"split", "config", "revision", "streaming", "limit", "alias", "questions"}
 
 
 def curate(
@@ -56,15 +55,13 @@ def curate(
     5. tests (``few_tests``): tests, and fewer than `min_tests`; the paper wants 16.
 
     So the first usable row of each kind is kept, and which kinds are kept does not depend on the
-    order of sources or rows. The responses of a duplicate are further responses to the problem
-    that is kept, as data sets need that have a row for each response.
+    order of sources or rows.
 
     Writes `FILES` (the problems; their responses with the labels of the sources; a `Reject` for
     each other row; a row for each removal by overlap) and card.json: counts for each source and
     stage, which add up; removals by benchmark and those due to boilerplate; licences, parameters,
     hashes. Rows are streamed: in memory are some hundred bytes for each problem that is kept, and
-    hashes of responses. What was seen is saved after a source, and a run that was stopped or killed
-    goes on with the next one; the files appear when all is read.
+    hashes of responses. A run that was stopped or killed goes on with the next source.
 
     Args:
         sources: in order of preference, each ``{"name": ..., "location": ...}`` and, where wanted,
@@ -76,14 +73,14 @@ def curate(
         ngram_words, ngram_mode, stop_more_than: n, mode and stop list of `OverlapIndex`.
         templates: texts that are cut out of items and prompts, besides
             `overlap_words.known_templates` of the mode.
-        merge_responses: whose duplicates give their responses: ``source``, rows of the source of
-            the problem that is kept; ``all``; ``none``. A response that the problem has already,
+        merge_responses: whose duplicates give their responses to the problem that is kept:
+            ``source``, rows of its source; ``all``; ``none``. A response that it has already,
             character by character, is not taken again.
         workers: processes for the overlap. The result is the same for any number.
 
     Raises:
         Stopped: a stop was asked for.
-        KlearError: a bad parameter, a source or benchmark that cannot be read, no problem left.
+        KlearError: a source or benchmark that comes twice or cannot be read, no problem left.
     """
     parameters = {
         "sources": sources,
@@ -96,7 +93,7 @@ def curate(
         "min_tests": min_tests,
         "merge_responses": merge_responses,
     }
-    _check(sources, benchmarks, min_tests, merge_responses)
+    _check_names([benchmark["name"] for benchmark in benchmarks], "benchmark: name it once")
     card_file, parts = folder.path / "card.json", folder.path / PARTS
     saved = folder.load_checkpoint()
     if card_file.exists():  # the last run was killed between its last word and its end
@@ -166,10 +163,7 @@ def _examined(
 
 def sha256_location(place: Path | None) -> str | None:
     """The sha256 of a file, or of the names and digests of all files of a folder; None for the hub.
-
-    Raises:
-        MissingAsset: nothing there.
-    """
+    MissingAsset where nothing is there."""
     if place is None:
         return None
     if place.is_file():
@@ -182,7 +176,7 @@ def sha256_location(place: Path | None) -> str | None:
 
 
 def _reader(item: dict, inputs: Mapping[str, Path]) -> SourceReader:
-    options = {name: item[name] for name in _READER_OPTIONS if name in item}
+    options = {key: item[key] for key in item.keys() - {"name", "location", "input"}}
     if "questions" in options:
         options["questions"] = {
             key: _location(item | {"location": place}, inputs)
@@ -216,26 +210,3 @@ def _location(item: dict, inputs: Mapping[str, Path]) -> Path | None:
 def _check_names(names: list[str], fix: str) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise KlearError(f"{twice[0]!r} comes twice as {fix}")
-
-
-def _check(
-    sources: list[dict], benchmarks: list[dict], min_tests: int, merge_responses: str
-) -> None:
-    if not sources:
-        raise KlearError("sources must name at least one data set")
-    place = {"name", "location", "input"}
-    for kind, items, known in (
-        ("source", sources, place | _READER_OPTIONS),
-        ("benchmark", benchmarks, place),
-    ):
-        for item in items:
-            if "name" not in item or (wrong := set(item) - known):
-                fault = f"has unknown {', '.join(sorted(wrong))}" if "name" in item else "no name"
-                raise KlearError(f"a {kind} {fault}; it takes {', '.join(sorted(known))}: {item}")
-    _check_names([benchmark["name"] for benchmark in benchmarks], "benchmark: name it once")
-    if min_tests < 0:
-        raise KlearError(f"min_tests must be at least 0, got {min_tests}")
-    if merge_responses not in MERGES:
-        raise KlearError(
-            f"merge_responses must be one of {', '.join(MERGES)}, got {merge_responses!r}"
-        )

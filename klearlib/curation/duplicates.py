@@ -18,7 +18,7 @@ def duplicate_digest(prompt: str) -> bytes:
 
 class Deduplicator:
     """Remembers the prompts that it has seen, 16 bytes of a hash for each, for streams of any
-    length. Which prompts are the same says `normalise.duplicate_key`.
+    length.
 
     >>> seen = Deduplicator()
     >>> seen.is_new(["Find x.", "find  X", "Find y."])
@@ -37,8 +37,7 @@ class Deduplicator:
     def is_new(self, prompts: Iterable[str]) -> list[bool]:
         """For each prompt, whether it is the first of its kind, in this call and all before.
 
-        Raises:
-            KlearError: a prompt that is no text; those before it count as seen.
+        Raises KlearError for a prompt that is no text; those before it count as seen.
         """
         check_texts(prompts, "prompts")
         digests, flags = self._digests, []
@@ -52,13 +51,7 @@ class Deduplicator:
 
 
 def check_texts(texts: object, name: str) -> None:
-    """Refuse as `name` what cannot be many texts; the texts themselves are looked at as they come.
-
-    Raises:
-        KlearError: one text, or nothing that can be gone through.
-
-    >>> check_texts(["Find x."], "prompts")
-    """
+    """KlearError where `texts` cannot be many texts; the texts are looked at as they come."""
     if isinstance(texts, str):
         raise KlearError(f"{name} must be a list of texts, got one text: put it into a list")
     if not isinstance(texts, Iterable):

@@ -22,21 +22,17 @@ class Funnel:
     def __init__(self, stages: Sequence[str]):
         self.stages = tuple(stages)
         self._kept: Counter = Counter()
-        self._rejected: dict[str, Counter] = {}
+        self.rejected: dict[str, Counter] = {}  # by source, of which each is in the card
 
     def keep(self, source: str) -> None:
         """Count a row of `source` that passed all stages."""
         self._kept[source] += 1
-        self._rejected.setdefault(source, Counter())
+        self.rejected.setdefault(source, Counter())
 
     def reject(self, source: str, stage: str, reason: str) -> None:
         """Count a row of `source` that `stage` took away."""
         assert stage in self.stages, stage
-        self._rejected.setdefault(source, Counter())[stage, reason] += 1
-
-    def add_source(self, source: str) -> None:
-        """Have a source in the card, also where it gives no row."""
-        self._rejected.setdefault(source, Counter())
+        self.rejected.setdefault(source, Counter())[stage, reason] += 1
 
     def card(self, *, num_read: int, num_kept: int, num_rejected: int) -> dict:
         """The counts as JSON, for each source and for each stage of it, sources as they came.
@@ -44,7 +40,7 @@ class Funnel:
         The arguments are what reader and writers counted themselves: all must agree.
         """
         sources, funnel = {}, []
-        for source, rejected in self._rejected.items():
+        for source, rejected in self.rejected.items():
             by_reason: Counter = Counter()
             for (_, reason), count in rejected.items():
                 by_reason[reason] += count

@@ -26,7 +26,6 @@ PROBLEMS, RESPONSES, REJECTS, REMOVALS = FILES = (
 )
 PARTS = "parts"
 """Folder of what is written so far, a folder in it for each source."""
-MERGES = ("none", "source", "all")
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Pass:
 
     def finish(self, reader: SourceReader, sha256: str | None) -> None:
         """All rows of a source are taken; sha256: see `sha256_location`."""
-        self.funnel.add_source(reader.name)
+        self.funnel.rejected.setdefault(reader.name, Counter())
         dropped = dict(sorted(reader.num_dropped.items()))
         self.sources[reader.name] = {
             "num_read": reader.num_read, "dropped": dropped, "sha256": sha256,
@@ -179,7 +178,7 @@ class Pass:
         responses = {}
         for name, read in self.sources.items():
             counts = self._counts.get(name, Counter())
-            fates = {f"num_{fate}": 0 for fate in ("kept", "merged", "repeated", "rejected")}
+            fates = ("num_kept", "num_merged", "num_repeated", "num_rejected")
             fates = {fate: counts[fate] for fate in fates}
             assert counts["num_given"] == sum(fates.values())
             assert card["sources"][name]["num_read"] == read["num_read"]

@@ -15,12 +15,7 @@ LABELLED_BY = "klear"
 
 
 def labelled(sample: Sample, verdict: Verdict) -> Sample:
-    """The sample with the verifier's word; without a label where the verifier could not decide.
-
-    >>> sample = labelled(Sample("a", "2 + 2?", "<think></think>5"), Verdict(False, "timeout"))
-    >>> sample.is_correct, sample.reason
-    (None, 'timeout')
-    """
+    """The sample with the verifier's word; without a label where the verifier could not decide."""
     is_correct = None if verdict.reason in NOT_JUDGED else verdict.correct
     return replace(sample, is_correct=is_correct, labelled_by=LABELLED_BY, reason=verdict.reason)
 
@@ -40,13 +35,13 @@ def judge_samples(
     test_timeout_s: float,
     test_memory_mb: int,
 ) -> list[Verdict | None]:
-    """The verdict on each response by its problem's answer or tests; None for a problem that has
-    neither.
+    """The verdict on each response by its problem's answer or tests (in the sandbox, all of them);
+    None for a problem that has neither.
 
-    Programs run in the sandbox, all tests of a problem. A response is judged as it stands: one that
-    opens a thought must end it (else ``bad_format``, as in RL), whatever closing tags stand before.
-    One that opens none, as where the chat template of its teacher did, or in a solution by hand, is
-    judged by what stands after the last closing tag, or by all of it.
+    A response is judged as it stands: one that opens a thought must end it (else ``bad_format``, as
+    in RL), whatever closing tags stand before. One that opens none, as where the chat template of
+    its teacher did, or in a solution by hand, is judged by what stands after the last closing tag,
+    or by all of it.
 
     Args:
         problems: by id.
@@ -54,12 +49,6 @@ def judge_samples(
 
     Raises:
         KlearError: a sample whose problem is not there.
-
-    >>> problems = {"a": Problem("a", "2 + 2?", answer="4")}
-    >>> samples = [Sample("a", "2 + 2?", f"<think></think>{n}") for n in (4, 5)]
-    >>> limits = {"test_timeout_s": 6.0, "test_memory_mb": 512}
-    >>> [verdict.correct for verdict in judge_samples(samples, problems, **limits)]
-    [True, False]
     """
     found: list[Verdict | None] = [None] * len(samples)
     asked = [_problem(sample.problem_id, problems) for sample in samples]
@@ -72,7 +61,10 @@ def judge_samples(
         ]
         judged = judge_responses(
             [asked[place] for place in places],
-            [[_response(samples[place])] for place in places],
+            [
+                [Response(s.problem_id, "", (), (), (), s.response, truncated=False)]
+                for s in (samples[place] for place in places)
+            ],
             test_timeout_s=test_timeout_s,
             test_memory_mb=test_memory_mb,
             require_think=require_think,
@@ -90,7 +82,3 @@ def _problem(name: str, problems: Mapping[str, Problem]) -> Problem:
             f"a response without a label is to problem {name!r}, which is not in the problem file: "
             "give the problems that the responses belong to"
         ) from None
-
-
-def _response(sample: Sample) -> Response:
-    return Response(sample.problem_id, "", (), (), (), sample.response, truncated=False)

@@ -1,7 +1,7 @@
 """Which prompts share an n-gram of words with a benchmark (section 3.1; the paper cites AceReason).
 
-The paper says "9-gram overlap" and no more. Here words are those of `normalise`, instructions that
-surround a problem are cut out of both sides, and any shared n-gram removes a prompt. So does being
+The paper says "9-gram overlap" and no more. Here words are those of `normalise`, instructions
+around a problem are cut out of both sides, and any shared n-gram removes a prompt. So does being
 equal to a benchmark item, which finds those of fewer than n words too.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
-from klearlib.curation.chunks import chunks
 from klearlib.curation.duplicates import check_texts, deduplicate
 from klearlib.curation.overlap_words import Reader, known_templates
 from klearlib.curation.overlap_worker import results_in_order
@@ -28,11 +28,11 @@ _BATCH = 2048  # prompts that a process gets at a time
 class Removal:
     """Why a prompt is not trained on: the n-gram that it shares with a benchmark item.
 
-    `ngram`: of the n-grams that it shares, the one that the fewest items hold; of those the first
-    in the prompt. For a prompt that is equal to an item that n-grams do not find, the whole text.
-    `num_items`: benchmark items that hold it, items of equal words counted once; `item_id` is the
-    first of them. `is_boilerplate`: every n-gram that the prompt shares is held by several items,
-    so it may be a phrase ("where m and n are relatively prime positive integers") and no problem.
+    `ngram`: of those that it shares, the first that the fewest items hold; the whole text of a
+    prompt that is equal to an item that n-grams do not find. `num_items`: benchmark items that hold
+    it, items of equal words counted once; `item_id` is the first of them. `is_boilerplate`: every
+    n-gram that the prompt shares is held by several items, so it may be a phrase ("where m and n
+    are relatively prime positive integers") and no problem.
     """
 
     benchmark: str
@@ -61,7 +61,7 @@ class OverlapIndex:
     of a benchmark, all windows that hold them are passed over.
 
     Raises:
-        KlearError: a bad parameter, a benchmark without items, an item that is no pair of texts.
+        KlearError: a bad parameter, or a benchmark without items.
 
     >>> items = [("7", "How many ways are there to seat ten guests around a round table?")]
     >>> index = OverlapIndex({"aime": items})
@@ -99,6 +99,7 @@ class OverlapIndex:
         stopped = [] if stop_more_than is None else self.common_ngrams(more_than=stop_more_than)
         for ngram, _ in stopped:
             del self._holders[ngram]
+        self.num_items, self.num_ngrams = len(self._items), len(self._holders)
         self.num_stopped = len(stopped)
         # Longer pieces are rarer, shorter ones let more windows be passed over: for n = 9 pieces of
         # 3, 4 and 5 words take the same time within a tenth.
@@ -115,14 +116,6 @@ class OverlapIndex:
                 self._equal.setdefault(whole, Removal(*name, whole, 1, False))
         self._equal.pop("", None)  # two texts without words share nothing
         self._equal_lengths = {whole.count(" ") + 1 for whole in self._equal}
-
-    @property
-    def num_items(self) -> int:
-        return len(self._items)
-
-    @property
-    def num_ngrams(self) -> int:
-        return len(self._holders)
 
     def removals(self, prompts: Iterable[str], *, workers: int = 1) -> list[Removal | None]:
         """For each prompt why it is removed, None where it is kept. See `stream`."""
@@ -143,7 +136,8 @@ class OverlapIndex:
         check_texts(prompts, "prompts")
         if _count("workers", workers) == 1:
             return (self._removal(prompt) for prompt in prompts)
-        return results_in_order(self, chunks(prompts, _BATCH), workers)
+        left = iter(prompts)
+        return results_in_order(self, iter(lambda: list(islice(left, _BATCH)), []), workers)
 
     def common_ngrams(self, *, more_than: int) -> list[tuple[str, int]]:
         """The n-grams that more than so many items hold, with their number; the commonest first.
@@ -161,12 +155,9 @@ class OverlapIndex:
             if not (rows := list(rows)):
                 raise KlearError(f"benchmark {benchmark!r} has no items: load it before the search")
             for row in rows:
-                is_pair = isinstance(row, tuple | list) and len(row) == 2
-                if not is_pair or not all(isinstance(part, str) for part in row):
-                    raise KlearError(
-                        f"items of {benchmark!r} must be pairs (id, text), both texts, got {row!r}"
-                    )
                 item_id, text = row
+                if not isinstance(text, str):
+                    raise KlearError(f"an item of {benchmark!r} must be a text, got {text!r}")
                 whole = _whole(self._read(text)[0])
                 _, texts = items.setdefault(whole, ((benchmark, item_id), []))
                 if text not in texts:

@@ -40,22 +40,16 @@ _RARE = 6  # letters of a word that most prompts do not hold
 
 
 def known_templates(mode: str) -> tuple[str, ...]:
-    """The texts around problems that no benchmark is recognised by.
-
-    In both modes what the readers of code problems write under them (`data.code.REQUESTS`),
-    which is no part of any data set; in mode ``words`` also `INSTRUCTIONS`.
-    """
+    """The texts around problems that no benchmark is recognised by: what the readers of code
+    problems write under them (`data.code.REQUESTS`) and, in mode ``words``, `INSTRUCTIONS`."""
     return REQUESTS if mode == "whitespace" else REQUESTS + INSTRUCTIONS
 
 
 class Reader:
-    """Turns texts into words, as `mode` says, and cuts out `templates`.
+    """Turns texts into words, as `mode` says, and cuts out `templates`: what stands before and
+    behind one are two parts, across which there is no n-gram.
 
-    What stands before and behind a template are two parts: an n-gram across the cut would be one
-    that the text does not have.
-
-    Raises:
-        KlearError: an unknown mode, or templates that are no list of texts.
+    Raises KlearError for an unknown mode, or templates that are no list of texts.
 
     >>> Reader(mode="words", templates=["Answer in a box."]).read("Find x. Answer in a box! Now.")
     [[['find', 'x'], ['now']]]
@@ -81,7 +75,9 @@ class Reader:
             words = reading.split()
             for trigger in self._triggers:  # a loop: any() would cost more than the look
                 if trigger in reading:
-                    found.append(self._parts(words))
+                    # A line break stands for what is cut: no word holds one.
+                    parts = self._template.sub("\n", " ".join(words)).split("\n")
+                    found.append([part.split() for part in parts])
                     break
             else:
                 found.append([words])
@@ -90,18 +86,10 @@ class Reader:
     def _texts(self, text: str) -> tuple[str, ...]:
         return (text.lower(),) if self._by_blanks else readings(text)
 
-    def _parts(self, words: list[str]) -> list[list[str]]:
-        # A line break stands for what is cut: no word holds one.
-        parts = self._template.sub("\n", " ".join(words)).split("\n")
-        return [part.split() for part in parts]
-
 
 def _triggers(templates: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """Few words of which a text must hold one to hold a template: a quick look is enough for most.
-
-    >>> _triggers({("the", "program", "ends"), ("the", "program"), ("box", "it")})
-    ('program', 'box')
-    """
+    """Few words of which a text must hold one to hold a template: a quick look is enough for
+    most."""
     left, chosen = set(templates), []
     while left:
         counts = Counter(word for words in left for word in set(words))

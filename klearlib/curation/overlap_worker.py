@@ -34,8 +34,7 @@ def results_in_order(
 ) -> Iterator[Removal | None]:
     """What `index` says of every prompt of `batches`, by `num_workers` processes.
 
-    Raises:
-        KlearError: a prompt that is no text, or a process that ended early.
+    Raises KlearError for a prompt that is no text, or a process that ended early.
     """
     message = pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL)
     idle: SimpleQueue[Callable] = SimpleQueue()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 RATES, REJECTS = "pass_rates.jsonl", "rejects.jsonl"
 TOO_FEW_JUDGED = "too many responses could not be judged"
 EASY, HARD, UNKNOWN = "easy", "hard", "unknown"
-MAJORITY = {"threshold": 0.5, "keep_equal": False}
-"""The majority as a rule of `rejected_by_pass_rate`: more than half of the responses."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +27,6 @@ class PassRate:
 
     `num_not_judged` of them could not be judged (``timeout``, ``judge_error``) and are among the
     wrong ones. `mean_tests_passed` is the mean share of tests that a response's program passed.
-
-    >>> PassRate("a", num_responses=16, num_correct=12, num_not_judged=0).pass_rate
-    0.75
     """
 
     id: str
@@ -53,13 +47,7 @@ class PassRate:
 
 
 def pass_rate_of(problem_id: str, verdicts: Sequence[Verdict]) -> PassRate:
-    """The pass rate of a problem with these verdicts on its n >= 1 responses.
-
-    >>> verdicts = [Verdict(True, "correct"), Verdict(False, "wrong"), Verdict(False, "timeout")]
-    >>> rate = pass_rate_of("a", verdicts)
-    >>> rate.num_correct, rate.num_not_judged, round(rate.highest_pass_rate, 2)
-    (1, 1, 0.67)
-    """
+    """The pass rate of a problem with these verdicts on its n >= 1 responses."""
     reports = [verdict.report for verdict in verdicts if verdict.report is not None]
     return PassRate(
         id=problem_id,
@@ -72,23 +60,6 @@ def pass_rate_of(problem_id: str, verdicts: Sequence[Verdict]) -> PassRate:
     )
 
 
-def pass_rates_of(ids: Iterable[str], labels: Iterable[bool | None]) -> dict[str, PassRate]:
-    """The pass rate of each problem from the labels of its responses, in order of first sight.
-
-    For responses that came with a data set, whose labels are its own. A response without a label
-    counts among those that could not be judged.
-
-    >>> pass_rates_of("aaaa", [True, True, False, None])["a"]
-    PassRate(id='a', num_responses=4, num_correct=2, num_not_judged=1, mean_tests_passed=None)
-    """
-    read, correct, not_judged = Counter(), Counter(), Counter()
-    for name, label in zip(ids, labels, strict=True):
-        read[name] += 1
-        correct[name] += label is True
-        not_judged[name] += label is None
-    return {name: PassRate(name, n, correct[name], not_judged[name]) for name, n in read.items()}
-
-
 def write_pass_rates(rates: Iterable[PassRate], path: Path) -> None:
     """One JSON line for each problem."""
     write_text(path, "".join(json.dumps(asdict(rate)) + "\n" for rate in rates))
@@ -97,8 +68,7 @@ def write_pass_rates(rates: Iterable[PassRate], path: Path) -> None:
 def read_pass_rates(path: Path) -> dict[str, PassRate]:
     """What `write_pass_rates` wrote, by problem id.
 
-    Raises:
-        KlearError: a line that is no pass rate, or a problem that comes twice.
+    Raises KlearError for a line that is no pass rate, or a problem that comes twice.
     """
     rates: dict[str, PassRate] = {}
     with path.open(encoding="utf-8") as file:
@@ -118,29 +88,17 @@ def difficulties(
 ) -> list[str]:
     """``easy`` or ``hard`` for each problem, by the reference model's pass rate (5.1.1).
 
-    A problem is easy where its pass rate is at least `easy_from` and hard where it is below even if
-    every response that could not be judged were right; between the two it is ``unknown``. The paper
-    has its problems annotated by a model and prints no threshold.
+    A problem is easy where its pass rate is at least `easy_from`, in (0, 1], and hard where it is
+    below even if every response that could not be judged were right; between the two it is
+    ``unknown``. The paper has its problems annotated by a model and prints no threshold.
 
-    Args:
-        easy_from: in (0, 1].
-
-    Raises:
-        KlearError: an `easy_from` out of range, or a problem without a pass rate.
-
-    >>> counts = {"a": (3, 0), "b": (1, 0), "c": (1, 1)}
-    >>> rates = {name: PassRate(name, 4, *count) for name, count in counts.items()}
-    >>> difficulties(list(rates), rates, easy_from=0.5)
-    ['easy', 'hard', 'unknown']
+    Raises KlearError for an `easy_from` out of range, or a problem without a pass rate.
     """
     if not 0 < easy_from <= 1:
         raise KlearError(f"easy_from must be in (0, 1], got {easy_from}")
+    maybe = {False: HARD, True: UNKNOWN}
     return [
-        EASY
-        if rate.pass_rate >= easy_from
-        else UNKNOWN
-        if rate.highest_pass_rate >= easy_from
-        else HARD
+        EASY if rate.pass_rate >= easy_from else maybe[rate.highest_pass_rate >= easy_from]
         for rate in _rates_of(ids, rates)
     ]
 
@@ -152,10 +110,6 @@ def rejected_by_pass_rate(
 
     A problem that would be kept if the responses that could not be judged were right is dropped as
     `TOO_FEW_JUDGED`: the judge's failures are not its fault.
-
-    >>> rates = {"a": PassRate("a", 4, 0, 0), "b": PassRate("b", 4, 2, 1)}
-    >>> rejected_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)
-    ['pass rate not above threshold', 'too many responses could not be judged']
     """
     if not 0 <= threshold <= 1:
         raise KlearError(f"threshold must be in [0, 1], got {threshold}")
@@ -179,11 +133,7 @@ def kept_by_pass_rate(
     False is the text. A problem whose tests are flawed fails right programs, so a good teacher's
     low pass rate points to it, or to a problem that is too hard for the teacher.
 
-    Args:
-        threshold: in [0, 1].
-
-    Raises:
-        KlearError: a threshold out of range, or a problem without a pass rate.
+    Raises KlearError for a threshold outside [0, 1], or a problem without a pass rate.
 
     >>> rates = {"a": PassRate("a", 16, 8, 0), "b": PassRate("b", 16, 9, 0)}
     >>> kept_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)
@@ -194,16 +144,9 @@ def kept_by_pass_rate(
 
 
 def kept_by_majority(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[bool]:
-    """For each problem, whether more than half of its responses pass the rule-based validator.
-
-    The paper keeps a maths problem for RL where the majority of the n responses of DeepSeek-R1 pass
-    it (3.2.1): an answer that a strong teacher seldom reaches is likely to be wrong. The validator
-    is `klearlib.verify.answers.verify_answers`; a half is no majority.
-
-    Raises:
-        KlearError: a problem without a pass rate.
-    """
-    return kept_by_pass_rate(ids, rates, **MAJORITY)
+    """For each problem, whether more than half of its responses pass the rule-based validator: the
+    paper keeps such maths problems for RL, with responses of DeepSeek-R1 (3.2.1)."""
+    return kept_by_pass_rate(ids, rates, threshold=0.5, keep_equal=False)
 
 
 def _rates_of(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[PassRate]:
@@ -227,14 +170,8 @@ def keep_by_pass_rate(
     pass rate in ``inputs["pass_rates"]`` is above `threshold`.
 
     With 0.5 it is the filter for code of 5.2.4 and the majority filter for mathematics of 3.2.1.
-    Writes train.jsonl (kept, in the old order), rejects.jsonl (id, reason, pass rate) and card.json
-    (counts; kept and rejected add up to the problems read).
-
-    Args:
-        problems: a file of `klearlib.data.problems`.
-
-    Raises:
-        KlearError: no problem is left.
+    Writes train.jsonl (kept, in the old order), rejects.jsonl (id, reason, pass rate) and
+    card.json, whose counts add up. Raises KlearError where no problem is left.
     """
     rates = read_pass_rates(inputs["pass_rates"] / RATES)
     read = list(iter_problems(inputs["world"] / problems))

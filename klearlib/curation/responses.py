@@ -10,7 +10,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.chunks import chunks
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import RATES, pass_rate_of, read_pass_rates, write_pass_rates
 from klearlib.data.problems import count_problems, iter_problems
@@ -56,11 +55,9 @@ def respond(
 
     Writes responses.parquet (a `tables.Sample` for each response, in the order of the problems),
     pass_rates.jsonl (a `PassRate` for each problem) and card.json. Problems are read, sampled and
-    written 64 at a time, with a checkpoint after each, so memory does not grow with their number, a
-    kill loses little, and the result is that of an unbroken run.
+    written 64 at a time, with a checkpoint after each; the result is that of an unbroken run.
 
     Args:
-        problems: a file of `klearlib.data.problems`.
         teacher: the model's name, for the samples. num_responses: up to 16 in the paper.
         temperature, top_p, max_new_tokens: of the sampling, see `SamplingSettings`.
         test_timeout_s, test_memory_mb: limits of one test of a program.
@@ -70,8 +67,6 @@ def respond(
         Stopped: a stop was asked for; the state is saved.
         KlearError: no problems, or a number out of range.
     """
-    if num_responses < 1:
-        raise KlearError(f"num_responses must be at least 1, got {num_responses}")
     file, parts = inputs["problems"] / problems, folder.path / _PARTS
     total = count_problems(file)
     if not total:
@@ -90,7 +85,8 @@ def respond(
         with open_engine(
             inputs["model"] / "model", compute=Compute(**compute), on_sampled=count
         ) as engine:
-            for chosen in chunks(islice(iter_problems(file), done, None), _CHUNK):
+            left = islice(iter_problems(file), done, None)
+            for chosen in iter(lambda: list(islice(left, _CHUNK)), []):
                 settings = SamplingSettings(
                     temperature=temperature,
                     top_p=top_p,
@@ -141,12 +137,7 @@ def respond(
 
 
 def whole_text(response: Response) -> str:
-    """A response's text with the opening think tag, also where the chat template wrote it.
-
-    >>> prompt = "<|im_start|>assistant\\n<think>\\n"
-    >>> whole_text(Response("a", prompt, (), (), (), "2 + 2</think>4", truncated=False))
-    '<think>\\n2 + 2</think>4'
-    """
+    """A response's text with the opening think tag, also where the chat template wrote it."""
     opened = _OPENED.search(response.prompt[-200:])
     return (opened[0] if opened else "") + response.text
 

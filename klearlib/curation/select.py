@@ -7,24 +7,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.funnel import Funnel
 from klearlib.curation.labels import judge_samples, label_word, labelled
-from klearlib.curation.pass_rates import (
-    EASY,
-    HARD,
-    RATES,
-    difficulties,
-    pass_rates_of,
-    read_pass_rates,
-    rejected_by_pass_rate,
-)
+from klearlib.curation.pass_rates import RATES, difficulties, read_pass_rates
 from klearlib.data.lines import LineWriter
 from klearlib.data.problems import ProblemFile
 from klearlib.data.tables import SampleWriter, read_rows, read_samples
@@ -37,12 +29,11 @@ if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
 EXAMPLES, REJECTED = "examples.parquet", "rejects.jsonl"
-STAGES = ("sources", "difficulty", "pass_rate", "correctness", "max_responses", "coverage")
+STAGES = ("sources", "difficulty", "correctness", "coverage")
 TEXTS = {"prompt": ["prompt"], "response": ["response"], "both": ["prompt", "response"]}
 
 _CHUNK = 256  # responses that are judged together, and between two looks at the clock
 _CHECKPOINT_EVERY = 16  # chunks
-_EMBEDDINGS = {"hashed_tfidf": {"dim", "seed"}, "hidden_states": {"max_tokens"}}
 
 
 def select(
@@ -52,9 +43,7 @@ def select(
     sources: list[str] | None,
     difficulty: str,
     easy_from: float | None,
-    pass_rate: dict | None,
     wrong_share: float | None,
-    max_responses: int | None,
     size: int | None,
     embedding: dict | None,
     test_timeout_s: float,
@@ -68,46 +57,36 @@ def select(
     - `sources`: only responses to problems of these sources;
     - `difficulty`: ``easy``, ``hard`` or ``overall``, by the pass rates of a reference model in
       ``inputs["reference"]`` and `easy_from`, see `pass_rates.difficulties`;
-    - `pass_rate`: only problems that `pass_rates.rejected_by_pass_rate` keeps, ``{"threshold": ...,
-      "keep_equal": ...}`` (`pass_rates.MAJORITY` for mathematics, the same for pass@16 of code), by
-      the pass rates in ``inputs["pass_rates"]`` or, without that input, by the labels of the
-      responses themselves;
     - `wrong_share`: only responses that are labelled correct or wrong, so many of the `size`
       examples wrong; 0.0: only correct ones;
-    - `max_responses`: only the first so many of a problem;
     - `size`: so many examples, by `coverage.k_center_greedy` from the first one (of the correct and
       of the wrong ones, each by itself, where there is a `wrong_share`), over `embedding`:
-      ``{"kind": "hashed_tfidf", "text": "prompt", "dim": 256, "seed": 0}``, or ``{"kind":
-      "hidden_states", "text": "both", "max_tokens": 512}`` of ``inputs["embedder"]/model``; the
-      text is ``prompt``, ``response`` or ``both``.
+      ``{"kind": "hashed_tfidf", "text": "prompt", "dim": 256, "seed": 0}``; text: a key of `TEXTS`.
 
     Where labels are needed and did not come with the data, the responses are judged, with the
-    problems of the file `problems` of ``inputs["problems"]``: a kill or a stop goes on from the
-    last of the checkpoints in between. A response that the judge could not decide, or whose problem
-    has nothing to judge by, is rejected as such and never as wrong.
+    problems of the file `problems` of ``inputs["problems"]``; a stop or a kill goes on from the
+    last checkpoint. A response that the judge could not decide, or whose problem has nothing to
+    judge by, is rejected as such and never as wrong.
 
-    Writes examples.parquet (in the old order), rejects.jsonl (`row` counts the responses read,
-    `id` is the problem's) and card.json: counts for each filter and source, which add up; labels of
-    the examples; licences, parameters and hashes. Texts are streamed: memory holds the other
-    columns and, for `size`, the embeddings of what is left.
+    Writes examples.parquet (in the old order), rejects.jsonl (`row` counts the responses read, `id`
+    is the problem's) and card.json: counts for each filter and source, which add up; labels of the
+    examples; licences, parameters and hashes. Texts are streamed.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
-        KlearError: a bad parameter, a missing input, or fewer responses left than `size`.
+        KlearError: a missing input, or fewer responses left than `size`.
     """
     parameters = {
         "sources": sources,
         "difficulty": difficulty,
         "easy_from": easy_from,
-        "pass_rate": pass_rate,
         "wrong_share": wrong_share,
-        "max_responses": max_responses,
         "size": size,
         "embedding": embedding,
         "test_timeout_s": test_timeout_s,
         "test_memory_mb": test_memory_mb,
     }
-    _check(parameters)
+    assert not wrong_share or size is not None, "a share of the examples"
     pool = Pool(inputs["responses"] / "responses.parquet")
     if sources is not None:
         pool.keep_sources(sources)
@@ -115,29 +94,17 @@ def select(
         rates = read_pass_rates(_needed(inputs, "reference", "a difficulty") / RATES)
         found = pool.by_problem(lambda ids: difficulties(ids, rates, easy_from=easy_from))
         pool.reject("difficulty", found != difficulty, f"not {difficulty}", found)
-    if wrong_share is not None or (pass_rate is not None and "pass_rates" not in inputs):
+    if wrong_share is not None:
         limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
         _judge(folder, pool, inputs, problems, limits)
-    if pass_rate is not None:
-        rates = (
-            read_pass_rates(inputs["pass_rates"] / RATES)
-            if "pass_rates" in inputs
-            else pool.own_pass_rates()
-        )
-        reason = pool.by_problem(lambda ids: rejected_by_pass_rate(ids, rates, **pass_rate))
-        pool.reject("pass_rate", reason != "", reason)
-    if wrong_share is not None:
         label, is_wrong = pool.labels, pool.labels == "wrong"
         if not wrong_share:
             why = np.where(pool.reasons == "", "label of the source", pool.reasons)
             pool.reject("correctness", is_wrong, "wrong", why)
         pool.reject("correctness", (label != "correct") & ~is_wrong, label, pool.reasons)
-    if max_responses is not None:
-        later = pool.number_in_problem() >= max_responses
-        pool.reject("max_responses", later, "enough responses to the problem")
     if size is not None:
         quotas = _quotas(pool, size, wrong_share)
-        pool.reject("coverage", _not_chosen(pool, quotas, embedding, inputs), "covered by others")
+        pool.reject("coverage", _not_chosen(pool, quotas, embedding), "covered by others")
     counts = pool.write(folder.path)
     card = counts | {
         "licences": _licences(inputs, counts["sources"]),
@@ -204,23 +171,6 @@ class Pool:
         found[self.left] = words[place]
         return found
 
-    def own_pass_rates(self) -> dict:
-        """`pass_rates.pass_rates_of` the responses that are left."""
-        truth = {"correct": True, "wrong": False}
-        return pass_rates_of(
-            (self.problems[number] for number in self.problem[self.left]),
-            map(truth.get, self.labels[self.left]),
-        )
-
-    def number_in_problem(self) -> np.ndarray:
-        """How many responses to the same problem, of those that are left, stand before; int [N]."""
-        places = np.flatnonzero(self.left)
-        places = places[np.argsort(self.problem[places], kind="stable")]
-        problem = self.problem[places]
-        found = np.zeros(len(self.problem), np.int64)
-        found[places] = np.arange(len(places)) - np.searchsorted(problem, problem)
-        return found
-
     def write(self, path: Path) -> dict:
         """Write examples and rejects; the counts of the card."""
         funnel, labels, teachers = Funnel(STAGES), Counter(), Counter()
@@ -260,7 +210,8 @@ def _judge(
     if waits.any():
         known = ProblemFile(_needed(inputs, "problems", "responses without labels") / problems)
     waiting = (pair for pair in enumerate(read_samples(pool.table)) if waits[pair[0]])
-    for number, chunk in enumerate(chunks(waiting, _CHUNK), start=1):
+    chunks = iter(lambda: list(islice(waiting, _CHUNK)), [])
+    for number, chunk in enumerate(chunks, start=1):
         judged = judge_samples([sample for _, sample in chunk], known, **limits)
         for (place, _), verdict in zip(chunk, judged, strict=True):
             if verdict is not None:
@@ -301,15 +252,16 @@ def _quotas(pool: Pool, size: int, wrong_share: float | None) -> _Quotas:
     return found
 
 
-def _not_chosen(
-    pool: Pool, quotas: _Quotas, embedding: dict, inputs: Mapping[str, Path]
-) -> np.ndarray:
+def _not_chosen(pool: Pool, quotas: _Quotas, embedding: dict) -> np.ndarray:
     """bool [N]: what K-center leaves out of the responses that are left."""
+    from klearlib.curation.embeddings import hashed_tfidf
+
     rest = pool.left
     if sum(quota for _, quota in quotas) == rest.sum():
         return ~rest
     places = np.flatnonzero(rest)
-    rows = _embedded(Texts(pool, TEXTS[embedding["text"]]), embedding, inputs)
+    texts = Texts(pool, TEXTS[embedding["text"]])
+    rows = hashed_tfidf(texts, dim=embedding["dim"], seed=embedding["seed"])
     for part, quota in quotas:
         mine = part[places]
         rest[places[mine][k_center_greedy(rows[mine], quota)]] = False
@@ -329,18 +281,6 @@ class Texts:
         return ("\n".join(row.values()) for place, row in enumerate(rows) if left[place])
 
 
-def _embedded(texts: Texts, embedding: dict, inputs: Mapping[str, Path]) -> np.ndarray:
-    from klearlib.curation.embeddings import hashed_tfidf, hidden_states
-
-    how = {name: embedding[name] for name in _EMBEDDINGS[embedding["kind"]]}
-    if embedding["kind"] == "hashed_tfidf":
-        return hashed_tfidf(texts, **how)
-    from klearlib.policy.load import load_policy
-
-    model, tokenizer = load_policy(_needed(inputs, "embedder", "hidden states") / "model")
-    return hidden_states(model, tokenizer, list(texts), **how)
-
-
 def _licences(inputs: Mapping[str, Path], sources: Iterable[str]) -> dict:
     """The licences of the sources, from the card of the stage that read them."""
     for name in ("problems", "responses"):
@@ -355,7 +295,7 @@ def _licences(inputs: Mapping[str, Path], sources: Iterable[str]) -> dict:
 def _files(inputs: Mapping[str, Path], problems: str) -> dict[str, Path]:
     """The files that the stage may have read, by input."""
     names = {"responses": "responses.parquet", "problems": problems}
-    names |= {"reference": RATES, "pass_rates": RATES}
+    names["reference"] = RATES
     return {
         f"{name}/{file}": inputs[name] / file
         for name, file in names.items()
@@ -367,39 +307,3 @@ def _needed(inputs: Mapping[str, Path], name: str, what_for: str) -> Path:
     if name not in inputs:
         raise KlearError(f"{what_for} needs the input {name!r}; inputs: {', '.join(inputs)}")
     return inputs[name]
-
-
-def _check(given: dict) -> None:
-    embedding, pass_rate = given["embedding"], given["pass_rate"]
-    wrong_share, known = given["wrong_share"], (EASY, HARD, "overall")
-    if given["difficulty"] not in known:
-        word = given["difficulty"]
-        raise KlearError(f"difficulty must be one of {', '.join(known)}, got {word!r}")
-    if wrong_share is not None and not 0 <= wrong_share < 1:
-        raise KlearError(f"wrong_share must be in [0, 1), or None for any, got {wrong_share}")
-    if wrong_share and given["size"] is None:
-        raise KlearError(f"wrong_share {wrong_share} needs a size that it is a share of")
-    if (given["difficulty"] == "overall") != (given["easy_from"] is None):
-        raise KlearError(
-            "easy_from belongs to difficulty easy and hard, got "
-            f"{given['easy_from']} with {given['difficulty']!r}"
-        )
-    if pass_rate is not None and set(pass_rate) != {"threshold", "keep_equal"}:
-        raise KlearError(f"pass_rate must have keep_equal, threshold, got {sorted(pass_rate)}")
-    if (given["size"] is None) != (embedding is None):
-        raise KlearError("give size and embedding together, or None for both")
-    for name in ("max_responses", "size"):
-        if given[name] is not None and given[name] < 1:
-            raise KlearError(f"{name} must be at least 1, or None for all, got {given[name]}")
-    if embedding is None:
-        return
-    for name, known in (("kind", _EMBEDDINGS), ("text", TEXTS)):
-        if embedding.get(name) not in known:
-            raise KlearError(
-                f"embedding's {name} must be one of {', '.join(known)}, got {embedding.get(name)!r}"
-            )
-    if set(embedding) != (expected := {"kind", "text"} | _EMBEDDINGS[embedding["kind"]]):
-        raise KlearError(
-            f"embedding {embedding['kind']} must have {', '.join(sorted(expected))}, got "
-            f"{', '.join(sorted(embedding))}"
-        )

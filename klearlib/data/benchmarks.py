@@ -53,11 +53,10 @@ def read_benchmark(
 
     Args:
         name: a name of `SIZES`, or any with a `source`.
-        location: as of `sources.read_source`.
+        location, split, config: as of `sources.read_source`.
         expected_size: the number of problems that there must be; None for that of `SIZES`, or for
             any where none is known.
-        source, split, config: the data set whose schema a benchmark that is not the paper's has,
-            see `sources.read_source`.
+        source: the data set whose schema a benchmark that is not the paper's has.
 
     Raises:
         KlearError: an unknown name, a row that gives no problem, another number of problems: a

@@ -1,10 +1,10 @@
 """Data sets of code problems with tests to train on: one declaration each, row in, `Problem` out;
-those of benchmarks are in `code_benchmarks`.
+those of benchmarks are in `code_benchmarks`. docs/datasets.md has their columns and traps.
 
-Column names and types are those of the data sets' cards. Prompts are the problem's text, the
-starter code where there is one, and one sentence that asks for one Python block and says whether it
-reads stdin or is called; KlearReasoner-CodeSub's and Skywork's rows hold whole prompts, which are
-taken as they are. Time limits of a data set are not carried over: they are settings of a run.
+Prompts are the problem's text, the starter code where there is one, and one sentence that asks for
+one Python block and says whether it reads stdin or is called; KlearReasoner-CodeSub's and Skywork's
+rows hold whole prompts, which are taken as they are. Time limits of a data set are not carried
+over: they are settings of a run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in 
     optional="difficulty",
 )
 def taco(row: Row) -> Found:
-    """``input_output`` as in APPS. Rows have no id; a hash of question and tests is theirs."""
+    """As APPS."""
     question = row.asked("question")
     cases = row.cases(question, row.value("input_output"), "input_output")
     levels = ("EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "VERY_HARD")
@@ -76,8 +76,7 @@ def taco(row: Row) -> Found:
     has_ids=True,
 )
 def apps(row: Row) -> Found:
-    """``input_output`` is JSON text of ``{"inputs": [...], "outputs": [...], "fn_name"?}``, ""
-    without tests; see `paired_tests` for lists of lines, wrapped outputs and integer keys."""
+    """``input_output``: see `paired_tests` for lists of lines, wrapped outputs and integer keys."""
     row.own_id("problem_id")
     cases = json_or_none(row.value("input_output"), "input_output")
     levels = ("introductory", "interview", "competition")
@@ -109,14 +108,12 @@ def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
     has_ids=True,
 )
 def codeforces(row: Row) -> Found:
-    """The statement in its parts, ``official_tests`` and ``examples``.
+    """The statement in its parts, ``official_tests`` and ``examples``, of problems that a
+    comparison of outputs can judge.
 
-    Used are problems that a comparison of outputs can judge: rows with a ``generated_checker``
-    (many outputs are right) or an ``interaction_format``, that read files (``input_mode``), or that
-    are not ``executable`` are rejected. Unless ``official_tests_complete``, Codeforces cut the long
-    tests off: those that end in "..." are left out. The tests that the authors generated are in
-    files of their own (``generated_tests`` counts them) and are not read. `Problem.difficulty` is
-    the rating, `Problem.date` the day of ``contest_start``, in seconds since 1970.
+    The tests that the authors generated are in files of their own (``generated_tests`` counts them)
+    and are not read. `Problem.difficulty` is the rating, `Problem.date` the day of
+    ``contest_start``, in seconds since 1970.
     """
     row.own_id("id")
     parts = [row.question("description")]
@@ -168,11 +165,8 @@ def _pairs(row: Row, column: str) -> list[dict[str, str]]:
 def skywork_or1_code(row: Row) -> Found:
     """A whole prompt, and ``reward_model.ground_truth``, JSON of ``{"inputs", "outputs",
     "fn_name"?}``, of ``{"assert_case": [...]}``, or of LeetCode's ``{"import_prefix", "test_code",
-    "entry_point"}``.
-
-    LeetCode's ``test_code`` is a function ``check``, one assert a line; it is one test here, and
-    the released grader's many. `Problem.difficulty`: see `skywork_difficulty`.
-    """
+    "entry_point"}``, whose ``test_code`` is a function ``check``: one test here, and the released
+    grader's many."""
     prompt = row.user_prompt("prompt")
     cases = row.cases(prompt, row.truth(), "reward_model.ground_truth")
     if not cases:
@@ -202,10 +196,7 @@ def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
 
 
 def skywork_difficulty(row: Row) -> int:
-    """How many of 16 responses of DeepSeek-R1-Distill-Qwen-7B were wrong: 0 is easy, 16 hard.
-
-    The columns also hold the counts of its 1.5B and 32B relatives.
-    """
+    """How many of 16 responses of DeepSeek-R1-Distill-Qwen-7B were wrong: 0 is easy, 16 hard."""
     extra = row.value("extra_info")
     counts = extra.get("model_difficulty") if isinstance(extra, Mapping) else None
     count = counts.get("DeepSeek-R1-Distill-Qwen-7B") if isinstance(counts, Mapping) else None
@@ -223,12 +214,8 @@ def skywork_difficulty(row: Row) -> int:
     optional="solutions starter_code metadata",
 )
 def deepcoder(row: Row) -> Found:
-    """``tests`` is JSON text whose form depends on the config: a mapping as APPS' ``input_output``
-    (taco) or a list of tests (codeforces, lcbv5, primeintellect), see `listed_tests`.
-
-    Rows have no id; theirs is a hash of the problem and the tests. The split lcbv5 holds problems
-    of LiveCodeBench's evaluation windows.
-    """
+    """``tests`` is JSON of a mapping (taco) or a list of tests (codeforces, lcbv5,
+    primeintellect)."""
     question = row.asked("problem")
     cases = row.cases(question, row.value("tests"), "tests")
     if cases is None:
@@ -253,16 +240,14 @@ def deepcoder(row: Row) -> Found:
     has_ids=True,
 )
 def klear_code(row: Row) -> Found:
-    """A whole prompt, hash, and ``reward_model.ground_truth``, JSON text with one of
+    """A whole prompt, and ``reward_model.ground_truth``, JSON text with one of
 
     - ``functional``: assert statements, one text or a list of texts (one test each);
     - ``pytest``: a test file that imports from ``solution`` (`code_tests.pytest_tests`);
-    - ``inputs`` and ``outputs``: as in APPS;
+    - ``inputs`` and ``outputs``: as in APPS, but that the grader joins lists of lines by ``", "``;
     - ``inputs_file`` and ``outputs_file``: files that are not part of the data (``needs_files``).
 
-    The order is the released grader's. Its ``timeout`` and ``max_test_cases`` are settings of a
-    run: all tests are kept, and `code_answers.chosen_tests` caps them. The grader joins lists of
-    lines by ``", "``; here they are lines.
+    The order is the released grader's. All tests are kept, whatever its ``max_test_cases``.
     """
     row.name = row.id = "klear-code"  # what its ids begin with
     prompt, truth, column = row.user_prompt("prompt"), row.truth(), "reward_model.ground_truth"
@@ -287,8 +272,7 @@ def klear_code(row: Row) -> Found:
 
 def _with_solutions(row: Row, problem: Problem) -> Found:
     """`problem`, with the programs in the column ``solutions`` (a list, or JSON text of one, or "")
-    as responses that nobody judged. A program without a code block is put into one; what is none,
-    or blank, is dropped and counted, and so is a column that cannot be read."""
+    as responses that nobody judged, in code blocks; those that cannot be used are counted."""
     try:
         programs = json_or_none(row.value("solutions", optional=True), "solutions")
     except UnusableRow as error:
@@ -297,17 +281,16 @@ def _with_solutions(row: Row, problem: Problem) -> Found:
         return Found(problem)
     if not isinstance(programs, list):
         programs = [programs]  # JSON of one text is one program; any other value is none
-    return Found(problem, *written_responses(map(_in_block, programs)))
-
-
-def _in_block(program: object) -> object:
-    if not isinstance(program, str) or not program.strip() or "```" in program:
-        return program
-    return f"```python\n{program.strip()}\n```"
+    blocks = (
+        f"```python\n{program.strip()}\n```"
+        if isinstance(program, str) and program.strip() and "```" not in program
+        else program
+        for program in programs
+    )
+    return Found(problem, *written_responses(blocks))
 
 
 def prompt_of(question: str, *, starter: str, function: str | None) -> str:
-    """The question, and the request for a program that reads stdin or defines `function`."""
     if starter.strip():
         request = _READ_STDIN_FROM if function is None else _COMPLETE_STARTER
         request = f"{request}\n{starter.strip()}\n```"
@@ -317,6 +300,5 @@ def prompt_of(question: str, *, starter: str, function: str | None) -> str:
 
 
 def level_of(row: Row, levels: tuple[str, ...]) -> int:
-    """The difficulty in its column: 1 for the first level, 0 for a word that is none of them."""
     word = row.columns.get("difficulty")
-    return levels.index(word) + 1 if word in levels else 0
+    return levels.index(word) + 1 if word in levels else 0  # from 1

@@ -23,13 +23,10 @@ from klearlib.records import Problem
     has_ids=True,
 )
 def humaneval(row: Row) -> Found:
-    """``test`` defines ``check(candidate)``.
-
-    The one test is the prompt, the test and a call of ``check``. The prompt comes along because
+    """The one test is the prompt, the test and a call of ``check``. The prompt comes along because
     some tests use the functions that it defines before the one to write (``poly`` of HumanEval/32):
     so they are the test's own and not what the program made of them. HumanEval's own harness runs
-    the completion behind the prompt; here a program must be whole.
-    """
+    the completion behind the prompt; here a program must be whole."""
     row.id = row.own_id("task_id")
     stub, test, name = row.question("prompt"), row.text("test"), row.text("entry_point")
     _check_size([stub, test], "test")
@@ -51,9 +48,8 @@ def humaneval(row: Row) -> Found:
     has_ids=True,
 )
 def mbpp(row: Row) -> Found:
-    """``text`` (full) or ``prompt`` (sanitized), ``code``, ``test_list``, and where the config has
-    them ``test_setup_code`` or ``test_imports``, and ``challenge_test_list``. Each assert statement
-    is a test.
+    """``text`` (full) or ``prompt`` (sanitized), and each assert statement of ``test_list`` and
+    ``challenge_test_list`` a test.
 
     The format does not name the function: it is the one that the tests use and `code` defines. As
     the task's authors do, the prompt shows the tests of test_list, without which neither the name
@@ -85,16 +81,14 @@ def mbpp(row: Row) -> Found:
     has_ids=True,
 )
 def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
-    """``metadata`` is JSON with ``func_name``; of the tests the public ones come first.
+    """The public tests, then the private ones: JSON text of a list of ``{"input", "output",
+    "testtype"}``, or base64(zlib(pickle(text))) of it, which is read without unpickling
+    (`rows.unpacked`).
 
-    ``public_test_cases`` is JSON text of a list of ``{"input", "output", "testtype"}``;
-    ``private_test_cases`` the same, or base64(zlib(pickle(text))) of it, which is read without
-    unpickling (`rows.unpacked`). Inputs of functional tests are one JSON value a line. Rows outside
-    of `window`, by LiveCodeBench's own comparison (`windows.in_window`), are rejected before their
-    tests, which may have hundreds of megabytes, are unpacked.
-
-    `Problem.date` keeps the time of ``contest_date``: the windows' bounds are inclusive, so a
-    contest at midnight of a bound and one later that day differ.
+    Rows outside of `window`, by LiveCodeBench's own comparison (`windows.in_window`), are rejected
+    before their tests, which may have hundreds of megabytes, are unpacked. `Problem.date` keeps the
+    time of ``contest_date``: the bounds are inclusive, so a contest at midnight of one and one
+    later that day differ.
     """
     row.own_id("question_id")
     day = row.value("contest_date")
@@ -120,24 +114,20 @@ def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
     name = function_in(row.value("metadata"))
     tests, entry_point = listed_tests(items, "test cases", func_name=name)
     starter, question = row.text("starter_code"), row.question("question_content")
+    try:
+        datetime.fromisoformat(day)
+    except (TypeError, ValueError) as error:
+        message = f"contest_date must be an ISO 8601 date, got {day!r}"
+        raise UnusableRow("bad_date", message) from error
     problem = Problem(
         id=row.id,
         prompt=prompt_of(question, starter=starter, function=entry_point),
         tests=tests,
         entry_point=entry_point,
-        date=_iso_date(day),
+        date=day,
         difficulty=level_of(row, ("easy", "medium", "hard")),
     )
     return Found(problem)
-
-
-def _iso_date(value: object) -> str:
-    try:
-        datetime.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        message = f"contest_date must be an ISO 8601 date, got {value!r}"
-        raise UnusableRow("bad_date", message) from error
-    return value
 
 
 def _check_size(texts: list[str], column: str) -> None:

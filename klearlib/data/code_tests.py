@@ -41,9 +41,6 @@ def paired_tests(cases: object, column: str) -> tuple[Tests, str | None]:
 
     With ``fn_name`` the tests call that function, see `call_tests`; without it the program reads
     stdin, see `stdin_tests`. A bare text in the place of a list is one test.
-
-    >>> paired_tests({"inputs": ["1\\n"], "outputs": ["2\\n"]}, "input_output")
-    ((TestCase(expected='2\\n', stdin='1\\n', call=None, asserts=None),), None)
     """
     if not isinstance(cases, Mapping) or not {"inputs", "outputs"} <= set(cases):
         found = sorted(map(str, cases)) if isinstance(cases, Mapping) else type(cases).__name__
@@ -61,12 +58,9 @@ def listed_tests(
     """The tests, and the entry point if any, of a list of ``{"input", "output", "testtype"}``.
 
     The kind stands in ``testtype`` (LiveCodeBench: ``stdin``, ``functional``) or ``type``
-    (PrimeIntellect: ``stdin_stdout``, ``function_call``); an item with neither calls a function
-    if it has ``fn_name``. The function is `func_name`, or the items' ``fn_name`` or
-    ``metadata.func_name``.
-
-    Raises:
-        UnusableRow: no list of such items, items of both kinds or for several functions.
+    (PrimeIntellect: ``stdin_stdout``, ``function_call``); an item with neither calls a function if
+    it has ``fn_name``. The function is `func_name`, or the items' ``fn_name`` or
+    ``metadata.func_name``, the same for all of them.
     """
     if not isinstance(items, list) or not all(
         isinstance(item, Mapping) and {"input", "output"} <= set(item) for item in items
@@ -90,10 +84,8 @@ def listed_tests(
 
 
 def stdin_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
-    """Tests by stdin and stdout. A list in the place of a text is its lines, joined by newlines.
-
-    Differs from the released code, which joins such lists by ``", "``.
-    """
+    """Tests by stdin and stdout. A list in the place of a text is its lines, joined by newlines
+    (the released code joins by ``", "``)."""
     _check_lengths(inputs, outputs, column)
     return tuple(
         TestCase(stdin=_lines(i, column), expected=_lines(o, column))
@@ -106,13 +98,10 @@ def call_tests(inputs: Sequence, outputs: Sequence, column: str) -> Tests:
     text with one JSON value in each line (LiveCodeBench), and then its output is JSON text too.
 
     Outputs of APPS and TACO are bare in some problems and wrapped as ``[result]`` in others. Their
-    graders accept either for every test; here it is decided once for a problem: the outputs are
-    unwrapped where each of them is a list of one value. A function whose right results are all
-    lists of one value is misread where its outputs are bare.
-
-    Raises:
-        UnusableRow: ``integer_keys`` where the first argument is a mapping all of whose keys
-            are integers: JSON turned them into texts, and a call from JSON cannot turn them back.
+    graders accept either for every test; here they are unwrapped where each output of a problem is
+    a list of one value. A function whose right results are all such lists is misread where they are
+    bare. Raises UnusableRow ``integer_keys`` where the first argument is a mapping all of whose
+    keys are integers: JSON turned them into texts, and a call from JSON cannot turn them back.
     """
     _check_lengths(inputs, outputs, column)
     if all(isinstance(i, str) for i in inputs):
@@ -186,11 +175,7 @@ def _is_call(item: Mapping, column: str) -> bool:
 
 
 def function_in(metadata: object) -> str | None:
-    """``func_name`` of a metadata column, which may be a mapping or its JSON, or be empty.
-
-    >>> function_in('{"func_name": "twoSum"}')
-    'twoSum'
-    """
+    """``func_name`` of a metadata column, which may be a mapping or its JSON, or be empty."""
     value = parsed(metadata, "metadata") if metadata else None
     name = value.get("func_name") if isinstance(value, Mapping) else None
     return name or None
@@ -217,10 +202,8 @@ def assert_tests(
     the released graders import for every program are imported where a test uses them undefined.
 
     Raises:
-        UnusableRow: ``unknown_format`` for what is no list of texts, ``bad_python`` for a text
-            that is none, ``no_entry_point`` where no name or several fit, ``undefined_names`` where
-            a test uses what nobody defines, such as the ``list_node`` of the released grader's
-            prelude.
+        UnusableRow: what is no list of texts of Python, fits no name or several, or uses what
+            nobody defines, such as the ``list_node`` of the released grader's prelude.
     """
     statements = [statements] if isinstance(statements, str) else statements
     if not isinstance(statements, list) or not all(isinstance(text, str) for text in statements):
@@ -232,7 +215,11 @@ def assert_tests(
     own = _own_names(reference)
     # A solution may have the name of a builtin: MBPP asks for functions such as `sum`.
     provided = _defined([setup_tree]) | _BUILTINS.difference(own)
-    free = [_used([tree, setup_tree]) - provided - _defined([tree]) for tree in trees]
+    free = []
+    for tree in trees:
+        names = (node for node in _nodes([tree, setup_tree]) if isinstance(node, ast.Name))
+        used = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+        free.append(used - provided - _defined([tree]))
     if entry_point is None:
         entry_point = _methods(trees) or _shared_name(free, own, column)
     known = {entry_point, "Solution", *own, *_IMPORTS}
@@ -251,12 +238,9 @@ def assert_tests(
 
 
 def pytest_tests(source: str, column: str) -> tuple[Tests, str]:
-    """One test for each ``test_*`` function of a file that imports from ``solution``.
-
-    Raises:
-        UnusableRow: ``needs_pytest`` for what only pytest can run: fixtures, parameters,
-            decorators, classes, async functions, ``import pytest``.
-    """
+    """One test for each ``test_*`` function of a file that imports from ``solution``. Raises
+    UnusableRow: ``needs_pytest`` for what only pytest can run: fixtures, parameters, decorators,
+    classes, async functions, ``import pytest``."""
     tree = _tree(source, column)
     imports = [
         node
@@ -275,7 +259,11 @@ def pytest_tests(source: str, column: str) -> tuple[Tests, str]:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
-    if {"pytest", "solution"} & modules or not all(map(_is_plain, tests)):
+    plain = (
+        isinstance(test, ast.FunctionDef) and not test.decorator_list and not ast.unparse(test.args)
+        for test in tests
+    )
+    if {"pytest", "solution"} & modules or not all(plain):
         message = f"{column} needs pytest itself: fixtures, parameters, classes or imports"
         raise UnusableRow("needs_pytest", message)
     aliases = [alias for node in imports for alias in node.names if alias.name != "*"]
@@ -286,11 +274,6 @@ def pytest_tests(source: str, column: str) -> tuple[Tests, str]:
         column,
         entry_point=aliases[0].name if len(aliases) == 1 else None,
     )
-
-
-def _is_plain(node: ast.stmt) -> bool:
-    is_function = isinstance(node, ast.FunctionDef) and not node.decorator_list
-    return is_function and not ast.unparse(node.args)
 
 
 def _tree(text: str, column: str) -> ast.Module:
@@ -314,14 +297,6 @@ def _own_names(reference: str) -> list[str]:
 
 def _nodes(trees: Iterable[ast.Module]) -> Iterator[ast.AST]:
     return chain.from_iterable(map(ast.walk, trees))
-
-
-def _used(trees: Iterable[ast.Module]) -> set[str]:
-    return {
-        node.id
-        for node in _nodes(trees)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
 
 
 def _defined(trees: Iterable[ast.Module]) -> set[str]:

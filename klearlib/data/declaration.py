@@ -8,7 +8,6 @@ def acereason_math(row):
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,9 +18,7 @@ from klearlib.records import LabelledResponse, Problem
 @dataclass(frozen=True)
 class Found:
     """What a row gave: its problem, its usable responses, and the reason of each other one.
-
-    `licence` is the row's own, "" where the data set's holds.
-    """
+    `licence` is the row's own, "" where the data set's holds."""
 
     problem: Problem
     responses: tuple[LabelledResponse, ...] = ()
@@ -38,7 +35,7 @@ class Source:
     either) every row must have each; `optional` ones are read where they are there. `config`,
     `split` and `hub_file` are for the hub, see `files.open_hub`. With `has_ids`, ids are the data
     set's own and must differ; without, an id is a hash of the question (of some data sets with its
-    tests), and rows that ask the same have the same.
+    tests).
     """
 
     name: str
@@ -58,17 +55,8 @@ class Source:
         """All columns that `read` looks at."""
         return (*(name for c in self.columns for name in c.split("|")), *self.optional)
 
-    @property
-    def options(self) -> tuple[str, ...]:
-        """What `read` takes besides a row."""
-        return tuple(inspect.signature(self.read).parameters)[1:]
-
     def check_columns(self, columns: tuple[str, ...]) -> None:
-        """Refuse a table without a column that every row must have.
-
-        Raises:
-            KlearError: names the columns that are missing, the data set, and the columns found.
-        """
+        """Raises KlearError for a table without a column that every row must have."""
         missing = [c for c in self.columns if not set(c.split("|")) & set(columns)]
         if missing:
             words = ", ".join(c.replace("|", " or ") for c in missing)
@@ -81,8 +69,7 @@ class Source:
 def data_set(
     hub_id: str, domain: str, licence: str, columns: str, *, optional: str = "", **declared: object
 ) -> Callable[[Callable[..., Found]], Source]:
-    """Declare a function of a `Row` as the data set of its name, see `Source`; columns are words of
-    a text."""
+    """Declare a function of a `Row` as the `Source` of its name; columns are words of a text."""
 
     def declare(read: Callable[..., Found]) -> Source:
         needed, more = tuple(columns.split()), tuple(optional.split())

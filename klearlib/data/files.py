@@ -60,8 +60,7 @@ def open_location(
             but for numbers (``train-00000-of-00002.parquet``, ``test3.jsonl``); where there are
             none, files whose name starts with it (``train_math.jsonl``), or else all files. A
             folder that `datasets` saved with several splits must have the one named.
-        must_match: those of split and config that were asked for: it is an error that no path names
-            one but for numbers, that the location is a file, or that `datasets` saved another.
+        must_match: those of split and config that were asked for, which must be there.
 
     Raises:
         MissingAsset: nothing there. KlearError: a file of another kind, files of several kinds or
@@ -109,13 +108,9 @@ def open_hub(
 ) -> Table:
     """The rows of a split on the hub, by `datasets.load_dataset`.
 
-    Args:
-        hub_file: a JSON file of the repository to read by itself, for repositories whose loading
-            script `datasets` >= 4 refuses to run.
-
-    Raises:
-        MissingAsset: the hub is out of reach or has no such data set. KlearError: it has no such
-            config or split.
+    hub_file: a JSON file of the repository to read by itself, for repositories whose loading script
+    `datasets` >= 4 refuses to run. Raises MissingAsset where the hub is out of reach or has no such
+    data set, KlearError where it has no such config or split.
     """
     import datasets
 
@@ -235,12 +230,8 @@ def _saved_table(
 def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
     """The rows of a file of JSON lines or, in a ``.json``, of one JSON array; ``.gz`` or not.
 
-    A line or item that is no row is an `UnusableRow` in its place; blank lines are none.
-
-    Raises:
-        KlearError: an array or a gzip file that ends too early; a file whose commas or whose end
-            are not those of an array; a ``.json`` whose first line is no row; one of the limits of
-            size is passed.
+    A line or item that is no row is an `UnusableRow` in its place; blank lines are none. Raises
+    KlearError for a file that ends too early or is neither, and where a limit of size is passed.
     """
     may_be_array = ".jsonl" not in _suffix(path)
     with gzip.open(path, "rb") if _suffix(path).endswith(".gz") else path.open("rb") as file:

@@ -19,15 +19,7 @@ MAX_BLANK_LINES = 10_000
 
 class LineWriter:
     """A file of JSON lines that grows row by row and is there, under `path`, when the block ends
-    without error.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "rows.jsonl"
-    >>> with LineWriter(path) as file:
-    ...     file.add({"id": "gsm8k-7", "row": 7})
-    >>> list(read_lines(path)), file.num_rows
-    ([{'id': 'gsm8k-7', 'row': 7}], 1)
-    """
+    without error."""
 
     def __init__(self, path: Path | str):
         self.path, self.num_rows = Path(path), 0
@@ -83,12 +75,9 @@ def bounded_lines(
     """The lines of a file of somebody's, cut at line feeds alone: text also ends at U+2028, which
     JSON leaves inside. At most one line is held.
 
-    Args:
-        file: open, and unpacked where it is packed. name: of it, for messages.
-        max_line_bytes: limit of a line. max_bytes: limit of all of them together.
-
-    Raises:
-        KlearError: one of the limits, or that of blank lines, is passed.
+    file: open, and unpacked where it is packed. name: of it, for messages. max_line_bytes: limit of
+    a line. max_bytes: limit of all of them together. Raises KlearError where one is passed, or that
+    of blank lines.
     """
     num_bytes = num_blank = number = 0
     while line := file.readline(max_line_bytes + 1):
@@ -115,9 +104,8 @@ def bounded_lines(
 def parse_row(text: str) -> object:
     """What a line of JSON says.
 
-    Raises:
-        ValueError: no JSON, nested beyond what Python reads, or a key that is written twice, of
-            which JSON would take the last.
+    Raises ValueError for no JSON, nesting beyond what Python reads, or a key that is written twice,
+    of which JSON would take the last.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique)

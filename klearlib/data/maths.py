@@ -14,8 +14,7 @@ from klearlib.records import Problem
 
 @data_set("nvidia/AceReason-Math", "math", "cc-by-4.0", "problem answer")
 def acereason_math(row: Row) -> Found:
-    """Problem and answer. It holds problems of NuminaMath and DeepScaleR, so deduplicate it against
-    these."""
+    """Problem and answer."""
     question = row.asked("problem")
     return Found(Problem(row.id, question, row.answer("answer")))
 
@@ -24,8 +23,7 @@ def acereason_math(row: Row) -> Found:
     "agentica-org/DeepScaleR-Preview-Dataset", "math", "mit", "problem answer", optional="solution"
 )
 def deepscaler(row: Row) -> Found:
-    """Six rows have no answer; solutions, which nobody judged, are often empty, and one that cannot
-    be used is dropped."""
+    """Problem and answer; solutions, which nobody judged, are often empty."""
     question = row.asked("problem")
     problem = Problem(row.id, question, row.answer("answer"))
     solution = row.value("solution", optional=True)
@@ -38,8 +36,7 @@ def deepscaler(row: Row) -> Found:
     "Skywork/Skywork-OR1-RL-Data", "math", "unknown", "prompt reward_model extra_info", split="math"
 )
 def skywork_or1_math(row: Row) -> Found:
-    """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds, any of
-    which is right. `Problem.difficulty`: see `code.skywork_difficulty`."""
+    """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
     golds = parsed(_truth(row), "reward_model.ground_truth")
@@ -60,8 +57,7 @@ def skywork_or1_math(row: Row) -> Found:
     hub_file="train_math_30K.json",
 )
 def klear_math(row: Row) -> Found:
-    """A prompt of messages, without an instruction to box the answer, and
-    ``reward_model.ground_truth``."""
+    """A prompt of messages and ``reward_model.ground_truth``."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
     return Found(Problem(row.id, prompt, _truth(row)))
@@ -69,8 +65,8 @@ def klear_math(row: Row) -> Found:
 
 @data_set("openai/gsm8k", "math", "mit", "question answer", config="main")
 def gsm8k(row: Row) -> Found:
-    """The answer stands behind the last ``####`` of ``answer``, whose whole text, written by
-    people, is the response; a dollar sign and the thousands' commas of 45 answers go."""
+    """The answer stands behind the last ``####`` of ``answer``, whose whole text, by people, is the
+    response; a dollar sign and the thousands' commas of 45 answers go."""
     question, solution = row.asked("question"), row.text("answer")
     _, mark, answer = solution.rpartition("####")
     answer = answer.strip().replace(",", "").removeprefix("$")

@@ -26,9 +26,8 @@ def write_problems(problems: Iterable[Problem], path: Path) -> int:
 def read_problems(path: Path, *, expected_size: int | None = None) -> list[Problem]:
     """The problems of a file.
 
-    Args:
-        expected_size: the number of problems that a benchmark is known to have. A score over fewer
-            would look like a score.
+    expected_size: the number of problems that a benchmark is known to have. A score over fewer
+    would look like a score.
 
     Raises:
         MissingAsset: no such file.
@@ -59,15 +58,7 @@ def count_problems(path: Path) -> int:
 class ProblemFile(Mapping[str, Problem]):
     """The problems of a file by id, read when they are asked for: in memory are ids and places.
 
-    Raises:
-        KlearError: two problems with one id.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "problems.jsonl"
-    >>> write_problems([Problem("a", "2 + 2?", "4"), Problem("b", "2 + 3?", "5")], path)
-    2
-    >>> ProblemFile(path)["b"].answer
-    '5'
+    Raises KlearError for two problems with one id.
     """
 
     def __init__(self, path: Path):
@@ -124,8 +115,8 @@ def _problem(line: bytes, number: int, path: Path) -> Problem:
 
 
 def _made(record: type, row: object, what: str) -> Any:
-    """A `Problem` or a `TestCase`. Raises ValueError for a field that it has not or that lacks, and
-    for a value of another kind."""
+    """A `Problem` or a `TestCase`; ValueError for a field that it has not or that lacks, and for a
+    value of another kind."""
     if not isinstance(row, dict):
         raise ValueError(f"{what} must be an object, got {row!r}")
     known = {field.name: field.default for field in fields(record)}

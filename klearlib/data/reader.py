@@ -33,13 +33,12 @@ class Reject:
 class SourceReader:
     """The usable rows of a data set, one at a time, and an account of the others.
 
-    Every pass (``for row in reader``) starts anew and resets the account. At any moment
-    ``num_kept + num_rejected.total() == num_read``.
+    Every pass (``for row in reader``) starts anew and resets the account. At any moment ``num_kept
+    + num_rejected.total() == num_read``.
 
     Attributes:
         source: the `Source`. name: its name, or the alias that it is read under.
-        num_kept: rows so far; the row just given has the index ``num_read - 1``.
-        num_rejected: rows by reason.
+        num_kept: rows so far. num_rejected: rows by reason.
         rejects: the rejected rows since the last `take_rejects`.
         num_dropped: responses by reason, of rows that were kept with their other responses.
     """
@@ -78,13 +77,7 @@ class SourceReader:
         return taken
 
     def summary(self) -> str:
-        """One line with the numbers of the rows read so far.
-
-        >>> from klearlib.data.sources import read_source
-        >>> read = read_source("gsm8k", [{"question": "1+1?", "answer": "2 #### 2"}])
-        >>> len(list(read)), read.summary()
-        (1, 'gsm8k: 1 of 1 rows kept; rejected: none')
-        """
+        """One line with the numbers of the rows read so far."""
         rejected, dropped = (
             ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
             for counts in (self.num_rejected, self.num_dropped)

@@ -27,8 +27,7 @@ def openr1_math(row: Row) -> Found:
 
     A response is correct where math-verify says so, or else where Llama does: the authors asked
     Llama about the problems that math-verify could not settle, so ``correctness_llama`` is null for
-    most rows. A null label stays unknown. Responses that never ended (``is_reasoning_complete``
-    False, or an open thought) are dropped. ``correctness_count`` is not read: the labels are.
+    most rows. A null label stays unknown. Responses that never ended are dropped.
     """
     row.own_id("uuid")
     question = row.question("problem")
@@ -74,11 +73,7 @@ def _labels(row: Row, column: str, num_responses: int) -> list[bool | None]:
     "open-thoughts/OpenThoughts3-1.2M", "both", "apache-2.0", "difficulty domain conversations"
 )
 def openthoughts3(row: Row) -> Found:
-    """``conversations`` of a human and QwQ-32B, unfiltered and without answers.
-
-    ``difficulty`` is null for mathematics: 0. The 16 responses to a question are rows of their own,
-    with the same id. `Problem.family` is ``domain``: math, code or science.
-    """
+    """``conversations`` of a human and QwQ-32B. `Problem.family` is ``domain``."""
     pairs = message_texts(row.value("conversations"), role="from", text="value")
     roles = [role for role, _ in pairs]
     if roles == ["human"]:
@@ -97,10 +92,7 @@ def openthoughts3(row: Row) -> Found:
 
 @data_set("nvidia/AceReason-1.1-SFT", "both", "cc-by-4.0", "category input output")
 def acereason_sft(row: Row) -> Found:
-    """``input`` and ``output`` of DeepSeek-R1; `Problem.family` is ``category``.
-
-    Neither answers nor labels. Questions come again with other responses, under the same id.
-    """
+    """``input`` and ``output`` of DeepSeek-R1; `Problem.family` is ``category``."""
     question, response = row.asked("input"), row.text("output")
     problem = Problem(row.id, question, family=row.text("category"))
     return Found(problem, only_response(response, teacher=R1))
@@ -108,8 +100,8 @@ def acereason_sft(row: Row) -> Found:
 
 @data_set("AI-MO/NuminaMath-CoT", "math", "apache-2.0", "source problem solution")
 def numinamath_cot(row: Row) -> Found:
-    r"""The answer is the last ``\boxed{}`` of the solution, and the solution, which no one judged,
-    is the response. `Problem.family` is ``source``."""
+    r"""The answer is the last ``\boxed{}`` of the solution, which is the response, judged by no
+    one."""
     question, solution = row.asked("problem"), row.text("solution")
     problem = Problem(row.id, question, boxed_answer(solution), family=row.text("source"))
     return Found(problem, only_response(solution))
@@ -122,12 +114,7 @@ def numinamath_cot(row: Row) -> Found:
     "problem solution answer problem_type question_type problem_is_valid solution_is_valid",
 )
 def numinamath_1_5(row: Row) -> Found:
-    """Problem, solution, answer, and the authors' own word on both.
-
-    Rejected are problems and solutions that ``problem_is_valid`` and ``solution_is_valid`` do not
-    call ``Yes``, proofs (``question_type``, or ``proof`` as answer), and ``notfound`` as answer.
-    Synthetic problems and multiple choice stay. `Problem.family` is ``problem_type``.
-    """
+    """Problem, solution, answer, and the authors' own word on both."""
     question, solution = row.asked("problem"), row.text("solution")
     for what in ("problem", "solution"):
         word = row.text(f"{what}_is_valid")
@@ -155,13 +142,12 @@ def numinamath_1_5(row: Row) -> Found:
 def opencodereasoning(
     row: Row, questions: Mapping[str, Sequence[tuple[str, str, str]]] | None = None
 ) -> Found:
-    """``input`` and ``output`` of DeepSeek-R1, without tests or labels.
+    """``input`` and ``output`` of DeepSeek-R1; the licence is the row's.
 
     Rows of config ``split_1`` have "-" as input. Theirs is row ``index`` of the split ``split`` of
     ``dataset`` (taco or apps), whose questions `questions` holds as (question, difficulty, source)
     under ``taco/train`` and so on. The row's own ``difficulty`` and ``source`` must agree where
     both have them, so a file in another order than the one that the index counts in is noticed.
-    The licence is the row's.
     """
     question = row.text("input").strip()
     if question == "-":

@@ -22,9 +22,6 @@ def thought_fault(text: str, *, must_think: bool) -> str | None:
 
     must_think: also where it has no think tags at all. A missing opening tag is no fault: many
     templates write it into the prompt.
-
-    >>> thought_fault("<think>2 + 2", must_think=False)
-    'unclosed_think'
     """
     if not text.strip():
         return "no_response"
@@ -39,11 +36,8 @@ def thought_fault(text: str, *, must_think: bool) -> str | None:
 def only_response(
     text: str, *, teacher: str = "", is_correct: bool | None = None, labelled_by: str = ""
 ) -> tuple[LabelledResponse, ...]:
-    """The response of a row that has one; a teacher's must think.
-
-    Raises:
-        UnusableRow: it cannot be used, see `thought_fault`.
-    """
+    """The response of a row that has one; a teacher's must think. UnusableRow: see
+    `thought_fault`."""
     fault = thought_fault(text, must_think=bool(teacher))
     if fault:
         raise UnusableRow(fault, f"the response has {len(text)} characters: {text[-40:]!r}")

@@ -51,12 +51,7 @@ class UnusableRow(KlearError):
 
 
 class Row:
-    """The columns of a row by type. `id` is the data set's name until a reader knows better.
-
-    >>> row = Row({"problem": " 1 + 1? ", "answer": 2.0}, "x")
-    >>> row.asked("problem"), row.id, row.answer("answer")
-    ('1 + 1?', 'x-c97c3a9c9b990740', '2')
-    """
+    """The columns of a row by type. `id` is the data set's name until a reader knows better."""
 
     def __init__(self, columns: Mapping, name: str) -> None:
         self.columns = columns
@@ -137,11 +132,7 @@ class Row:
 
     def own_id(self, column: str) -> str:
         """The id that a data set gives to a row, as text: a whole number without a point. It
-        becomes the row's, behind the data set's name.
-
-        Raises:
-            UnusableRow: ``unknown_format`` for what names no row: null, "", a list.
-        """
+        becomes the row's, behind the data set's name. ``unknown_format`` for null, "" or a list."""
         value = self.value(column)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -161,11 +152,7 @@ def is_null(value: object) -> bool:
 
 
 def whole_number(value: object) -> int:
-    """A number as int; 0 for null, NaN and what is no number.
-
-    >>> whole_number(1900.0), whole_number(None), whole_number(float("nan"))
-    (1900, 0, 0)
-    """
+    """A number as int; 0 for null, NaN and what is no number."""
     is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     is_finite = isinstance(value, float) and math.isfinite(value)
     return int(value) if is_whole or is_finite else 0
@@ -174,9 +161,8 @@ def whole_number(value: object) -> int:
 def gold_text(value: object, column: str) -> str:
     """A gold answer as text; numbers are written out, 73.0 as 73.
 
-    Raises:
-        UnusableRow: ``no_answer`` where it is null, NaN or empty, ``unknown_format`` where it is
-            neither text nor a finite number.
+    Raises UnusableRow: ``no_answer`` where it is null, NaN or empty, ``unknown_format`` where it is
+    neither text nor a finite number.
     """
     if is_null(value) or (isinstance(value, str) and not value.strip()):
         raise UnusableRow("no_answer", f"{column} is null or empty")
@@ -201,11 +187,7 @@ def encodable(text: str, column: str) -> str:
 def message_texts(
     value: object, *, role: str = "role", text: str = "content"
 ) -> list[tuple[str, str]]:
-    """The (role, text) pairs of a column of messages.
-
-    >>> message_texts([{"from": "human", "value": "2+2?"}], role="from", text="value")
-    [('human', '2+2?')]
-    """
+    """The (role, text) pairs of a column of messages."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise UnusableRow("unknown_format", "messages must be a list")
     pairs = []
@@ -276,10 +258,9 @@ def _with_long_integers(convert: Callable, value: object) -> object:
 def unpacked(text: str, column: str) -> str:
     """The text in base64(zlib(pickle(text))), LiveCodeBench's packing of its private tests.
 
-    Nothing is unpickled. The payload is one string, so only the opcodes that a pickled string
-    consists of are read, and any other (a class, a call, a container) is refused: an Unpickler,
-    also one without classes, can still be made to allocate gigabytes by its memo. Decompression
-    stops at `MAX_TESTS_BYTES`.
+    Nothing is unpickled: only the opcodes that a pickled string consists of are read, and any other
+    (a class, a call, a container) is refused, since an Unpickler, also one without classes, can be
+    made to allocate gigabytes by its memo. Decompression stops at `MAX_TESTS_BYTES`.
     """
     try:
         packed = base64.b64decode(text, validate=True)

@@ -4,6 +4,7 @@ same schema, as problems and labelled responses with an account of every row."""
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -47,9 +48,8 @@ def read_source(
         name: a name of `SOURCES`, the hub id, or its last part; case does not matter.
         location: a file, a folder of files or a folder that `datasets` saved, in the schema of the
             data set (`files.open_location`); or a list of its rows. None reads from the hub.
-        split, config: those of the data set's `Source` where None; of a folder they choose files
-            (`open_location`), and one that is given must be there: so a file, which is what it is,
-            and rows take none.
+        split, config: those of the data set's `Source` where None; of a folder they choose files,
+            and one that is given must be there: so a file, which is what it is, and rows take none.
         hub_id: another data set of the hub in this one's schema; None is its own.
         revision: of the hub, the newest where None.
         streaming: from the hub, read while downloading and keep nothing; False downloads to the
@@ -64,9 +64,8 @@ def read_source(
 
     Raises:
         MissingAsset: an unknown location, or a hub that cannot be reached.
-        KlearError: an unknown name, or a column that is missing: the message names it, the columns
-            found, and the data set. Where a table's columns are known only by its rows (from a hub
-            that does not say them) it is raised at the first row.
+        KlearError: an unknown name, or a missing column, with the columns found; raised at the
+            first row where a table's columns are known only by its rows.
 
     >>> rows = [{"problem": "1 + 1?", "answer": "2"}, {"problem": "Prove it.", "answer": ""}]
     >>> reader = read_source("AceReason-Math", rows)
@@ -96,7 +95,7 @@ def read_source(
             source.check_columns(table.columns)
     options = {"questions": questions, "window": window}
     options = {name: value for name, value in options.items() if value is not None}
-    if wrong := set(options) - set(source.options):
+    if wrong := set(options) - set(inspect.signature(source.read).parameters):
         raise KlearError(f"{source.name} takes no {', '.join(sorted(wrong))}: leave it out")
     if questions is not None:
         options["questions"] = {key: _questions(key, at) for key, at in questions.items()}
@@ -106,14 +105,8 @@ def read_source(
 
 
 def source_named(name: str) -> Source:
-    """The data set of a name, a hub id or its last part.
-
-    Raises:
-        KlearError: none, with the names that look alike.
-
-    >>> source_named("open-r1/OpenR1-Math-220k").name
-    'openr1_math'
-    """
+    """The data set of a name, a hub id or its last part; KlearError with the names that look
+    alike."""
     wanted = name.lower()
     spelled = re.sub(r"[-.]", "_", wanted)
     found = [

@@ -29,13 +29,10 @@ class Sample:
     """One response to one problem, as SFT reads it and as filters choose by.
 
     `source` is the data set that the response came with, or that its problem is of where a model of
-    this suite wrote it. `is_correct` is None where there is no word on it: nobody judged it
-    (`labelled_by` is "") or the judge could not (`reason` is ``timeout`` or ``judge_error``).
-    `labelled_by` is as in `klearlib.records.LabelledResponse`; `reason` is the word of
-    `klearlib.records.Verdict` where the label is this suite's, "" where it came with the data.
-
-    >>> Sample("a", "2 + 2?", "<think></think>4", is_correct=True, labelled_by="klear").source
-    ''
+    this suite wrote it. `is_correct` is None where nobody judged it (`labelled_by` is "") or the
+    judge could not (`reason` is ``timeout`` or ``judge_error``). `labelled_by` is as in
+    `klearlib.records.LabelledResponse`; `reason` is the word of `klearlib.records.Verdict` where
+    the label is this suite's, "" where it came with the data.
     """
 
     problem_id: str
@@ -75,12 +72,8 @@ class SampleWriter(LineWriter):
         return self
 
     def add(self, sample: Sample) -> None:
-        """Add one sample.
-
-        Raises:
-            KlearError: a value of another type, or text that is no Unicode (half a surrogate pair,
-                as broken JSON escapes leave), when its row group is written.
-        """
+        """Add one sample. KlearError, when its row group is written, for a value of another type,
+        or text that is no Unicode (half a surrogate pair, as broken JSON escapes leave)."""
         self._samples.append(sample)
         self._chars += sum(len(v) for v in vars(sample).values() if isinstance(v, str))
         self.num_rows += 1
@@ -115,19 +108,22 @@ class SampleWriter(LineWriter):
 def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iterator[dict]:
     """The rows of a parquet table in order, one row group in memory at a time.
 
-    Args:
-        columns: the columns that are wanted; None for all. The others are not read from the disk.
-
-    Raises:
-        MissingAsset: no such file.
-        KlearError: no parquet file, or one without such a column.
+    columns: those that are wanted, None for all; the others are not read from the disk. Raises
+    MissingAsset for no such file, KlearError for no parquet file, or one without such a column.
     """
-    table = _open_table(path)
+    path = Path(path)
+    if not path.is_file():
+        raise MissingAsset(f"no table at {path}; run the stage that makes it, or mend the path")
+    try:
+        table = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        first = str(error).splitlines()[0]
+        raise KlearError(f"{path} is no parquet file ({first}): make it again") from error
     columns = list(table.schema_arrow.names if columns is None else columns)
     missing = [name for name in columns if name not in table.schema_arrow.names]
     if missing:
         raise KlearError(
-            f"{Path(path).name} has no column {', '.join(missing)}; it has: "
+            f"{path.name} has no column {', '.join(missing)}; it has: "
             f"{', '.join(table.schema_arrow.names)}"
         )
 
@@ -137,17 +133,6 @@ def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iter
                 yield from table.read_row_group(group, columns=columns).to_pylist()
 
     return rows()
-
-
-def _open_table(path: Path | str) -> pq.ParquetFile:
-    path = Path(path)
-    if not path.is_file():
-        raise MissingAsset(f"no table at {path}; run the stage that makes it, or mend the path")
-    try:
-        return pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        first = str(error).splitlines()[0]
-        raise KlearError(f"{path} is no parquet file ({first}): make it again") from error
 
 
 def write_samples(samples: Iterable[Sample], path: Path | str) -> int:

@@ -16,13 +16,9 @@ LIVECODEBENCH_V6 = ("2025-02-01", "2025-05-01")
 def in_window(day: str, start: str, end: str) -> bool:
     """Whether ``start <= day <= end``, as LiveCodeBench's own filter compares.
 
-    Args:
-        day, start, end: ISO 8601 dates, with or without a time of day; without one midnight is
-            meant. So a contest at 00:00 of the last day is inside, one in its evening is not. A
-            time zone is not looked at.
-
-    Raises:
-        KlearError: a text that is no such date, or an `end` before `start`.
+    ISO 8601 dates, with or without a time of day; without one midnight is meant. So a contest at
+    00:00 of the last day is inside, one in its evening is not. A time zone is not looked at. Raises
+    KlearError for a text that is no such date, or an `end` before `start`.
 
     >>> in_window("2025-02-01", "2024-08-01", "2025-02-01")
     True
@@ -36,11 +32,8 @@ def in_window(day: str, start: str, end: str) -> bool:
 
 
 def problems_in_window(problems: Iterable[Problem], start: str, end: str) -> list[Problem]:
-    """The problems whose `date` lies in a window, in their order.
-
-    Raises:
-        KlearError: a problem without a date, which belongs neither in nor out.
-    """
+    """The problems whose `date` lies in a window, in their order; KlearError for one without a
+    date, which belongs neither in nor out."""
     found = []
     for problem in problems:
         if not problem.date:

@@ -110,11 +110,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
-    """See that the options are in range and fit each other.
-
-    Raises:
-        ParameterError: they do not, see `chosen_preset` too.
-    """
+    """ParameterError where options are out of range or do not fit each other."""
     given = {
         option.flag: (option, value)
         for option in (*OF_ALL, *OF_A_MODEL)
@@ -144,8 +140,8 @@ class Preset:
     """Values that options of the command replace one by one.
 
     yarn_factor: None leaves the model's positions as they are. yarn_original: the positions that it
-    multiplies, None for those of the model's config. budget: tokens of a response where
-    the model has the positions for so many.
+    multiplies, None for those of the model's config. budget: tokens of a response where the model
+    has the positions for so many.
     """
 
     temperature: float
@@ -166,10 +162,7 @@ PRESETS = {
 
 def chosen_preset(arguments: argparse.Namespace) -> Preset:
     """The preset with the values that are given in place of its own; a ``--yarn`` of 1 is none.
-
-    Raises:
-        ParameterError: positions to multiply without a factor, or n greedy responses.
-    """
+    Raises ParameterError for positions to multiply without a factor, or n greedy responses."""
     preset = PRESETS[arguments.preset or "paper"]
     given = {name: getattr(arguments, name, None) for name in vars(preset)}
     given["yarn_factor"] = arguments.yarn

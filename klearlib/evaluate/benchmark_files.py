@@ -38,10 +38,9 @@ def open_benchmark(
         name: an alias, a full name, or any name where `location` is a file in the suite's own
             format (`klearlib.data.problems`); that file may also stand here itself.
         location: a file or a folder; None reads a known benchmark from the hub.
-        expected_size: the number of problems that there must be; None for the known one, if there
-            is one.
-        source: a name of `klearlib.data.sources.SOURCES`, whose schema a benchmark of one's own
-            has; options: `split` and `config` of it.
+        expected_size: the number of problems that there must be; None for the known one, if any.
+        source, options: the data set whose schema a benchmark of one's own has; `split` and
+            `config` of it.
 
     Raises:
         MissingAsset: nothing there. KlearError: an unknown name, a row that gives no problem, a
@@ -85,8 +84,7 @@ def collect(
     Args:
         inputs: none are read.
         benchmarks: alias or full name -> the number of problems that there must be.
-        locations: where a benchmark is a file or a folder of this machine, by the same names; the
-            others come from the hub.
+        locations: files or folders of this machine, by the same names; others come from the hub.
         sources: of those that are not the paper's, `source` and options of `open_benchmark`.
 
     Raises:

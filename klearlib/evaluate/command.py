@@ -29,11 +29,8 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
 
     Writes ``scores.json`` and ``record.npz`` (`klearlib.evaluate.record_files`) to ``--out``, with
     a model also ``responses.jsonl``; prints the table. After a kill the same call goes on with what
-    was sampled and judged, and ends with the same files.
-
-    Raises:
-        KlearError: whatever would shrink or swell the denominator of a score; see
-            `read_responses`, `open_benchmark` and `klearlib.evaluate.model_responses`.
+    was sampled and judged, and ends with the same files. KlearError for whatever would shrink or
+    swell the denominator of a score.
     """
     check_arguments(arguments)
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
@@ -76,10 +73,8 @@ def _default_folder(arguments: argparse.Namespace, benchmark: str) -> Path:
 
 @contextlib.contextmanager
 def _own_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder, which is made where it is absent and removed again where it stays empty.
-
-    Raises KlearError where another process holds it, or where it cannot be made.
-    """
+    """Hold the folder, which is made where it is absent and removed again where it stays empty;
+    KlearError where another process holds it, or where it cannot be made."""
     with one_line_failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below
@@ -103,10 +98,7 @@ def _own_folder(folder: Path) -> Iterator[None]:
 
 
 def _check_scores(folder: Path, arguments: argparse.Namespace, benchmark: str) -> None:
-    """See that the scores of a folder, if there are some, would be replaced by the same.
-
-    Raises KlearError where they are of other responses or judged otherwise, or damaged.
-    """
+    """KlearError where a folder holds scores of other responses, judged otherwise, or damaged."""
     needed = {"benchmark": benchmark, "think_tags": arguments.think_tags}
     if arguments.responses:
         if (folder / SETTINGS).exists():

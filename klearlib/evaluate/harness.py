@@ -44,9 +44,9 @@ def evaluate_all(
     """avg@n's raw material for each benchmark: n independent responses a problem, judged.
 
     All responses are judged in one batch. Benchmarks with the same settings, seed included, and the
-    same n are sampled in one batch as well: its responses are other draws than those of each
-    benchmark alone, because a batch has one stream of random numbers. Benchmarks with seeds of
-    their own are sampled one after the other, and their records do not depend on the company.
+    same n are sampled in one batch as well, which has one stream of random numbers: its responses
+    are other draws than those of each benchmark alone. Benchmarks with seeds of their own are
+    sampled one after the other, and their records do not depend on the company.
 
     Args:
         engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
@@ -151,10 +151,8 @@ def evaluate_benchmarks(
         test_timeout_s, test_memory_mb, think_tags, reward_function: as of `evaluate_all`.
         compute: the fields of `klearlib.policy.compute.Compute`.
         step: of the training that made the model; only names the files and seeds.
-        yarn_factor: stretch the model's positions by YaRN, see `klearlib.policy.load.with_yarn`;
-            None for the model as it is. The paper: 2.5 for its 64K budget. It changes short
-            responses as well, so the sampling record stored with each score names it.
-        yarn_original: the positions that it multiplies, where the model's config names others.
+        yarn_factor, yarn_original: see `klearlib.policy.load.with_yarn`; None for the model as it
+            is. The paper: 2.5 for its 64K budget.
 
     Raises:
         Stopped: a stop was asked for; the benchmarks that are done are kept.
@@ -217,10 +215,8 @@ def evaluate_benchmarks(
 
 
 def _is_measured(path: Path, problems: Sequence[Problem], sampling: Mapping) -> bool:
-    """Whether `path` holds this measurement; one that cannot be read is made again.
-
-    Raises KlearError where it holds another one.
-    """
+    """Whether `path` holds this measurement; one that cannot be read is made again, KlearError
+    where it holds another one."""
     if not path.exists():
         return False
     try:

@@ -34,9 +34,8 @@ def judge_all(
 
     Args:
         sampling: how the responses were drawn; how they were judged is added to it.
-        require_think: whether a response without both tags is ``bad_format``, as in RL. If not,
-            what stands after the last closing tag is judged, or all of a response without one.
-        test_timeout_s, test_memory_mb: limits of one test of a program, all of whose tests are run.
+        require_think, test_timeout_s, test_memory_mb: as of
+            `klearlib.verify.groups.judge_responses`.
         kept: folder of the verdicts, a file for each `RESPONSES_AT_ONCE`; those of a call that was
             killed are found again.
     """

@@ -43,7 +43,7 @@ def sample_responses(
     A block is as many problems as fit into `compute.batch_rows`, or a part of one problem's
     responses where n is more. Each has a seed of its own and a file in ``blocks``, so a kill costs
     one block, and the responses are those of an unbroken run. At the end all are in
-    ``responses.jsonl``, in the suite's own format.
+    ``responses.jsonl``.
 
     Args:
         model_path: a local folder or a hub id.

@@ -31,10 +31,6 @@ def judge_released(
         inputs: none are read.
         responses: the file, see `responses_file.read_responses`. problems: where the benchmark is,
             None for the hub. num_responses: to each problem, as many as there must be.
-
-    Raises:
-        MissingAsset: no such file, or a hub that cannot be reached. KlearError: what
-            `read_responses` refuses.
     """
     known = open_benchmark(benchmark, problems)
     file = Path(responses)

@@ -26,9 +26,9 @@ def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
     """The scores of a record, as plain values for JSON.
 
     num_repeated: responses with the same text as an earlier one to their problem; many in long
-    texts are a file joined with itself, whose intervals are too narrow.
-    ``truncated`` and ``mean_tokens`` are None where that is not known of the responses.
-    ``not_judged`` counts responses whose judge failed; in all scores they are wrong.
+    texts are a file joined with itself, whose intervals are too narrow. ``truncated`` and
+    ``mean_tokens`` are None where that is not known. ``not_judged`` counts responses whose judge
+    failed; in all scores they are wrong.
     """
     num_problems, n = record.correct.shape
     reasons = {reason: int((record.reason == reason).sum()) for reason in _REASONS}

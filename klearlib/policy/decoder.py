@@ -314,11 +314,8 @@ def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch
 
 
 def rms_norm(states: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """states / sqrt(mean(states^2) + eps) * weight over the last axis.
-
-    Args:
-        states: [..., *weight.shape]; weight: [width] or [heads, width].
-    """
+    """states / sqrt(mean(states^2) + eps) * weight over the last axis; states: [...,
+    *weight.shape], weight: [width] or [heads, width]."""
     if torch.is_grad_enabled():
         return _RMSNorm.apply(states, weight, eps)
     if weight.ndim == 1:

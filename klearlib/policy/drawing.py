@@ -15,9 +15,9 @@ class SamplingSettings:
     """How responses are drawn. The whole record is stored with every score.
 
     temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens; max_tokens counts generated
-    tokens, the end token included.
-    repetition_penalty: logits of the tokens that prompt and response so far hold are divided by it
-    where positive and multiplied where negative, before the temperature; 1 for none.
+    tokens, the end token included. repetition_penalty: logits of the tokens that prompt and
+    response so far hold are divided by it where positive and multiplied where negative, before the
+    temperature; 1 for none.
     """
 
     temperature: float

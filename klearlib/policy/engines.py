@@ -18,10 +18,9 @@ class Engine(Protocol):
     """What draws the responses of a policy.
 
     Seeds, end tokens, truncation and the log-probabilities of `Response` mean the same in all
-    engines; that the same seed gives the same responses holds for each engine alone.
-
-    setting: what a sampling record says of the engine, ``engine`` and ``precision``.
-    num_restarts: how often an engine process died and was started again.
+    engines; that the same seed gives the same responses holds for each engine alone. setting: what
+    a sampling record says of the engine, ``engine`` and ``precision``. num_restarts: how often an
+    engine process died and was started again.
     """
 
     tokenizer: object

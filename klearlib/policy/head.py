@@ -24,10 +24,9 @@ def head_logprobs(
 
     Args:
         states: [C, d]; weight: [V, d]; bias: [V] or None; targets: long [C].
-        with_entropy: False where nobody reads it: it costs a second pass over the logits and their
-            size in memory.
-        dtype: of the product; the softmax is in float32, or float64 for float64. Default: that of
-            the weights.
+        with_entropy: it costs a second pass over the logits and their size in memory.
+        dtype: of the product, default: that of the weights; the softmax is in float32, or float64
+            for float64.
 
     Returns:
         logp [C] with a graph that holds [C, V], entropy [C] without one or None.

@@ -2,9 +2,9 @@
 
 `Decoder` reads a line: all tokens of a micro-batch in one row, each different prompt once, behind
 it its responses, and no padding. transformers reads rows: padded on the right, one sequence a row
-or several of them packed, told apart by position ids that start again at 0. From these transformers
-builds a block-diagonal mask (eager, sdpa) or hands the lengths to the varlen kernel (flash
-attention, which wants a single row for this).
+or several of them packed, told apart by position ids that start again at 0, from which it builds a
+block-diagonal mask (eager, sdpa) or hands the lengths to the varlen kernel (flash attention, which
+wants a single row for this).
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ class Tokens(Protocol):
 def pack(lengths: Sequence[int], *, row_tokens: int) -> list[list[int]]:
     """Indices of the sequences of each row, by first fit from the longest down.
 
-    Each index comes once; a row holds at most `row_tokens` tokens; no more than 11/9 of the fewest
-    possible rows (and 6/9 of one) are made. Equal lengths go in their order.
-
-    Raises:
-        KlearError: a sequence longer than a row.
+    Each index comes once; a row holds at most `row_tokens` tokens, and a longer sequence is a
+    KlearError; at most 11/9 of the fewest possible rows (and 6/9 of one) are made. Equal lengths go
+    in their order.
 
     >>> pack([3, 7, 5, 2], row_tokens=10)
     [[1, 0], [2, 3]]
@@ -84,14 +82,10 @@ def cut_rows(
     """Micro-batches of rows of indices; each index is in exactly one row.
 
     Args:
-        pack_tokens: length of a packed row; None puts each sequence into a row of its own.
-        micro_batch_tokens: rows x longest row of a micro-batch stays within it, but for a row that
-            alone is longer; None puts all rows into one, in their order.
-        one_row: join the rows of a packed micro-batch into one without padding, as the varlen
-            kernels want them.
-
-    Raises:
-        KlearError: a sequence longer than a packed row.
+        pack_tokens: length of a packed row, see `pack`; None puts each sequence into a row of its
+            own.
+        micro_batch_tokens: see `cut_by_tokens`; None puts all rows into one, in their order.
+        one_row: join the rows of a packed micro-batch into one, as the varlen kernels want them.
 
     >>> cut_rows([5, 2, 9, 3], pack_tokens=10, micro_batch_tokens=10)
     [[[2]], [[0, 3, 1]]]
@@ -115,8 +109,7 @@ class TokenLine:
 
     ids, positions: long [M]. rows: long [N, T], where in the line the tokens of each sequence
     stand, 0 in the padding on the right. places: long [M], where in the flattened `rows` each token
-    stands (its first place). before: long [K], where in the line the token before each response
-    token stands.
+    stands (its first place). before: long [K], where the token before each response token stands.
     """
 
     ids: torch.Tensor

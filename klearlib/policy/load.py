@@ -48,9 +48,8 @@ def load_policy(
         path: a local folder in the Hugging Face format, or a hub id.
         device: default: the GPU where there is one, else the CPU. Weights are float32 (master
             weights); see `autocast` for the precision of the forward pass.
-        yarn_factor: stretch the rotary positions by YaRN, see `with_yarn`; the paper: 2.5 for its
-            64K budget. None leaves the model as it is.
-        yarn_original: the positions that `yarn_factor` multiplies, see `with_yarn`.
+        yarn_factor, yarn_original: stretch the rotary positions, see `with_yarn`; the paper: 2.5
+            for its 64K budget. None leaves the model as it is.
         attention: ``"eager"``, ``"sdpa"``, or ``"flash_attention_2"`` where it is installed; None
             leaves the model's own, which is sdpa.
 
@@ -167,11 +166,11 @@ def with_yarn(
     """`config` with positions up to `factor` times its own by YaRN (Peng et al., 2023), changed in
     place.
 
-    A rotary dimension that turns r times over the original positions keeps its frequency where r
-    is at least 32 and has it divided by `factor` where r is at most 1; the frequencies between are
+    A rotary dimension that turns r times over the original positions keeps its frequency where r is
+    at least 32 and has it divided by `factor` where r is at most 1; the frequencies between are
     mixed linearly in the dimension's number, as in the authors' code, and not in r, as their paper
     has it. Cosines and sines are multiplied by 0.1 ln(factor) + 1. It is static: short sequences
-    are changed as well, so scores with and without it are different settings.
+    change too, so scores with and without it are different settings.
 
     Args:
         factor: above 1. The released model card and the paper's 64K budget: 2.5 on 32,768.
@@ -179,8 +178,8 @@ def with_yarn(
             of Qwen3-8B does (40,960 for 32,768); default: the config's.
 
     Raises:
-        ParameterError: a factor that is not above 1, positions that are not rotary, or rotary
-            positions that are scaled already.
+        ParameterError: a factor that is not above 1, positions that are not rotary or scaled
+            already.
     """
     if original is not None and original < 1:
         raise ParameterError(f"the original positions must be at least 1, got {original}")
@@ -234,10 +233,7 @@ def default_device() -> str:
 
 
 def autocast(device: torch.device | str, precision: str):
-    """The context of a forward pass in `precision`: bf16 autocast, or nothing for ``"fp32"``.
-
-    Raises ParameterError for another word.
-    """
+    """The context of a forward pass in `precision`: bf16 autocast, or nothing for ``"fp32"``."""
     if precision == "bf16":
         return torch.autocast(torch.device(device).type, dtype=torch.bfloat16)
     if precision != "fp32":
@@ -260,10 +256,8 @@ def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:
     """`prompt` as a user turn with the opening of the assistant's turn: its text and token ids.
 
     What looks like a control token in `prompt` is spelt out in ordinary tokens, so that no prompt
-    can end its turn or open another.
-
-    Raises KlearError where a prompt that needs this is rewritten by the chat template, and for a
-    template that fails, gives no text, or passes one of its limits.
+    can end its turn or open another. Raises KlearError where a prompt that needs this is rewritten
+    by the chat template, and for a template that fails, gives no text, or passes one of its limits.
     """
     text = _user_turn(tokenizer, prompt)
     if control_ids(tokenizer).isdisjoint(tokenizer(prompt, add_special_tokens=False)["input_ids"]):
@@ -283,8 +277,8 @@ def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:
 
 
 def control_ids(tokenizer) -> frozenset[int]:
-    """Ids of the tokens that only the chat template and the end of a turn may write. The think tags
-    are none of them: they are ordinary tokens."""
+    """Ids of the tokens that only the chat template and the end of a turn may write; the think tags
+    are ordinary tokens."""
     added = tokenizer.added_tokens_decoder.items()
     return frozenset(index for index, token in added if token.special)
 

@@ -24,10 +24,9 @@ def token_logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """log pi(input_ids[:, t + 1] | input_ids[:, : t + 1]) and the entropy of that distribution.
 
-    Rows are right-padded: a causal model never looks to the right, so no attention mask is needed
-    and whatever stands in the padding changes nothing on its left. Logits of no more than
-    `chunk_size` tokens are held, twice with the entropy; several chunks are computed again in the
-    backward pass.
+    Rows are right-padded: a causal model never looks to the right, so no attention mask is needed.
+    Logits of no more than `chunk_size` tokens are held, twice with the entropy; several chunks are
+    computed again in the backward pass.
 
     Args:
         model: a causal language model of transformers whose logits are ``lm_head(hidden)``.
@@ -43,8 +42,8 @@ def token_logprobs(
         with_entropy: False where nobody reads the entropy.
 
     Returns:
-        logp [N, T-1] with a graph, entropy [N, T-1] in nats without one, both float32; None for
-        the entropy without `with_entropy`.
+        logp [N, T-1] with a graph, entropy [N, T-1] in nats without one, both float32; None for the
+            entropy without `with_entropy`.
 
     Raises:
         ValueError: `input_ids` is not [N, T >= 2], `position_ids` has another shape, or

@@ -51,8 +51,7 @@ def layer_bytes_per_token(shape: ModelShape, *, compute: Compute, row_tokens: in
     Two norms and the inputs of the projections (6 times the width), queries, keys and values before
     and after norm and rotation, repeated for all heads, and the attention's output (7 q + 2 k), the
     four vectors of the feed-forward (4 f). In bf16 the norms stay float32, the rest is half. Eager
-    attention keeps a probability for each head and token of the row too; a packed row has a mask
-    for each pair of its tokens, where the attention has no kernel for it.
+    attention keeps a probability for each head and token of the row too.
     """
     d, f = shape.hidden_size, shape.intermediate_size
     heads = 7 * shape.query_size + 2 * shape.key_size
@@ -69,12 +68,13 @@ def activation_bytes(
     shape: ModelShape, *, compute: Compute, tokens: int, row_tokens: int | None = None
 ) -> int:
     """Most that one forward and backward pass over `tokens` padded tokens holds beside
-    `state_bytes`.
+    `state_bytes`; row_tokens: of the longest row, default: all in one.
 
     With gradient checkpointing a layer keeps its input alone, and one layer at a time is computed
     again. The backward pass of a layer holds half as much again as its activations; that of the
     head, which comes before, three times a chunk's logits and the gradient of its weights, in bf16
-    once more. row_tokens: of the longest row; default: all in one row.
+    once more. A packed row has a mask for each pair of its tokens, where the attention has no
+    kernel for it.
     """
     row_tokens = min(row_tokens or tokens, tokens)
     layer = layer_bytes_per_token(shape, compute=compute, row_tokens=row_tokens)
@@ -106,9 +106,8 @@ def sampling_bytes(shape: ModelShape, *, compute: Compute, rows: int, row_tokens
 
     transformers: float32 weights and the decoder's copy (in float32 of the matrices that it joins,
     in bf16 of all), the cache of keys and values, in bf16 too where the decoder keeps it, one layer
-    of it twice while it grows, and what a draw makes of the logits of one position.
-    vLLM: weights and cache of one sequence, the least that it starts with, in `compute.precision`;
-    more sequences are as many as its share of the memory holds.
+    of it twice while it grows, and what a draw makes of the logits of one position. vLLM: weights
+    and cache of one sequence, the least that it starts with, in `compute.precision`.
     """
     cached = 2 * shape.key_size * row_tokens
     if compute.engine == "vllm":
@@ -125,16 +124,9 @@ def choose_micro_batch_tokens(model, *, compute: Compute, free_bytes: int | None
     """The padded tokens of one forward and backward pass that the memory holds: a power of two from
     `LEAST_TOKENS` to `MOST_TOKENS`, or one packed row where that is more.
 
-    What is free now is taken, less the gradients and AdamW's state where `model` has no gradients
-    yet; `FREE_SHARE` of the rest may be used. An upper bound is compared, so what it chooses fits,
-    and memory is left over.
-
-    Args:
-        model: of transformers, on the device that it is trained on.
-        free_bytes: free memory of that device; default: asked for.
-
-    Raises:
-        KlearError: the config does not say the shape of the model.
+    `FREE_SHARE` of what is free now may be used, less the gradients and AdamW's state where `model`
+    has no gradients yet. free_bytes: of its device; default: asked for. Raises KlearError where the
+    config does not say the shape of the model.
     """
     try:
         shape = shape_of(model.config)

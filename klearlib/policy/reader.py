@@ -33,9 +33,8 @@ class Reader:
     """A model at the weights that it has now.
 
     states: what the model makes of a micro-batch, rows of sequences, for the token before each
-    response token, sequence after sequence: the last hidden states [K, d] with a graph, or, without
-    a `head`, the logits [K, V]. dtype: of the head's product. num_words: V, which
-    `in_chunks` cuts by.
+    response token: the last hidden states [K, d] with a graph, or, without a `head`, the logits [K,
+    V]. dtype: of the head's product. num_words: V, which `in_chunks` cuts by.
     """
 
     states: Callable[[Sequence[Sequence[Tokens]]], torch.Tensor]
@@ -107,11 +106,9 @@ def reading(
 
 @contextmanager
 def _checkpointing(model) -> Iterator[None]:
-    """The gradient checkpointing of transformers also where the model does not train its dropout.
-
+    """The gradient checkpointing of transformers also where the model does not train its dropout:
     transformers asks a layer whether it trains before it computes it. While it is computed it does
-    not: it may have a dropout of its own.
-    """
+    not."""
     layers = [x for x in model.modules() if isinstance(x, GradientCheckpointingLayer)]
     resting, hooks = [layer for layer in layers if not layer.training], []
     for layer in resting:
@@ -146,10 +143,8 @@ def in_chunks(
     it takes the next: so no more logits are held than those of a chunk, and none is computed twice.
     After the last the gradient goes on through the model.
 
-    Args:
-        part: rows of sequences.
-        temperature: of the distribution; the logits are divided by it, as at sampling.
-        with_entropy: False gives None for it, and saves time.
+    part: rows of sequences. temperature: the logits are divided by it, as at sampling.
+    with_entropy: False gives None for it, and saves time.
     """
     states = reader.states(part)
     ids = [token for row in part for each in row for token in each.ids[each.num_prompt :]]
@@ -173,11 +168,8 @@ def in_chunks(
 @torch.no_grad()
 def has_plain_head(model, *, precision: str) -> bool:
     """Whether the logits are those of a linear map, its output embeddings, of the last hidden
-    states, and not scaled, capped or transformed after it; a few tokens are tried.
-
-    Raises:
-        KlearError: the logits of a token depend on those after it.
-    """
+    states, and not scaled, capped or transformed after it; a few tokens are tried. KlearError where
+    the logits of a token depend on those after it."""
     if can_decode(model):
         return True
     with _as_in_training(model, precision):
@@ -202,15 +194,13 @@ def has_plain_head(model, *, precision: str) -> bool:
 
 
 def require_separate(model, *, precision: str) -> None:
-    """Check that the second sequence of a packed row is computed without a look at the first.
+    """KlearError unless the second sequence of a packed row is computed without a look at the
+    first.
 
     Two rows that differ in the first sequence alone go through the model; the logits of the second
     must agree. A recurrent layer or an attention that does not look at the position ids fails. The
     check runs as training does, and where that is in bf16 once more in float32, whose rounding
     hides less; the varlen kernels have no float32.
-
-    Raises:
-        KlearError: they differ.
     """
     if can_decode(model):
         return

@@ -21,10 +21,8 @@ class RequestEngine(ABC):
 
     Each request has a seed of its own, derived from the call's seed, the problem's place and the
     response's number. `Response.logp` is log pi at the temperature where `draws_from_policy`, and
-    NaN for every token elsewhere.
-
-    described: what holds ``config`` and ``generation_config`` of the model. setting: what a
-    sampling record says of the engine.
+    NaN for every token elsewhere. described: what holds ``config`` and ``generation_config`` of the
+    model.
     """
 
     num_restarts = 0
@@ -36,12 +34,7 @@ class RequestEngine(ABC):
     def sample_groups(
         self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
     ) -> list[list[Response]]:
-        """G responses to each problem; see `klearlib.policy.sampling.sample_groups`.
-
-        Raises:
-            ValueError: no problems, group_size < 1.
-            KlearError: more positions than the model has, or what `_draw` raises.
-        """
+        """G responses to each problem; see `klearlib.policy.sampling.sample_groups`."""
         if not problems or group_size < 1:
             raise ValueError(
                 f"need problems and group_size >= 1, got {len(problems)}, {group_size}"

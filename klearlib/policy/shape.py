@@ -63,16 +63,14 @@ class ModelShape:
         and of the head, and 4 T q a layer for attention to T tokens with q the width of all query
         heads (scores and their sum over values, a multiplication and an addition each).
 
-        context: T, the tokens that it attends to; on average half of a sequence.
+        context: T; on average half of a sequence.
         """
         return 2.0 * self.num_multiplied + 4.0 * context * self.query_size * self.num_layers
 
 
 def shape_of(config) -> ModelShape:
     """The shape in a config of transformers; what it may leave out is taken as transformers does.
-
-    Raises AttributeError where it has no such entries.
-    """
+    AttributeError where it has no such entries."""
     heads = config.num_attention_heads
     return ModelShape(
         num_layers=config.num_hidden_layers,

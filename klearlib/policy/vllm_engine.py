@@ -38,14 +38,13 @@ class VLLMEngine(RequestEngine):
     """The engine by vLLM in a process of its own, whose weights are those of the trainer's model.
 
     A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
-    call. So the same seed, settings and weights give the same responses on the same machine,
-    whatever was sampled before.
+    call: the same seed, settings and weights give the same responses on the same machine, whatever
+    was sampled before.
 
     An engine that dies while it samples, or hangs, is started again with the weights of now, and
     all responses of the call are drawn anew, the same ones: `num_restarts` counts it, and at most
-    `MAX_RESTARTS` are tried for a call. Weights are handed over in memory, a
-    GPU's by handles on the trainer's own tensors: nothing is copied but into vLLM's layout and
-    precision.
+    `MAX_RESTARTS` are tried for a call. Weights are handed over in memory, a GPU's by handles on
+    the trainer's own tensors.
 
     Args:
         path: the model; only its config is read where a trainer's `model` is given.
@@ -197,10 +196,7 @@ def check_machine(tensor_parallel: int, device: str) -> None:
 
 
 def description(path: str | Path, yarn_factor: float | None, yarn_original: int | None):
-    """(a model without weights, which holds the configs, and the tokenizer) of `path`.
-
-    Raises MissingAsset where there is no such model, ParameterError for YaRN it cannot have.
-    """
+    """(a model without weights, which holds the configs, and the tokenizer) of `path`."""
     try:
         config = AutoConfig.from_pretrained(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -260,11 +256,9 @@ def engine_arguments(
 
 
 def engine_environment(device: str) -> dict[str, str]:
-    """Environment variables of the engine's process: quiet, and nothing sent anywhere.
-
-    On a CPU as many threads as here, and 1 GiB for keys and values unless VLLM_CPU_KVCACHE_SPACE
-    says otherwise.
-    """
+    """Environment variables of the engine's process: quiet, and nothing sent anywhere. On a CPU as
+    many threads as here, and 1 GiB for keys and values unless VLLM_CPU_KVCACHE_SPACE says
+    otherwise."""
     environment = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # its process is one of its own already
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",

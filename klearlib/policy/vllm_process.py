@@ -5,10 +5,9 @@ client blocks for ever when its core is killed, so an engine that was killed or 
 and another one started; and its threads stay out of a process that forks.
 
 The socket DESCRIPTOR carries pickled tuples. The first holds multiprocessing's key, without which
-no shared tensor could be opened, and the arguments of `vllm.LLM`; each of the others the name of a
-function of `_ANSWERS` and its arguments. Each is answered by ``("done", result)`` or ``("failed",
-line)``, after any number of ``("alive", None)``. The process ends at ``("close",)``, and with the
-socket or PARENT; the processes that vLLM starts for more than one GPU end with it.
+no shared tensor could be opened, and the arguments of `vllm.LLM`; each of the others a name in
+`_ANSWERS` and its arguments, answered by ``("done", result)`` or ``("failed", line)``, after any
+number of ``("alive", None)``. The process ends at ``("close",)``, and with the socket or PARENT.
 """
 
 from __future__ import annotations
@@ -53,18 +52,12 @@ class EngineFailed(Exception):
 
 
 class EngineProcess:
-    """The trainer's end of one process with one vLLM engine.
+    """The trainer's end of one process with one vLLM engine. It ends with the thread that started
+    it.
 
-    What it and its own processes print goes to a file of no name, which is read when they fail. It
-    ends with the thread that started it.
-
-    Args:
-        arguments: of `vllm.LLM`.
-        environment: its environment variables, beside those of this process.
-
-    Raises:
-        EngineFailed: the engine cannot be started.
-        EngineLost: it ended before it was ready.
+    What it prints goes to a file of no name, which is read when it fails. arguments: of `vllm.LLM`.
+    environment: variables, beside those of this process. Raises EngineFailed where the engine
+    cannot be started, EngineLost where it ended before it was ready.
     """
 
     def __init__(self, arguments: dict, environment: dict[str, str]):
@@ -147,14 +140,9 @@ class Receiver:
             torch.cpu._init_amx()
 
     def klear_load(self, payloads: Sequence[bytes]) -> None:
-        """Load the pickled list of (name, tensor) that is this worker's; the tensors' memory is the
-        trainer's.
-
-        By the steps of vLLM's own weight transfer, which bring the weights into the form that the
-        kernels want and leave compiled graphs as they are.
-
-        Raises RuntimeError where a weight of the model got no value.
-        """
+        """Load the pickled list of (name, tensor) that is this worker's, by the steps of vLLM's own
+        weight transfer, which bring the weights into the form that the kernels want and leave
+        compiled graphs as they are. RuntimeError where a weight of the model got no value."""
         reload = importlib.import_module("vllm.model_executor.model_loader.reload")
         model = self.model_runner.get_model()
         missing = {name for name, _ in model.named_parameters()}

@@ -115,11 +115,8 @@ def _require_untouched(overrides: list[str], ours: list[str]) -> None:
 
 def compose(overrides: list[str]) -> DictConfig:
     """verl's whole configuration with these overrides, as verl's own command makes and checks it.
-
-    Raises:
-        KlearError: an unknown key, a value of another kind than verl's own, or one that verl
-            refuses, in one line that names it.
-    """
+    Raises KlearError for an unknown key, a value of another kind than verl's own, or one that verl
+    refuses, in one line that names it."""
     parser = OverridesParser.create()
     with initialize_config_module("verl.trainer.config", version_base=None):
         defaults = hydra_compose("ppo_trainer")

@@ -16,11 +16,9 @@ class Layout:
     """The rows of one step's mini-batches in the order in which verl takes them.
 
     verl gives each rank an equal run of rows and cuts each run into mini-batches of equal size. So
-    every mini-batch is filled up, with None, to the same multiple of the ranks. Rows that fill up
-    have no token of the loss.
-
-    rows: with Nones; parts: the index of each one's mini-batch. mini_batch_rows: rows of one
-    mini-batch over all ranks.
+    every mini-batch is filled up, with None, to the same multiple of the ranks; rows that fill up
+    have no token of the loss. parts: the index of each row's mini-batch. mini_batch_rows: rows of
+    one mini-batch over all ranks.
     """
 
     rows: tuple[Row | None, ...]
@@ -61,10 +59,8 @@ def with_trainer_logprobs(
     mismatch: Mismatch,
 ) -> list[list[Row]]:
     """The mini-batches `parts` of `layout` with `logp_old` by the trainer, and with the sampler's
-    correction where there is a `cap` (docs/deviations.md, D14 and D15).
-
-    logprobs: of each row of the layout. mismatch: counts that between sampler and trainer.
-    """
+    correction where there is a `cap` (docs/deviations.md, D14 and D15). logprobs: of each row of
+    the layout. mismatch: counts that between sampler and trainer."""
     found = {
         row.place: tuple(logp)
         for row, logp in zip(layout.rows, logprobs, strict=True)
@@ -86,15 +82,14 @@ def row_fields(
 ) -> dict[str, torch.Tensor]:
     """What the loss needs of each row, beside its tokens and mask.
 
-    Args:
-        count_mismatch: ``logp_old`` is the sampler's, so that the first mini-batch shows the
-            mismatch between sampler and trainer.
+    count_mismatch: ``logp_old`` is the sampler's, so that the first mini-batch shows the mismatch
+    between sampler and trainer.
 
     Returns:
         Jagged [N, response tokens], of one token where a row fills up: ``old_log_probs``,
-        ``advantages`` and, where rows have corrections, ``rollout_is_weights``. [N]:
-        ``is_correct``, ``num_rollouts`` and ``num_positive_tokens`` of the row's mini-batch,
-        ``first_of_step``.
+            ``advantages`` and, where rows have corrections, ``rollout_is_weights``. [N]:
+            ``is_correct``, ``num_rollouts`` and ``num_positive_tokens`` of the row's mini-batch,
+            ``first_of_step``.
     """
     rows, parts = layout.rows, layout.parts
     fields = {

@@ -97,8 +97,7 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
 
 
 def _summed(sums: UpdateSums) -> Iterator[tuple[str, dict | list, str | int]]:
-    """Every sum over tokens in `sums`: its name in verl's metrics, what holds it, and under which
-    key."""
+    """Every sum over tokens in `sums`: its name in verl's metrics, what holds it, and its key."""
     mismatch = vars(sums.mismatch)
     for name in ("num_tokens", "entropy", "gradient", "policy_loss", "lm_loss"):
         yield name, vars(sums), name
@@ -123,12 +122,9 @@ def _metrics(sums: UpdateSums, dp_size: int) -> dict[str, Metric]:
 def add_sums(sums: UpdateSums, metrics: dict[str, list[float]], *, alpha: float) -> None:
     """Add the updates of one step to `sums`, from what verl's worker returns of them.
 
-    Args:
-        metrics: one value for each update under every name of `klear_loss`, and ``grad_norm``. An
-            update whose norm is not finite was skipped.
-
-    Raises:
-        KlearError: the loss that verl went down is not that of Eq. 14.
+    metrics: one value for each update under every name of `klear_loss`, and ``grad_norm``; an
+    update whose norm is not finite was skipped. Raises KlearError where the loss that verl went
+    down is not that of Eq. 14.
     """
     metrics = {name: list(map(float, values)) for name, values in metrics.items()}
     parts = zip(metrics["loss"], metrics["policy_loss"], metrics["lm_loss"], strict=True)

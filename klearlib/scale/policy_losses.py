@@ -45,9 +45,8 @@ class KlearPolicyLossConfig(PolicyLossConfig):
 def rule_of(config) -> Rule:
     """The rule that an actor's configuration describes.
 
-    Raises:
-        ParameterError: its loss is not one of ours, or its ``policy_loss`` is not a
-            `KlearPolicyLossConfig`; ValueError: a number out of range.
+    Raises ParameterError where its loss is not one of ours, or its ``policy_loss`` is not a
+    `KlearPolicyLossConfig`; ValueError for a number out of range.
     """
     losses = config.policy_loss
     name = losses.loss_mode.removeprefix(PREFIX)
@@ -87,13 +86,11 @@ def _rule_loss(
     config=None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """`klearlib.rl.objective.policy_loss` of a micro-batch, as verl calls a policy loss.
+    """`klearlib.rl.objective.policy_loss` of a micro-batch, as verl calls a policy loss, and the
+    share of the tokens in each corner of the clip range.
 
     All tensors [N, T]. The denominator is that of the mini-batch over all data-parallel ranks,
     whose gradients verl averages: hence the factor ``dp_size``.
-
-    Returns:
-        The loss, and the share of the tokens in each corner of the clip range.
     """
     whole = config.global_batch_info
     normalizer, rule = normalizer_of(loss_agg_mode), rule_of(config)

@@ -33,16 +33,12 @@ STATISTICS = "RAY_USAGE_STATS_ENABLED"
 
 
 def check_workers(workers: object) -> int | str:
-    """`workers` if it is a whole number from 0, "ray" or "ray://host:port".
+    """`workers` if it is a whole number from 0, "ray" or "ray://host:port"; ParameterError
+    otherwise.
 
     A number counts stages at once on this machine, 0 for one per GPU, or per core without. "ray" is
     the cluster that `RAY_ADDRESS` names, or a Ray of this machine for the time of the run where
     there is no such variable.
-
-    Raises ParameterError for anything else.
-
-    >>> check_workers(4), check_workers("ray"), check_workers("ray://head:10001")
-    (4, 'ray', 'ray://head:10001')
     """
     if type(workers) is int and workers >= 0:
         return workers
@@ -55,20 +51,12 @@ def check_workers(workers: object) -> int | str:
 
 
 def address_of(workers: str) -> str:
-    """What `workers` that are on Ray connect to: the address of a cluster, or "local".
-
-    >>> address_of("ray://head:10001")
-    'ray://head:10001'
-    """
+    """What `workers` that are on Ray connect to: the address of a cluster, or "local"."""
     return workers if workers != RAY else os.environ.get(ADDRESS) or LOCAL
 
 
 def runs_here(workers: int | str) -> bool:
-    """Whether the stages run on this machine, by Ray or without it.
-
-    >>> runs_here(0), runs_here("ray://head:10001")
-    (True, False)
-    """
+    """Whether the stages run on this machine, by Ray or without it."""
     return isinstance(workers, int) or address_of(workers) == LOCAL
 
 
@@ -154,9 +142,8 @@ def connected(workers: str, **given) -> Iterator[None]:
     """Within it this process is connected to the Ray cluster of `workers`.
 
     A Ray that was started for it ends with it; one that this process was connected to before is
-    used, and stays.
-
-    given: keywords of `ray.init` that go before ours, for which the connection has to be a new one.
+    used, and stays. given: keywords of `ray.init` that go before ours, for which the connection has
+    to be a new one.
 
     Raises:
         MissingAsset: Ray is not installed.

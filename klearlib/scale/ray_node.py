@@ -128,7 +128,7 @@ def probe(
     Gives the name of the "node", and either "unseen" (the folder does not hold the caller's token),
     "unlocked" (the caller's lock on it does not hold here), "lacks" (why the library cannot be
     asked) or "runs_on", as the function of this name gives it. Leaves the token in the file
-    `answer` for the caller.
+    `answer`.
     """
     told = {"node": platform.node()}
     asked = Path(folder) / "caller"

@@ -37,9 +37,8 @@ class RayPlaces:
 
     count: GPUs of the cluster, or its cores where it has none. Several calls may hold a place each
     at a time that the cluster has only once: then Ray starts one stage after the other. modules:
-    those of the stages. spans: whether one of these asks for its GPUs by itself.
-
-    Raises as `klearlib.scale.ray_cluster.connected` and `check_nodes`.
+    those of the stages. spans: whether one of these asks for its GPUs by itself. Raises as
+    `klearlib.scale.ray_cluster.connected` and `check_nodes`.
     """
 
     shares_cores = False  # those of this machine are not the cluster's
@@ -105,10 +104,7 @@ class RayPlaces:
 
 def _count() -> tuple[str, int]:
     """What a stage takes of the cluster, "GPU" or, where there is none, "CPU", and how many there
-    are.
-
-    Raises KlearError where there is neither.
-    """
+    are; KlearError where there is neither."""
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -252,10 +248,8 @@ def check_nodes(
     runs_dir: Path, kinds: Collection[str], environment: dict[str, str], modules: Sequence[str]
 ) -> None:
     """Make sure that every node on which a stage may run, as it has one of `kinds` ("GPU", "CPU"),
-    sees `runs_dir`, keeps its locks and runs the same code of `modules` on the same libraries.
-
-    Raises KlearError with one line that names the node and what to mend.
-    """
+    sees `runs_dir`, keeps its locks and runs the same code of `modules` on the same libraries; else
+    KlearError with one line that names the node and what to mend."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -31,7 +31,7 @@ def lacks() -> str:
 
     It is not installed, or Ray, which it stands on; or one of them has another version than this
     suite was made with; or an older antlr4, which verl's usual hydra brings, would judge some
-    answers otherwise. Imports neither.
+    answers otherwise.
     """
     missing = [name for name, module in (("verl", "verl"), ("Ray", "ray")) if not _is_there(module)]
     if missing:

@@ -47,15 +47,9 @@ async def whole_response(
 ):
     """What verl's servers of the name `rollout` give to one request, with log-probabilities where
     `draws_from_policy`. A server that dies or breaks off is left for another, and the seed makes
-    the response the same.
-
-    Args:
-        ends: the tokens that end a response.
-
-    Raises:
-        KlearError: a temperature that vLLM does not know, or a response that neither ends nor fills
-            its budget, or lacks log-probabilities. After `TRIES` whatever the last one raised.
-    """
+    the response the same. ends: the tokens that end a response. Raises KlearError for a temperature
+    that vLLM does not know, or a response that neither ends nor fills its budget, or lacks
+    log-probabilities. After `TRIES` whatever the last one raised."""
     asked = request_settings(rollout, settings, ends=ends, seed=seed)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -88,10 +82,8 @@ def request_settings(
     rollout: str, settings: SamplingSettings, *, ends: Collection[int], seed: int
 ) -> dict:
     """The sampling parameters of one request; sglang heeds a seed only where its servers are
-    started with ``enable_deterministic_inference``.
-
-    Raises KlearError for a temperature that vLLM does not know.
-    """
+    started with ``enable_deterministic_inference``. KlearError for a temperature that vLLM does not
+    know."""
     asked = request_words(settings, ends) | {"logprobs": draws_from_policy(settings)}
     if rollout == "vllm":
         require_temperature(settings)
@@ -103,11 +95,9 @@ def request_settings(
 
 @register(KLEAR)
 class KlearAgentLoop(AgentLoopBase):
-    """A rollout of `klearlib.rl.train`, drawn by verl's rollout servers.
-
-    Its seed is derived from the run's, the step and its place in the step, so that it does not
-    depend on when it is drawn and by whom.
-    """
+    """A rollout of `klearlib.rl.train`, drawn by verl's rollout servers, whose seed is derived from
+    the run's, the step and its place in the step: it does not depend on when it is drawn and by
+    whom."""
 
     def __init__(self, trainer_config, server_manager, tokenizer, **kwargs):
         # Not the base class's, which prepares turns of a conversation, and asks more of a tokenizer
@@ -118,12 +108,9 @@ class KlearAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict, **row) -> AgentLoopOutput:
         """The rollout of a row of `klearlib.scale.problems` with its ``session_id`` in the group.
 
-        Args:
-            sampling_params: verl's choice, which is not asked: the run's settings are.
-
-        Raises:
-            KlearError: a row of another step, a prompt that is too long, or a response that is
-                incomplete or without log-probabilities.
+        sampling_params: verl's choice, which is not asked: the run's settings are. Raises
+        KlearError for a row of another step, a prompt that is too long, or a response that is
+        incomplete or without log-probabilities.
         """
         own = OmegaConf.to_container(self._config.klear, resolve=True)
         settings, seed = RLSettings(**own["settings"]), own["seed"]

@@ -45,9 +45,8 @@ class WatchfulBuffer(ReplayBuffer):
     """The synchronous buffer, which waits until every group of the step has ended.
 
     Groups are neither filtered nor refilled here. verl waits for ever for a group whose worker has
-    died, and for all others where one has failed; this one raises an error at once.
-
-    watched: the Ray actors that draw the rollouts, asked for when the first wait begins.
+    died, and for all others where one has failed; this one raises an error at once. watched: the
+    Ray actors that draw the rollouts, asked for when the first wait begins.
     """
 
     def __init__(self, watched: Callable[[], Sequence]):

@@ -22,8 +22,8 @@ _MAX_EXPONENT_DIGITS = 15
 def same_output(printed: str, expected: str, *, float_tolerance: float = 0.0) -> bool:
     """Whether a program printed what was expected.
 
-    `float_tolerance`: numbers with a difference up to this, absolute or relative to the expected
-    one, are equal too. Not a number and infinity are equal to nothing but the same text.
+    float_tolerance: numbers with a difference up to this, absolute or relative to the expected one,
+    are equal too. NaN and infinity are equal to nothing but the same text.
 
     >>> same_output("0.5 1000\\r\\n", "0.50 1e3", float_tolerance=0.0)
     True

@@ -39,8 +39,7 @@ def serve(
 
     The first line is ``{"ready": true}``, or, where `prepare` raises MissingAsset, its message as
     ``{"fatal": message}``. A reply has its job's ``id``. After a job for which memory did not
-    suffice, or after which `is_worn_out`, the process ends: the pool starts a fresh one, which
-    judges the first again.
+    suffice, or after which `is_worn_out`, the process ends: the pool starts a fresh one.
     """
     die_with_parent(parent_pid)
     # Replies get a descriptor of their own: parsers print to standard output.

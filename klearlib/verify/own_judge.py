@@ -26,19 +26,17 @@ def verdicts_of(
     """What a reward function says of N responses, in processes of its own.
 
     Args:
-        function: ``name`` and ``source``, the text of its file. It is called as
-            ``name(response, problem)`` with the text of a response and a mapping of the problem's
-            id, prompt and answer, and returns the reward, a finite number, and whether the
-            response is right.
+        function: ``name`` and ``source``, the text of its file. ``name(response, problem)``, given
+            the text of a response and a mapping of the problem's id, prompt and answer, returns the
+            reward, a finite number, and whether the response is right.
         responses: N texts. problems: the problem of each.
 
     Returns:
         N verdicts with a `Verdict.reward`. One that takes longer than `TIMEOUT_S` is ``timeout``,
-        wrong, and paid 0.
+            wrong, and paid 0.
 
     Raises:
-        KlearError: it raises, ends its process, or returns something else: a run whose rewards are
-            not those that were meant does not go on.
+        KlearError: it raises, ends its process, or returns something else.
     """
     from klearlib.verify.pool import num_workers, shared_pool
 

@@ -15,19 +15,17 @@ def math_reward(verdict: Verdict, *, format_penalty: float = 0.0, scores: str = 
     """The reward of one maths response.
 
     ``"penalty"``, the paper's words, which give no sizes: +1 for a correct answer with both think
-    tags, -1 for everything else, and `format_penalty` less where a tag is missing. A missing tag is
-    never paid +1, also where the verdict was formed without asking for the tags.
+    tags, -1 for everything else, and `format_penalty` less where a tag is missing, which is never
+    paid +1.
 
     ``"released"``, the values of the released code (suu990901/KlearReasoner): -0.5 without a
     closing tag, checked first, so that thinking which ran out of tokens is paid more than a wrong
     answer; then -2 without an opening tag; then +1 or -1.
 
-    A verdict ``timeout`` or ``judge_error`` is paid -1, never +1; count these with
-    `answers.count_reasons`, since they are the judge's failures. Whether a response counts as
-    positive for the LM loss is asked of ``verdict.correct``, never of the reward.
+    The judge's own failures, ``timeout`` and ``judge_error``, are paid -1. Whether a response
+    counts as positive for the LM loss is asked of ``verdict.correct``, never of the reward.
 
     Args:
-        verdict: the verifier's word on the response.
         format_penalty: at least 0, in units of reward; only for ``"penalty"``.
         scores: ``"penalty"`` or ``"released"``.
 
@@ -56,11 +54,11 @@ def soft_code_reward(
     program, or without both think tags, is paid 0, and `format_penalty` less where a tag is
     missing.
 
-    ``"released"``, the values of the released code (suu990901/KlearReasoner): 2 p - 1, so 4 of 16
-    are -0.5; -0.5 without a closing tag, checked first, and -2 without an opening tag. The paper's
-    Fig. 3b dips below 0, which a pass rate cannot, so something like it was plotted there.
+    ``"released"``, the values of the released code: 2 p - 1, so 4 of 16 are -0.5; -0.5 without a
+    closing tag, checked first, and -2 without an opening tag. The paper's Fig. 3b dips below 0,
+    which a pass rate cannot, so something like it was plotted there.
 
-    A test that the judge could not run counts as not passed, and `Verdict.reason` says so.
+    A test that the judge could not run counts as not passed.
 
     Args:
         judged: the verdict on a response, or the report on a bare program.
@@ -68,8 +66,7 @@ def soft_code_reward(
         scores: ``"pass_rate"`` or ``"released"``.
 
     Raises:
-        ValueError: an unknown `scores`, a negative or infinite `format_penalty`, one that the
-            released scores would ignore, or a report whose pass rate is not in [0, 1].
+        ValueError: as `math_reward`, or a report whose pass rate is not in [0, 1].
 
     >>> report = TestReport.of(["passed"] * 4 + ["wrong_answer"] * 12)
     >>> soft_code_reward(report), soft_code_reward(report, scores="released")

@@ -62,9 +62,6 @@ def decode(coded: object, resolve: Callable[[object], object]) -> object:
     """The value of `encode`'s result; `resolve` gives the object behind a reference.
 
     Raises ValueError, TypeError or KeyError where it is no such result.
-
-    >>> decode({"tuple": [1, {"dict": [[2, {"set": [3]}]]}]}, resolve=None)
-    (1, {2: {3}})
     """
     if isinstance(coded, list):
         return [decode(c, resolve) for c in coded]

@@ -6,13 +6,11 @@ import json
 import pytest
 
 from klearlib.curation.pass_rates import (
-    MAJORITY,
     PassRate,
     difficulties,
     keep_by_pass_rate,
     kept_by_majority,
     kept_by_pass_rate,
-    pass_rates_of,
     read_pass_rates,
     rejected_by_pass_rate,
     write_pass_rates,
@@ -138,16 +136,10 @@ def test_a_majority_is_more_than_half(n):
 
 
 def test_what_could_not_be_judged_is_counted_apart_from_what_is_wrong():
-    labels = {"a": [True, True, None], "b": [True, None, None], "c": [True, False, False, None]}
-    pairs = [(name, label) for name, words in labels.items() for label in words]
-    mixed = sorted(pairs, key=lambda pair: labels[pair[0]].index(pair[1]))
-    rates = pass_rates_of(*zip(*mixed, strict=True))
-    assert [(r.num_responses, r.num_correct, r.num_not_judged) for r in rates.values()] == [
-        (3, 2, 1),
-        (3, 1, 2),
-        (4, 1, 1),
-    ]
-    assert rejected_by_pass_rate(list(rates), rates, **MAJORITY) == [
+    counts = {"a": (3, 2, 1), "b": (3, 1, 2), "c": (4, 1, 1)}
+    rates = {name: PassRate(name, *count) for name, count in counts.items()}
+    half = {"threshold": 0.5, "keep_equal": False}
+    assert rejected_by_pass_rate(list(rates), rates, **half) == [
         "",
         "too many responses could not be judged",
         "pass rate not above threshold",

@@ -196,9 +196,7 @@ def test_two_models_of_the_same_weights_draw_their_own_responses(small, tmp_path
     assert sum(a == b for a, b in zip(*texts, strict=True)) < len(texts[0]) / 2
 
 
-def test_responses_without_problems_or_number_are_refused(inputs, tmp_path):
-    with pytest.raises(ValueError, match="num_responses must be at least 1, got 0"):
-        respond(RunFolder(tmp_path), inputs, **HOW | {"num_responses": 0})
+def test_responses_without_problems_are_refused(inputs, tmp_path):
     write_problems([], tmp_path / "none.parquet")
     with pytest.raises(ValueError, match=r"none\.parquet holds no problems"):
         respond(
