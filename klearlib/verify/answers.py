@@ -85,7 +85,7 @@ def verify_answers(
 
     Returns:
         N verdicts. ``extracted`` is the answer that was judged, cut at `MAX_ANSWER_CHARS`: a box
-            longer than that is not judged (``judge_error``).
+        longer than that is not judged (``judge_error``).
 
     Raises:
         ValueError: lengths that differ, an empty gold, a number out of range.
