@@ -51,7 +51,7 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
 
     Returns:
         k different indices, int64 [k], `first` at the front. The same arguments give the same
-            result on the same machine with the same number of threads.
+        result on the same machine with the same number of threads.
 
     Raises:
         KlearError: `embeddings` is no matrix of finite numbers, is empty or too large to square, or

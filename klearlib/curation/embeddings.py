@@ -40,7 +40,7 @@ def hashed_tfidf(
 
     Returns:
         float32 [N, dim]. A text without a word is a row of zeros, and so is one whose signs cancel.
-            The same texts give the same rows, whatever their order and the number of threads.
+        The same texts give the same rows, whatever their order and the number of threads.
 
     >>> rows = hashed_tfidf(["Add 3 to 4.", "add 3, to 4", "A prime?"], dim=512, seed=0)
     >>> (rows @ rows.T).round(1).tolist()[0][:2], bool(abs(rows[0] @ rows[2]) < 0.2)

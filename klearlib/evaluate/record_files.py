@@ -29,9 +29,7 @@ def evaluation_record(
 ) -> EvalRecord:
     """The record of n verdicts on each of P problems.
 
-    Args:
-        verdicts, truncated, num_tokens: [P, n].
-        sampling: how the responses were drawn, all of it.
+    verdicts, truncated, num_tokens: [P, n]. sampling: how the responses were drawn, all of it.
     """
     return EvalRecord(
         benchmark=benchmark,
@@ -40,21 +38,15 @@ def evaluation_record(
         truncated=np.array(truncated, dtype=bool),
         num_tokens=np.array(num_tokens, dtype=np.int64),
         reason=np.array([[v.reason for v in group] for group in verdicts]),
-        pass_rate=np.array([[_pass_rate(v) for v in group] for group in verdicts]),
+        pass_rate=np.array(
+            [[v.report.pass_rate if v.report else float(v.correct) for v in g] for g in verdicts]
+        ),
         sampling=sampling,
     )
 
 
-def _pass_rate(verdict: Verdict) -> float:
-    return verdict.report.pass_rate if verdict.report is not None else float(verdict.correct)
-
-
 def save_record(record: EvalRecord, path: Path) -> None:
-    """Write a record to one .npz file, whole or not at all; its folder is made if it is absent.
-
-    Raises:
-        KlearError: the file cannot be written.
-    """
+    """Write a record to one .npz file, whole or not at all; its folder is made if it is absent."""
     content = io.BytesIO()
     np.savez(
         content,
@@ -70,11 +62,7 @@ def save_record(record: EvalRecord, path: Path) -> None:
 
 
 def load_record(path: Path) -> EvalRecord:
-    """Read what `save_record` wrote.
-
-    Raises:
-        DamagedEntry: the file cannot be read.
-    """
+    """Read what `save_record` wrote; DamagedEntry where the file cannot be read."""
     try:
         # Opened here: NumPy would leave a damaged file open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:

@@ -30,13 +30,12 @@ _OUT_OF_MEMORY = (
 
 @dataclass
 class BatchPlan:
-    """The parts in which a run computes. It lives as long as the run: where the memory ran out
-    once, the parts stay smaller.
+    """The parts in which a run computes; where the memory ran out once, they stay smaller.
 
     micro_batch_tokens: padded tokens of one forward and backward pass, None for no limit.
-    precision, pack_tokens: see `klearlib.policy.compute.Compute`. pad_id: of transformers' padded
-    rows. one_row: packed rows of a pass are joined into one, for varlen kernels. recompute:
-    activations are computed again in the backward pass. plain_head: see
+    precision, pack_tokens, recompute (gradient_checkpointing): see
+    `klearlib.policy.compute.Compute`. pad_id: of transformers' padded rows. one_row: packed rows of
+    a pass are joined into one, for varlen kernels. plain_head: see
     `klearlib.policy.reader.has_plain_head`. parts_count: the objective depends on how a batch is
     cut, so that no part may become smaller. num_halvings: how often the memory ran out so far.
     """
@@ -52,16 +51,12 @@ class BatchPlan:
     num_halvings: int = 0
 
     def reading(self, model) -> AbstractContextManager[Reader]:
-        """`model` at its weights of now, for forward and backward passes of training."""
         names = ("precision", "recompute", "plain_head", "pad_id")
         return reading(model, **{name: getattr(self, name) for name in names})
 
     def cut(self, sequences: Sequence[S]) -> list[list[list[S]]]:
-        """The micro-batches of `sequences`, each of rows of one sequence or, packed, of several.
-
-        See `klearlib.policy.layout.cut_rows`: a row longer than the budget makes a micro-batch of
-        its own, nothing is dropped.
-        """
+        """The micro-batches of `sequences`, each of rows of one sequence or, packed, of several;
+        see `klearlib.policy.layout.cut_rows`."""
         cut = cut_rows(
             [len(each.ids) for each in sequences],
             pack_tokens=self.pack_tokens,
@@ -73,12 +68,9 @@ class BatchPlan:
     def fitting(self, attempt: Callable[[], T], *, sequences: Sequence[Tokens]) -> T:
         """What `attempt` returns, after as many halvings of `micro_batch_tokens` as it takes.
 
-        Args:
-            attempt: computes one whole batch of `sequences` from the start, by `cut`; what an
-                attempt that failed has left behind is thrown away by the next.
-
-        Raises:
-            KlearError: a row does not fit alone, or the parts may not become smaller.
+        attempt: computes one whole batch of `sequences` from the start, by `cut`; what an attempt
+        that failed has left behind is thrown away by the next. Raises KlearError where a row does
+        not fit alone, or the parts may not become smaller.
         """
         while True:
             try:
@@ -117,10 +109,8 @@ def plan_batches(model, compute: Compute, *, pad_id: int, parts_count: bool = Fa
     """The plan of a run over `model`, made before the state of a checkpoint takes memory.
 
     `micro_batch_tokens` 0 takes as many as the memory holds, see
-    `klearlib.policy.memory.choose_micro_batch_tokens`. pad_id, parts_count: see `BatchPlan`.
-
-    Raises:
-        KlearError: the model is not causal, or sees other sequences of a packed row.
+    `klearlib.policy.memory.choose_micro_batch_tokens`. Raises KlearError where the model is not
+    causal, or sees other sequences of a packed row.
     """
     if compute.gradient_checkpointing and not can_decode(model):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

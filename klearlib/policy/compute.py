@@ -17,16 +17,15 @@ class Compute:
     """The fields of ``params/<profile>/compute.yaml`` as a stage gets them.
 
     engine: who samples. precision: of the forward pass, by autocast; weights, gradients and the
-    state of AdamW are float32 throughout. attention: of transformers.
-    batch_rows: responses that are decoded together. micro_batch_tokens: padded tokens of one
-    forward and backward pass, 0 for as many as the memory holds. pack_tokens: length of a row that
-    holds several sequences, None for one a row. gradient_checkpointing: compute each layer's
-    activations again in the backward pass instead of keeping them.
+    state of AdamW are float32 throughout. attention: of transformers. batch_rows: responses that
+    are decoded together. micro_batch_tokens: padded tokens of one forward and backward pass, 0 for
+    as many as the memory holds. pack_tokens: length of a row that holds several sequences, None for
+    one a row. gradient_checkpointing: compute each layer's activations again in the backward pass.
     tensor_parallel, gpu_memory_share: GPUs of one vLLM engine, and the share of each one's memory
     that it may take while it samples.
 
-    Raises ParameterError for a value out of range, for a packed row that is longer than a
-    micro-batch, or for transformers on several GPUs.
+    Raises ParameterError for a value out of range, a packed row longer than a micro-batch, or
+    transformers on several GPUs.
     """
 
     engine: str
@@ -40,11 +39,8 @@ class Compute:
     gpu_memory_share: float
 
     def __post_init__(self) -> None:
-        for name, words in (
-            ("engine", ENGINES),
-            ("precision", PRECISIONS),
-            ("attention", ATTENTIONS),
-        ):
+        known = {"engine": ENGINES, "precision": PRECISIONS, "attention": ATTENTIONS}
+        for name, words in known.items():
             if getattr(self, name) not in words:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
         for name, least in (("batch_rows", 1), ("micro_batch_tokens", 0), ("tensor_parallel", 1)):
@@ -68,11 +64,8 @@ class Compute:
 
 
 def local_compute(precision: str = "fp32", **changes) -> Compute:
-    """Compute of a small model in this process, for scripts and trials: transformers, padded rows.
-
-    >>> local_compute(batch_rows=64).batch_rows
-    64
-    """
+    """Compute of a small model in this process, for scripts and trials: transformers, padded
+    rows."""
     values = {
         "engine": "transformers",
         "precision": precision,

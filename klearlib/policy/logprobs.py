@@ -43,7 +43,7 @@ def token_logprobs(
 
     Returns:
         logp [N, T-1] with a graph, entropy [N, T-1] in nats without one, both float32; None for the
-            entropy without `with_entropy`.
+        entropy without `with_entropy`.
 
     Raises:
         ValueError: `input_ids` is not [N, T >= 2], `position_ids` has another shape, or

@@ -50,8 +50,8 @@ def sample_groups(
         on_sampled: called after each token of a batch.
 
     Returns:
-        One list of G responses for each problem, in the order of `problems`. The same seed,
-        settings and weights give the same responses on the same machine.
+        A list of G responses for each problem. The same seed, settings and weights give the same
+        responses on the same machine.
 
     Raises:
         ValueError: no problems, group_size < 1, batch_rows < 1.

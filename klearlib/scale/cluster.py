@@ -30,14 +30,11 @@ class Cluster:
     GPU. prompt_tokens: the longest prompt. gpu_memory_share: of a GPU for the rollout engine while
     it samples. gradient_checkpointing: compute each layer's activations again in the backward pass.
     offload: keep weights, gradients and AdamW in the machine's memory while they rest.
-    agent_workers, reward_workers: processes that prepare rollouts and that judge them.
-    modules: Python modules that every process imports before ours. overrides: hydra overrides of
-    verl's configuration after ours, "key=value". environment: variables of every process.
+    agent_workers, reward_workers: processes that prepare rollouts and that judge them. modules:
+    Python modules that every process imports before ours. overrides: hydra overrides of verl's
+    configuration after ours, "key=value". environment: variables of every process.
 
     Raises ParameterError, in one line that names the fix.
-
-    >>> small_cluster(nodes=2, gpus_per_node=8).num_gpus
-    16
     """
 
     nodes: int
@@ -59,7 +56,8 @@ class Cluster:
     environment: dict[str, str]
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
+        counts = "nodes gpus_per_node tensor_parallel sequence_parallel max_tokens_per_gpu"
+        for name in f"{counts} prompt_tokens agent_workers reward_workers".split():
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name, words in (("precision", PRECISIONS), ("attention", ATTENTIONS)):
@@ -101,11 +99,7 @@ class Cluster:
     @property
     def is_on_cpu(self) -> bool:
         """Whether the overrides put the training on CPU cores, as tests do (`trainer.device=cpu`);
-        `gpus_per_node` then counts processes.
-
-        >>> small_cluster(overrides=["trainer.device=cpu"]).is_on_cpu, small_cluster().is_on_cpu
-        (True, False)
-        """
+        `gpus_per_node` then counts processes."""
         named = [line.lstrip("+").partition("=") for line in self.overrides]
         devices = [value for key, _, value in named if key == "trainer.device"]
         return devices[-1:] == ["cpu"]
@@ -116,8 +110,8 @@ class Cluster:
         return self.prompt_tokens + max_new_tokens + (self.rollout == "sglang")
 
     def require_positions(self, positions: int | None, *, max_new_tokens: int) -> None:
-        """Raises ParameterError where rollouts are longer than the `positions` of the model; None
-        where it has no end of them."""
+        """ParameterError where rollouts are longer than the `positions` of the model; None: it has
+        no end of them."""
         longest = self.positions(max_new_tokens=max_new_tokens)
         if positions is not None and longest > positions:
             raise ParameterError(
@@ -127,8 +121,8 @@ class Cluster:
             )
 
     def require_fits(self, *, max_new_tokens: int) -> None:
-        """Raises ParameterError where one rollout is longer than a pass on `sequence_parallel` GPUs
-        may be, or where verl cannot cut sequences."""
+        """ParameterError where one rollout is longer than a pass on `sequence_parallel` GPUs may
+        be, or where verl cannot cut sequences."""
         if self.sequence_parallel > 1 and self.attention != PACKED:
             raise ParameterError(
                 f"sequence_parallel {self.sequence_parallel} needs rows without padding: give "
@@ -165,8 +159,8 @@ def cluster_of_stage(stage) -> Cluster:
 
 
 def require_own_parts(options) -> None:
-    """Raises ParameterError for an objective of these `RLSettings` or `RLOptions` that verl does
-    not have: one that depends on how a mini-batch is cut, which verl does by itself, or a mean over
+    """ParameterError for an objective of these `RLSettings` or `RLOptions` that verl does not have:
+    one that depends on how a mini-batch is cut, which verl does by itself, or a mean over
     prompts."""
     if options.normalizer == "prompt":
         raise ParameterError(
@@ -180,24 +174,8 @@ def require_own_parts(options) -> None:
         )
 
 
-_COUNTS = (
-    "nodes",
-    "gpus_per_node",
-    "tensor_parallel",
-    "sequence_parallel",
-    "max_tokens_per_gpu",
-    "prompt_tokens",
-    "agent_workers",
-    "reward_workers",
-)
-
-
 def small_cluster(**changes) -> Cluster:
-    """One GPU, or process, for a small model; for scripts and trials.
-
-    >>> small_cluster(gpus_per_node=2, tensor_parallel=2).num_gpus
-    2
-    """
+    """One GPU, or process, for a small model; for scripts and trials."""
     values = {
         "nodes": 1,
         "gpus_per_node": 1,

@@ -64,13 +64,8 @@ class Mailbox:
 
 def prepare(cluster: Cluster, work: Path) -> None:
     """Import verl with our plug-ins, in this process and, by the variables that are set, in all
-    that it starts.
-
-    work: where verl's copies of the problems go.
-
-    Raises:
-        KlearError: a plug-in does not load.
-    """
+    that it starts; KlearError where one does not load. work: where verl's copies of the problems
+    go."""
     os.environ[COPIES] = str(work / "datasets")
     os.environ.update(_variables(cluster))
     ray_cluster.set_variables(RAY)  # verl imports Ray
@@ -99,11 +94,7 @@ def _variables(cluster: Cluster) -> dict[str, str]:
 @contextlib.contextmanager
 def connected(config, cluster: Cluster) -> Iterator[None]:
     """Within it this process is connected to the Ray that RAY_ADDRESS names, or to one of its own,
-    which ends with it.
-
-    Raises:
-        KlearError: Ray does not answer.
-    """
+    which ends with it. KlearError where Ray does not answer."""
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -125,32 +116,24 @@ def connected(config, cluster: Cluster) -> Iterator[None]:
 @contextlib.contextmanager
 def alone(runs_dir: Path, *, stop_requested: Callable[[], bool]) -> Iterator[None]:
     """Within it no other run of verl goes on for the same results: each takes a whole cluster.
-
-    Raises:
-        Stopped: a stop was asked for while this run waited.
-    """
+    Stopped where a stop was asked for while this run waited."""
     with contextlib.ExitStack() as opened:
         with one_line_failures(runs_dir):
             file = opened.enter_context(open(runs_dir / TURN, "ab"))
             os.register_at_fork(after_in_child=file.close)
-            while not _is_locked(file):
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
                 if stop_requested():
                     raise Stopped("stopped while another run of verl went on")
                 time.sleep(POLL_S)
         yield
 
 
-def _is_locked(file) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def require_gpus(cluster: Cluster) -> None:
-    """Raises KlearError where the connected Ray lacks the nodes that compute.yaml names, for which
-    verl would wait for ever, or where another run of verl uses it: the two would share one store of
+    """KlearError where the connected Ray lacks the nodes that compute.yaml names, for which verl
+    would wait for ever, or where another run of verl uses it: the two would share one store of
     rollouts."""
     import ray
 
@@ -190,14 +173,10 @@ def run_trainer(
     take: Callable[[str, object], None],
     stop_requested: Callable[[], bool],
 ) -> None:
-    """Run verl's trainer to its end.
+    """Run verl's trainer to its end; KlearError where it ends with an error, or a process of it
+    dies.
 
-    Args:
-        take: gets every message of the trainer, in order, in this
-            process; what it raises ends the run.
-
-    Raises:
-        KlearError: the trainer ended with an error, or a process of it died.
+    take: gets every message of the trainer, in order, in this process; what it raises ends the run.
     """
     import ray
     from verl.trainer.main_ppo import TaskRunnerV1

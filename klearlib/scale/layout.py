@@ -87,9 +87,9 @@ def row_fields(
 
     Returns:
         Jagged [N, response tokens], of one token where a row fills up: ``old_log_probs``,
-            ``advantages`` and, where rows have corrections, ``rollout_is_weights``. [N]:
-            ``is_correct``, ``num_rollouts`` and ``num_positive_tokens`` of the row's mini-batch,
-            ``first_of_step``.
+        ``advantages`` and, where rows have corrections, ``rollout_is_weights``. [N]:
+        ``is_correct``, ``num_rollouts`` and ``num_positive_tokens`` of the row's mini-batch,
+        ``first_of_step``.
     """
     rows, parts = layout.rows, layout.parts
     fields = {

@@ -25,7 +25,7 @@ from klearlib.run.files import one_line_failures
 from klearlib.verify import answer_judge, program_judge
 from klearlib.verify.code_answers import chosen_tests
 from klearlib.verify.groups import is_code, judge_groups
-from klearlib.verify.pool import MAX_DEFAULT_WORKERS, shared_pool
+from klearlib.verify.pool import num_workers, shared_pool
 
 KLEAR = "klear"
 """What verl calls the source of all rows, and our agent loop."""
@@ -58,10 +58,8 @@ def write_parquet(
 
     ``extra_info`` says which row it is (``index``), and which of `problems` (``problem``,
     ``problem_id``). ``reward_model.ground_truth`` holds all that a judge needs, see `problem_of`:
-    of a code problem the tests that the run's seed chooses, and no other.
-
-    Raises:
-        KlearError: a problem with neither an answer nor tests, or with both; no room on the disk.
+    of a code problem the tests that the run's seed chooses, and no other. Raises KlearError for a
+    problem with neither an answer nor tests, or with both, and where the disk is full.
     """
     order = problem_order(len(problems), settings, seed=seed)
     chosen = judging(settings, seed=seed)
@@ -96,8 +94,8 @@ def write_parquet(
 
 
 def ground_truth(problem: Problem, *, max_tests: int | None, tests_seed: int) -> str:
-    """What a problem is judged by, as JSON text; see `klearlib.verify.code_answers.chosen_tests`
-    for the arguments.
+    """What a problem is judged by, as JSON text, with the tests of
+    `klearlib.verify.code_answers.chosen_tests`.
 
     >>> text = ground_truth(Problem("p", "2 + 2?", answer="4"), max_tests=None, tests_seed=0)
     >>> problem_of(text, problem_id="p").answer
@@ -148,7 +146,9 @@ def compute_score(
             "set actor_rollout_ref.rollout.agent.default_agent_loop=klear"
         )
     problem = problem_of(ground_truth, problem_id=extra_info["problem_id"])
-    _have_judges(program_judge.__name__ if is_code(problem) else answer_judge.__name__)
+    # A call of one response would be content with one judge, and all threads would wait for it.
+    judge = program_judge if is_code(problem) else answer_judge
+    shared_pool(num_workers(None), judge.__name__)
     response = Response(
         problem_id=problem.id,
         prompt=extra_info[PROMPT_TEXT],
@@ -163,23 +163,9 @@ def compute_score(
 
 
 def verdict_of(text: str) -> Verdict:
-    """The verdict of a ``verdict`` of `compute_score`.
-
-    >>> verdict = Verdict(correct=True, reason="correct", extracted="4")
-    >>> verdict_of(json.dumps(asdict(verdict))) == verdict
-    True
-    """
+    """The verdict of a ``verdict`` of `compute_score`."""
     held = json.loads(text)
-    if held["report"] is not None:
-        held["report"] = TestReport(
-            outcomes=tuple(held["report"]["outcomes"]),
-            pass_rate=held["report"]["pass_rate"],
-            messages=tuple(held["report"]["messages"]),
-        )
+    if (report := held["report"]) is not None:
+        outcomes, messages = tuple(report["outcomes"]), tuple(report["messages"])
+        held["report"] = TestReport(outcomes, report["pass_rate"], messages)
     return Verdict(**held)
-
-
-def _have_judges(module: str) -> None:
-    # A call of one response would be content with one judge, and all threads would wait for it.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    shared_pool(min(cores or 1, MAX_DEFAULT_WORKERS), module)

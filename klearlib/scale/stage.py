@@ -49,14 +49,14 @@ def train_rl(
     names, or on a Ray of its own.
 
     Inputs and results are the same, with ``verl.yaml``, the whole configuration of verl, beside
-    them. The problems of each step are the same too; rollouts are drawn by verl's engine, so that
-    they are other draws from the same policy. A checkpoint is verl's own and takes the metrics up
-    to its step with it: a run that was stopped or lost goes on from there.
+    them. The problems of each step are the same too; rollouts are other draws from the same policy.
+    A checkpoint is verl's own and takes the metrics up to its step with it: a run that was stopped
+    or lost goes on from there.
 
     Args:
         seed, rule, settings: see `klearlib.rl.train.train_rl`.
-        cluster, resources: the fields of `klearlib.scale.cluster.Cluster` that the run is named
-            by, and the others.
+        cluster, resources: the fields of `klearlib.scale.cluster.Cluster` that the run is named by,
+            and the others.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
@@ -152,11 +152,8 @@ def _train(
                 f"stopped after step {content} of {settings.num_steps}; run again to go on"
             )
 
-    def stop_requested() -> bool:
-        return folder.stop_requested
-
     folder.progress(done, settings.num_steps)
-    runs_dir = folder.path.parent.parent
+    runs_dir, stop_requested = folder.path.parent.parent, lambda: folder.stop_requested
     with (
         driver.alone(runs_dir, stop_requested=stop_requested),
         driver.connected(config, cluster),
@@ -166,11 +163,8 @@ def _train(
 
 
 def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> Path:
-    """verl's checkpoint after a step.
-
-    Raises DamagedEntry where it is not whole, KlearError where it was saved by another number of
-    GPUs, whose shards these cannot read.
-    """
+    """verl's checkpoint after a step. DamagedEntry where it is not whole, KlearError where it was
+    saved by another number of GPUs, whose shards these cannot read."""
     place = work / CHECKPOINTS / f"global_step_{step}"
     told = place / "actor" / "fsdp_config.json"
     if not told.is_file() or not (place / "data.pt").is_file():

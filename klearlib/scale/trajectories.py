@@ -16,14 +16,7 @@ from klearlib.rl.settings import RLSettings
 from klearlib.scale.layout import Layout
 from klearlib.scale.problems import verdict_of
 
-TOKEN_FIELDS = (
-    "input_ids",
-    "position_ids",
-    "prompts",
-    "responses",
-    "response_mask",
-    "loss_mask",
-)
+TOKEN_FIELDS = ("input_ids", "position_ids", "prompts", "responses", "response_mask", "loss_mask")
 """What verl's worker reads of a row, beside `klearlib.scale.layout.row_fields`."""
 _FIELDS = ["prompts", "responses", "rollout_log_probs", "extra_fields", "extra_info"]
 
@@ -46,19 +39,16 @@ def groups_of(
     ends: Collection[int],
     tokenizer,
 ) -> Trajectories:
-    """All rollouts of `step`, P groups of G.
+    """All rollouts of `step`, P groups of G; KlearError where one is missing, or is of another
+    step: no step trains on fewer rollouts than it drew.
 
-    Args:
-        batch: what verl's replay buffer gave. problems: those that the run's parquet was made of.
-        ends: the tokens that end a response.
-
-    Raises:
-        KlearError: a rollout is missing, or is of another step. No step trains on fewer rollouts
-            than it drew.
+    batch: what verl's replay buffer gave. problems: those that the run's parquet was made of. ends:
+    the tokens that end a response.
     """
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=_FIELDS)
     columns = [list(data[name].unbind()) for name in _FIELDS[:3]]
-    columns += [[_plain(value) for value in data[name]] for name in _FIELDS[3:]]
+    # What is no tensor comes in a wrapper.
+    columns += [[getattr(value, "data", value) for value in data[name]] for name in _FIELDS[3:]]
     first = (step - 1) * settings.num_problems
     found: dict[tuple[int, int], tuple[Response, Verdict, float]] = {}
     keys: dict[tuple[int, int], str] = {}
@@ -129,8 +119,3 @@ def stored_rows(
         extra_info={},
     )
     return ordered, filling
-
-
-def _plain(value):
-    """A value of the store that is no tensor, out of its wrapper."""
-    return getattr(value, "data", value)

@@ -20,23 +20,28 @@ MAX_MEMORY_BYTES = 2 << 30
 MAX_RELATIVE_ERROR = 1e-9
 
 
-def judge(answer: str, golds: list[str], *, is_boxed: bool) -> dict:
+def judge(job: dict) -> dict:
     """Judge one answer against the golds of which any one may match.
 
     The reason is ``judge_error`` where math-verify raised, ran out of recursion, or has no
     expression for a gold to compare with: math-verify itself would answer "wrong" then.
     """
-    predictions = _parse(answer, is_boxed=is_boxed)
-    extracted = answer if is_boxed else next((p for p in predictions if isinstance(p, str)), None)
-    if not predictions:
-        return {"reason": "no_answer", "extracted": None}
-    reason = "wrong"
-    for gold in golds:
-        outcome = _compare(_parse_gold(gold), predictions)
-        if outcome == "correct":
-            return {"reason": "correct", "extracted": extracted}
-        if outcome == "judge_error":
-            reason = "judge_error"
+    answer, is_boxed, reason = job["answer"], job["is_boxed"], "wrong"
+    try:
+        found = _parse(answer, is_boxed=is_boxed)
+        if not found:
+            return {"reason": "no_answer", "extracted": None}
+        extracted = answer if is_boxed else next((p for p in found if isinstance(p, str)), None)
+        for gold in job["golds"]:
+            outcome = _compare(_parse_gold(gold), found)
+            if outcome == "correct":
+                return {"reason": "correct", "extracted": extracted}
+            if outcome == "judge_error":
+                reason = "judge_error"
+    except MemoryError:
+        raise
+    except Exception:  # the boundary: a failed judgement is never a "wrong"
+        return {"reason": "judge_error", "extracted": None}
     return {"reason": reason, "extracted": extracted}
 
 
@@ -118,15 +123,6 @@ def _uses_much_memory() -> bool:
     return pages * os.sysconf("SC_PAGE_SIZE") > MAX_MEMORY_BYTES // 2
 
 
-def _judge_job(job: dict) -> dict:
-    try:
-        return judge(job["answer"], job["golds"], is_boxed=job["is_boxed"])
-    except MemoryError:
-        raise
-    except Exception:  # the boundary: a failed judgement is never a "wrong"
-        return {"reason": "judge_error", "extracted": None}
-
-
 def _prepare() -> None:
     logging.disable(logging.CRITICAL)
     try:
@@ -143,5 +139,4 @@ def _prepare() -> None:
 
 
 if __name__ == "__main__":
-    parent = int(sys.argv[1])
-    sys.exit(serve(parent, _judge_job, prepare=_prepare, is_worn_out=_uses_much_memory))
+    sys.exit(serve(int(sys.argv[1]), judge, prepare=_prepare, is_worn_out=_uses_much_memory))

@@ -6,19 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from klearlib.records import Verdict
-from klearlib.verify.extract import (
-    MAX_ANSWER_CHARS,
-    Reading,
-    check_texts,
-    last_boxed,
-    read_response,
-    same_text,
-    trim,
-    unboxed,
-)
+from klearlib.verify import extract
+from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
 from klearlib.verify.plain import read_number, same_number
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
 
@@ -32,9 +24,8 @@ _CAN_HOLD_ANSWER = re.compile(r"[\d$\\\[]")
 _PRICE = re.compile(r"\\\$(?=\s?[+-]?[\d.])")
 
 
-@dataclass(frozen=True)
-class _Case:
-    """One answer that the fast path could not decide."""
+class _Case(NamedTuple):
+    """One answer that the fast path could not decide: a job of `answer_judge`."""
 
     answer: str
     is_boxed: bool
@@ -71,25 +62,23 @@ def verify_answers(
     r"""Judge the final answers of N responses, in order, under the paper's rule for RL.
 
     The answer is what stands after the last ``</think>``, the last ``\boxed{}`` first. Without a
-    box the last `MAX_ANSWER_CHARS` characters go to math-verify, which looks for "final answer
-    is", LaTeX and numbers in them; where it finds none the reason is ``no_answer``. Both think tags
-    must be there (``bad_format`` otherwise, and the answer is not looked at).
+    box the last `MAX_ANSWER_CHARS` characters go to math-verify, which looks for "final answer is",
+    LaTeX and numbers; where it finds none the reason is ``no_answer``. Both think tags must be
+    there (``bad_format`` otherwise, and the answer is not looked at).
 
-    Equal strings (`extract.same_text`) and plain numbers (integers, decimals, percentages,
-    fractions of integers, `plain.same_number`) are decided here, exactly; everything else by
-    math-verify in processes of this module's own. The call may come from any thread, from a running
-    event loop (it blocks) and from worker processes. It returns after at most N * `timeout_s` /
-    `workers` seconds and the processes' starts, and raises nothing for a hostile answer:
-    ``timeout`` and ``judge_error`` are
-    verdicts, with ``correct=False``, to be counted with `count_reasons` and never to be read as
-    the response's mistake.
+    Equal strings (`extract.same_text`) and plain numbers (`plain.same_number`) are decided here,
+    exactly; everything else by math-verify in processes of this module's own. The call may come
+    from any thread, from a running event loop (it blocks) and from worker processes. It returns
+    after at most N * `timeout_s` / `workers` seconds and the processes' starts, and raises nothing
+    for a hostile answer: ``timeout`` and ``judge_error`` are verdicts, with ``correct=False``, and
+    never the response's mistake (`count_reasons`).
 
     Args:
         responses: N generated texts, without their prompts.
         golds: N gold answers; where one is a list, any one of its strings may match.
         prompts: N prompts, None for empty ones; one that ends with ``<think>`` counts as the
             opening tag of its response.
-        require_think: False judges text without tags, as other benchmarks' formats need it.
+        require_think: False judges text without tags.
         workers: how many judge processes this Python process may grow to; None for one per usable
             core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
         timeout_s: wall-clock seconds for one answer, from the moment a process takes it.
@@ -106,32 +95,39 @@ def verify_answers(
     ['correct', 'bad_format']
     """
     prompts = [""] * len(responses) if prompts is None else prompts
-    _check(responses, golds, prompts, timeout_s)
+    extract.check_texts(len(responses), responses=responses, golds=golds, prompts=prompts)
+    texts = [_gold_texts(number, gold) for number, gold in enumerate(golds)]
+    if not 0 < timeout_s < float("inf"):
+        raise ValueError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
     most = num_workers(workers)
-    readings: list[Reading] = []
+    readings = [extract.read_response(*pair) for pair in zip(responses, prompts, strict=True)]
     outcomes: list[tuple[str, str | None] | _Case] = []
     judging: dict[_Case, Future] = {}  # the rollouts of a group often share a case
+    judged: dict[_Case, tuple[str, str | None]] = {}
     try:
-        for response, prompt, gold in zip(responses, prompts, golds, strict=True):
-            reading = read_response(response, prompt)
+        for reading, gold in zip(readings, texts, strict=True):
             if require_think and not (reading.has_think_open and reading.has_think_close):
                 outcome: tuple[str, str | None] | _Case = ("bad_format", None)
             else:
-                outcome = _decide(reading.text, _gold_texts(gold))
+                outcome = _decide(reading.text, gold)
             if isinstance(outcome, _Case) and outcome not in judging:
                 pool = shared_pool(min(most, len(judging) + 1))
-                judging[outcome] = pool.submit(asdict(outcome), timeout_s=timeout_s)
-            readings.append(reading)
+                judging[outcome] = pool.submit(outcome._asdict(), timeout_s=timeout_s)
             outcomes.append(outcome)
-        judged = {case: _judged(case, future.result()) for case, future in judging.items()}
+        for case, future in judging.items():
+            reply = future.result()
+            is_box = case.is_boxed and reply["reason"] != "no_answer"
+            judged[case] = reply["reason"], case.answer if is_box else reply["extracted"]
     except BaseException:  # Ctrl-C too: nobody waits for the rest any more
         for future in judging.values():
             future.cancel()
         raise
-    return [
-        _verdict(reading, *(judged[o] if isinstance(o, _Case) else o))
-        for reading, o in zip(readings, outcomes, strict=True)
-    ]
+    verdicts = []
+    for reading, outcome in zip(readings, outcomes, strict=True):
+        reason, answer = judged[outcome] if isinstance(outcome, _Case) else outcome
+        tags = reading.has_think_open, reading.has_think_close
+        verdicts.append(Verdict(reason == "correct", reason, answer, *tags))
+    return verdicts
 
 
 def count_reasons(verdicts: Iterable[Verdict]) -> dict[str, int]:
@@ -144,30 +140,19 @@ def count_reasons(verdicts: Iterable[Verdict]) -> dict[str, int]:
     return {reason: counts[reason] for reason in REASONS}
 
 
-def _check(
-    responses: Sequence[str],
-    golds: Sequence[str | Sequence[str]],
-    prompts: Sequence[str],
-    timeout_s: float,
-) -> None:
-    check_texts(len(responses), responses=responses, golds=golds, prompts=prompts)
-    for i, gold in enumerate(golds):
-        texts = (gold,) if isinstance(gold, str) else tuple(gold or ())
-        if not texts or not all(isinstance(t, str) and trim(unboxed(t)) for t in texts):
-            raise ValueError(
-                f"golds[{i}] must be a non-empty string or a list of such, got {gold!r}"
-            )
-    if not 0 < timeout_s < float("inf"):
-        raise ValueError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
-
-
-def _gold_texts(gold: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(trim(unboxed(g)) for g in ([gold] if isinstance(gold, str) else gold))
+def _gold_texts(number: int, gold: str | Sequence[str]) -> tuple[str, ...]:
+    texts = (gold,) if isinstance(gold, str) else tuple(gold or ())
+    texts = tuple(trim(extract.unboxed(t)) if isinstance(t, str) else "" for t in texts)
+    if not texts or not all(texts):
+        raise ValueError(
+            f"golds[{number}] must be a non-empty string or a list of such, got {gold!r}"
+        )
+    return texts
 
 
 def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case:
     """The reason and the extracted answer, or the case that math-verify has to decide."""
-    boxed = last_boxed(text)
+    boxed = extract.last_boxed(text)
     answer = trim(boxed if boxed is not None else text)
     if answer in golds:
         return "correct", answer
@@ -184,7 +169,7 @@ def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case
         return "no_answer", None
     elif len(answer) > MAX_ANSWER_CHARS:
         return "judge_error", answer[:MAX_ANSWER_CHARS]
-    if any(same_text(answer, gold) for gold in golds if len(gold) <= MAX_ANSWER_CHARS):
+    if any(extract.same_text(answer, gold) for gold in golds if len(gold) <= MAX_ANSWER_CHARS):
         return "correct", answer
     number = read_number(answer)
     undecided = []
@@ -199,20 +184,3 @@ def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case
     if any(len(gold) > MAX_ANSWER_CHARS for gold in undecided):
         return "judge_error", answer
     return _Case(answer, boxed is not None, tuple(undecided))
-
-
-def _judged(case: _Case, reply: dict) -> tuple[str, str | None]:
-    """math-verify's reason and the answer that it judged."""
-    if case.is_boxed and reply["reason"] != "no_answer":
-        return reply["reason"], case.answer
-    return reply["reason"], reply["extracted"]
-
-
-def _verdict(reading: Reading, reason: str, extracted: str | None) -> Verdict:
-    return Verdict(
-        correct=reason == "correct",
-        reason=reason,
-        extracted=extracted,
-        has_think_open=reading.has_think_open,
-        has_think_close=reading.has_think_close,
-    )

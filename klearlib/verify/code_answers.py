@@ -9,10 +9,9 @@ import ast
 import random
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from klearlib.errors import KlearError
-from klearlib.records import Problem, TestCase, TestReport, Verdict
+from klearlib.records import Problem, TestCase, Verdict
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.extract import check_texts, last_code_block, read_response
 from klearlib.verify.programs import ProgramJob, run_many
@@ -32,37 +31,6 @@ from typing import *
 more), so that ``List[int]`` of LeetCode's starter code needs none of its own."""
 
 
-@dataclass(frozen=True)
-class ProgramReading:
-    """What a response holds: the source of its program, or None and the reason why there is none,
-    ``bad_format`` or ``no_answer``. `reason` is None where there is a source."""
-
-    source: str | None
-    reason: str | None
-    has_think_open: bool
-    has_think_close: bool
-
-
-def read_programs(
-    responses: Sequence[str], *, prompts: Sequence[str] | None = None, require_think: bool = True
-) -> list[ProgramReading]:
-    """Find the programs of N responses: the last Python block after the last ``</think>``.
-
-    Args:
-        responses: N generated texts, without their prompts.
-        prompts: N prompts, None for empty ones; one that ends with ``<think>`` counts as the
-            opening tag of its response.
-        require_think: both think tags must be there, ``bad_format`` otherwise.
-
-    >>> text = "<think>easy</think>\\n```python\\nprint(input())\\n```"
-    >>> [r.source or r.reason for r in read_programs([text, text[7:], "<think></think>Done."])]
-    ['print(input())', 'bad_format', 'no_answer']
-    """
-    prompts = [""] * len(responses) if prompts is None else prompts
-    check_texts(len(responses), responses=responses, prompts=prompts)
-    return [_read(r, p, require_think) for r, p in zip(responses, prompts, strict=True)]
-
-
 def chosen_tests(
     problem: Problem, *, max_tests: int | None = None, seed: int = 0
 ) -> tuple[TestCase, ...]:
@@ -70,10 +38,8 @@ def chosen_tests(
 
     The choice depends on the seed and the problem's id alone, so all responses of a group, and all
     groups of a run, meet the same tests (docs/deviations.md, D10). The released code samples anew
-    for every response, and equal programs get unequal rewards.
-
-    Raises:
-        KlearError: a problem without tests, or a `max_tests` below 1.
+    for every response, and equal programs get unequal rewards. Raises KlearError for a problem
+    without tests, or a `max_tests` below 1.
 
     >>> tests = tuple(TestCase(stdin=str(n), expected=str(n)) for n in range(20))
     >>> problem = Problem(id="echo", prompt="", tests=tests)
@@ -107,21 +73,19 @@ def verify_programs(
 ) -> list[Verdict]:
     """Judge the programs of N responses, in order, each by the tests of its problem.
 
-    A response without both think tags is ``bad_format`` and its program is not run, one without a
-    closed Python block is ``no_answer``. Otherwise the verdict is ``correct`` where every chosen
-    test passed; ``judge_error`` where the judge could not run one of them, which is never the
-    program's mistake; and ``wrong``, which includes errors and exceeded limits. Equal programs for
-    the same problem are run once.
+    The program is the last Python block after the last ``</think>``. A response without both think
+    tags is ``bad_format`` and its program is not run, one without a closed block is ``no_answer``.
+    Otherwise the verdict is ``correct`` where every chosen test passed; ``judge_error`` where the
+    judge could not run one of them, which is never the program's mistake; and ``wrong``, which
+    includes errors and exceeded limits. Equal programs for the same problem are run once.
 
     Args:
-        responses: N generated texts, without their prompts.
-        problems: N problems, one for each response.
-        prompts: N prompts, see `read_programs`.
-        require_think: False judges text without tags, as other benchmarks' formats need it.
-        timeout_s: seconds for one test.
-        memory_mb: mebibytes for the program.
-        max_tests: at most this many tests of a problem, see `chosen_tests`; None for all.
-        tests_seed: the seed of that choice.
+        responses: N generated texts, without their prompts. problems: the problem of each.
+        prompts: N prompts, None for empty ones; one that ends with ``<think>`` counts as the
+            opening tag of its response.
+        require_think: False judges text without tags.
+        timeout_s, memory_mb: of `programs.run_tests`.
+        max_tests, tests_seed: at most so many tests of a problem, see `chosen_tests`.
         prelude: Python statements run before the programs of problems with an entry point, such as
             `USUAL_IMPORTS`; a script has to bring its own imports. They stand behind the program's
             own ``from __future__`` imports, and are no part of ``extracted``.
@@ -133,34 +97,40 @@ def verify_programs(
     Raises:
         KlearError: lengths that differ, a problem without tests, a number out of range.
     """
-    readings = read_programs(responses, prompts=prompts, require_think=require_think)
-    check_texts(len(responses), problems=problems)
+    prompts = [""] * len(responses) if prompts is None else prompts
+    check_texts(len(responses), responses=responses, prompts=prompts, problems=problems)
+    readings = [read_response(*pair) for pair in zip(responses, prompts, strict=True)]
     tests = {
         problem: chosen_tests(problem, max_tests=max_tests, seed=tests_seed)
         for problem in dict.fromkeys(problems)
     }
+    faults, sources = [], []
+    for reading in readings:
+        is_formed = not require_think or (reading.has_think_open and reading.has_think_close)
+        faults.append("no_answer" if is_formed else "bad_format")
+        sources.append(last_code_block(reading.text) if is_formed else None)
     jobs = (
         ProgramJob(
-            source=_with_prelude(reading.source, prelude if problem.entry_point else ""),
+            source=_with_prelude(source, prelude if problem.entry_point else ""),
             tests=tests[problem],
             timeout_s=timeout_s,
             memory_mb=memory_mb,
             entry_point=problem.entry_point,
         )
-        for reading, problem in zip(readings, problems, strict=True)
-        if reading.source is not None
+        for source, problem in zip(sources, problems, strict=True)
+        if source is not None
     )
     reports = iter(run_many(jobs, workers=workers, remember=remember))
-    return [_verdict(r, next(reports) if r.source is not None else None) for r in readings]
-
-
-def _read(response: str, prompt: str, require_think: bool) -> ProgramReading:
-    reading = read_response(response, prompt)
-    tags = (reading.has_think_open, reading.has_think_close)
-    if require_think and not all(tags):
-        return ProgramReading(None, "bad_format", *tags)
-    source = last_code_block(reading.text)
-    return ProgramReading(source, None if source is not None else "no_answer", *tags)
+    verdicts = []
+    for reading, reason, source in zip(readings, faults, sources, strict=True):
+        report = next(reports) if source is not None else None
+        if report is not None and "judge_error" in report.outcomes:
+            reason = "judge_error"
+        elif report is not None:
+            reason = "correct" if set(report.outcomes) == {"passed"} else "wrong"
+        tags = reading.has_think_open, reading.has_think_close
+        verdicts.append(Verdict(reason == "correct", reason, source, *tags, report))
+    return verdicts
 
 
 def _with_prelude(source: str, prelude: str) -> str:
@@ -180,20 +150,3 @@ def _with_prelude(source: str, prelude: str) -> str:
     )
     lines = source.split("\n")
     return "\n".join([*lines[:last], prelude.rstrip(), *lines[last:]])
-
-
-def _verdict(reading: ProgramReading, report: TestReport | None) -> Verdict:
-    if report is None:
-        reason = reading.reason
-    elif "judge_error" in report.outcomes:
-        reason = "judge_error"
-    else:
-        reason = "correct" if set(report.outcomes) == {"passed"} else "wrong"
-    return Verdict(
-        correct=reason == "correct",
-        reason=reason,
-        extracted=reading.source,
-        has_think_open=reading.has_think_open,
-        has_think_close=reading.has_think_close,
-        report=report,
-    )

@@ -17,11 +17,8 @@ CODE_REWARDS = {"soft": soft_code_reward, "hard": hard_code_reward}
 
 
 def is_code(problem: Problem) -> bool:
-    """Whether a problem is judged by its tests (True) or by its answer.
-
-    Raises:
-        KlearError: it has neither, or both.
-    """
+    """Whether a problem is judged by its tests (True) or by its answer; KlearError where it has
+    neither, or both."""
     if bool(problem.tests) == (problem.answer is not None):
         held = "both an answer and" if problem.tests else "neither an answer nor"
         raise KlearError(f"problem {problem.id!r} has {held} tests to judge by: give one of them")
@@ -42,10 +39,9 @@ def judge_responses(
     """The verdict on every response to each problem.
 
     Args:
-        test_timeout_s, test_memory_mb: limits of one test of a program; mathematics does not use
-            them.
-        max_tests: at most so many tests of each code problem, chosen once per problem by
-            `tests_seed` and shared by its group (docs/deviations.md, D10). None: all of them.
+        test_timeout_s, test_memory_mb: limits of one test of a program.
+        max_tests, tests_seed: at most so many tests of each code problem, see
+            `code_answers.chosen_tests` (docs/deviations.md, D10). None: all of them.
         require_think: whether a response without both think tags is ``bad_format``; if not, what
             stands after the last closing tag is judged, or all of it.
         reward_function: judges answers in the place of the built-in judge, see
@@ -80,7 +76,7 @@ def judge_responses(
         elif reward_function is not None:
             judged = verdicts_of(reward_function, texts, asked)
         else:
-            golds = [_gold(problem) for problem in asked]
+            golds = [problem.answer for problem in asked]
             judged = verify_answers(texts, golds, prompts=prompts, require_think=require_think)
         verdicts |= zip(places, judged, strict=True)
     return [
@@ -144,7 +140,3 @@ def judge_groups(
         )
         groups.append(Group(problem, tuple(group), verdicts, rewards))
     return tuple(groups)
-
-
-def _gold(problem: Problem) -> str | list[str]:
-    return problem.answer if isinstance(problem.answer, str) else list(problem.answer)

@@ -33,7 +33,7 @@ def verdicts_of(
 
     Returns:
         N verdicts with a `Verdict.reward`. One that takes longer than `TIMEOUT_S` is ``timeout``,
-            wrong, and paid 0.
+        wrong, and paid 0.
 
     Raises:
         KlearError: it raises, ends its process, or returns something else.

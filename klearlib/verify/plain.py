@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
 
@@ -16,11 +16,11 @@ _NUMBER = re.compile(r"(?P<sign>[+-]?)\s*(?P<digits>\d+|\d*\.\d+)\s*(?P<percent>
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _SLASH = re.compile(r"([+-]?)\s*(\d+)\s*/\s*([+-]?\d+)", re.ASCII)
 _FRAC = re.compile(
-    r"(?P<sign>[+-]?)\s*\\[dtc]?frac\s*(?:(\d)|\{\s*([+-]?\d+)\s*\})\s*(?:(\d)|\{\s*([+-]?\d+)\s*\})",
+    r"([+-]?)\s*\\[dtc]?frac\s*(?:(\d)|\{\s*([+-]?\d+)\s*\})\s*(?:(\d)|\{\s*([+-]?\d+)\s*\})",
     re.ASCII,
 )
 _REPEATING = re.compile(
-    r"(?P<sign>[+-]?)\s*(?P<whole>\d+)\.(?P<once>\d*)\\(?:overline|bar)\s*\{(?P<again>\d+)\}",
+    r"([+-]?)\s*(\d+)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}",
     re.ASCII,
 )
 _NO_MEANING = re.compile(r"\\!\s*|\\?\$")
@@ -29,12 +29,11 @@ _IN_BRACES = re.compile(r"\{([^{},]*)\}")
 _THIN_SPACE = re.compile(r"(?<=\d)\s*(?:\\[,;: ]|\{,\})\s*(?=\d{3}(?!\d))", re.ASCII)
 
 
-@dataclass(frozen=True)
-class PlainNumber:
+class PlainNumber(NamedTuple):
     """A number that was written without any operation but one division.
 
     `value` is exact, a percentage counted as hundredths; `integer` is the integer as written (50
-    for "50%"), None for other forms; `is_decimal` says whether it was written with a point.
+    for "50%"), None for other forms; `is_decimal`: it was written with a point.
     """
 
     value: Fraction
@@ -76,7 +75,11 @@ def read_number(text: str) -> PlainNumber | None:
         sign, top_digit, top, bottom_digit, bottom = match.groups()
         return _quotient(sign, top_digit or top, bottom_digit or bottom)
     if match := _REPEATING.fullmatch(text):
-        return _repeating(**match.groupdict())
+        sign, whole, once, again = match.groups()
+        shift = 10 ** len(once)
+        value = Fraction(int(whole + once), shift)
+        value += Fraction(int(again), shift * (10 ** len(again) - 1))
+        return PlainNumber(-value if sign == "-" else value)
     return None
 
 
@@ -112,12 +115,4 @@ def _quotient(sign: str, top: str, bottom: str) -> PlainNumber | None:
     if denominator == 0:
         return None
     value = Fraction(int(top), denominator)
-    return PlainNumber(-value if sign == "-" else value)
-
-
-def _repeating(sign: str, whole: str, once: str, again: str) -> PlainNumber:
-    shift = 10 ** len(once)
-    value = Fraction(int(whole + once), shift) + Fraction(
-        int(again), shift * (10 ** len(again) - 1)
-    )
     return PlainNumber(-value if sign == "-" else value)

@@ -45,7 +45,7 @@ class JudgeProcess:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",  # its buffers for 64 cores would fill the memory limit
         }
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", module, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -54,15 +54,8 @@ class JudgeProcess:
             env=environment,
             start_new_session=True,  # Ctrl-C in a terminal is for the caller, not for the judges
         )
-        os.set_blocking(self._process.stdin.fileno(), False)
+        os.set_blocking(self.process.stdin.fileno(), False)
         self._next_id = 0
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
 
     def wait_until_ready(self) -> None:
         greeting = self._receive(time.monotonic() + READY_TIMEOUT_S)
@@ -78,20 +71,17 @@ class JudgeProcess:
         assert reply["id"] == self._next_id
         return reply
 
-    def kill(self) -> None:
-        self._process.kill()
-
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
     def _send(self, line: bytes, deadline: float) -> None:
         while line:
-            _wait_for(self._process.stdin.fileno(), select.POLLOUT, deadline)
+            _wait_for(self.process.stdin.fileno(), select.POLLOUT, deadline)
             try:
-                line = line[os.write(self._process.stdin.fileno(), line) :]
+                line = line[os.write(self.process.stdin.fileno(), line) :]
             except BlockingIOError:
                 continue
             except BrokenPipeError as error:
@@ -100,8 +90,8 @@ class JudgeProcess:
     def _receive(self, deadline: float) -> dict:
         received = b""
         while not received.endswith(b"\n"):
-            _wait_for(self._process.stdout.fileno(), select.POLLIN, deadline)
-            chunk = os.read(self._process.stdout.fileno(), 65536)
+            _wait_for(self.process.stdout.fileno(), select.POLLIN, deadline)
+            chunk = os.read(self.process.stdout.fileno(), 65536)
             if not chunk:
                 raise JudgeEndedError
             received += chunk
@@ -126,8 +116,8 @@ class _Job:
 class _Lane(threading.Thread):
     """One thread and the process that it owns.
 
-    The kernel ties a process's death signal to the thread that started it, so the thread that
-    starts one must live as long as the pool; a caller's thread may end earlier.
+    The kernel ties a process's death signal to the thread that started it, so that thread must live
+    as long as the pool; a caller's may end earlier.
     """
 
     def __init__(self, pool: Pool, index: int) -> None:
@@ -167,7 +157,7 @@ class _Lane(threading.Thread):
         return _undecided("judge_error")
 
     def _ready_worker(self) -> JudgeProcess:
-        if self.worker is not None and not self.worker.is_alive():
+        if self.worker is not None and self.worker.process.poll() is not None:
             self._drop_worker()
         if self.worker is None:
             self.worker = JudgeProcess(self._pool.module)
@@ -191,11 +181,10 @@ class Pool:
         self._lock = threading.Lock()
 
     def submit(self, request: dict, *, timeout_s: float) -> Future:
-        """Queue one job; the future's result is the reply.
+        """Queue one job of `module`, without its id; the future's result is the reply.
 
-        `request` is a job of `module` without its id. The clock of `timeout_s` starts when a
-        process takes the job, not when it is queued. Where the processes fail the reply is
-        ``{"reason": "timeout" | "judge_error", "extracted": None}`` whatever the module.
+        The clock of `timeout_s` starts when a process takes the job. Where the processes fail the
+        reply is ``{"reason": "timeout" | "judge_error", "extracted": None}`` whatever the module.
         """
         job = _Job(request, timeout_s)
         with self._lock:
@@ -216,7 +205,7 @@ class Pool:
     def worker_pids(self) -> list[int]:
         """The process ids of the judges that have been started."""
         workers = [lane.worker for lane in self._lanes]
-        return [worker.pid for worker in workers if worker is not None]
+        return [worker.process.pid for worker in workers if worker is not None]
 
     def close(self) -> None:
         """Kill the judges; what is still waiting gets ``judge_error``."""
@@ -233,7 +222,7 @@ class Pool:
                 self.jobs.put(None)
                 worker = lane.worker
                 if worker is not None:
-                    worker.kill()
+                    worker.process.kill()
         for lane in self._lanes:
             lane.join(timeout=5)
 

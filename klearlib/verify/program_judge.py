@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 from klearlib.verify.compare import same_output, same_value
@@ -156,7 +156,11 @@ def _judge_output(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> O
             return failure
         if by_call:
             return _compare_value(record, test["expected"], tolerance)
-        return _compare_output(stdout, record, test["expected"], tolerance)
+        printed = os.pread(stdout, _size(stdout), 0).decode("utf-8", "replace")
+        if same_output(printed, test["expected"], float_tolerance=tolerance):
+            return "passed", ""
+        word, text = _report(record)
+        return (word, text) if word in _FAILURES else ("wrong_answer", "")
 
 
 def _failure(ending: Ending, limits: Limits, output: int, record: int) -> Outcome | None:
@@ -191,14 +195,6 @@ def _report(record: int) -> Outcome:
     if word in _FAILURES:
         text = " ".join(text.split())[:300]
     return word, text
-
-
-def _compare_output(stdout: int, record: int, expected: str, tolerance: float) -> Outcome:
-    printed = os.pread(stdout, _size(stdout), 0).decode("utf-8", "replace")
-    if same_output(printed, expected, float_tolerance=tolerance):
-        return "passed", ""
-    word, text = _report(record)
-    return (word, text) if word in _FAILURES else ("wrong_answer", "")
 
 
 def _compare_value(record: int, expected: str, tolerance: float) -> Outcome:
@@ -275,32 +271,29 @@ def _limits(job: dict) -> Limits:
 
 
 @contextmanager
+def _memory_file() -> Iterator[int]:
+    descriptor = os.memfd_create("memory", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def _sealed(content: bytes) -> Iterator[int]:
     """A file in memory that nobody can change, read from its start."""
-    descriptor = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
+    with _memory_file() as descriptor:
         left = memoryview(content)
         while left:
             left = left[os.write(descriptor, left) :]
         _seal(descriptor)
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _seal(descriptor: int) -> None:
     seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     os.lseek(descriptor, 0, os.SEEK_SET)
-
-
-@contextmanager
-def _memory_file() -> Iterator[int]:
-    descriptor = os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _size(descriptor: int) -> int:
@@ -311,14 +304,6 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def main(parent_pid: int) -> int:
-    """Serve jobs until standard input ends."""
-    judge = ProgramJudge()
-    try:
-        return serve(parent_pid, judge.judge)
-    finally:
-        judge.close()
-
-
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    with closing(ProgramJudge()) as judge:
+        sys.exit(serve(int(sys.argv[1]), judge.judge))

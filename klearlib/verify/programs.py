@@ -6,8 +6,7 @@ import hashlib
 import json
 import math
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
@@ -34,8 +33,6 @@ class ProgramJob:
     """A program and all that its judgement depends on; see `run_tests` for the fields.
 
     Raises KlearError where a field is out of range or a test cannot be run.
-
-    >>> ProgramJob("print(1)", [TestCase("1", stdin="")], timeout_s=1.0, memory_mb=256).entry_point
     """
 
     source: str
@@ -98,8 +95,7 @@ def run_tests(
         float_tolerance: numbers with a difference up to this, absolute or relative, are equal.
 
     Returns:
-        One word of `records.OUTCOMES` for each test. ``judge_error`` is the judge's own failure
-        and says nothing about the program.
+        One word of `records.OUTCOMES` for each test. ``judge_error`` is the judge's own failure.
 
     Raises:
         KlearError: a number out of range, a test that cannot be run.
@@ -117,7 +113,6 @@ def run_many(
     jobs: Iterable[ProgramJob | Mapping],
     *,
     workers: int | None = None,
-    on_progress: Callable[[int], None] | None = None,
     remember: bool = False,
 ) -> list[TestReport]:
     """Run many programs on their tests, side by side; the reports are in the jobs' order.
@@ -129,10 +124,9 @@ def run_many(
         jobs: `ProgramJob` or mappings of its fields.
         workers: how many judge processes this Python process may grow to; None for one per usable
             core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
-        on_progress: called with the number of jobs that are done, each time it rises.
         remember: take the report of an equal job that an earlier such call of this Python process
-            ran, where no limit and no failure of the judge was involved; a policy that is trained
-            and evaluated writes the same programs many times.
+            ran, where no limit and no failure of the judge was involved; a policy writes the same
+            programs many times.
 
     Raises:
         KlearError, MissingAsset: as `run_tests`; nothing more is run then.
@@ -141,95 +135,52 @@ def run_many(
     >>> [report.pass_rate for report in run_many([job, job])]
     [1.0, 1.0]
     """
-    batch = _Batch(num_workers(workers), on_progress, _remembered if remember else {})
+    most = num_workers(workers)
+    keys: list[bytes] = []  # of all jobs, in order; equal jobs have one key
+    reports: dict[bytes, TestReport | None] = {}  # None: in flight
+    in_flight: dict[Future, tuple[bytes, ProgramJob]] = {}
+
+    def take_results() -> None:
+        for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
+            key, job = in_flight.pop(future)
+            reply, num = future.result(), len(job.tests)
+            if "outcomes" not in reply:
+                lost = ["no judge process lasted"] * num
+                reply = {"outcomes": ["judge_error"] * num, "messages": lost}
+            reports[key] = report = TestReport.of(reply["outcomes"], reply["messages"])
+            if remember and not _UNSETTLED & set(report.outcomes):
+                with _remembering:
+                    _remembered[key] = report
+                    while len(_remembered) > _MOST_REMEMBERED:
+                        del _remembered[next(iter(_remembered))]
+
     try:
         for job in jobs:
-            batch.add(job if isinstance(job, ProgramJob) else _job_of(job))
-        return batch.finish()
+            if not isinstance(job, ProgramJob):
+                try:
+                    job = ProgramJob(**job)
+                except TypeError as error:
+                    raise KlearError(f"a job needs the fields of ProgramJob: {error}") from None
+            key = hashlib.sha256(repr(job).encode("utf-8", "backslashreplace")).digest()
+            keys.append(key)
+            if remember and (known := _remembered.get(key)):
+                reports[key] = known
+            if key in reports:
+                continue
+            reports[key] = TestReport.of([]) if not job.tests else None
+            while len(in_flight) >= _JOBS_PER_WORKER * most:
+                take_results()
+            if job.tests:
+                pool = shared_pool(min(most, len(in_flight) + 1), program_judge.__name__)
+                patience_s = len(job.tests) * (2 * MAX_STRETCH * job.timeout_s + _SLACK_S)
+                in_flight[pool.submit(_request(job), timeout_s=patience_s)] = (key, job)
+        while in_flight:
+            take_results()
     except BaseException:  # Ctrl-C too: nobody waits for the rest any more
-        batch.cancel()
-        raise
-
-
-class _Batch:
-    """The jobs of one call: which are in flight, which reports are there."""
-
-    def __init__(
-        self,
-        num_workers: int,
-        on_progress: Callable[[int], None] | None,
-        remembered: dict[bytes, TestReport],
-    ) -> None:
-        self._num_workers = num_workers
-        self._on_progress = on_progress
-        self._remembered = remembered
-        self._keys: list[bytes] = []  # of all jobs, in order; equal jobs have one key
-        self._reports: dict[bytes, TestReport] = {}
-        self._waiting: Counter[bytes] = Counter()
-        self._in_flight: dict[Future, tuple[bytes, ProgramJob]] = {}
-        self._num_done = 0
-
-    def add(self, job: ProgramJob) -> None:
-        key = hashlib.sha256(repr(job).encode("utf-8", "backslashreplace")).digest()
-        self._keys.append(key)
-        if (report := self._remembered.get(key)) is not None:
-            self._reports[key] = report
-        if key in self._reports:
-            self._count(1)
-            return
-        self._waiting[key] += 1
-        if self._waiting[key] > 1:
-            return
-        while len(self._in_flight) >= _JOBS_PER_WORKER * self._num_workers:
-            self._take_results()
-        if not job.tests:
-            self._put(key, TestReport.of([]))
-            return
-        pool = shared_pool(min(self._num_workers, len(self._in_flight) + 1), program_judge.__name__)
-        patience_s = len(job.tests) * (2 * MAX_STRETCH * job.timeout_s + _SLACK_S)
-        future = pool.submit(_request(job), timeout_s=patience_s)
-        self._in_flight[future] = (key, job)
-
-    def finish(self) -> list[TestReport]:
-        while self._in_flight:
-            self._take_results()
-        return [self._reports[key] for key in self._keys]
-
-    def cancel(self) -> None:
-        for future in self._in_flight:
+        for future in in_flight:
             future.cancel()
-
-    def _take_results(self) -> None:
-        for future in wait(self._in_flight, return_when=FIRST_COMPLETED).done:
-            key, job = self._in_flight.pop(future)
-            reply = future.result()
-            if "outcomes" in reply:
-                report = TestReport.of(reply["outcomes"], reply["messages"])
-            else:
-                num = len(job.tests)
-                report = TestReport.of(["judge_error"] * num, ["no judge process lasted"] * num)
-            self._put(key, report)
-
-    def _put(self, key: bytes, report: TestReport) -> None:
-        self._reports[key] = report
-        if not _UNSETTLED & set(report.outcomes):
-            with _remembering:
-                self._remembered[key] = report
-                while len(self._remembered) > _MOST_REMEMBERED:
-                    del self._remembered[next(iter(self._remembered))]
-        self._count(self._waiting.pop(key))
-
-    def _count(self, more: int) -> None:
-        self._num_done += more
-        if self._on_progress is not None:
-            self._on_progress(self._num_done)
-
-
-def _job_of(fields: Mapping) -> ProgramJob:
-    try:
-        return ProgramJob(**fields)
-    except TypeError as error:
-        raise KlearError(f"a job needs the fields of ProgramJob: {error}") from None
+        raise
+    return [reports[key] for key in keys]
 
 
 def _request(job: ProgramJob) -> dict:

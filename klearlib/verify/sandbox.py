@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.verify.program_judge import ProgramJudge
@@ -51,13 +51,8 @@ print(*done)
 """
 
 
-@dataclass(frozen=True)
-class Tier:
-    """The isolation in use: ``namespaces``, ``landlock`` or ``none``; `detail` says more.
-
-    >>> Tier("landlock", "namespaces: unshare is not permitted").name
-    'landlock'
-    """
+class Tier(NamedTuple):
+    """The isolation in use: ``namespaces``, ``landlock`` or ``none``; `detail` says more."""
 
     name: str
     detail: str

@@ -107,15 +107,11 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _NOT_PLAIN = {"clone3", "socketpair", "sendto", "fcntl", "ioctl"}
 _BY_CHILD_ONLY = {"fork", "vfork", "clone", "pidfd_open", "pidfd_send_signal", "prctl"}
 _PID_FIRST = {"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"}
-_PID_FIRST_OR_ZERO = {
-    "prlimit64",
-    "sched_setaffinity",
-    "sched_setscheduler",
-    "sched_setparam",
-    "sched_setattr",
-}
+_PID_FIRST_OR_ZERO = {"prlimit64", "sched_setaffinity", "sched_setscheduler"}
+_PID_FIRST_OR_ZERO |= {"sched_setparam", "sched_setattr"}
 
 _Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
+_ALLOWED = (_RETURN, 0, 0, _ALLOW)
 
 
 class _FilterCode(ctypes.Structure):
@@ -168,7 +164,7 @@ def template_filter() -> Filter:
                 (_AND, 0, 0, _SOCK_TYPE_MASK),
                 (_EQUAL, 1, 0, _STREAM),  # a datagram could name a receiver
                 (_EQUAL, 0, 1, _SEQPACKET),
-                _allow(),
+                _ALLOWED,
                 _deny(),
             ],
         ),
@@ -180,7 +176,7 @@ def template_filter() -> Filter:
                 _load_argument(4, high=True),
                 (_EQUAL, 1, 0, 0),
                 _deny(),
-                _allow(),
+                _ALLOWED,
             ],
         ),
         _rule("fcntl", _unless_in(1, _FCNTL_FORBIDDEN)),
@@ -200,10 +196,10 @@ def child_filter() -> Filter:
                 (_ANY_BIT, 1, 0, _CLONE_FORBIDDEN),
                 (_ANY_BIT, 1, 0, _CLONE_THREAD),
                 _deny(),
-                _allow(),
+                _ALLOWED,
             ],
         ),
-        _rule("prctl", _only_if_in(0, _PRCTL_ALLOWED)),
+        _rule("prctl", [_load_argument(0), *_any_of(_PRCTL_ALLOWED, [_ALLOWED]), _deny()]),
         _rule("setpriority", [_load_argument(0), (_EQUAL, 1, 0, 0), _deny(), *_own_pid(1)]),
         _rule(sorted(_PID_FIRST), _own_pid(0, or_zero=False)),
         _rule(sorted(_PID_FIRST_OR_ZERO), _own_pid(0)),
@@ -215,16 +211,12 @@ _PID = object()  # stands for the child's pid, which is known when the filter is
 
 
 def _own_pid(argument: int, *, or_zero: bool = True) -> list:
-    zero = [(_EQUAL, 0, 1, 0), _allow()] if or_zero else []
-    return [_load_argument(argument), *zero, (_EQUAL, 0, 1, _PID), _allow(), _deny()]
+    zero = [(_EQUAL, 0, 1, 0), _ALLOWED] if or_zero else []
+    return [_load_argument(argument), *zero, (_EQUAL, 0, 1, _PID), _ALLOWED, _deny()]
 
 
 def _unless_in(argument: int, values: tuple[int, ...]) -> list:
-    return [_load_argument(argument), *_any_of(values, [_deny()]), _allow()]
-
-
-def _only_if_in(argument: int, values: tuple[int, ...]) -> list:
-    return [_load_argument(argument), *_any_of(values, [_allow()]), _deny()]
+    return [_load_argument(argument), *_any_of(values, [_deny()]), _ALLOWED]
 
 
 def _any_of(values: Sequence[int], body: list) -> list:
@@ -240,10 +232,6 @@ def _any_of(values: Sequence[int], body: list) -> list:
 def _load_argument(index: int, *, high: bool = False) -> _Instruction:
     # Both machines are little-endian: the low half comes first.
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index + 4 * high)
-
-
-def _allow() -> _Instruction:
-    return (_RETURN, 0, 0, _ALLOW)
 
 
 def _deny(number: int = errno.EPERM) -> _Instruction:
@@ -270,7 +258,7 @@ def _assemble(rules: list[list]) -> Filter:
         (_ABOVE, 0, 1, _NEWEST),  # the x32 calls of x86_64 lie above it too
         _deny(errno.ENOSYS),
         *(step for rule in rules for step in rule),
-        _allow(),
+        _ALLOWED,
     ]
     slots = tuple(i for i, step in enumerate(steps) if step[3] is _PID)
     code = (_FilterCode * len(steps))(

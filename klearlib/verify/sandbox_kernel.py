@@ -67,13 +67,8 @@ def drop_capabilities() -> None:
 
 def landlock_abi() -> int:
     """The version of landlock that this kernel offers, 0 where it has none."""
-    result = libc.syscall(
-        ctypes.c_long(_SYS_CREATE_RULESET),
-        None,
-        ctypes.c_long(0),
-        ctypes.c_long(_CREATE_RULESET_VERSION),
-    )
-    return max(0, result)
+    number, size, flags = map(ctypes.c_long, (_SYS_CREATE_RULESET, 0, _CREATE_RULESET_VERSION))
+    return max(0, libc.syscall(number, None, size, flags))
 
 
 def landlock_ruleset(readable: Iterable[str], devices: Iterable[str], folder: str) -> int:

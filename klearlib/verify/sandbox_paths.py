@@ -12,18 +12,8 @@ from pathlib import Path
 from klearlib.verify.sandbox_kernel import check, libc, system_call
 
 DEVICES = ("/dev/null", "/dev/urandom")
-_SYSTEM = (
-    "/usr/lib",
-    "/usr/lib32",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/usr/share/zoneinfo",
-)
+_SYSTEM = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/lib", "/lib32", "/lib64")
+_SYSTEM += ("/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo")
 _LIBRARIES = ("site-packages", "dist-packages")
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
@@ -36,10 +26,8 @@ _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 
 def library_folders() -> list[str]:
-    """The folders of ``sys.path`` that a program gets: the standard library and installed packages.
-
-    The working folder and checkouts that are installed for editing are none of them.
-    """
+    """The folders of ``sys.path`` that a program gets: the standard library and installed packages,
+    neither the working folder nor checkouts that are installed for editing."""
     paths = sysconfig.get_paths()
     wanted = {os.path.realpath(paths[key]) for key in ("stdlib", "platstdlib")}
     return [
@@ -68,8 +56,8 @@ def _is_beneath(path: str, other: str) -> bool:
 def enter_private_root(folder: str, *, folder_bytes: int, folder_entries: int) -> None:
     """Make a root of read-only binds of `readable_paths`, with `folder` as its only writable place.
 
-    This process must have mount, and may have other, namespaces of its own. OSError where the
-    kernel refuses a step; this process is of no use then.
+    This process must have mount, and may have other, namespaces of its own. It is of no use after
+    an OSError, where the kernel refuses a step.
     """
     links, sources = _plan([*readable_paths(), *DEVICES])
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)

@@ -13,8 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from klearlib.verify import sandbox_template
 from klearlib.verify.sandbox_child import Limits
@@ -51,8 +52,7 @@ class SandboxEndedError(Exception):
     """The fork server is gone, or never came up; the message says why where it is known."""
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """How a child ended. `status`: exit status, or minus the number of the signal."""
 
     status: int
@@ -83,7 +83,7 @@ class SandboxProcess:
                 cwd="/",
             )
         self._folder: str | None = None
-        greeting = self._greeting()
+        greeting = json.loads(_receive(self._socket, time.monotonic() + _READY_TIMEOUT_S))
         if "fatal" in greeting:
             self.close()
             raise SandboxEndedError(greeting["fatal"])
@@ -110,10 +110,6 @@ class SandboxProcess:
             self._keeper.wait()
         if self._folder is not None:  # the keeper may have been killed
             shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _greeting(self) -> dict:
-        message = _receive(self._socket, time.monotonic() + _READY_TIMEOUT_S)
-        return json.loads(message)
 
 
 class SandboxProgram:

@@ -23,25 +23,10 @@ import sys
 from typing import NoReturn
 
 from klearlib.verify import sandbox_child, sandbox_program
+from klearlib.verify import sandbox_kernel as kernel
+from klearlib.verify import sandbox_paths as paths
 from klearlib.verify.sandbox_child import Confinement, Limits
 from klearlib.verify.sandbox_filter import child_filter, template_filter
-from klearlib.verify.sandbox_kernel import (
-    check,
-    die_with_parent,
-    drop_capabilities,
-    forbid_new_privileges,
-    hide_memory,
-    landlock_abi,
-    landlock_flags,
-    landlock_ruleset,
-    libc,
-)
-from klearlib.verify.sandbox_paths import (
-    DEVICES,
-    enter_private_root,
-    library_folders,
-    readable_paths,
-)
 from klearlib.verify.sandbox_program import FOLDER_BYTES, FOLDER_ENTRIES, clear_up, remove
 
 FOLDER_PREFIX = "klear-program-"
@@ -52,19 +37,7 @@ _NEW_USER, _NEW_PID = 0x10000000, 0x20000000
 # Mount, network, IPC, host name, cgroup.
 _NEW_OTHERS = 0x00020000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
 # What most programs import: a child finds them loaded.
-_PRELOADED = (
-    "bisect",
-    "collections",
-    "copy",
-    "functools",
-    "heapq",
-    "itertools",
-    "math",
-    "operator",
-    "re",
-    "string",
-    "typing",
-)
+_PRELOADED = "bisect collections copy functools heapq itertools math operator re string typing"
 
 
 def main(tier: str, descriptor: int) -> None:
@@ -111,9 +84,11 @@ def _new_folder() -> str:
 def _new_namespaces() -> None:
     """Namespaces for the next child; a plain user gets them within a user namespace."""
     user, group = os.geteuid(), os.getegid()
-    if user == 0 and libc.unshare(_NEW_PID) == 0:
+    if user == 0 and kernel.libc.unshare(_NEW_PID) == 0:
         return
-    check(libc.unshare(_NEW_USER | _NEW_PID), "unshare of a user and a process namespace")
+    kernel.check(
+        kernel.libc.unshare(_NEW_USER | _NEW_PID), "unshare of a user and a process namespace"
+    )
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -125,24 +100,26 @@ def _new_namespaces() -> None:
 
 def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
     """Shut the fork server in as far as it can work; what is left is for each child to put on."""
-    for name in _PRELOADED:
+    for name in _PRELOADED.split():
         importlib.import_module(name)
     with open("/proc/self/statm", encoding="ascii") as statm:
         address_space = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    sys.path[:] = library_folders()
+    sys.path[:] = paths.library_folders()
     if has_own_root:
-        check(libc.unshare(_NEW_OTHERS), "unshare of the other namespaces")
-        enter_private_root(folder, folder_bytes=4 * FOLDER_BYTES, folder_entries=4 * FOLDER_ENTRIES)
+        kernel.check(kernel.libc.unshare(_NEW_OTHERS), "unshare of the other namespaces")
+        paths.enter_private_root(
+            folder, folder_bytes=4 * FOLDER_BYTES, folder_entries=4 * FOLDER_ENTRIES
+        )
     _drop_privileges(folder)
     os.chdir(folder)
     os.environ.update(HOME=folder, TMPDIR=folder)
-    die_with_parent(signal.SIGKILL)
-    forbid_new_privileges()
-    hide_memory()
+    kernel.die_with_parent(signal.SIGKILL)
+    kernel.forbid_new_privileges()
+    kernel.hide_memory()
     sandbox_child.prepare()
     ruleset = None
-    if tier == "landlock" or (has_own_root and landlock_abi()):
-        ruleset = landlock_ruleset(readable_paths(), DEVICES, folder)
+    if tier == "landlock" or (has_own_root and kernel.landlock_abi()):
+        ruleset = kernel.landlock_ruleset(paths.readable_paths(), paths.DEVICES, folder)
     if tier != "none":
         template_filter().install()
     gc.disable()
@@ -151,7 +128,7 @@ def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
     return Confinement(
         has_own_root=has_own_root,
         ruleset=ruleset,
-        ruleset_flags=landlock_flags() if ruleset is not None else 0,
+        ruleset_flags=kernel.landlock_flags() if ruleset is not None else 0,
         filter=child_filter() if tier != "none" else None,
         address_space=address_space,
     )
@@ -163,7 +140,7 @@ def _drop_privileges(folder: str) -> None:
         os.chown(folder, _NOBODY, _NOBODY)
         _become_nobody()
     else:
-        drop_capabilities()
+        kernel.drop_capabilities()
 
 
 def _is_possible_as_nobody(folder: str) -> bool:

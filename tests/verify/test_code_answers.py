@@ -9,7 +9,7 @@ from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
 from klearlib.records import Problem, TestCase, TestReport
 from klearlib.verify import code_answers
-from klearlib.verify.code_answers import USUAL_IMPORTS, chosen_tests, read_programs, verify_programs
+from klearlib.verify.code_answers import USUAL_IMPORTS, chosen_tests, verify_programs
 from klearlib.verify.rewards import hard_code_reward, soft_code_reward
 
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}
@@ -45,11 +45,13 @@ HALF_RIGHT = "n = int(input())\nprint(2 * n if n < 2 else 0)"
         ("", "", "bad_format", (False, False)),
     ],
 )
-def test_reading(response, prompt, reason, tags):
-    (reading,) = read_programs([response], prompts=[prompt])
-    assert reading.reason == reason
-    assert reading.source == (DOUBLE if reason is None else None)
-    assert (reading.has_think_open, reading.has_think_close) == tags
+def test_reading(monkeypatch, response, prompt, reason, tags):
+    passed = TestReport.of(["passed"])
+    monkeypatch.setattr(code_answers, "run_many", lambda jobs, **_: [passed for _ in jobs])
+    (verdict,) = verify_programs([response], [doubling()], prompts=[prompt], **LIMITS)
+    assert verdict.reason == (reason or "correct")
+    assert verdict.extracted == (DOUBLE if reason is None else None)
+    assert (verdict.has_think_open, verdict.has_think_close) == tags
 
 
 # the choice of tests
@@ -123,8 +125,10 @@ def test_a_program_without_tags_is_not_run(monkeypatch):
     monkeypatch.setattr(code_answers, "run_many", lambda given, **_: jobs.extend(given) or [])
     (verdict,) = verify_programs([f"```python\n{DOUBLE}\n```"], [doubling()], **LIMITS)
     assert verdict.reason == "bad_format" and jobs == []
-    (reading,) = read_programs([f"```python\n{DOUBLE}\n```"], require_think=False)
-    assert reading.source == DOUBLE
+    monkeypatch.setattr(code_answers, "run_many", lambda jobs, **_: [TestReport.of(["passed"])])
+    untagged = [f"```python\n{DOUBLE}\n```"]
+    (verdict,) = verify_programs(untagged, [doubling()], require_think=False, **LIMITS)
+    assert verdict.extracted == DOUBLE
 
 
 def test_one_judge_error_is_the_judges_even_where_all_else_passed(monkeypatch):
