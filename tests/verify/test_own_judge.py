@@ -36,6 +36,12 @@ def infinite(response, problem):
 
 def number(response, problem):
     return 1.0, 1
+
+def huge(response, problem):
+    return 1e200, True
+
+def giant(response, problem):
+    return 10**400, True
 '''
 PROBLEMS = [Problem("p0", "2 + 2?", "4"), Problem("p1", "3 + 3?", "6")]
 
@@ -80,6 +86,8 @@ def test_what_takes_too_long_is_wrong_and_counted(monkeypatch):
         ("nothing", "expected a finite reward and True or False, got None"),
         ("infinite", "got (inf, True)"),
         ("number", "got (1.0, 1)"),
+        ("huge", "expected a finite reward and True or False, got (1e+200, True)"),
+        ("giant", "expected a finite reward and True or False, got (1000"),
     ],
 )
 def test_a_fault_ends_the_run_in_one_line(name, words):
