@@ -120,7 +120,7 @@ BAD = [
     ([{"name": "gppo", "label": ""}], "label must be a text of one line"),
     (["no_file.py:half"], "no file at .*no_file.py: a path is relative to the project's folder"),
     (["my_rules.py\0:half"], "no file at "),
-    (["/dev/zero:half"], "no file at /dev/zero"),
+    (["/dev/null:half"], "no file at /dev/null"),
     (["my_rules.py:hlf"], "no rule 'hlf' in it; there is half, fade, wild"),
     (["my_rules.py"], "no rule '' in it; there is half, fade, wild"),
     (["my_rules.py:half", "other.py:half"], "'half' names more than one rule.*label: another"),

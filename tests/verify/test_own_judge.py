@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from klearlib.errors import KlearError, ParameterError
@@ -106,14 +104,13 @@ def test_a_fault_ends_the_run_in_one_line(name, words):
         ({"name": "judge"}, "must be FILE.py:FUNCTION"),
         ({"name": "judge", "source": 5}, "must be FILE.py:FUNCTION"),
         ({"name": ["judge"], "source": SOURCE}, "must be FILE.py:FUNCTION"),
-        ("pipe.py:judge", "no file at"),
+        ("/dev/null:judge", "no file at /dev/null"),
     ],
 )
 def test_a_file_without_it_is_refused_before_anything_runs(tmp_path, monkeypatch, given, words):
     (tmp_path / "params").mkdir()
     (tmp_path / "mine.py").write_text(SOURCE)
     (tmp_path / "broken.py").write_text("def judge(:\n")
-    os.mkfifo(tmp_path / "pipe.py")
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     with pytest.raises(ParameterError, match=words):
         check_values(RLOptions, {"reward_function": given}, "options")
