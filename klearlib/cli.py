@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     129 the terminal was closed, 131 Ctrl-\\.
     """
     came: list[int] = []
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it is closed (>&-), and the next file would have its place
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
 
     def stop(number: int, frame: object) -> None:
         came.append(number)
@@ -58,12 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
             said, code = "stopped, as nobody reads its output", 141
             _let_go(sys.stdout)
-        elif error.filename is None:
+        elif error.filename is None and error.errno != errno.ENOSPC:
             raise
         else:
             from klearlib.run.files import write_failure
 
-            said, code = write_failure(error, error.filename), 1
+            said, code = write_failure(error, error.filename or "its output"), 1
+            if error.filename is None:
+                _let_go(sys.stdout)
     try:
         print(f"klear: {said}", file=sys.stderr, flush=True)
     except OSError:

@@ -158,6 +158,18 @@ def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
     assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
 
 
+def test_an_output_that_is_closed_or_full_is_no_traceback():
+    command = f"{sys.executable} -m klearlib.cli status --profile smoke"
+    for where, code, said in ((">&-", 0, ""), ("> /dev/full", 1, "no space left for its output")):
+        if "full" in where and not Path("/dev/full").exists():
+            continue
+        done = subprocess.run(
+            ["sh", "-c", f"{command} {where}"], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
+        )
+        assert done.returncode == code and said in done.stderr
+        assert done.stderr.count("\n") == bool(said)
+
+
 def test_report_of_what_never_ran_is_one_line(project, capsys):
     assert cli.main(["report"]) == 1
     said = "klear: nothing of profile mini was run yet: klear run --profile mini\n"

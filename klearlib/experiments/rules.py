@@ -16,6 +16,8 @@ RULE_OPTIONS = ("dual_clip", "beta_low", "beta_high")
 """Fields of RLOptions that describe the clipping rule and not the run."""
 TITLES = {"clip_higher": "Clip-Higher", "gppo": "GPPO", "cispo": "CISPO", "unclipped": "unclipped"}
 """The rules of the library that a notebook can compare, and what people call them."""
+MAX_LABEL = 100
+"""Characters: it stands in every figure."""
 _CLIP = ("eps_low", "eps_high")
 _TAKES = {
     "unclipped": (),
@@ -137,8 +139,12 @@ def _read(given: object) -> str | dict:
             "with name, such as {name: gppo, beta_low: 0}"
         )
     name, label = rule["name"], rule.get("label", "x")
-    if not isinstance(label, str) or not label.strip() or not label.isprintable():
-        raise ParameterError(f"rules, {name}: label must be a text of one line, got {label!r}")
+    is_line = isinstance(label, str) and label.strip() and label.isprintable()
+    if not is_line or len(label) > MAX_LABEL:
+        raise ParameterError(
+            f"rules, {name}: label must be a text of one line, of at most {MAX_LABEL} characters, "
+            f"got {label!r}"
+        )
     if not isinstance(rule.get("source", ""), str):
         raise ParameterError(f"rules, {name}: source must be the text of a file of Python")
     if "source" not in rule and (":" in name or name.endswith(".py")):

@@ -357,7 +357,12 @@ def _read(path: Path) -> Section:
                 if not file.is_file():
                     raise KlearError(f"names {file.name}, which is not there")
         for name in (item.name for item in section.tables):
-            texts = {kind: section.path(name, kind).read_text("utf-8") for kind in ("csv", "md")}
+            try:
+                texts = {
+                    kind: section.path(name, kind).read_text("utf-8") for kind in ("csv", "md")
+                }
+            except UnicodeDecodeError as error:
+                raise KlearError(f"names the table {name}, which is not UTF-8") from error
             try:
                 num_rows = len(parse_csv(texts["csv"]).rows)
             except (ValueError, csv.Error) as error:

@@ -117,12 +117,13 @@ def _watched(folder: Path) -> Watched:
 
 
 def title_of(folder: Path) -> str:
-    """What people call the run in a folder; its key where it does not say."""
+    """What people call the run in a folder; its key where it does not say, in one line of text."""
     try:
         spec = read_json(folder / SPEC)
-        return spec["label"] or spec["name"]
+        title = spec["label"] or spec["name"]
     except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
         return folder.name
+    return title if isinstance(title, str) and title.isprintable() else folder.name
 
 
 def _curve(lines: Sequence[dict], keys: Sequence[str]) -> Curve:

@@ -18,6 +18,8 @@ from klearlib.verify.judge_loop import serve
 
 TIMEOUT_S = 10.0
 """Wall-clock seconds for one response."""
+MAX_REWARD = 1e30
+"""In size: squares of rewards, of which Eq. 4 takes the mean, must stay finite."""
 
 
 def verdicts_of(
@@ -80,9 +82,9 @@ def _judge(job: dict) -> dict:
     try:
         reward, right = found
         reward = float(reward)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         reward, right = math.nan, None
-    if not math.isfinite(reward) or not isinstance(right, bool):
+    if not abs(reward) < MAX_REWARD or not isinstance(right, bool):
         return {"fault": f"expected a finite reward and True or False, got {found!r:.200}"}
     return {"correct": right, "reward": reward}
 

@@ -100,6 +100,14 @@ def test_a_table_that_was_cut_off_is_no_result(tmp_path, name, cut, words):
         read_sections(tmp_path / "mini")
 
 
+@pytest.mark.parametrize("name", ["scores.csv", "scores.md"])
+def test_a_table_that_is_no_text_is_no_result(tmp_path, name):
+    path = written(tmp_path).with_name(name)
+    path.write_bytes(b"\xff" + path.read_bytes())
+    with pytest.raises(KlearError, match="names the table scores, which is not UTF-8: write it"):
+        read_sections(tmp_path / "mini")
+
+
 def test_a_wrong_section_is_not_written(tmp_path):
     with pytest.raises(KlearError, match="no plain file name"):
         written(tmp_path, tables={"../secret": (pd.DataFrame(), "c")})

@@ -12,6 +12,7 @@ from klearlib.report.watch import (
     find_run,
     sparkline,
     text_lines,
+    title_of,
     watch_figure,
     watch_page,
     watched,
@@ -50,6 +51,11 @@ def _record(name, right):
     correct.flat[:right] = True
     ones, reason = np.ones((2, 2)), np.full((2, 2), "wrong")
     return EvalRecord(name, ("p", "q"), correct, correct, ones.astype(int), reason, ones)
+
+
+@pytest.mark.parametrize("label", [5, ["GPPO"], "\x1b[2JGPPO", "GPPO\nGPPO", "\ud800"])
+def test_a_label_that_is_no_line_of_text_is_passed_over(runs_dir, label):
+    assert title_of(_run(runs_dir / "rl" / "dd05", label).path) == "dd05"
 
 
 def test_a_run_by_its_key_or_the_start_of_it(runs_dir):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from klearlib.errors import KlearError, ParameterError
@@ -36,6 +34,12 @@ def infinite(response, problem):
 
 def number(response, problem):
     return 1.0, 1
+
+def huge(response, problem):
+    return 1e200, True
+
+def giant(response, problem):
+    return 10**400, True
 '''
 PROBLEMS = [Problem("p0", "2 + 2?", "4"), Problem("p1", "3 + 3?", "6")]
 
@@ -80,6 +84,8 @@ def test_what_takes_too_long_is_wrong_and_counted(monkeypatch):
         ("nothing", "expected a finite reward and True or False, got None"),
         ("infinite", "got (inf, True)"),
         ("number", "got (1.0, 1)"),
+        ("huge", "expected a finite reward and True or False, got (1e+200, True)"),
+        ("giant", "expected a finite reward and True or False, got (1000"),
     ],
 )
 def test_a_fault_ends_the_run_in_one_line(name, words):
@@ -98,14 +104,13 @@ def test_a_fault_ends_the_run_in_one_line(name, words):
         ({"name": "judge"}, "must be FILE.py:FUNCTION"),
         ({"name": "judge", "source": 5}, "must be FILE.py:FUNCTION"),
         ({"name": ["judge"], "source": SOURCE}, "must be FILE.py:FUNCTION"),
-        ("pipe.py:judge", "no file at"),
+        ("/dev/null:judge", "no file at /dev/null"),
     ],
 )
 def test_a_file_without_it_is_refused_before_anything_runs(tmp_path, monkeypatch, given, words):
     (tmp_path / "params").mkdir()
     (tmp_path / "mine.py").write_text(SOURCE)
     (tmp_path / "broken.py").write_text("def judge(:\n")
-    os.mkfifo(tmp_path / "pipe.py")
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     with pytest.raises(ParameterError, match=words):
         check_values(RLOptions, {"reward_function": given}, "options")
