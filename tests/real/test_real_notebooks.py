@@ -58,6 +58,7 @@ def published(e: Experiment) -> dict:
     return json.loads((root() / "results" / PROFILE / e.name / "section.json").read_text())
 
 
+@pytest.mark.slow  # notebook 10 goes the same way, and further
 def test_notebook_05_from_raw_files_to_its_section(project):
     for stage in Clipping(CLIPPING).stages():
         folder = run_here(stage)

@@ -157,7 +157,7 @@ def test_training_makes_right_answers_likelier(inputs, tmp_path):
         eval_every=15,
         learning_rate=1e-3,
         num_validation=1,
-        validation_responses=100,
+        validation_responses=200,
         compute={"micro_batch_tokens": 8000},
     )
     records = [load_record(p) for p in sorted((tmp_path / "run" / "evaluations").iterdir())]
