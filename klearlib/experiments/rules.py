@@ -35,7 +35,6 @@ class RuleArm:
 
     @property
     def is_own(self) -> bool:
-        """Whether the paper has no such rule."""
         return not isinstance(self.rule, str)
 
 

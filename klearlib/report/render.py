@@ -69,7 +69,6 @@ def families(entries: list[dict]) -> list[tuple[str, str, list[dict]]]:
 
 
 def lines_of(text: str) -> list[str]:
-    """What "; " joins."""
     return [line for line in text.split("; ") if line]
 
 
@@ -87,7 +86,6 @@ def in_short(paper: str) -> str:
 
 
 def first_reason(reason: str) -> str:
-    """The first sentence of a reason."""
     return reason.partition(". ")[0]
 
 
