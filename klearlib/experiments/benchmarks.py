@@ -77,7 +77,6 @@ def counterparts(profile: str, domain: str) -> dict[str, str]:
 
 
 def titles(profile: str) -> dict[str, str]:
-    """Benchmark of a profile -> its title."""
     return {name: about.title for name, about in named(profile).items()}
 
 

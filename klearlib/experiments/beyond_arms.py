@@ -11,12 +11,17 @@ from typing import ClassVar
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.experiment import Experiment
-from klearlib.experiments.nb02_data_correctness import DOSED, CorrectnessParams, DataCorrectness
+from klearlib.experiments.nb02_data_correctness import (
+    DOSED,
+    CorrectnessParams,
+    DataCorrectness,
+    graded_responses,
+)
 from klearlib.experiments.origins import Start, origins, wrong_words
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.rules import read_rules
-from klearlib.params import check_values, is_real, load_profile
+from klearlib.params import is_real
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
@@ -104,14 +109,12 @@ class BeyondArms(Experiment):
     @cached_property
     def correctness(self) -> CorrectnessParams:
         """How the students of E3 are trained: as those of the profile's notebook 02."""
-        name = DataCorrectness.name
-        return check_values(CorrectnessParams, load_profile(self.params.profile, name), name)
+        return DataCorrectness.params_of(self.params.profile)
 
     def reads(self) -> dict[str, object]:
         return {DataCorrectness.name: self.correctness} if self.asks("E3") else {}
 
     def asks(self, exploration: str) -> bool:
-        """Whether an exploration was asked for."""
         return exploration in self.params.explorations
 
     @property
@@ -137,50 +140,42 @@ class BeyondArms(Experiment):
         return found
 
     def _corners(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
-        for rate in self.params.learning_rates:
-            for arm, rule in CORNERS.items():
-                how = {"rule": rule, "learning_rate": rate, "alpha": 0.0, "seed": seed}
-                label = f"beta_low {arm[-2]}, beta_high {arm[-1]}, learning rate {rate:g}"
-                yield f"{at('E1', rate)}: {arm}", rl_arm(self.params, start, label=label, **how)
+        p = self.params
+        for rate, (arm, rule) in itertools.product(p.learning_rates, CORNERS.items()):
+            how = {"rule": rule, "learning_rate": rate, "alpha": 0.0, "seed": seed}
+            label = f"beta_low {arm[-2]}, beta_high {arm[-1]}, learning rate {rate:g}"
+            yield f"{at('E1', rate)}: {arm}", rl_arm(p, start, label=label, **how)
 
     def _frontier(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
-        for rate in p.frontier_rates:
-            for number in p.updates:
-                how = {"learning_rate": rate, "alpha": 0.0, "seed": seed}
-                how["mini_batch_problems"] = p.num_problems // number
-                for rule in RULES:
-                    label = f"{rule}, learning rate {rate:g}, {number} updates a batch"
-                    stage = rl_arm(p, start, label=label, rule=rule, **how)
-                    yield f"{at('E2', rate, number)}: {rule}", stage
+        for rate, number, rule in itertools.product(p.frontier_rates, p.updates, RULES):
+            how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": rule}
+            how["mini_batch_problems"] = p.num_problems // number
+            label = f"{rule}, learning rate {rate:g}, {number} updates a batch"
+            yield f"{at('E2', rate, number)}: {rule}", rl_arm(p, start, label=label, **how)
 
     def _released(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
         parts = start.compute | {"micro_batch_tokens": p.micro_batch_tokens}
         for arm, changed in {"paper": {}, **STEPS, "released": RELEASED}.items():
-            options = replace(p.rl_options, **changed)
+            how = {
+                "label": f"{arm}, alpha {p.alpha:g}",
+                "options": replace(p.rl_options, **changed),
+            }
+            how |= {"learning_rate": min(p.learning_rates), "alpha": p.alpha, "seed": seed}
             by_parts = "micro_batch" in changed.values()
-            yield (
-                f"E4: {arm}",
-                rl_arm(
-                    p,
-                    replace(start, compute=parts) if by_parts else start,
-                    label=f"{arm}, alpha {p.alpha:g}",
-                    seed=seed,
-                    options=options,
-                    learning_rate=min(p.learning_rates),
-                    alpha=p.alpha,
-                ),
-            )
+            begin = replace(start, compute=parts) if by_parts else start
+            yield f"E4: {arm}", rl_arm(p, begin, **how)
 
     def _neighbours(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
-        for rate in p.learning_rates:
-            for arm, (rule, changed) in neighbours().items():
-                options = replace(p.rl_options, **changed)
-                how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "options": options}
-                label = f"{arm}, learning rate {rate:g}"
-                yield f"{at('E5', rate)}: {arm}", rl_arm(p, start, label=label, rule=rule, **how)
+        for rate, (arm, (rule, changed)) in itertools.product(
+            p.learning_rates, neighbours().items()
+        ):
+            how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": rule}
+            how |= {"label": f"{arm}, learning rate {rate:g}"}
+            options = replace(p.rl_options, **changed)
+            yield f"{at('E5', rate)}: {arm}", rl_arm(p, start, options=options, **how)
 
     def students(self) -> dict[int, dict[str, Stage]]:
         """Seed -> the students of E3 by series; each kind of error has a teacher of its own."""
@@ -194,15 +189,7 @@ class BeyondArms(Experiment):
             for kind in KINDS:
                 data = ErringOrigin(kind, p.profile, how.data_options, world)
                 for difficulty, share in itertools.product(DOSED, how.wrong_shares):
-                    chosen = data.chosen_responses(
-                        TEACHER,
-                        num_responses=how.num_responses,
-                        size=how.num_examples,
-                        wrong_share=share,
-                        difficulty=difficulty,
-                        easy_from=how.easy_from,
-                        reference_responses=how.reference_responses,
-                    )
+                    chosen = graded_responses(data, TEACHER, how, difficulty, share)
                     mine[f"E3: {difficulty}_{kind}_{share:g}"] = data.student(
                         "math",
                         chosen,

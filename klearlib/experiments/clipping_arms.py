@@ -15,7 +15,6 @@ from klearlib.experiments.headline_pipeline import (
     Pipeline,
     every_value,
     groundworks,
-    headline_params,
 )
 from klearlib.experiments.origins import origins
 from klearlib.experiments.results import Arm, Results
@@ -101,12 +100,10 @@ class ClippingParams(MathsRLParams):
 
     @property
     def joint_runs(self) -> JointRuns | None:
-        """`joint` as a record."""
         return None if self.joint is None else JointRuns(**self.joint)
 
     @property
     def rule_defaults(self) -> dict:
-        """What a rule takes where it has no values of its own."""
         return {"eps_low": self.eps_low, "eps_high": self.eps_high, "options": self.rl_options}
 
 
@@ -131,7 +128,6 @@ class ClippingArms(Experiment):
         return self.cells([*dict.fromkeys([*tuning, *self.params.seeds])])
 
     def cells(self, seeds: Sequence[int]) -> dict[Cell, Stage]:
-        """`grid` for some seeds."""
         p = self.params
         several = len(p.learning_rates) > 1
         return {
@@ -150,8 +146,7 @@ class ClippingArms(Experiment):
 
     @cached_property
     def headline(self) -> HeadlineParams:
-        """The profile's notebook 10, whose SFT checkpoint has learnt both domains."""
-        return headline_params(self.params.profile)
+        return Pipeline.params_of(self.params.profile)
 
     def reads(self) -> dict[str, object]:
         return {} if self.params.joint is None else {Pipeline.name: self.headline}
@@ -178,7 +173,6 @@ class ClippingArms(Experiment):
 
     @cached_property
     def joint_results(self) -> Results:
-        """The runs of `joint_arms` that are done."""
         return self.finished(self.joint_arms)
 
     def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
@@ -196,7 +190,6 @@ class ClippingArms(Experiment):
         }
 
     def at(self, rule: str, rate: float, seeds: Sequence[int]) -> Results:
-        """The finished runs of one rule at one learning rate."""
         return self.finished({(rule, seed): self.grid[rule, rate, seed] for seed in seeds})
 
     @cached_property
@@ -216,7 +209,13 @@ class ClippingArms(Experiment):
             tried = {rate: self.at(rule, rate, tuning) for rate in sorted(p.learning_rates)}
             if all(len(runs) == len(tuning) for runs in tried.values()):
                 # All runs have as many responses, so counts order the rates as means do, exactly.
-                right = {rate: _right_at_the_end(runs) for rate, runs in tried.items()}
+                right = {
+                    rate: sum(
+                        int(runs.end_record(arm, "validation").correct.sum())
+                        for arm in runs.folders
+                    )
+                    for rate, runs in tried.items()
+                }
                 found[rule] = max(right, key=right.__getitem__)
         return found
 
@@ -234,8 +233,7 @@ class ClippingArms(Experiment):
 
     @property
     def words_on_rates(self) -> str:
-        """The learning rate that each rule was given by validation; "" where there is one for
-        all."""
+        """Empty where there is one learning rate for all."""
         if len(self.params.learning_rates) == 1:
             return ""
         rates = [f"{self.rules[rule].title} {rate:g}" for rule, rate in self.chosen.items()]
@@ -253,7 +251,3 @@ class ClippingArms(Experiment):
         """Claim -> the benchmark drawn beside its figure, where the profile has one."""
         mine = {about.paper: name for name, about in named(self.params.profile).items()}
         return {claim: mine[its] for claim, (its, _) in SCORES.items() if its in mine}
-
-
-def _right_at_the_end(runs: Results) -> int:
-    return sum(int(runs.end_record(arm, "validation").correct.sum()) for arm in runs.folders)

@@ -47,7 +47,6 @@ class CodeRL(Experiment):
 
     @cached_property
     def origins(self) -> dict[int, Origin]:
-        """Seed -> what its runs start from."""
         return origins(self.params.profile, self.params.seeds)
 
     def filtered(self, of: Origin) -> Start:
@@ -56,7 +55,6 @@ class CodeRL(Experiment):
         return filtered_code_start(of, options=p.filter_options, limits=p.rl_options)
 
     def arm(self, start: Start, *, seed: int, code_reward: str) -> Stage:
-        """One run of RL."""
         problems = "all" if start.pool is None else "kept"
         label = f"{code_reward} reward, {problems} problems"
         how = {"code_reward": code_reward, "half_cosine": self.params.half_cosine}
@@ -68,7 +66,6 @@ class CodeRL(Experiment):
         return standing_for(self.params.profile, DECIDED_ON)
 
     def score_panel(self) -> Panel:
-        """The paper's curves of scores and ours."""
         return score_panel(self.params, self.runs, self.drawn, self.paper_figure)
 
     @figure(
@@ -97,7 +94,6 @@ class CodeRL(Experiment):
         )
 
     def notes(self) -> list[str]:
-        """Those that both end with."""
         return [
             *self.departures("options", "test_filter"),
             "A score counts a program as right if it passes every test of its problem. The last "

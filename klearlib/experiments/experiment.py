@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -21,10 +21,11 @@ from klearlib.errors import Interrupted
 from klearlib.evaluate.statistics import pooled_spread
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import deciding
+from klearlib.experiments.equations import equations_of
 from klearlib.experiments.results import Arm, Results, not_judged_text
 from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import Claim, claim
-from klearlib.params import root, uses_miniature
+from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.params.statistics import WORLDS
 from klearlib.report.decide import decide_order, measure, not_run
@@ -32,7 +33,6 @@ from klearlib.report.frames import show_frames
 from klearlib.report.section import (
     NOT_RUN,
     Counterpart,
-    Equation,
     SampleItem,
     Verdict,
     is_paper_scale,
@@ -63,45 +63,30 @@ Rows = Iterator[list | dict]
 
 @dataclass(frozen=True)
 class _Shown:
-    """How a method is published; the texts see the parameters as `p` and the experiment as `e`, as
-    in "avg@{p.eval_responses}"."""
+    """Marks a method as the published table or figure `name`, `when` there is something to show.
+    The texts see the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
+
+    alt: what a figure shows, for those who cannot see it. columns: the names of a table's columns,
+    as in "arm, seeds"; "" for the keys of dicts.
+    """
 
     kind: str
     name: str
     caption: str
-    when: Callable[[Experiment], bool]
+    _: KW_ONLY
     alt: str = ""
     columns: str = ""
+    when: Callable[[Experiment], bool] = lambda e: True
 
     def __call__(self, make: Callable) -> Callable:
         make.klear_shows = self
         return make
 
 
-def table(
-    name: str,
-    caption: str,
-    *,
-    columns: str = "",
-    when: Callable[[Experiment], bool] = lambda e: True,
-):
-    """Mark a method as the published table `name`: it gives its `Rows`, or a DataFrame.
-
-    columns: their names with commas between, as in "arm, seeds"; "" for the keys of dicts.
-    """
-    return _Shown("table", name, caption, when, columns=columns)
-
-
-def figure(
-    name: str,
-    caption: str,
-    *,
-    alt: str,
-    when: Callable[[Experiment], bool] = lambda e: bool(e.runs),
-):
-    """Mark a method that gives a matplotlib figure as the published figure `name`; alt: what it
-    shows, for those who cannot see it; when: whether there is something to draw."""
-    return _Shown("figure", name, caption, when, alt=alt)
+table = partial(_Shown, "table")
+"""Of a method that gives its `Rows`, or a DataFrame."""
+figure = partial(_Shown, "figure", when=lambda e: bool(e.runs))
+"""Of a method that gives a matplotlib figure."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +118,6 @@ class Experiment:
     question: ClassVar[str]
     phase: ClassVar[str] = ""
     replicated: ClassVar[str] = registered.MATHS_RL
-    equations: ClassVar[tuple[Equation, ...]] = ()
     counterparts: ClassVar[tuple[Counterpart, ...]] = ()
     Params: ClassVar[type]
     digits: ClassVar[int] = 3
@@ -152,6 +136,11 @@ class Experiment:
         experiment.place  # noqa: B018 - refused before anything is computed
         return experiment
 
+    @classmethod
+    def params_of(cls, profile: str):
+        """The parameters of a profile's file; a ParameterError where it has none, or wrong ones."""
+        return check_values(cls.Params, load_profile(profile, cls.name), cls.name)
+
     # what an experiment says
 
     @cached_property
@@ -167,10 +156,6 @@ class Experiment:
     def evidence(self) -> dict[str, Evidence | str]:
         """Claim -> what decides it, or why nothing does yet: of the claims that compare arms."""
         return {}
-
-    def verdicts(self) -> list[Verdict]:
-        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
-        return self.decide(self._evidence)
 
     @cached_property
     def _evidence(self) -> dict[str, Evidence | str]:
@@ -216,8 +201,14 @@ class Experiment:
         """The notes that say by which options, of the parameters `names`, it departs from the
         paper."""
         about = {each.name: each.metadata for each in fields(self.params)}
-        found = [departures(getattr(self.params, name), about[name]["record"]) for name in names]
-        return [note for notes in found for note in notes]
+        found = []
+        for name in names:
+            changed = changed_options(getattr(self.params, name), about[name]["record"])
+            # Of a file of one's own the name of the function; its text is among the parameters.
+            named = {k: v["name"] if isinstance(v, Mapping) else v for k, v in changed.items()}
+            switched = ", ".join(f"{option}: {value}" for option, value in named.items())
+            found += [f"Options that depart from the paper: {switched}."] if changed else []
+        return found
 
     def reads(self) -> dict[str, object]:
         """The parameters of other notebooks at this profile that its results follow from."""
@@ -241,21 +232,16 @@ class Experiment:
 
     def is_done(self, stage: Stage) -> bool:
         """Whether a stage is done; of a moment, see `refresh`."""
-        if stage.key not in self._done:
-            self._done[stage.key] = is_done(stage, runs_dir())
-        return self._done[stage.key]
+        if stage.key not in self._kept:
+            self._kept[stage.key] = is_done(stage, runs_dir())
+        return self._kept[stage.key]
 
     def folder(self, stage: Stage) -> Path:
-        """Where a stage's files are."""
         return stage.folder(runs_dir())
 
     def card(self, stage: Stage) -> dict | None:
         """card.json of a stage, None where it is not done yet."""
         return read_own_json(self.folder(stage) / "card.json") if self.is_done(stage) else None
-
-    @cached_property
-    def _done(self) -> dict[str, bool]:
-        return {}
 
     def refresh(self) -> None:
         """Forget what was read and worked out: stages may have finished since."""
@@ -324,15 +310,12 @@ class Experiment:
             self.refresh()
 
     def table(self, name: str) -> pd.DataFrame:
-        """One of its published tables."""
         return self._made("table", name)
 
     def figure(self, name: str) -> Figure:
-        """One of its published figures."""
         return self._made("figure", name)
 
     def verdict_table(self) -> pd.DataFrame:
-        """The verdicts as a table."""
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
@@ -355,12 +338,10 @@ class Experiment:
             last = [line for line in lines if line["step"] == lines[-1]["step"]]
             by_kind = {line["reason"] == "correct": line for line in reversed(last)}
             for _, line in sorted(by_kind.items(), reverse=True):
-                texts = {
-                    name: shortened(line[name], max_chars=_SAMPLE_CHARS)
-                    for name in ("prompt", "text")
-                }
-                wanted = {each.name: line.get(each.name) for each in fields(SampleItem)}
-                shown.append(SampleItem(**wanted | texts | {"arm": self.arms[arm].title}))
+                item = {each.name: line.get(each.name) for each in fields(SampleItem)}
+                for name in ("prompt", "text"):
+                    item[name] = shortened(line[name], max_chars=_SAMPLE_CHARS)
+                shown.append(SampleItem(**item | {"arm": self.arms[arm].title}))
         return shown
 
     def publish(self) -> Path:
@@ -382,16 +363,14 @@ class Experiment:
             title=self.title,
             section=self.section,
             question=self.question,
-            equations=self.equations,
+            equations=equations_of(self.name),
             figures={
-                name: (self.figure(name), self._text(shown.caption), self._text(shown.alt))
-                for name, (shown, _) in self._declared("figure").items()
-                if shown.when(self)
+                each.name: (self.figure(each.name), self._text(each.caption), self._text(each.alt))
+                for each in self._shown("figure")
             },
             tables={
-                name: (self.table(name), self._text(shown.caption))
-                for name, (shown, _) in self._declared("table").items()
-                if shown.when(self)
+                each.name: (self.table(each.name), self._text(each.caption))
+                for each in self._shown("table")
             },
             digits=self.digits,
             verdicts=self.trained_verdicts(),
@@ -436,6 +415,9 @@ class Experiment:
                     found[shown.name] = shown, method
         return found
 
+    def _shown(self, kind: str) -> list[_Shown]:
+        return [shown for shown, _ in self._declared(kind).values() if shown.when(self)]
+
     def _made(self, kind: str, name: str):
         import pandas as pd
 
@@ -460,34 +442,21 @@ class Experiment:
     # how claims are decided
 
     def compared(
-        self,
-        claim_id: str,
-        runs: Results,
-        domain: str,
-        *,
-        series: Mapping[str, str] | None = None,
-        words: Sequence[str] = (),
-        checked: Mapping[str, float] | None = None,
+        self, claim_id: str, runs: Results, domain: str, *, words: Sequence[str] = (), **how
     ) -> Evidence | str:
-        """The claim's comparisons of scores on what decides a domain, by the claim's statistic, or
-        why there are none. Arms that stand on one side together are averaged.
-
-        series: arm of claims.yaml -> series of `runs`, where the names differ. words: of the
-        evidence, before what could not be judged.
-        """
-        about = claim(claim_id)
+        """`paired` scores on what decides a domain, by the claim's statistic. Arms that stand on
+        one side together are averaged."""
         benchmarks = deciding(claim_id, self.params.profile, domain)
         if not benchmarks:
             return "none of the claim's benchmarks is measured here"
+        called, statistic = how.get("series") or {}, claim(claim_id).statistic
 
         def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            name = (series or {}).get(arm, arm)
-            return runs.replicate_scores(name, seeds, benchmarks, statistic=about.statistic)
+            name = called.get(arm, arm)
+            return runs.replicate_scores(name, seeds, benchmarks, statistic=statistic)
 
         lost = not_judged_text(runs.not_judged(benchmarks))
-        return self.paired(
-            claim_id, runs, scores, series=series, words=[*words, lost], checked=checked
-        )
+        return self.paired(claim_id, runs, scores, words=[*words, lost], **how)
 
     def paired(
         self,
@@ -502,7 +471,8 @@ class Experiment:
         """The claim's comparisons over the replicates that all of its arms have and that the
         profile decides by, or why there are none.
 
-        numbers: (arm, seeds) -> float [seeds], one for each run.
+        numbers: (arm, seeds) -> float [seeds], one for each run. series: arm of claims.yaml ->
+        series of `runs`, where the names differ. words, checked: see `Evidence`.
         """
         about = claim(claim_id)
         named = [(series or {}).get(arm, arm) for arm in about.arms]
@@ -519,7 +489,6 @@ class Experiment:
 
     @property
     def statistics(self) -> StatisticsParams:
-        """How the profile decides claims."""
         return registered.statistics_of(self.params.profile)
 
     def note_on_seeds(self, shared: str) -> str:
@@ -528,35 +497,36 @@ class Experiment:
             return "Each seed has a world of its own, from its problems on."
         return f"Seeds share {shared}; they differ in the order of training and in all sampling."
 
-    def decide(self, evidence: Mapping[str, Evidence | str]) -> list[Verdict]:
-        """The verdicts on claims that compare arms; a text for evidence is the reason of "not
-        run". What a claim needs more of follows from the spread of all scores of the notebook."""
-        measured = {
-            name: [
-                measure(claim(name), *each, margin=claim(name).margin or self.statistics.margin)
-                for each in ((comparison, *pair) for comparison, pair in found.values.items())
-            ]
-            for name, found in evidence.items()
-            if isinstance(found, Evidence) and len(found.replicates) > 1
-        }
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done. What
+        a claim needs more of follows from the spread of all scores of the notebook."""
+        measured = {}
+        for name, found in self._evidence.items():
+            if isinstance(found, Evidence) and len(found.replicates) > 1:
+                about, pairs = claim(name), found.values.items()
+                margin = about.margin or self.statistics.margin
+                measured[name] = [measure(about, each, *ab, margin=margin) for each, ab in pairs]
         scores = [m.result for n, ms in measured.items() if not claim(n).margin for m in ms]
         pooled = pooled_spread(scores) if scores else None
-        return [self._decided(name, found, measured, pooled) for name, found in evidence.items()]
+        return [
+            self._decided(claim(name), found, measured.get(name), pooled)
+            for name, found in self._evidence.items()
+        ]
 
-    def _decided(self, name: str, found: Evidence | str, measured: Mapping, pooled) -> Verdict:
-        about, rules = claim(name), self.statistics
-        rule = registered.digest(about, self.params.profile)
+    def _decided(
+        self, about: Claim, found: Evidence | str, measured: list | None, pooled: float | None
+    ) -> Verdict:
+        rules = self.statistics
         if about.needs or isinstance(found, str):
             return not_run(about, f"needs {about.needs}" if about.needs else found)
-        if name not in measured:
+        if measured is None:
             return not_run(about, "one replicate has no spread", "at least 2 replicates")
-        spread = pooled if not about.margin and pooled and 0 < pooled < np.inf else None
         verdict = decide_order(
             about,
-            measured[name],
+            measured,
             margin=about.margin or rules.margin,
             checked=found.checked,
-            spread=spread,
+            spread=pooled if not about.margin and pooled and 0 < pooled < np.inf else None,
             paper_scale=self.paper_scale,
         )
         if not rules.decides:
@@ -565,15 +535,12 @@ class Experiment:
         wanted = getattr(rules, self.replicated)
         few = len(found.replicates) < wanted
         part = f"{len(found.replicates)} of {wanted} replicates so far" if few else ""
-        young = registered.is_exploratory(rule, self._first_run(), runs_dir())
-        verdict = replace(verdict, exploratory=young, rule=rule)
-        return with_words(verdict, [*found.words, part])
-
-    def _first_run(self) -> str:
-        """When the first run of its arms ended."""
+        rule = registered.digest(about, self.params.profile)
         done = [self.folder(stage) / DONE for stage in self.arms.values() if self.is_done(stage)]
         times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
-        return min(times, default="")
+        young = registered.is_exploratory(rule, min(times, default=""), runs_dir())
+        verdict = replace(verdict, exploratory=young, rule=rule)
+        return with_words(verdict, [*found.words, part])
 
 
 def _needs(about: Claim, series: str) -> bool:
@@ -591,15 +558,6 @@ def _untrained(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
 def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
     """A verdict whose reason ends with the sentences `words`, "" for none."""
     return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
-
-
-def departures(options: Mapping[str, object], record: type) -> list[str]:
-    """The note that names the options by which a run departs from the paper; none if none does."""
-    changed = changed_options(options, record)
-    # Of a file of one's own the name of the function; its text is among the parameters.
-    named = {k: v["name"] if isinstance(v, Mapping) else v for k, v in changed.items()}
-    switched = ", ".join(f"{name}: {value}" for name, value in named.items())
-    return [f"Options that depart from the paper: {switched}."] if changed else []
 
 
 def changed_options(options: Mapping[str, object], record: type) -> dict[str, object]:

@@ -17,11 +17,11 @@ from klearlib.experiments.registered import HEADLINE, statistics_of
 from klearlib.experiments.released import ReleasedParams, released_stages
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
-from klearlib.params import SMOKE, DataOptions, check_values, load_profile, require_profile
+from klearlib.params import SMOKE, DataOptions, require_profile
 from klearlib.params.data import SFTPhase
-from klearlib.params.fields import amended, parameter
+from klearlib.params.fields import amended, count, parameter, rate
 from klearlib.params.options import check_schedule
-from klearlib.params.rl import ALPHA, RATE, FilteredParams, RLSchedule
+from klearlib.params.rl import ALPHA, FilteredParams, RLSchedule
 from klearlib.params.statistics import WORLDS
 from klearlib.run.stage import Stage
 
@@ -41,6 +41,7 @@ MODELS = {
 base budget, which shows what the static factor does, and at the longer one, which needs it."""
 _FINAL = ("code_rl", "code_rl_yarn", "code_rl_long")  # settings of one model
 _TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others there is one
+_WORLDS = ("miniature", "code_miniature", "data_miniature", "joint_miniature")
 _NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
 
 
@@ -49,11 +50,10 @@ class MathsRLPhase(RLSchedule):
     """RL on mathematics, from the SFT checkpoint."""
 
     mini_batch_problems = amended(paper=16)
-    learning_rate: float = parameter(3.0e-4, **RATE, paper=1.0e-6, place="RL settings")
-    teacher_responses: int = parameter(
-        4,
-        minimum=1,
-        help="strong teacher's responses per problem, for its pass rate",
+    learning_rate: float = rate("of the policy", default=3.0e-4, paper=1.0e-6, place="RL settings")
+    teacher_responses: int = count(
+        "strong teacher's responses per problem, for its pass rate",
+        default=4,
         paper=16,
         place="3.2.1: majority of 16 responses",
     )
@@ -73,10 +73,16 @@ class CodeRLPhase(RLSchedule):
 
     num_problems = amended(4)
     mini_batch_problems = amended(paper=32)
-    learning_rate: float = parameter(3.0e-4, **RATE, paper=5.0e-7, place="RL settings")
+    learning_rate: float = rate("of the policy", default=3.0e-4, paper=5.0e-7, place="RL settings")
 
 
 _PHASES = {"sft": SFTPhase, "maths_rl": MathsRLPhase, "code_rl": CodeRLPhase}
+
+
+def _phase(name: str, place: str) -> dict:
+    record = _PHASES[name]
+    words = f"all values of {record.__name__}, or none for smoke's"
+    return parameter({}, record=record, help=words, place=place)
 
 
 def every_value(record: type, values: dict, name: str, profile: str) -> dict:
@@ -100,39 +106,22 @@ def every_value(record: type, values: dict, name: str, profile: str) -> dict:
 class HeadlineParams(FilteredParams):
     """Notebook 10: from curated data to the scores of Table 1 (Sections 3, 4; Fig. 1)."""
 
-    worlds: ClassVar[tuple[str, ...]] = (
-        "miniature",
-        "code_miniature",
-        "data_miniature",
-        "joint_miniature",
-    )
+    worlds: ClassVar[tuple[str, ...]] = _WORLDS
 
     seeds = amended(
         help="one pipeline per seed, from the SFT checkpoint on; the first decides C13",
         paper="1 run",
         place="Table 1: one number per cell, no error bars",
     )
-    sft: dict = parameter(
-        {}, record=SFTPhase, help="all values of SFTPhase, or none for smoke's", place="SFT"
-    )
-    maths_rl: dict = parameter(
-        {},
-        record=MathsRLPhase,
-        help="all values of MathsRLPhase, or none for smoke's",
-        place="RL settings, maths",
-    )
-    code_rl: dict = parameter(
-        {},
-        record=CodeRLPhase,
-        help="all values of CodeRLPhase, or none for smoke's",
-        place="RL settings, code",
-    )
+    sft: dict = _phase("sft", "SFT")
+    maths_rl: dict = _phase("maths_rl", "RL settings, maths")
+    code_rl: dict = _phase("code_rl", "RL settings, code")
     alpha: float = parameter(0.1, **ALPHA, paper=0.1, place="RL settings, Table 6")
-    maths_responses: int = parameter(
-        1, minimum=1, help="responses per maths problem", paper=64, place="Table 1: avg@64"
+    maths_responses: int = count(
+        "responses per maths problem", default=1, paper=64, place="Table 1: avg@64"
     )
-    code_responses: int = parameter(
-        1, minimum=1, help="responses per code problem", paper=8, place="Table 1: avg@8"
+    code_responses: int = count(
+        "responses per code problem", default=1, paper=8, place="Table 1: avg@8"
     )
     yarn_factor: float = parameter(
         2.5, above=1.0, help="of the longer budget", paper=2.5, place="main results, 64K budget"
@@ -159,7 +148,6 @@ class HeadlineParams(FilteredParams):
             )
 
     def phase(self, name: str):
-        """`sft`, `maths_rl` or `code_rl` as a record."""
         return _PHASES[name](**getattr(self, name))
 
     @property
@@ -200,12 +188,10 @@ class Groundwork:
 
     @cached_property
     def curated(self) -> dict[str, Stage]:
-        """Domain -> its sources, curated."""
         return {domain: self.data.curated(domain) for domain in DOMAINS}
 
     @cached_property
     def selections(self) -> dict[str, Stage]:
-        """Domain -> the SFT examples of its best sources."""
         return self.data.joint_selections()
 
     @cached_property
@@ -219,24 +205,20 @@ class Groundwork:
     def pools(self) -> dict[str, Stage]:
         """Domain -> the problems that RL draws from: those whose answer most of a teacher's
         responses reach (3.2.1), those whose tests a teacher's programs pass (5.2.4)."""
-        p = self.params
-        trusted = filtered_code_start(self.data, options=p.filter_options, limits=p.rl_options)
-        return {"math": self._majority(), "code": trusted.pool or trusted.world}
-
-    def _majority(self) -> Stage:
-        phase, data = self.params.phase("maths_rl"), self.data
+        p, phase, data = self.params, self.params.phase("maths_rl"), self.data
+        trusted = filtered_code_start(data, options=p.filter_options, limits=p.rl_options)
         teacher, (pool, file) = data.majority_teacher(), data.pool()
-        if teacher is None:
-            return pool
-        answers = data.responses(teacher, num_responses=phase.teacher_responses)
-        return Stage(
-            "majority_filter",
-            "klearlib.curation.pass_rates:keep_by_pass_rate",
-            {"threshold": phase.threshold, "keep_equal": False, "problems": file},
-            {"world": pool, "pass_rates": answers},
-            label="maths problems kept by the majority of a teacher's responses",
-            estimate_s=2.0,
-        )
+        if teacher is not None:
+            answers = data.responses(teacher, num_responses=phase.teacher_responses)
+            pool = Stage(
+                "majority_filter",
+                "klearlib.curation.pass_rates:keep_by_pass_rate",
+                {"threshold": phase.threshold, "keep_equal": False, "problems": file},
+                {"world": pool, "pass_rates": answers},
+                label="maths problems kept by the majority of a teacher's responses",
+                estimate_s=2.0,
+            )
+        return {"math": pool, "code": trusted.pool or trusted.world}
 
     def start(self, domain: str, model: Stage | None = None) -> Start:
         """RL on a domain from `model`, None for the SFT checkpoint, which is measured on nothing
@@ -264,15 +246,6 @@ def groundworks(params: HeadlineParams, seeds: Sequence[int]) -> dict[int, Groun
     return dict.fromkeys(seeds, Groundwork(params, found[seeds[0]], seed=params.seeds[0]))
 
 
-def headline_params(profile: str) -> HeadlineParams:
-    """The profile's own.
-
-    Raises:
-        ParameterError: it has none, or they are wrong.
-    """
-    return check_values(HeadlineParams, load_profile(profile, Pipeline.name), Pipeline.name)
-
-
 class Pipeline(Experiment):
     """A profile's pipelines: base model and SFT checkpoint, one of each world, then RL on
     mathematics and on code for each seed, by GPPO."""
@@ -293,7 +266,6 @@ class Pipeline(Experiment):
 
     @property
     def joint(self) -> Joint:
-        """The model for both domains."""
         return self.first.joint
 
     @cached_property
@@ -303,17 +275,10 @@ class Pipeline(Experiment):
         for seed, ground in self.groundworks.items():
             model = ground.models["sft"]
             for series, domain in zip(_TRAINED, DOMAINS, strict=True):
-                phase = p.phase(series)
-                schedule = {k: v for k, v in asdict(phase).items() if k not in _NOT_OF_RL}
-                model = found[series, seed] = rl_arm(
-                    p,
-                    ground.start(domain, model),
-                    label=MODELS[series],
-                    seed=seed,
-                    eval_every=phase.num_steps,
-                    eval_responses=1,
-                    **schedule,
-                )
+                how = {k: v for k, v in getattr(p, series).items() if k not in _NOT_OF_RL}
+                how |= {"eval_every": how["num_steps"], "eval_responses": 1, "seed": seed}
+                start = ground.start(domain, model)
+                model = found[series, seed] = rl_arm(p, start, label=MODELS[series], **how)
         return found
 
     def setting(self, series: str) -> dict:
@@ -327,7 +292,6 @@ class Pipeline(Experiment):
         return base | yarn if series == "code_rl_yarn" else base
 
     def setting_text(self, series: str) -> str:
-        """`setting` in words."""
         setting = self.setting(series)
         words = f"{setting['max_new_tokens']} tokens"
         return f"{words}, YaRN {setting['yarn_factor']:g}" if "yarn_factor" in setting else words
@@ -349,10 +313,9 @@ class Pipeline(Experiment):
         sizes, num_responses = self.joint.benchmarks[domain], self.responses_to(domain)
         num_problems = sum(size or WINDOW_SIZE for size in sizes.values())
         trained = series if series in _TRAINED else _TRAINED[-1]
-        setting = self.setting(series)
+        setting, ground = self.setting(series), self.groundworks[seed]
         if domain == "math" and series in _FINAL and self.joint.deciding:
             setting["deciding"] = self.joint.deciding
-        ground = self.groundworks[seed]
         return ground.data.measured(
             domain,
             ground.models.get(series) or self.arms[trained, seed],
@@ -384,11 +347,9 @@ class Pipeline(Experiment):
 
     @cached_property
     def named(self) -> dict[str, Named]:
-        """The benchmarks of the profile, in the order of Table 1."""
         return named(self.params.profile)
 
     def benchmarks(self, domain: str) -> list[str]:
-        """Those of a domain."""
         return [name for name, about in self.named.items() if about.domain == domain]
 
     @cached_property
@@ -398,7 +359,6 @@ class Pipeline(Experiment):
         return {REAL[name].paper: runs.end_record((name, 0), name) for name, _ in runs.folders}
 
     def records(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
-        """Seed -> the record of one model on one benchmark."""
         return self.scores_of[self.named[benchmark].domain].end_records(series, benchmark)
 
     def problem_pairs(
@@ -416,10 +376,5 @@ class Pipeline(Experiment):
         if not seeds or not b:
             return None
         theirs = [next(iter(b.folders))[1]] * len(seeds) if shared else seeds
-
-        def every_problem(runs: Results, series: str, seeds: list[int]) -> np.ndarray:
-            names = self.benchmarks(domain)  # of several sizes
-            parts = [runs.problem_scores(series, seeds, [name]) for name in names]
-            return np.concatenate(parts, axis=1)
-
-        return every_problem(a, after, seeds), every_problem(b, before, theirs)
+        names = self.benchmarks(domain)
+        return a.problem_scores(after, seeds, names), b.problem_scores(before, theirs, names)

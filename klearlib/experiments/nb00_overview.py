@@ -56,12 +56,12 @@ class Overview(Experiment):
     def progress(self) -> pd.DataFrame:
         """`pipeline` with the state of each notebook at this profile, and its runs' minutes (NaN
         where nothing has run)."""
-        words = {"complete": "complete", "partial": "interim"}
-        published = {each.notebook: each for each in self.sections}
-        found = [published.get(notebook) for notebook in self.table("pipeline")["notebook"]]
+        published, shown = {each.notebook: each for each in self.sections}, self.table("pipeline")
+        found = [published.get(notebook) for notebook in shown["notebook"]]
         minutes = [round(each.seconds / 60, 1) if each else float("nan") for each in found]
+        words = {"complete": "complete", "partial": "interim"}
         states = [words[each.status] if each else NOT_RUN for each in found]
-        return self.table("pipeline").assign(state=states, minutes=minutes)
+        return shown.assign(state=states, minutes=minutes)
 
     def beside_the_paper(self) -> pd.DataFrame:
         """Every table and figure of the paper, and the names of its counterpart here, or "not
@@ -76,7 +76,6 @@ class Overview(Experiment):
         return pd.DataFrame(rows, columns=["in the paper", "what it shows", "notebook", "here"])
 
     def ledger(self) -> pd.DataFrame:
-        """The verdict on every claim as this profile's notebooks have published it."""
         import pandas as pd
 
         columns = ["claim", "title", "verdict", "measured", "reason", "settle"]
@@ -85,7 +84,6 @@ class Overview(Experiment):
 
     @cached_property
     def sections(self) -> list[Section]:
-        """What the other notebooks have published beside it."""
         return [each for each in read_sections(self.place.folder) if each.notebook != self.name]
 
     def notes(self) -> list[str]:

@@ -18,7 +18,6 @@ from klearlib.params.data import GradedParams
 from klearlib.params.fields import parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import stacked_bars
-from klearlib.report.section import Equation
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.stage import Stage
 
@@ -64,33 +63,15 @@ class DataCuration(DataExperiment):
         "should, and what do they cost?"
     )
     Params = CurationParams
-    equations = (
-        Equation(
-            "3.1",
-            r"\text{remove }x\iff\exists\,b\in\text{benchmarks}:\ "
-            r"\mathrm{ngrams}_9(x)\cap\mathrm{ngrams}_9(b)\neq\emptyset",
-            "A prompt that shares nine words in a row with a benchmark item is not trained on.",
-        ),
-        Equation(
-            "3.2.1",
-            r"\text{keep }x\iff\frac{1}{n}\sum_{i=1}^{n}"
-            r"\mathbb{1}[\text{response } i\text{ of a teacher passes the validator}]>\frac{1}{2}",
-            "A maths problem is kept for RL where the majority of a teacher's responses agree with "
-            "its answer.",
-        ),
-    )
 
     @cached_property
     def curated(self) -> dict[tuple[str, str], Stage]:
         """(domain, rule of overlap) -> the sources after that rule."""
+        stopped = {"stop_more_than": self.params.stop_list, "words": "overlap with a stop list"}
         how: dict[str, dict] = {
             "used": {},
             "strict": {"templates": (), "words": "strict overlap"},
-            "stop list": {
-                "templates": (),
-                "stop_more_than": self.params.stop_list,
-                "words": "overlap with a stop list",
-            },
+            "stop list": {"templates": (), **stopped},
         }
         return {
             (domain, rule): self.data.curated(domain, **how[rule])
@@ -102,12 +83,10 @@ class DataCuration(DataExperiment):
     def responses(self) -> dict[str, Stage]:
         """The judged responses to the maths pool: of the reference, for difficulty, and of the
         strong teacher, for the majority filter, unless the problems have passed it already."""
-        count = self.params.reference_responses
-        found = {"reference": self.data.responses("reference", num_responses=count)}
-        teacher = self.data.majority_teacher()
+        p, answers, teacher = self.params, self.data.responses, self.data.majority_teacher()
+        found = {"reference": answers("reference", num_responses=p.reference_responses)}
         if teacher is not None:
-            count = self.params.num_responses
-            found["strong"] = self.data.responses(teacher, num_responses=count)
+            found["strong"] = answers(teacher, num_responses=p.num_responses)
         return found
 
     def stages(self) -> list[Stage]:
@@ -162,18 +141,13 @@ class DataCuration(DataExperiment):
         when=lambda e: e.is_curated and bool(e.pass_rates["reference"]),
     )
     def difficulty_bars(self) -> Figure:
-        n = self.params.reference_responses
+        n, rates = self.params.reference_responses, self.pass_rates["reference"].values()
         bars = {f"{k} of {n}": {"easy": 0, "hard": 0} for k in range(n + 1)}
-        for rate, word in zip(
-            self.pass_rates["reference"].values(), self._graded(self.params.easy_from), strict=True
-        ):
+        for rate, word in zip(rates, self._graded(self.params.easy_from), strict=True):
             if word != "unknown":
                 bars[f"{rate.num_correct} of {n}"][word] += 1
-        return stacked_bars(
-            bars,
-            x_label="problems of the maths pool",
-            heading="Here: right responses of the reference",
-        )
+        heading = "Here: right responses of the reference"
+        return stacked_bars(bars, x_label="problems of the maths pool", heading=heading)
 
     def _graded(self, easy_from: float) -> list[str]:
         """Easy, hard or unknown, for each problem that the reference has answered."""
@@ -188,8 +162,6 @@ class DataCuration(DataExperiment):
         columns=f"source, rows, {', '.join(_STAGE_WORDS)}, problems, share_kept, responses",
     )
     def funnel(self) -> Rows:
-        """The problems that are left and the responses to them; a line for each domain at its
-        end."""
         for domain, card in self.cards.items():
             mine = []
             for name, read, removed, kept in self._funnel(domain):
@@ -206,7 +178,6 @@ class DataCuration(DataExperiment):
         columns="domain, planted, how, rows, found, recall",
     )
     def found(self) -> Rows:
-        """By kind and way; see `planted.found`. Nothing is planted in real data."""
         from klearlib.experiments.demos import planted
 
         for domain in self.cards if uses_miniature(self.params) else ():
@@ -258,22 +229,18 @@ class DataCuration(DataExperiment):
         names = [benchmark["name"] for benchmark in stage.params["benchmarks"]]
         items = planted.items(self.folder(stage.inputs["world"]), names)
         prompts = planted.prompts(self.folder(stage.inputs["sources"]), domain)
-        return sum(
-            planted.truly_shared(
-                row["ngram"],
-                prompts[place],
-                items[row["benchmark"], row["item"]],
-                num_words=self.params.data_options.ngram_words,
-            )
-            for place, row in removals.items()
-            if place not in leaks
+        others = {place: row for place, row in removals.items() if place not in leaks}
+        texts = (
+            (row["ngram"], prompts[place], items[row["benchmark"], row["item"]])
+            for place, row in others.items()
         )
+        num_words = self.params.data_options.ngram_words
+        return sum(planted.truly_shared(*each, num_words=num_words) for each in texts)
 
     @table(
         "difficulty", "The share of hard problems by the reference's pass rate, beside the paper's."
     )
     def difficulty(self) -> Rows:
-        """At several thresholds; the paper: 88 %."""
         used, n = self.params.easy_from, self.params.reference_responses
         for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]):
             if found := self._graded(easy_from):
@@ -312,7 +279,6 @@ class DataCuration(DataExperiment):
         columns="stage, seconds, rows, responses, per_second",
     )
     def cost(self) -> Rows:
-        """The start of a stage's process included."""
         raw = self.curated["math", "used"].inputs
         for stage in (raw["sources" if "sources" in raw else "benchmarks"], *self.stages()):
             if not self.is_done(stage):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import deciding
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import Origin, wrong_words
 from klearlib.experiments.score_tables import seed_interval
@@ -19,7 +18,7 @@ from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.curves import learning_curves
-from klearlib.report.section import Counterpart, Equation
+from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -62,6 +61,21 @@ class CorrectnessParams(StudentParams, GradedParams):
             )
 
 
+def graded_responses(
+    data: Origin, teacher: str, p: CorrectnessParams, difficulty: str, share: float
+):
+    """The stage that chooses a teacher's examples: so many wrong, to problems of a difficulty."""
+    return data.chosen_responses(
+        teacher,
+        num_responses=p.num_responses,
+        size=p.num_examples,
+        wrong_share=share,
+        difficulty=difficulty,
+        easy_from=p.easy_from,
+        reference_responses=p.reference_responses,
+    )
+
+
 class DataCorrectness(StudentExperiment):
     """Easy and hard problems, each with several shares of wrong responses, and all problems."""
 
@@ -75,14 +89,6 @@ class DataCorrectness(StudentExperiment):
     Params = CorrectnessParams
     counterparts = (
         Counterpart("Table 2", "correct or mixed responses, by difficulty", ("table2",)),
-    )
-    equations = (
-        Equation(
-            "8",
-            SFT,
-            "No label and no sign: a wrong response is taught as a right one is. Printed with pi "
-            "for log pi.",
-        ),
     )
     beside = (Beside("math", 2, ("C4", "C15")),)
     printed = "Table 2"
@@ -109,18 +115,7 @@ class DataCorrectness(StudentExperiment):
 
     def choose(self, data: Origin) -> dict[str, Stage]:
         p = self.params
-        return {
-            series: data.chosen_responses(
-                p.teacher,
-                num_responses=p.num_responses,
-                size=p.num_examples,
-                wrong_share=share,
-                difficulty=difficulty,
-                easy_from=p.easy_from,
-                reference_responses=p.reference_responses,
-            )
-            for series, (difficulty, share) in self.doses.items()
-        }
+        return {s: graded_responses(data, p.teacher, p, *dose) for s, dose in self.doses.items()}
 
     @cached_property
     def judged(self) -> dict[str, Stage]:
@@ -194,7 +189,6 @@ class DataCorrectness(StudentExperiment):
         columns="difficulty, problems, share, responses, correct, correct_share",
     )
     def labels(self) -> Rows:
-        """Problems, responses and correct ones; empty before the responses are judged."""
         from klearlib.curation.pass_rates import difficulties
 
         rates = {name: self.rates(stage) for name, stage in self.judged.items()}
@@ -203,11 +197,8 @@ class DataCorrectness(StudentExperiment):
         names = list(rates["teacher"])
         found = difficulties(names, rates["reference"], easy_from=self.params.easy_from)
         for wanted in (*dict.fromkeys(["easy", "hard", *found]), "overall"):
-            mine = [
-                rates["teacher"][name]
-                for name, word in zip(names, found, strict=True)
-                if wanted in (word, "overall")
-            ]
+            pairs = zip(names, found, strict=True)
+            mine = [rates["teacher"][n] for n, word in pairs if wanted in (word, "overall")]
             responses = sum(rate.num_responses for rate in mine)
             correct = sum(rate.num_correct for rate in mine)
             share = correct / responses if responses else float("nan")
@@ -219,8 +210,6 @@ class DataCorrectness(StudentExperiment):
         columns="arm, candidates, examples, correct, wrong, last_loss",
     )
     def examples(self) -> Rows:
-        """Candidates after the filters, chosen examples, the correct ones among them, and the
-        training loss over the last tenth of the steps."""
         for each in self.students:
             if card := self.card(self.chosen[each.series]):
                 covered = [r["num_removed"] for r in card["funnel"] if r["stage"] == "coverage"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.equations import SFT
 from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import Origin
 from klearlib.experiments.results import Results
@@ -16,7 +15,7 @@ from klearlib.experiments.score_tables import Row, difference
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import AnsweredParams, StudentParams
 from klearlib.report.bars import scores_beside_paper
-from klearlib.report.section import Counterpart, Equation
+from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -42,14 +41,6 @@ class TeacherAblation(StudentExperiment):
     )
     Params = TeacherParams
     counterparts = (Counterpart("Table 3", "students of several teachers", ("table3",)),)
-    equations = (
-        Equation(
-            "8",
-            SFT,
-            "The mean over responses of the sum over their tokens: a response weighs as much as it "
-            "is long. Printed with pi for log pi.",
-        ),
-    )
     students = tuple(
         Student(name, f"{name} teacher", column, group=name) for name, column in _IN_TABLE_3.items()
     )
@@ -58,7 +49,6 @@ class TeacherAblation(StudentExperiment):
 
     @cached_property
     def responses(self) -> dict[str, Stage]:
-        """Teacher -> its judged responses to the same problems."""
         count = self.params.num_responses
         return {name: self.data.responses(name, num_responses=count) for name in _IN_TABLE_3}
 
@@ -72,16 +62,11 @@ class TeacherAblation(StudentExperiment):
     @cached_property
     def measured_teachers(self) -> dict[tuple[str, int], Stage]:
         """(teacher, 0) -> the teacher itself on the benchmarks."""
-        return {
-            (name, 0): self.data.measured(
-                "math",
-                self.data.stages[f"teacher_{name}"],
-                label=f"benchmarks: the {name} teacher itself",
-                seed=0,
-                num_responses=self.params.eval_responses,
-            )
-            for name in _IN_TABLE_3
-        }
+        how, found = {"seed": 0, "num_responses": self.params.eval_responses}, {}
+        for name in _IN_TABLE_3:
+            model, label = self.data.stages[f"teacher_{name}"], f"the {name} teacher itself"
+            found[name, 0] = self.data.measured("math", model, label=f"benchmarks: {label}", **how)
+        return found
 
     @cached_property
     def teacher_runs(self) -> Results:
@@ -97,16 +82,10 @@ class TeacherAblation(StudentExperiment):
         "teachers. Bottom: ours with 95 % intervals, and the teachers' own scores.",
     )
     def table3(self) -> Figure:
-        teachers = [
-            Row(name, self.teacher_runs.of(name), None, group=name, mark="teacher")
-            for name in _IN_TABLE_3
-        ]
-        return scores_beside_paper(
-            self.panels(teachers),
-            groups=tuple(_IN_TABLE_3),
-            series=("student", "teacher"),
-            x_label="teacher",
-        )
+        names, marks = tuple(_IN_TABLE_3), ("student", "teacher")
+        teachers = [Row(name, self.teacher_runs.of(name), None, name, "teacher") for name in names]
+        panels = self.panels(teachers)
+        return scores_beside_paper(panels, groups=names, series=marks, x_label="teacher")
 
     @table(
         "differences",
@@ -114,7 +93,6 @@ class TeacherAblation(StudentExperiment):
         columns="difference, seeds, problems, value, low, high",
     )
     def differences(self) -> Rows:
-        """Every pair of teachers, the strongest against the weakest among them."""
         if seeds := self.runs.common_seeds(_IN_TABLE_3):
             names = self.benchmarks("math")
             scores = {arm: self.runs.problem_scores(arm, seeds, names) for arm in _IN_TABLE_3}
@@ -125,7 +103,6 @@ class TeacherAblation(StudentExperiment):
 
     @property
     def their_scores(self) -> str:
-        """The columns of the scores of teachers."""
         called = titles(self.params.profile)
         return ", ".join(called[name].replace(" ", "_") for name in self.benchmarks("math"))
 
@@ -136,9 +113,7 @@ class TeacherAblation(StudentExperiment):
         "correct_examples, students_last_loss",
     )
     def teachers(self) -> Rows:
-        """Each teacher's own accuracy, on the prompts that it answers for its students, at the
-        sampling temperature of teachers, and on the benchmarks as students are measured; its
-        responses, the chosen ones, the correct among them, and its students' last training loss."""
+        """The pass rate is at the temperature of teachers, scores are as students are measured."""
         for each in self.students:
             if not (rates := self.rates(self.responses[each.series])):
                 continue

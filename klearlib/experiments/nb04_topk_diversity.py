@@ -12,11 +12,11 @@ from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, wrong_words
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.miniature.source_plan import SOURCES
-from klearlib.params.data import StudentParams
-from klearlib.params.fields import amended, parameter
+from klearlib.params.data import SFT_RATE, StudentParams
+from klearlib.params.fields import amended, count, rate
 from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import scores_beside_paper, stacked_bars
-from klearlib.report.section import Counterpart, Equation
+from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -40,33 +40,20 @@ _RANKS = {
 class TopKParams(StudentParams):
     """Notebook 04: the best source or more of them (Section 5.1.3, Tables 4 and 5)."""
 
-    single_sources: list[int] = parameter(
-        [],
-        minimum=2,
-        **_RANKS,
-        help="ranks of sources with an arm of their own; the best is Top1",
+    single_sources: list[int] = count(
+        "ranks of sources with an arm of their own; the best is Top1", 2, default=[], **_RANKS
     )
-    equal_sources: list[int] = parameter(
-        [],
-        minimum=1,
-        **_RANKS,
-        help="numbers of best maths sources at equal errors; C23: 1, 4, 10",
+    equal_sources: list[int] = count(
+        "numbers of best maths sources at equal errors; C23: 1, 4, 10", default=[], **_RANKS
     )
     num_examples = amended(24, help="examples of every maths arm, by K-center", paper=31600)
-    code_examples: int = parameter(
-        12, minimum=1, help="examples of every code arm, by K-center", paper=31600
-    )
+    code_examples: int = count("examples of every code arm, by K-center", default=12, paper=31600)
     batch_size = amended(help="maths examples per update")
-    code_batch_size: int = parameter(
-        2, minimum=1, help="code examples per update", paper=NOT_STATED
-    )
-    code_learning_rate: float = parameter(
-        3.0e-3, above=0.0, help="the same for code", paper=8.0e-5, place="SFT: 8e-5 to 4e-5"
-    )
-    code_eval_responses: int = parameter(
-        1,
-        minimum=1,
-        help="the same for code",
+    code_batch_size: int = count("code examples per update", default=2, paper=NOT_STATED)
+    code_learning_rate: float = rate("the same for code", default=3.0e-3, **SFT_RATE)
+    code_eval_responses: int = count(
+        "the same for code",
+        default=1,
         paper=NOT_STATED,
         place="rounding fits 16 on AIME and 4 on LiveCodeBench",
     )
@@ -87,7 +74,6 @@ class Mixture:
 
     @property
     def series(self) -> str:
-        """The arm's name among all."""
         return f"{self.domain}_{self.group}"
 
 
@@ -106,15 +92,6 @@ class TopKDiversity(StudentExperiment):
     counterparts = (
         Counterpart("Table 4", "few or many sources, mathematics", ("tables4_5",)),
         Counterpart("Table 5", "few or many sources, code", ("tables4_5",)),
-    )
-    equations = (
-        Equation(
-            "5.1.3",
-            r"S\leftarrow S\cup\left\{\mathrm{argmax}_i\min_{j\in S}"
-            r"\lVert x_i-x_j\rVert\right\}",
-            "K-center greedy brings every pool to one size: each new example is the one farthest "
-            "from those that are chosen.",
-        ),
     )
     beside = (Beside("math", 4, ("C6", "C23")), Beside("code", 5, ("C7",)))
     printed = "Tables 4 and 5"

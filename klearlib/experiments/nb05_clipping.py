@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.experiments.benchmarks import (
-    curve_titles,
-    curved,
-    decided_on,
-    titles,
-)
+from klearlib.experiments.benchmarks import curve_titles, curved, decided_on, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
-from klearlib.experiments.equations import CLIP_HIGHER
 from klearlib.experiments.experiment import (
     Evidence,
     Rows,
@@ -28,12 +22,7 @@ from klearlib.experiments.experiment import (
     table,
     with_words,
 )
-from klearlib.experiments.results import Results
-from klearlib.experiments.rules import (
-    RULE_OPTIONS,
-    note_on_own,
-    rule_spec,
-)
+from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.experiments.stability import (
     largest_rates,
@@ -51,7 +40,7 @@ from klearlib.report.curves import (
     paper_beside_ours,
 )
 from klearlib.report.decide import decide_mechanism, decide_stability, not_run
-from klearlib.report.section import Counterpart, Equation, Verdict
+from klearlib.report.section import Counterpart, Verdict
 from klearlib.report.style import series_style
 
 if TYPE_CHECKING:
@@ -90,30 +79,9 @@ class Clipping(ClippingArms):
         Counterpart("Fig. 2b", "clipping rules, code", ("fig2",)),
         Counterpart("Fig. 2c", "clipping rules, gradient norm", ("fig2",)),
     )
-    equations = (
-        Equation(
-            "7",
-            CLIP_HIGHER,
-            "Clip-Higher with the token-level mean: a clipped token loses its gradient.",
-        ),
-        Equation(
-            "11",
-            r"\min\left(r_t\tilde{A},\mathrm{clip}\left(r_t,"
-            r"\frac{1-\epsilon_l}{\mathrm{sg}(r_t)}r_t,"
-            r"\frac{1+\epsilon_h}{\mathrm{sg}(r_t)}r_t\right)\tilde{A}\right)",
-            "GPPO: the same value, and a clipped token keeps a constant gradient.",
-        ),
-        Equation(
-            "16",
-            r"F=\mathrm{clip}(r_t,1-\epsilon_l,1+\epsilon_h)",
-            "CISPO: the coefficient is clamped whatever the sign of the advantage.",
-        ),
-    )
 
     @cached_property
     def gradients(self) -> pd.DataFrame:
-        """Autograd of every printed objective, and of the loss of every other rule, against F
-        * A."""
         p = self.params
         return clipping.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
 
@@ -228,19 +196,14 @@ class Clipping(ClippingArms):
         "skipped_updates, not_judged",
     )
     def clipped(self) -> Rows:
-        """How many tokens the comparison acts on: shares are means over steps and seeds, updates
-        skipped and rollouts that could not be judged are sums."""
-        yield from self._clipped(self.runs, "maths")
-        yield from self._clipped(self.joint_results, "both domains")
-
-    def _clipped(self, runs: Results, start: str) -> Rows:
-        for rule, mine in runs.each(self.rules):
-            shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
-            norms = mine.curve("train/grad_norm")["value"]
-            counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
-            row = [series_style(rule).label, start, len(mine)]
-            row += [*shares, norms.median(), norms.max()]
-            yield [*row, *counts]
+        """Updates that were skipped and rollouts that could not be judged are sums."""
+        for start, runs in {"maths": self.runs, "both domains": self.joint_results}.items():
+            for rule, mine in runs.each(self.rules):
+                shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
+                norms = mine.curve("train/grad_norm")["value"]
+                counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
+                row = [series_style(rule).label, start, len(mine)]
+                yield [*row, *shares, norms.median(), norms.max(), *counts]
 
     @table(
         "rates",
@@ -266,22 +229,18 @@ class Clipping(ClippingArms):
 
     @property
     def their_scores(self) -> str:
-        """The columns of the scores of `rates`."""
         return ", ".join(f"{each}, {each} low, {each} high" for each in self.titles.values())
 
     def evidence(self) -> dict[str, Evidence | str]:
         return {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C20")}
 
     def verdicts(self) -> list[Verdict]:
-        """On C14, C3 and what compares arms."""
-        return [self._mechanism(), *super().verdicts(), self._stability()]
-
-    def _mechanism(self) -> Verdict:
         gppo, about = self.gradients[self.gradients["rule"] == "gppo"], paper.claim("C14")
         # "Never zero" is part of the claim: one token without a gradient refutes it, whatever the
         # error.
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
-        return decide_mechanism(about, error, about.rule.numbers["tolerance"])
+        mechanism = decide_mechanism(about, error)
+        return [mechanism, *super().verdicts(), self._stability()]
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
         about, profile = paper.claim(claim_id), self.params.profile
@@ -338,22 +297,21 @@ class Clipping(ClippingArms):
         return with_words(verdict, [self.words_on_rates])
 
     def notes(self) -> list[str]:
+        on_code = []
+        if how := self.params.joint_runs:
+            on_code.append(
+                "C2's runs train on mathematics alone, from the SFT checkpoint of notebook 10, "
+                f"which writes programs too: {how.num_problems // how.mini_batch_problems} updates "
+                f"per rollout batch at a learning rate of {how.learning_rate:g}, chosen so that "
+                "enough tokens leave the clip range; all rules share both."
+            )
         return [
             *self.departures("options"),
             *note_on_own(self.rules.values()),
             self._note_on_rates(),
             "The last step counts, never the best one. Rules of a seed share the order of "
             "problems. " + self.note_on_seeds("the SFT checkpoint"),
-            *(self._notes_on_code() if self.params.joint_runs else []),
-        ]
-
-    def _notes_on_code(self) -> list[str]:
-        how = self.params.joint_runs
-        return [
-            "C2's runs train on mathematics alone, from the SFT checkpoint of notebook 10, which "
-            f"writes programs too: {how.num_problems // how.mini_batch_problems} updates per "
-            f"rollout batch at a learning rate of {how.learning_rate:g}, chosen so that enough "
-            "tokens leave the clip range; all rules share both."
+            *on_code,
         ]
 
     def _note_on_rates(self) -> str:

@@ -21,7 +21,7 @@ from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.curves import learning_curves
-from klearlib.report.section import Counterpart, Equation
+from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -76,22 +76,6 @@ class AlphaSweep(Experiment):
     phase = "RL for mathematics"
     Params = AlphaSweepParams
     counterparts = (Counterpart("Table 6", "the weight of the LM loss", ("table6", "scores")),)
-    equations = (
-        Equation(
-            "13",
-            r"\mathcal{L}_{\mathrm{LM}}(\theta)=-\mathbb{E}\left["
-            r"\frac{1}{\sum_{o_i\in\mathcal{T}}|o_i|}\sum_{o_i\in\mathcal{T}}"
-            r"\sum_{t=1}^{|o_i|}\log\pi_\theta(a_t\mid s_t)\right]",
-            "The loss on the correct responses, a mean over their tokens. Printed with pi for log "
-            "pi.",
-        ),
-        Equation(
-            "14",
-            r"\mathcal{L}(\theta)=\mathcal{L}_{\mathrm{GPPO}}(\theta)"
-            r"+\alpha\,\mathcal{L}_{\mathrm{LM}}(\theta)",
-            "Both are minimised; alpha weighs the second.",
-        ),
-    )
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -106,7 +90,6 @@ class AlphaSweep(Experiment):
 
     @cached_property
     def benchmarks(self) -> dict[str, str]:
-        """Our benchmarks and the paper's that they are or stand for."""
         return counterparts(self.params.profile, "math")
 
     @cached_property
@@ -118,11 +101,11 @@ class AlphaSweep(Experiment):
         first = Row(
             "starting checkpoint", Results(start), _paper(START), "start", "gppo", first=True
         )
-        labels = {f"{alpha:g}": f"alpha = {alpha:g}" for alpha in self.params.alphas}
-        return [first] + [
-            Row(label, self.runs.of(f"alpha_{alpha}"), _paper(label), alpha, "gppo")
-            for alpha, label in labels.items()
-        ]
+        found = [first]
+        for alpha in (f"{alpha:g}" for alpha in self.params.alphas):
+            label, runs = f"alpha = {alpha}", self.runs.of(f"alpha_{alpha}")
+            found.append(Row(label, runs, _paper(label), alpha, "gppo"))
+        return found
 
     @figure(
         "table6",
@@ -133,13 +116,8 @@ class AlphaSweep(Experiment):
     )
     def table6(self) -> Figure:
         p, groups = self.params, [row.group for row in self.rows]
-        panels = score_bars(
-            self.rows,
-            self.benchmarks,
-            p.profile,
-            responses=p.eval_responses,
-            paper_responses=", avg@32",
-        )
+        how = {"responses": p.eval_responses, "paper_responses": ", avg@32"}
+        panels = score_bars(self.rows, self.benchmarks, p.profile, **how)
         return scores_beside_paper(panels, groups=groups, series=("gppo",), x_label="alpha")
 
     @table(
@@ -214,16 +192,15 @@ class AlphaSweep(Experiment):
         return lm_loss.positives()
 
     def evidence(self) -> dict[str, Evidence | str]:
-        return {name: self._on_scores(name) for name in ("C8", "C19")}
-
-    def _on_scores(self, name: str) -> Evidence | str:
-        mine = {f"alpha_{alpha:g}" for alpha in self.params.alphas}
-        absent = [arm for arm in paper.claim(name).arms if arm not in mine]
-        if absent:
-            values = " and no ".join(arm.removeprefix("alpha_") for arm in absent)
-            return f"alphas has no {values}, which the claim compares"
-        words = [decided_on(name, self.params.profile, "math")]
-        return self.compared(name, self.runs, "math", words=words)
+        mine, found = {f"alpha_{alpha:g}" for alpha in self.params.alphas}, {}
+        for name in ("C8", "C19"):
+            if absent := [arm for arm in paper.claim(name).arms if arm not in mine]:
+                values = " and no ".join(arm.removeprefix("alpha_") for arm in absent)
+                found[name] = f"alphas has no {values}, which the claim compares"
+                continue
+            words = [decided_on(name, self.params.profile, "math")]
+            found[name] = self.compared(name, self.runs, "math", words=words)
+        return found
 
     def notes(self) -> list[str]:
         return [

@@ -13,14 +13,13 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
-from klearlib.experiments.equations import GROUP_ADVANTAGE
 from klearlib.experiments.experiment import Evidence, Rows, figure, table
-from klearlib.experiments.results import Arm, Results, not_judged_text, off_the_line
+from klearlib.experiments.results import Arm, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
 from klearlib.params.rl import CodeRLParams
 from klearlib.records import OUTCOMES
 from klearlib.report.curves import Panel, paper_beside_ours
-from klearlib.report.section import Counterpart, Equation
+from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
@@ -62,22 +61,6 @@ class SoftReward(CodeRL):
         Counterpart("Fig. 3a", "soft or hard reward, scores", ("fig3",)),
         Counterpart("Fig. 3b", "soft or hard reward, rewards", ("fig3",)),
     )
-    equations = (
-        Equation(
-            "5.2.3",
-            r"R_{\mathrm{soft}}=\frac{1}{K}\sum_{k=1}^{K}\mathbb{1}[\text{test } k "
-            r"\text{ passed}]\qquad R_{\mathrm{hard}}=2\cdot\mathbb{1}[\text{all } K "
-            r"\text{ tests passed}]-1",
-            "The soft reward is the share of tests passed, the hard one is all or nothing; of the "
-            "reward of failure the paper says that it is negative (Fig. 3).",
-        ),
-        Equation(
-            "4",
-            GROUP_ADVANTAGE,
-            "A group whose rewards are all equal teaches nothing: the hard reward makes such "
-            "groups out of all problems that are not solved yet.",
-        ),
-    )
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -111,17 +94,14 @@ class SoftReward(CodeRL):
     @table("judged", "Eight programs for one specification, run in the sandbox against 16 tests.")
     def judged(self) -> Rows:
         limits = self.params.rl_options
-        return judging.judged_programs(
-            timeout_s=limits.test_timeout_s, memory_mb=limits.test_memory_mb
-        )
+        return judging.judged_programs(limits.test_timeout_s, limits.test_memory_mb)
 
     scores = CodeRL.scores
 
     @table("rewards", "Level and spread of the reward in training, mean over seeds.")
     def rewards(self) -> Rows:
-        """Means over seeds of: the mean reward of the first and of the last fifth of the steps; the
-        standard deviation and the mean distance of the batch means from a straight line through the
-        run; `_MEANS` over the steps. The paper's rows have what Fig. 3b shows."""
+        """Means over seeds; the deviation and distance of batch means are those from a straight
+        line through the run. The paper's rows have what Fig. 3b shows."""
         for reward, mine in self.runs.each(self.series):
             seeds = sorted(seed for _, seed in mine.folders)
             row = {"reward": series_style(reward).label, "seeds": len(seeds)}
@@ -137,9 +117,15 @@ class SoftReward(CodeRL):
         columns=f"reward, seeds, {', '.join(OUTCOMES)}, not_judged",
     )
     def outcomes(self) -> Rows:
-        """Shares of all tests run over steps and seeds; rollouts that could not be judged."""
         for reward, mine in self.runs.each(self.runs.series()):
-            shares = [_share_of_tests(mine, outcome) for outcome in OUTCOMES]
+            shares, counts = [], mine.curve("tests/num_run")
+            for outcome in OUTCOMES:
+                both = mine.curve(f"tests/{outcome}_rate").merge(
+                    counts, on=["series", "seed", "step"], suffixes=("", "_run")
+                )
+                total = both["value_run"].sum()
+                passed = (both["value"] * both["value_run"]).sum()
+                shares.append(float(passed / total) if total else float("nan"))
             lost = mine.total("rollout/judge_failures")
             yield [series_style(reward).label, len(mine), *shares, lost]
 
@@ -156,24 +142,20 @@ class SoftReward(CodeRL):
         def levels(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return rates(arm, seeds).mean(axis=1)
 
+        def cosines(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return means[arm].loc[list(seeds)].to_numpy()
+
+        # Over the steps of a run in which both halves had a gradient.
+        means = self.runs.curve("train/half_cosine").groupby(["series", "seed"])["value"].mean()
+        agreement = "no step of a run has the gradients of two halves: half_cosine, engine local"
+        if len(means) == len(self.runs):
+            agreement = self.paired("C22", self.runs, cosines)
         return {
             "C9": self.compared("C9", self.runs, "code", words=words),
             "C10": self.paired("C10", self.runs, distances, words=[lost]),
             "C17": self.paired("C17", self.runs, levels, words=[lost]),
-            "C22": self._agreement(),
+            "C22": agreement,
         }
-
-    def _agreement(self) -> Evidence | str:
-        """On C22: the mean over the steps of a run in which both halves had a gradient."""
-        measured = self.runs.curve("train/half_cosine")
-        means = measured.groupby(["series", "seed"])["value"].mean()
-        if len(means) < len(self.runs):
-            return "no step of a run has the gradients of two halves: half_cosine, engine local"
-
-        def cosines(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return means[arm].loc[list(seeds)].to_numpy()
-
-        return self.paired("C22", self.runs, cosines)
 
     def notes(self) -> list[str]:
         return [
@@ -195,10 +177,3 @@ def _levels(means: np.ndarray) -> dict[str, float]:
         "batch_means_std": off.std(axis=1).mean(),
         "batch_means_distance": np.abs(off).mean(),
     }
-
-
-def _share_of_tests(runs: Results, outcome: str) -> float:
-    shares, counts = runs.curve(f"tests/{outcome}_rate"), runs.curve("tests/num_run")
-    both = shares.merge(counts, on=["series", "seed", "step"], suffixes=("", "_run"))
-    total = both["value_run"].sum()
-    return float((both["value"] * both["value_run"]).sum() / total) if total else float("nan")

@@ -20,7 +20,7 @@ from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.bars import pass_rate_histogram
 from klearlib.report.curves import paper_beside_ours
-from klearlib.report.section import Counterpart, Equation
+from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -65,15 +65,6 @@ class TestFilter(CodeRL):
     what = "training problems"
     between = "with and without the filter"
     counterparts = (Counterpart("Fig. 4", "flawed tests filtered or not", ("fig4",)),)
-    equations = (
-        Equation(
-            "5.2.4",
-            r"\text{keep }x\iff\frac{1}{16}\sum_{i=1}^{16}"
-            r"\mathbb{1}[\text{response } i \text{ of the teacher passes every test of } x]>0.5",
-            "A problem stays in the pool if a teacher's programs pass its tests more often than "
-            "not.",
-        ),
-    )
 
     @cached_property
     def teacher(self) -> Stage:
@@ -86,11 +77,11 @@ class TestFilter(CodeRL):
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
-        found = {}
-        for seed, of in self.origins.items():
-            for name, start in zip(self.series, (self.filtered(of), of.start("code")), strict=True):
-                found[name, seed] = self.arm(start, seed=seed, code_reward="soft")
-        return found
+        return {
+            (name, seed): self.arm(start, seed=seed, code_reward="soft")
+            for seed, of in self.origins.items()
+            for name, start in zip(self.series, (self.filtered(of), of.start("code")), strict=True)
+        }
 
     @cached_property
     def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]]:
@@ -159,10 +150,8 @@ class TestFilter(CodeRL):
         "flawed_share_kept_low, flawed_share_kept_high",
     )
     def filter(self) -> Rows:
-        """At the threshold of the parameters and at others: problems kept and dropped, precision
-        (the share of dropped problems whose tests are flawed), recall (the share of flawed problems
-        that are dropped) and what is left of the flaws in the kept ones. On real problems what is
-        kept and dropped is all that is known. Empty before the teacher's responses are judged."""
+        """Precision is the share of dropped problems whose tests are flawed, recall that of flawed
+        problems that are dropped; neither is known of real problems."""
         rates, truth = self.rates_and_truth
         for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
             kept = list(self._kept_at(threshold, keep_equal).values())
@@ -184,9 +173,6 @@ class TestFilter(CodeRL):
         "mean_pass_rate, mean_tests_passed, not_judged",
     )
     def flaws(self) -> Rows:
-        """Recall for each kind, and the sound problems that are lost with them; the teacher's mean
-        pass rate, its mean share of tests passed, and how many of its responses could not be
-        judged."""
         rates, truth = self.rates_and_truth
         stays = self._kept_at(*self._chosen)
         for flaw, words in {"": "nothing", **FLAWS}.items():

@@ -21,7 +21,6 @@ from klearlib.experiments.benchmarks import (
 )
 from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.equations import CLIP_HIGHER, GROUP_ADVANTAGE
 from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origins
@@ -34,12 +33,11 @@ from klearlib.experiments.score_tables import (
     paper_last,
     score_panel,
 )
-from klearlib.params import check_values, load_profile
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
-from klearlib.report.section import Counterpart, Equation
+from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
 from klearlib.run.stage import Stage
 
@@ -130,29 +128,11 @@ class ZeroAdvantage(Experiment):
         Counterpart("Fig. 5a", "zero-advantage filter, scores", ("fig5",)),
         Counterpart("Fig. 5b", "zero-advantage filter, rewards", ("fig5",)),
     )
-    equations = (
-        Equation(
-            "4",
-            GROUP_ADVANTAGE,
-            "Where all rewards of a group are equal, every advantage is zero.",
-        ),
-        Equation(
-            "7",
-            CLIP_HIGHER,
-            "Such a group adds nothing to the sum, but its tokens stay in the denominator. Printed "
-            "for PPO's clip; the runs clip by GPPO, where the same holds.",
-        ),
-    )
 
     @cached_property
     def soft(self) -> SoftRewardParams:
-        """The settings of the runs on the soft code reward: those of the profile's notebook 07.
-
-        Raises:
-            ParameterError: the profile has no such values, or they are wrong.
-        """
-        name = SoftReward.name
-        return check_values(SoftRewardParams, load_profile(self.params.profile, name), name)
+        """How the runs on the soft code reward are trained: as the profile's notebook 07."""
+        return SoftReward.params_of(self.params.profile)
 
     def reads(self) -> dict[str, object]:
         return {SoftReward.name: self.soft} if self.params.soft_filters else {}
@@ -188,19 +168,17 @@ class ZeroAdvantage(Experiment):
             for kind in p.soft_filters:
                 soft = replace(self.soft, engine=p.engine)
                 code = filtered_code_start(of, options=soft.filter_options, limits=soft.rl_options)
-                how = {"label": f"soft reward, {kind} filter", "seed": seed, "code_reward": "soft"}
-                how["half_cosine"] = soft.half_cosine
+                label, how = f"soft reward, {kind} filter", {"half_cosine": soft.half_cosine}
+                how |= {"seed": seed, "code_reward": "soft", "label": label}
                 found[f"{_SOFT}: {kind}", seed] = arm(soft, code, kind, **how)
         return found
 
     def of(self, comparison: str) -> Results:
-        """The finished runs of one comparison, by arm."""
         names = {f"{comparison}: {arm}": arm for arm in self.comparisons.get(comparison, ())}
         return self.runs.of(*names).renamed(names)
 
     @cached_property
     def drawn(self) -> str:
-        """The benchmark where the paper has AIME 2024 (Fig. 5a)."""
         return standing_for(self.params.profile, "AIME 2024")
 
     @figure(
@@ -239,9 +217,9 @@ class ZeroAdvantage(Experiment):
 
         parts = []
         for comparison in self.comparisons:
-            runs, on_code = self.of(comparison), comparison == _SOFT
-            words = "soft reward" if on_code else comparison
-            name = standing_for(self.params.profile, DECIDED_ON) if on_code else self.drawn
+            runs, words, name = self.of(comparison), comparison, self.drawn
+            if comparison == _SOFT:
+                words, name = "soft reward", standing_for(self.params.profile, DECIDED_ON)
             panels = {f"{words}: {title}": metric for title, metric in _LEARNING.items()}
             parts += [runs.score_curve(name).assign(panel=f"{words}: score"), runs.panels(panels)]
         return learning_curves(pd.concat(parts, ignore_index=True), max_columns=1 + len(_LEARNING))
@@ -276,11 +254,6 @@ class ZeroAdvantage(Experiment):
         columns="difference, benchmark, seeds, problems, value, low, high, interval_over, paper",
     )
     def effects(self) -> Rows:
-        """For each alpha: filter - no filter on each maths benchmark and on both together. For each
-        alpha but 0: how much more the filter changes there than at alpha 0 (the confound of D8).
-        For the soft code reward: advantage filter - accuracy filter, and, where it runs, - no
-        filter."""
-
         def each_and_both(domain: str) -> list[tuple[str, ...]]:
             names = tuple(counterparts(self.params.profile, domain))
             return [*((name,) for name in names), names]
@@ -292,13 +265,12 @@ class ZeroAdvantage(Experiment):
             for benchmarks in on_maths:
                 # The paper does not say its alpha, so its difference stands beside each.
                 beside = printed if benchmarks == (self.drawn,) else float("nan")
-                yield from self._effect(
-                    f"filter - no filter, {of[0]}", benchmarks, of, paper=beside
-                )
+                name = f"filter - no filter, {of[0]}"
+                yield from self._effect(name, benchmarks, of, paper=beside)
         for of in at_alphas if at_0 in at_alphas else ():
-            if of != at_0:
+            if of != at_0:  # the confound of D8
                 name = f"the same, {of[0]} less {at_0[0]}"
-                yield from self._effect(name, on_maths[-1], of, less=at_0)
+                yield from self._effect(name, on_maths[-1], of, at_0)
         for other, words in (("accuracy", "accuracy"), ("off", "no filter")):
             if {"advantage", other} <= set(self.params.soft_filters):
                 for benchmarks in each_and_both("code"):
@@ -306,17 +278,10 @@ class ZeroAdvantage(Experiment):
                     yield from self._effect(name, benchmarks, (_SOFT, "advantage", other))
 
     def _effect(
-        self,
-        name: str,
-        benchmarks: Sequence[str],
-        of: tuple[str, str, str],
-        *,
-        less: tuple[str, str, str] | None = None,
-        paper: float = float("nan"),
+        self, name: str, benchmarks: Sequence[str], *terms: tuple[str, str, str], paper=np.nan
     ) -> Rows:
-        """The row of a - b for `of` = (comparison, a, b), less that of `less`; none without a
+        """The row of a - b for a term (comparison, a, b), less that of the next one; none without a
         common seed."""
-        terms = [of, *([less] if less else [])]
         seeds = sorted(set.intersection(*(set(self.of(c).common_seeds(ab)) for c, *ab in terms)))
         if not seeds:
             return
@@ -338,8 +303,7 @@ class ZeroAdvantage(Experiment):
         "not_judged",
     )
     def training(self) -> Rows:
-        """Means of `_MEANS` and of the share of trained tokens from correct responses; updates that
-        were skipped and rollouts that could not be judged are sums."""
+        """Updates that were skipped and rollouts that could not be judged are sums."""
         for comparison, arm, runs in self._arms():
             share = runs.ratio_curve("train/positive_tokens", "train/num_tokens")
             row = [comparison, series_style(arm).label, len(runs), *map(runs.mean, _MEANS.values())]
@@ -348,9 +312,7 @@ class ZeroAdvantage(Experiment):
 
     @table("rewards", "Level and steadiness of the reward; the paper's rows are its Fig. 5b.")
     def rewards(self) -> Rows:
-        """Means over seeds of: the mean reward of the groups trained on in the first and the last
-        fifth of the steps and its mean distance from a straight line; the same of the reward of all
-        rollouts; the mean distance of the rate correct of all rollouts from a straight line. The
+        """Means over seeds; a distance is the mean one from a straight line through a run. The
         paper's rows are steps 31 to 100 in both arms."""
         for comparison, arm, runs in self._arms():
             seeds = sorted(seed for _, seed in runs.folders)
@@ -368,7 +330,6 @@ class ZeroAdvantage(Experiment):
             yield row | _levels([means.loc[:last].to_numpy()], "trained")
 
     def _arms(self) -> Iterator[tuple[str, str, Results]]:
-        """(comparison, arm, its runs) of every arm that has a finished run."""
         for comparison, arms in self.comparisons.items():
             for arm, runs in self.of(comparison).each(arms):
                 yield comparison, arm, runs
@@ -378,11 +339,11 @@ class ZeroAdvantage(Experiment):
         return lm_loss.zero_advantage_gradients(self.params.alphas)
 
     def evidence(self) -> dict[str, Evidence | str]:
-        """On C12 and C21, at alpha 0."""
         if _DECIDED_AT not in self.params.alphas:
             return dict.fromkeys(("C12", "C21"), f"alpha {_DECIDED_AT:g} was not asked for")
         runs, profile = self.of(_at(_DECIDED_AT)), self.params.profile
-        checked = {"groups without advantage": self._share_without_advantage(runs)}
+        lost = map(runs.mean, ("rollout/groups_all_correct", "rollout/groups_all_wrong"))
+        checked = {"groups without advantage": sum(lost) if runs else 0.0}  # of those drawn
         words = [f"{decided_on('C12', profile, 'math')}, at alpha 0"]
 
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
@@ -393,15 +354,17 @@ class ZeroAdvantage(Experiment):
             "C21": self.paired("C21", runs, distances, checked=checked),
         }
 
-    def _share_without_advantage(self, runs: Results) -> float:
-        """Of the groups that were drawn, mean over the steps and seeds of both arms."""
-        lost = map(runs.mean, ("rollout/groups_all_correct", "rollout/groups_all_wrong"))
-        return sum(lost) if runs else 0.0
-
     def notes(self) -> list[str]:
+        start = "The arms start from the SFT checkpoint, the paper's from one of RL."
+        if steps := self.params.branch_steps:
+            start = (
+                f"The arms on mathematics branch from RL with the filter after {steps} steps of "
+                "the same seed, and go on with its order of problems and a new AdamW. Steps count "
+                "from there; the paper's Fig. 5 starts at step 30."
+            )
         return [
             *self.departures("options"),
-            self._branch_note(),
+            start,
             "A factor that all updates share is undone by AdamW. What remains of keeping groups "
             "without advantage: mini-batches are diluted unequally; a step has as many updates as "
             "the groups that were drawn allow, not only as the groups that are left; and a "
@@ -423,32 +386,19 @@ class ZeroAdvantage(Experiment):
             + self.note_on_seeds("the SFT checkpoint"),
         ]
 
-    def _branch_note(self) -> str:
-        """Where the arms on mathematics start."""
-        steps = self.params.branch_steps
-        if not steps:
-            return "The arms start from the SFT checkpoint, the paper's from one of RL."
-        return (
-            f"The arms on mathematics branch from RL with the filter after {steps} steps of the "
-            "same seed, and go on with its order of problems and a new AdamW. Steps count from "
-            "there; the paper's Fig. 5 starts at step 30."
-        )
-
 
 def _at(alpha: float) -> str:
     return f"alpha {alpha:g}"
 
 
 def _levels(runs: Sequence[np.ndarray], what: str) -> dict[str, float]:
-    """Of each run's values in the order of its steps; runs may have different numbers of steps."""
+    # Runs may have different numbers of steps.
     if not len(runs):
         return {}
-    fifths = [max(1, len(run) // 5) for run in runs]
-    firsts = [run[:fifth].mean() for run, fifth in zip(runs, fifths, strict=True)]
-    lasts = [run[-fifth:].mean() for run, fifth in zip(runs, fifths, strict=True)]
-    distances = [np.abs(off_the_line(run[None, :])).mean() for run in runs]
-    return {
-        f"{what}_first_fifth": float(np.mean(firsts)),
-        f"{what}_last_fifth": float(np.mean(lasts)),
-        f"{what}_off_line": float(np.mean(distances)),
+    ends = [(run, max(1, len(run) // 5)) for run in runs]
+    measured = {
+        "first_fifth": [run[:fifth].mean() for run, fifth in ends],
+        "last_fifth": [run[-fifth:].mean() for run, fifth in ends],
+        "off_line": [np.abs(off_the_line(run[None, :])).mean() for run in runs],
     }
+    return {f"{what}_{name}": float(np.mean(values)) for name, values in measured.items()}

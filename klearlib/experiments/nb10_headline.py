@@ -24,7 +24,7 @@ from klearlib.records import NOT_JUDGED, EvalRecord
 from klearlib.report.bars import BarPanel, headline_bars
 from klearlib.report.curves import learning_curves
 from klearlib.report.decide import decide_absolute
-from klearlib.report.section import NOT_RUN, Counterpart, Equation, Verdict
+from klearlib.report.section import NOT_RUN, Counterpart, Verdict
 from klearlib.report.tables import interval_text
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _TABLE_NAMES = {_KLEAR: _LONGER_ROW, "Deepseek-R1-0528-8B": "Deepseek-R1-0528-Di
 _RELEASED = "authors' published responses, judged here"
 _KEPT_BY = {"math": "majority of the teacher's responses", "code": "trusted tests"}
 _LONG_CHAINS = "right long SFT chains made by the suite"
+_NS = "avg@{p.maths_responses} for maths, avg@{p.code_responses} for code"
 _SAMPLED = ("score", "sampling_low", "sampling_high")
 _STEPS = (
     ("sft", "base"),
@@ -87,23 +88,6 @@ class Headline(Pipeline):
         Counterpart("Table 1", "scores of all models", ("table1",)),
         Counterpart("Fig. 1", "final scores of all models", ("fig1",)),
     )
-    equations = (
-        Equation(
-            "avg@n",
-            r"\mathrm{avg@}n=\frac{1}{P}\sum_{p=1}^{P}\frac{1}{n}\sum_{i=1}^{n}"
-            r"\mathbb{1}[\text{response } i\text{ to problem } p\text{ is right}]",
-            "The score of a model on a benchmark of P problems, n responses to each.",
-        ),
-        Equation(
-            "YaRN",
-            r"\theta'_i=(1-\gamma_i)\,\frac{\theta_i}{s}+\gamma_i\,\theta_i\qquad "
-            r"\sqrt{\tfrac{1}{t}}=0.1\ln s+1",
-            "Positions up to s times the trained ones. gamma is 1 for rotary pairs that turn at "
-            "least 32 times over the trained positions (kept), 0 for those that turn at most once "
-            "(divided by s), and linear in the pair's number between. Cosines and sines are "
-            "multiplied by sqrt(1/t), attention logits by its square.",
-        ),
-    )
 
     @figure(
         "fig1",
@@ -114,7 +98,6 @@ class Headline(Pipeline):
         when=lambda e: any(e.scores_of.values()),
     )
     def fig1(self) -> Figure:
-        """With Table 1's scores on HMMT 2025."""
         import pandas as pd
 
         every, panels = self.table("scores"), []
@@ -153,22 +136,15 @@ class Headline(Pipeline):
     def learning(self) -> Figure:
         import pandas as pd
 
-        runs = self.runs.renamed(MODELS)
+        runs, words = self.runs.renamed(MODELS), "validation set, both domains"
         parts = [runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
-        both = runs.score_curve("validation")
-        parts.insert(2, both.assign(panel="validation set, both domains"))
+        parts.insert(2, runs.score_curve("validation").assign(panel=words))
         return learning_curves(pd.concat(parts, ignore_index=True), x_label="step of the phase")
-
-    @property
-    def ns(self) -> str:
-        """The scores of both domains, as captions name them."""
-        p = self.params
-        return f"avg@{p.maths_responses} for maths, avg@{p.code_responses} for code"
 
     @table(
         "table1",
         "Every row of the paper's Table 1, in percent (dagger: measured by its authors), and ours: "
-        "{e.ns}, mean over seeds, 95 % interval of sampling noise.",
+        f"{_NS}, mean over seeds, 95 % interval of sampling noise.",
     )
     def table1(self) -> Rows:
         printed = paper.table(1)
@@ -182,16 +158,13 @@ class Headline(Pipeline):
             }
         found = {(row.series, row.benchmark): row for row in self.table("scores").itertuples()}
         for series, model in MODELS.items():
-            mine = [found.get((series, about.title)) for about in self.named.values()]
-            if any(mine):
-                texts = [
-                    interval_text(*(100 * getattr(row, each) for each in _SAMPLED))
-                    if row
-                    else "not run yet"
-                    for row in mine
-                ]
-                row = {"from": "here", "model": model, "budget": self.setting_text(series)}
-                yield row | dict(zip(map(_head, self.named.values()), texts, strict=True))
+            row = {"from": "here", "model": model, "budget": self.setting_text(series)}
+            for about in self.named.values():
+                mine = found.get((series, about.title))
+                ends = [100 * getattr(mine, each) for each in _SAMPLED] if mine else ()
+                row[_head(about)] = interval_text(*ends) if ends else "not run yet"
+            if any(name == series for name, _ in found):
+                yield row
         if judged := self.released_records:
             row = {"from": "here", "model": _RELEASED, "budget": BUDGET}
             for about in self.named.values():
@@ -227,10 +200,8 @@ class Headline(Pipeline):
         "fitting, difference_fitting, fitting_low, fitting_high, interval_over",
     )
     def yarn(self) -> Rows:
-        """`fitting` are the problems with no truncated response without YaRN in any of these seeds,
-        where a longer budget has nothing to add: `difference_fitting` is what the factor does to
-        short outputs. What is truncated with YaRN selects nothing: it is a part of what the factor
-        does."""
+        """`fitting` are the problems with no truncated response without YaRN in any of these
+        seeds; what is truncated with YaRN, a part of what the factor does, selects nothing."""
         for name, about in self.named.items():
             plain = self.records("code_rl", name)
             for series in ("code_rl", "code_rl_yarn", "code_rl_long"):
@@ -248,15 +219,12 @@ class Headline(Pipeline):
 
     @table(
         "scores",
-        "The same scores as fractions: {e.ns}; intervals of sampling noise (problems and models "
+        f"The same scores as fractions: {_NS}; intervals of sampling noise (problems and models "
         "fixed) and over seeds.",
         columns="series, model, budget, benchmark, seeds, score, sampling_low, sampling_high, "
         "seeds_low, seeds_high, stands_for, paper, responses, tokens_mean, truncated, not_judged",
     )
     def scores(self) -> Rows:
-        """One row for each model and benchmark: mean over seeds; the paper's cell of the row that
-        it stands for; responses per problem, mean tokens, the share truncated, and how many could
-        not be judged (they count as wrong)."""
         import pandas as pd
 
         printed = paper.table(1)
@@ -280,20 +248,15 @@ class Headline(Pipeline):
 
     @table("pipeline", "What goes through the pipeline.", columns="data, read, kept")
     def pipeline(self) -> Rows:
-        """What goes into each phase and what is left of it, as far as it is done."""
+        ground = self.first
         for domain, word in DOMAIN_WORDS.items():
-            stages = (
-                self.first.curated[domain],
-                self.first.selections[domain],
-                self.first.pools[domain],
-            )
-            sources, chosen, pool = (self.card(stage) for stage in stages)
+            stages = (each[domain] for each in (ground.curated, ground.selections, ground.pools))
+            sources, chosen, pool = map(self.card, stages)
             yield [f"{word}: curated sources", *_flow(sources and [*sources["sources"].values()])]
             yield [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])]
             if domain == "math" and self.joint.long_examples:
-                card, count = self.card(self.first.models["examples"]), None
-                if card is not None:  # all that the suite makes are kept
-                    count = card["sources"].get("long_maths", 0)
+                card = self.card(ground.models["examples"])
+                count = card and card["sources"].get("long_maths", 0)  # all that are made are kept
                 yield [f"{word}: {_LONG_CHAINS}", count, count]
             yield [f"{word}: RL problems, {_KEPT_BY[domain]}", *_flow(pool and [pool])]
 
@@ -318,14 +281,10 @@ class Headline(Pipeline):
     def verdicts(self) -> list[Verdict]:
         """On C24, and on C13: from the final model of the first seed alone, never the best."""
         first = self.params.seeds[0]
-        by_budget = {
-            budget: {
-                name: found[first]
-                for name in self.named
-                if first in (found := self.records(series, name))
-            }
-            for series, budget in _BUDGETS.items()
-        }
+        by_budget: dict[str, dict] = {budget: {} for budget in _BUDGETS.values()}
+        for (series, budget), name in itertools.product(_BUDGETS.items(), self.named):
+            if record := self.records(series, name).get(first):
+                by_budget[budget][name] = record
         # Below paper scale the numbers are drawn otherwise, and nothing is decided by them.
         numbers = measured_numbers(by_budget) if self.paper_scale else {}
         judged = {
@@ -346,18 +305,20 @@ class Headline(Pipeline):
         """Our scores of the final model at the base budget, as a text that compares nothing."""
         texts = []
         for name, about in self.named.items():
-            corrects = [record.correct for record in self.records("code_rl", name).values()]
-            if not corrects:
-                continue
-            mean = 100 * sum(correct.mean() for correct in corrects) / len(corrects)
-            low, high = (100 * bound for bound in sampling_interval(corrects))
-            problems, responses = corrects[0].shape
-            size = f"{problems} problems x {responses} responses x {len(corrects)} seeds"
-            texts.append(f"{about.title} {mean:.1f} [{low:.1f}, {high:.1f}] ({size})")
+            if corrects := [record.correct for record in self.records("code_rl", name).values()]:
+                mean = 100 * sum(correct.mean() for correct in corrects) / len(corrects)
+                low, high = (100 * bound for bound in sampling_interval(corrects))
+                problems, responses = corrects[0].shape
+                size = f"{problems} problems x {responses} responses x {len(corrects)} seeds"
+                texts.append(f"{about.title} {mean:.1f} [{low:.1f}, {high:.1f}] ({size})")
         return f"not comparable: {'; '.join(texts)}" if texts else ""
 
     def notes(self) -> list[str]:
         p = self.params
+        of_origin = [
+            "The paper's SFT data are 1.5M responses of DeepSeek-R1-0528 that are not published; "
+            "SFT has examples of the named data sets here, whose responses other teachers wrote.",
+        ]
         if uses_miniature(p):
             of_origin = [
                 f"SFT also has {self.joint.long_examples} right long chains made by the suite, "
@@ -366,12 +327,6 @@ class Headline(Pipeline):
                 "longer chains.",
                 "This profile does not measure the real benchmarks, so C13 cannot be decided here: "
                 "what stands for them is never held against the paper's numbers.",
-            ]
-        else:
-            of_origin = [
-                "The paper's SFT data are 1.5M responses of DeepSeek-R1-0528 that are not "
-                "published; SFT has examples of the named data sets here, whose responses other "
-                "teachers wrote.",
             ]
         return [
             *self.departures("options", "test_filter", "data_options"),
@@ -403,36 +358,26 @@ def sampling_interval(corrects: Sequence[np.ndarray]) -> tuple[float, float]:
 def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[str, np.ndarray]:
     """The numbers of C13 by their names in claims.yaml: correct, bool [P, n].
 
-    Args:
-        by_budget: "32K" or "64K" -> benchmark, by its name in
-            `klearlib.data.benchmarks.SIZES` -> record. Other benchmarks are left out:
-            they are not those of the paper's numbers.
-
-    Raises:
-        KlearError: a record that was drawn in another way than the paper's number.
-
-    >>> measured_numbers({"32K": {}})
-    {}
+    by_budget: "32K" or "64K" -> benchmark -> record; one that is not the paper's is left out.
+    Raises KlearError for a record that was drawn in another way than the paper's number.
     """
     measured = {}
     for budget, found in by_budget.items():
         wanted = _DRAWN[budget]
-        for name, record in found.items():
-            if name not in REAL:
-                continue
-            number = f"{REAL[name].paper}, {budget}"
-            drawn = {key: record.sampling.get(key) for key in wanted}
+        for name in (each for each in found if each in REAL):
+            number, sampling = f"{REAL[name].paper}, {budget}", found[name].sampling
+            drawn = {key: sampling.get(key) for key in wanted}
             if drawn != wanted:
-                raise KlearError(
-                    f"{number}: drawn with {_in_words(drawn)}, the paper's number with "
-                    f"{_in_words(wanted)}: evaluate the model in that way"
+                here, there = (
+                    ", ".join(f"{key} {value}" for key, value in how.items())
+                    for how in (drawn, wanted)
                 )
-            measured[number] = record.correct
+                raise KlearError(
+                    f"{number}: drawn with {here}, the paper's number with {there}: evaluate the "
+                    "model in that way"
+                )
+            measured[number] = found[name].correct
     return measured
-
-
-def _in_words(sampling: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sampling.items())
 
 
 def _paper_bars(about: Named) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on, deciding, standing_for, titles
 from klearlib.experiments.beyond_arms import (
+    EXPLORATIONS,
     NEIGHBOURS,
     RULES,
     STEPS,
@@ -33,6 +35,7 @@ from klearlib.report.section import NOT_RUN, SampleItem
 from klearlib.report.style import series_style
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 _MEANING = {
@@ -77,14 +80,13 @@ class Beyond(BeyondArms):
     )
     phase = "RL for mathematics"
 
-    @property
-    def benchmarks(self) -> list[str]:
-        """What decides the explorations."""
-        return deciding("E1", self.params.profile, "math")
+    def scores(self, runs: Results, arm: str, seeds: Sequence[int], how="second_half") -> pd.Series:
+        """By seed: the score of each run of an arm, as the claims take it."""
+        import pandas as pd
 
-    def scores(self, runs: Results, arm: str, seeds: Sequence[int]) -> np.ndarray:
-        """float [seeds]: the score of each run of an arm, as the claims take it."""
-        return runs.replicate_scores(arm, seeds, self.benchmarks, statistic="second_half")
+        benchmarks = deciding("E1", self.params.profile, "math")
+        found = runs.replicate_scores(arm, seeds, benchmarks, statistic=how)
+        return pd.Series(found, pd.Index(seeds, name="seed"))
 
     @table(
         "neighbours",
@@ -142,13 +144,11 @@ class Beyond(BeyondArms):
                 yield from self._effect(at("E5", rate), rate, name, weights)
 
     def _effect(self, where: str, rate: float, name: str, weights: dict) -> Rows:
-        import pandas as pd
-
-        runs, exploration = self.part(where), where[:2]
+        runs = self.part(where)
         if seeds := runs.common_seeds(weights):
             total = sum(w * self.scores(runs, arm, seeds) for arm, w in weights.items())
-            found = seed_interval(pd.Series(total, pd.Index(seeds, name="seed")), lowest=-1.0)
-            yield [exploration, f"learning rate {rate:g}", name, len(seeds), *found]
+            found = seed_interval(total, lowest=-1.0)
+            yield [where[:2], f"learning rate {rate:g}", name, len(seeds), *found]
 
     def _forest(self, exploration: str) -> Figure:
         mine = self.table("effects")
@@ -167,8 +167,6 @@ class Beyond(BeyondArms):
         when=lambda e: e.asks("E2"),
     )
     def frontier(self) -> Rows:
-        import pandas as pd
-
         p = self.params
         for rate in sorted(p.frontier_rates) if self.asks("E2") else ():
             for number in sorted(p.updates):
@@ -176,7 +174,7 @@ class Beyond(BeyondArms):
                 same, stable = self._equal_seeds(rate), stable_runs(runs)
                 for rule, mine in runs.each(RULES):
                     seeds = mine.common_seeds([rule])
-                    scores = pd.Series(self.scores(mine, rule, seeds), pd.Index(seeds, name="seed"))
+                    scores = self.scores(mine, rule, seeds)
                     row = [rule, rate, number, len(seeds), *seed_interval(scores)]
                     share = float(np.mean([stable[rule, seed] for seed in seeds]))
                     yield [*row, share, sum(same.values()) if number == 1 else np.nan]
@@ -201,13 +199,12 @@ class Beyond(BeyondArms):
 
         parts, name = [], standing_for(self.params.profile, "AIME 2024")
         rates = sorted(self.params.learning_rates)
-        runs = {f"{rate:g}": self.part(at("E1", rate)) for rate in rates}
+        runs = {f", learning rate {rate:g}": self.part(at("E1", rate)) for rate in rates}
         for where, mine in runs.items():
-            title = f"{titles(self.params.profile)[name]}, learning rate {where}"
+            title = titles(self.params.profile)[name] + where
             parts.append(mine.score_curve(name).assign(panel=title))
         for where, mine in runs.items():
-            title = f"entropy (nats), learning rate {where}"
-            parts.append(mine.curve("train/entropy").assign(panel=title))
+            parts.append(mine.curve("train/entropy").assign(panel=f"entropy (nats){where}"))
         return learning_curves(pd.concat(parts, ignore_index=True), max_columns=len(rates))
 
     @figure(
@@ -233,16 +230,12 @@ class Beyond(BeyondArms):
         from klearlib.experiments.origins.erring import KINDS
 
         runs, rows = self.part("E3"), []
-        for difficulty in DOSED:
-            for kind in KINDS:
-                for share in self.correctness.wrong_shares:
-                    arm = f"{difficulty}_{kind}_{share:g}"
-                    seeds = runs.common_seeds([arm])
-                    if seeds:
-                        how = {"benchmarks": self.benchmarks, "statistic": "last"}
-                        found = runs.replicate_scores(arm, seeds, **how)
-                        where = kind, f"{difficulty} problems", 100 * share
-                        rows += [(*where, *each) for each in zip(seeds, found, strict=True)]
+        for arm in itertools.product(DOSED, KINDS, self.correctness.wrong_shares):
+            difficulty, kind, share = arm
+            name = f"{difficulty}_{kind}_{share:g}"
+            if seeds := runs.common_seeds([name]):
+                where = kind, f"{difficulty} problems", 100 * share
+                rows += [(*where, *it) for it in self.scores(runs, name, seeds, "last").items()]
         frame = pd.DataFrame(rows, columns=["series", "panel", "step", "seed", "value"])
         return learning_curves(frame, x_label="wrong responses, percent")
 
@@ -279,7 +272,6 @@ class Beyond(BeyondArms):
         columns="exploration, sentence",
     )
     def takeaway(self) -> Rows:
-        """A sentence for each exploration that was decided, with its number and interval."""
         for each in self.trained_verdicts():
             if each.verdict != NOT_RUN:
                 meaning = _MEANING[each.claim].get(each.verdict, _OPEN)
@@ -287,28 +279,19 @@ class Beyond(BeyondArms):
                 yield [each.claim, f"{title}: {each.verdict}; {meaning} ({each.measured})."]
 
     def evidence(self) -> dict[str, Evidence | str]:
-        decide = {
-            "E1": self._on_corners,
-            "E2": self._on_frontier,
-            "E3": lambda: self._on_scores("E3", "E3"),
-            "E4": lambda: self._on_scores("E4", "E4"),
-            "E5": lambda: self._on_scores("E5", at("E5", self.largest_rate)),
-        }
-        absent = "not asked for (explorations): profile full"
-        return {
-            name: found() if self.asks(name) else f"{name} was {absent}"
-            for name, found in decide.items()
-        }
+        rate, absent = self.largest_rate, "was not asked for (explorations): profile full"
+        found = {name: f"{name} {absent}" for name in EXPLORATIONS}
+        for name in filter(self.asks, EXPLORATIONS):
+            where = at(name, rate) if name in ("E1", "E5") else name
+            found[name] = self._on_frontier() if name == "E2" else self._on_scores(name, where)
+        return found
 
-    def _on_scores(self, name: str, where: str, **how) -> Evidence | str:
-        words = [decided_on(name, self.params.profile, "math"), where.partition(", ")[2]]
-        words[1] = words[1] and f"At learning rate {words[1]}"
-        return self.compared(name, self.part(where), "math", words=words, **how)
-
-    def _on_corners(self) -> Evidence | str:
-        where = at("E1", self.largest_rate)
-        checked = shares_in_corners(self.part(where), paper.claim("E1"))
-        return self._on_scores("E1", where, checked=checked)
+    def _on_scores(self, name: str, where: str) -> Evidence | str:
+        runs, rate = self.part(where), where.partition(", ")[2]
+        words = [decided_on(name, self.params.profile, "math")]
+        words += [f"At learning rate {rate}"] if rate else []
+        checked = shares_in_corners(runs, paper.claim(name)) if name == "E1" else None
+        return self.compared(name, runs, "math", words=words, checked=checked)
 
     def _on_frontier(self) -> Evidence | str:
         p = self.params

@@ -37,7 +37,6 @@ class Results:
         return len(self.folders)
 
     def of(self, *series: str) -> Results:
-        """The runs of the named series alone."""
         mine = {arm: folder for arm, folder in self.folders.items() if arm[0] in series}
         return Results(mine, self._read)
 
@@ -46,7 +45,6 @@ class Results:
         return ((name, mine) for name in series if (mine := self.of(name)))
 
     def with_seeds(self, seeds: Iterable[int]) -> Results:
-        """The runs with one of `seeds` alone."""
         wanted = set(seeds)
         mine = {arm: folder for arm, folder in self.folders.items() if arm[1] in wanted}
         return Results(mine, self._read)
@@ -57,7 +55,6 @@ class Results:
         return Results(mine, self._read)
 
     def series(self) -> list[str]:
-        """The series that have a run, in the order of the arms."""
         return list(dict.fromkeys(series for series, _ in self.folders))
 
     def common_seeds(self, series: Iterable[str]) -> list[int]:
@@ -92,11 +89,9 @@ class Results:
         return pd.concat(parts, ignore_index=True)
 
     def mean(self, metric: str) -> float:
-        """Mean of a metric over all steps of all runs."""
         return float(self.curve(metric)["value"].mean())
 
     def total(self, metric: str) -> int:
-        """Sum of a count over all steps of all runs."""
         return int(self.curve(metric)["value"].sum())
 
     def steps(self, series: str, seeds: Sequence[int], metric: str) -> np.ndarray:

@@ -38,7 +38,6 @@ class RuleArm:
 
     @property
     def is_own(self) -> bool:
-        """Whether the paper has no such rule."""
         return not isinstance(self.rule, str)
 
 

@@ -21,7 +21,6 @@ def score_changes(runs: Results) -> dict[str, list[float]]:
 
 
 def stable_runs(runs: Results) -> dict[Arm, bool]:
-    """Each run -> whether it is stable by the rule of C3."""
     limits, found = paper.claim("C3").rule.numbers, {}
     for series, seed in runs.folders:
         mine = runs.of(series).with_seeds([seed])

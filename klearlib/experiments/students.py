@@ -79,7 +79,6 @@ class StudentExperiment(DataExperiment):
 
     @cached_property
     def chosen(self) -> Mapping[str, Stage]:
-        """Those of the first world."""
         return self.choose(self.data)
 
     def own(self, domain: str, name: str):
@@ -87,13 +86,8 @@ class StudentExperiment(DataExperiment):
         return getattr(self.params, f"code_{name}" if domain == "code" else name)
 
     def schedule(self, domain: str) -> SFTSchedule:
-        """How the students of a domain are trained."""
-        return SFTSchedule(
-            num_epochs=self.params.num_epochs,
-            batch_size=self.own(domain, "batch_size"),
-            learning_rate=self.own(domain, "learning_rate"),
-            normalizer=self.params.normalizer,
-        )
+        own = {name: self.own(domain, name) for name in ("batch_size", "learning_rate")}
+        return SFTSchedule(self.params.num_epochs, **own, normalizer=self.params.normalizer)
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -112,12 +106,11 @@ class StudentExperiment(DataExperiment):
         return found
 
     def of_domain(self, domain: str) -> dict[str, Student]:
-        """Series -> the arm, of one domain."""
         return {each.series: each for each in self.students if each.domain == domain}
 
     @property
     def measured_by(self) -> str:
-        """How often benchmarks are answered, as "avg@4", or "avg@4 for maths, avg@2 for code"."""
+        """As "avg@4", or "avg@4 for maths, avg@2 for code"."""
         domains = [each.domain for each in self.beside]
         words = {domain: f"avg@{self.own(domain, 'eval_responses')}" for domain in domains}
         if len(words) == 1:
@@ -125,7 +118,6 @@ class StudentExperiment(DataExperiment):
         return ", ".join(f"{text} for {DOMAIN_WORDS[domain]}" for domain, text in words.items())
 
     def rows(self, beside: Beside) -> list[Row]:
-        """The arms beside a table of the paper."""
         return [
             Row(
                 each.label,
@@ -138,7 +130,6 @@ class StudentExperiment(DataExperiment):
         ]
 
     def benchmarks(self, domain: str) -> dict[str, str]:
-        """Our benchmarks of a domain, and the paper's that they are or stand for."""
         return counterparts(self.params.profile, domain)
 
     @table(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klearlib.report.curves import Panel, check_columns, seed_bands, title
+from klearlib.report.curves import Panel, seed_bands, title
 from klearlib.report.style import figure_style, new_figure, series_style
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ def _draw_printed(
     if frame is None or not len(frame):
         axis.text(0.5, 0.5, "the paper has no such score", transform=axis.transAxes, ha="center")
         return
-    check_columns(frame, ("series", "group", "value"))
     hollow = {"markerfacecolor": "none", "markeredgewidth": 1.8}
     for name in series:
         mine = frame[frame["series"] == name]
@@ -111,7 +110,6 @@ def _draw_measured(
     if not len(frame):
         axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center")
         return
-    check_columns(frame, ("series", "group", "seed", "value"))
     for name in series:
         mine, color = frame[frame["series"] == name], series_style(name).color
         steps = mine.assign(step=[groups.index(group) for group in mine["group"]])
@@ -215,7 +213,6 @@ def model_color(model: str) -> str:
 
 
 def _draw_paper(axis: Axes, frame: pd.DataFrame, models: Sequence[str], highlight: str) -> None:
-    check_columns(frame, ("model", "value"))
     values = frame.set_index("model")["value"]
     for place, model in enumerate(models):
         if model in values.index:
@@ -228,8 +225,6 @@ def _draw_paper(axis: Axes, frame: pd.DataFrame, models: Sequence[str], highligh
 
 
 def _draw_ours(axis: Axes, panel: BarPanel, models: Sequence[str]) -> None:
-    check_columns(panel.ours, ("model", "value", "low", "high"))
-    check_columns(panel.seeds, ("model", "seed", "value"))
     rows, ends = panel.ours.set_index("model"), [0.0]
     if not len(rows):
         axis.text(0.5, 0.5, "not run yet", transform=axis.transAxes, ha="center", color=_INK)

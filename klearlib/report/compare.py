@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.params.place import Place, read_place
@@ -34,52 +35,44 @@ class Side:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
         return self.place.folder.resolve().name
 
 
-@dataclass(frozen=True)
-class VerdictCell:
+class VerdictCell(NamedTuple):
     """A cell with the word of a verdict and what qualifies it, such as "interim"."""
 
     word: str
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table of texts and verdicts: rows as long as the header, "" for an empty cell; what "; "
     joins in a cell stands on lines of its own where there is room."""
 
     caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str | VerdictCell, ...], ...]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | VerdictCell]]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A heading of level 2 or 3, and the sentences before and after its tables."""
 
     title: str
-    tables: tuple[Table, ...] = ()
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    tables: Sequence[Table] = ()
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
     level: int = 2
 
 
 def write_comparison(
     first: Path, second: Path, out: Path | None = None, *, notebooks: Sequence[Notebook]
 ) -> tuple[Path, Path]:
-    """Write two results folders side by side as a page and, beside it, as markdown.
+    """Write two results folders, of two profiles or of one from two clones, side by side as a page
+    and, beside it, as markdown; the paths of both.
 
-    first, second: results/<profile> of any two profiles, or of one profile from two clones.
     out: the page, ``*.html`` (default: compare_<first>_<second>.html beside `first`). notebooks:
-    all that the suite has. Returns the paths of the page and of the markdown, which follow from the
-    folders alone.
-
-    Raises ParameterError for the same folder twice or an `out` with another ending, MissingAsset
-    for a folder that is not there or holds no published notebook, and KlearError for a section that
-    is damaged or of another profile than its folder's name.
+    all that the suite has. Raises ParameterError for the same folder twice or an `out` with another
+    ending, MissingAsset for a folder without published notebooks, KlearError for a damaged section.
     """
     a, b = _read_sides(Path(first), Path(second), notebooks)
     if out is None:
@@ -100,12 +93,9 @@ def write_comparison(
 def paired_tables(a: Section, b: Section, labels: tuple[str, str]) -> Part:
     """One table for each name that both sections publish with the same columns and rows.
 
-    A row is known by its first cell and its texts; each column of numbers stands twice, under both
-    labels, or once where it is the same in both, with its interval where the columns of its ends
-    follow. A table that cannot be paired is named with the reason, and so is one that is the same
-    in both.
-
-    Raises KlearError for a csv file that is damaged.
+    A row is known by its first cell and its texts; each column of numbers stands under both labels,
+    or once where it is the same, with its interval where the columns of its ends follow. Tables
+    that cannot be paired, or are the same in both, are named.
     """
     captions = [{item.name: item.caption for item in section.tables} for section in (a, b)]
     tables, same, apart = [], [], []
@@ -125,8 +115,8 @@ def paired_tables(a: Section, b: Section, labels: tuple[str, str]) -> Part:
             tables.append(_paired(f"{name}. {words}", one.header, *found, labels))
     apart += [f"{name} (only in {labels[1]})" for name in captions[1] if name not in captions[0]]
     said = {"The same in both": same, "Not side by side": apart}
-    after = tuple(f"{what}: {', '.join(names)}." for what, names in said.items() if names)
-    return Part(a.title, tuple(tables), after=after, level=3)
+    after = [f"{what}: {', '.join(names)}." for what, names in said.items() if names]
+    return Part(a.title, tables, after=after, level=3)
 
 
 def _read_sides(first: Path, second: Path, notebooks: Sequence[Notebook]) -> tuple[Side, Side]:
@@ -162,7 +152,6 @@ def _unfinished(side: Side) -> list[str]:
 
 
 def _parts(a: Side, b: Side) -> list[Part]:
-    """Everything that is said of both, in reading order."""
     shared = sorted(a.sections.keys() & b.sections.keys())
     differing = _parameters(a, b, shared)
     words = "The notebooks that both have ran with the same parameters."
@@ -187,41 +176,34 @@ def _claims(a: Side, b: Side) -> Table:
         cells = [f"{one['claim']} {one['title']}", in_short(one["paper"])]
         for entry in (one, two):
             note = "interim" if entry["interim"] else ""
-            if entry["verdict"] == NOT_RUN:
-                note = entry["reason"]
+            note = entry["reason"] if entry["verdict"] == NOT_RUN else note
             cells += [entry["measured"], VerdictCell(entry["verdict"], note)]
-        rows.append(tuple(cells))
+        rows.append(cells)
         differ += one["verdict"] != two["verdict"]
     caption = f"The claims of the paper; {differ} of {len(rows)} have different verdicts."
-    return Table(caption, tuple(header), tuple(rows))
+    return Table(caption, header, rows)
 
 
 def _facts(a: Side, b: Side) -> Table:
     facts = [header_facts(side.sections.values()) for side in (a, b)]
     names = dict.fromkeys([*facts[0], *facts[1]])
     rows = [(name, facts[0].get(name, ""), facts[1].get(name, "")) for name in names]
-    return Table("Commit, hardware and time.", ("of the runs", a.label, b.label), tuple(rows))
+    return Table("Commit, hardware and time.", ("of the runs", a.label, b.label), rows)
 
 
 def _notebooks(a: Side, b: Side) -> Table:
     names = sorted(a.sections.keys() | b.sections.keys())
     rows = [(name, *(_origin(side.sections.get(name)) for side in (a, b))) for name in names]
-    return Table("The notebooks, one by one.", ("notebook", a.label, b.label), tuple(rows))
+    return Table("The notebooks, one by one.", ("notebook", a.label, b.label), rows)
 
 
 def _origin(section: Section | None) -> str:
     if section is None:
         return NOT_RUN
-    record = section.provenance
-    parts = (
-        section.status,
-        duration_text(section.seconds),
-        f"commit {commit_text(record.get('commit'))}",
-        f"klear {record.get('klear') or 'unknown'}",
-        f"torch {record.get('torch') or 'unknown'}",
-        str(record.get("gpu") or "no GPU"),
-        str(record.get("utc") or "time unknown"),
-    )
+    record, seconds = section.provenance, duration_text(section.seconds)
+    parts = [section.status, seconds, f"commit {commit_text(record.get('commit'))}"]
+    parts += [f"{name} {record.get(name) or 'unknown'}" for name in ("klear", "torch")]
+    parts += [str(record.get("gpu") or "no GPU"), str(record.get("utc") or "time unknown")]
     return ", ".join(parts)
 
 
@@ -233,11 +215,10 @@ def _parameters(a: Side, b: Side, shared: Sequence[str]) -> Table:
             texts = [value.get(name, "absent") for value in values]
             if name != "profile" and texts[0] != texts[1]:
                 rows.append((notebook, name, *texts))
-    header = ("notebook", "parameter", a.label, b.label)
-    caption = (
+    words = (
         "Of the notebooks that both have; the sizes of model and world are in params/<profile>/."
     )
-    return Table(caption, header, tuple(rows))
+    return Table(words, ("notebook", "parameter", a.label, b.label), rows)
 
 
 def _flat(values: dict, prefix: str = "") -> dict[str, str]:

@@ -53,8 +53,7 @@ def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
 
     A mean over a part of the seeds would jump when a seed is late or diverged, so mean, low and
     high are NaN where not every seed has a finite value. With fewer than `least` seeds, at least 2,
-    there is a mean and no interval. Raises ValueError where a column is missing, or a seed has two
-    values at one step.
+    there is a mean and no interval. Raises ValueError where a seed has two values at one step.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"series": "gppo", "seed": [0, 1], "step": 1, "value": [0.4, 0.6]})
@@ -65,12 +64,6 @@ def seed_bands(frame: pd.DataFrame, *, least: int = BAND_SEEDS) -> pd.DataFrame:
     import pandas as pd
     from scipy.special import stdtrit
 
-    check_columns(frame, COLUMNS)
-    twice = frame[frame.duplicated(["series", "seed", "step"])]
-    if len(twice):
-        row = twice.iloc[0]
-        where = f"{row.series}, seed {row.seed}, step {row.step}"
-        raise ValueError(f"one value for each series, seed and step: {where} has more")
     parts = []
     for series, curves in frame.groupby("series", sort=False):
         wide = curves.pivot(index="step", columns="seed", values="value").sort_index()
@@ -107,16 +100,6 @@ def seeds_text(frame: pd.DataFrame) -> str:
         for name, number in counts.items()
     ]
     return "seeds: " + ", ".join(words)
-
-
-def check_columns(frame: pd.DataFrame, columns) -> None:
-    """ValueError naming the columns of `columns` that `frame` lacks."""
-    missing = [name for name in columns if name not in frame.columns]
-    if missing:
-        raise ValueError(
-            f"the frame lacks {', '.join(missing)}: expected the columns {', '.join(columns)}, "
-            f"got {', '.join(map(str, frame.columns)) or 'none'}"
-        )
 
 
 @dataclass(frozen=True)
@@ -170,7 +153,6 @@ def learning_curves(
 
     frame: columns series, seed, step, value and, where there are several panels, panel (a title).
     """
-    check_columns(frame, COLUMNS)
     panels = frame.groupby("panel", sort=False) if "panel" in frame else ()
     parts = [*panels] or [("", frame)]
     num_rows = -(-len(parts) // max_columns)
@@ -197,7 +179,6 @@ def coefficient_curves(frame: pd.DataFrame, *, eps_low: float, eps_high: float) 
     frame: columns rule, sign ("positive" or "negative", the sign of A), ratio (> 0), coefficient.
     eps_low, eps_high: offsets from 1 of the clip range, drawn as a shaded span.
     """
-    check_columns(frame, ("rule", "sign", "ratio", "coefficient"))
     rules = series_order(frame["rule"])
     figure = new_figure(10.8, 4.9)
     with figure_style():
@@ -228,7 +209,6 @@ def corner_shares(frame: pd.DataFrame) -> Figure:
     """
     from matplotlib.ticker import PercentFormatter
 
-    check_columns(frame, (*COLUMNS, "corner", "quantity"))
     quantities = [name for name in QUANTITY_LABELS if name in set(frame["quantity"])] or ["tokens"]
     figure = new_figure(12.0, 2.8 * len(quantities) + 0.9)
     with figure_style():
@@ -252,7 +232,6 @@ def corner_shares(frame: pd.DataFrame) -> Figure:
 
 
 def title(axis: Axes, text: str) -> None:
-    """A panel's title, in lines that fit above it."""
     axis.set_title(textwrap.fill(text, 40))
 
 
@@ -261,7 +240,6 @@ def _draw_paper(axis: Axes, frame: pd.DataFrame | None) -> None:
     if frame is None or not len(frame):
         _say(axis, "the paper has no such curve")
         return
-    check_columns(frame, ("series", "step", "value"))
     smoothed = False
     for name in series_order(frame["series"]):
         curve = frame[frame["series"] == name].sort_values("step")
@@ -349,7 +327,6 @@ def _draw_coefficient(axis: Axes, line: pd.DataFrame, rule: str, *, place: int, 
 
 
 def _shade_clip_range(axis: Axes, eps_low: float, eps_high: float) -> None:
-    """Grey between 1 - eps_low and 1 + eps_high, where all rules agree."""
     low, high = 1 - eps_low, 1 + eps_high
     axis.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
     look = {"ha": "center", "va": "top", "fontsize": 8.5, "color": _INK}
@@ -414,8 +391,7 @@ def _draw_series(axis: Axes, curves: pd.DataFrame, band: pd.DataFrame, shift: fl
 
 
 def _limits(values, *, log: bool) -> tuple[float, float] | None:
-    """Limits from the seeds' own values: with few seeds a band is so wide that it would squeeze
-    every curve flat."""
+    # From the seeds' own values: the band of a few is so wide that it would squeeze curves flat.
     import numpy as np
 
     values = values[np.isfinite(values) & ((values > 0) | (not log))]

@@ -108,7 +108,6 @@ def _passive(notebook):
 
 
 def _exporter():
-    """nbconvert's HTML exporter with formulas by `to_mathml`."""
     from jinja2 import pass_context
     from nbconvert import HTMLExporter
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath

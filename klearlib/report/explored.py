@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klearlib.report.curves import COLUMNS, check_columns, learning_curves, title
+from klearlib.report.curves import COLUMNS, learning_curves, title
 from klearlib.report.style import figure_style, new_figure, series_style
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ def heat_maps(frame: pd.DataFrame) -> Figure:
     """
     import numpy as np
 
-    check_columns(frame, ("rule", "rate", "updates", "score", "stable"))
     if not len(frame):
         return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
     rules = list(dict.fromkeys(frame["rule"]))
@@ -75,7 +74,6 @@ def forest_figure(frame: pd.DataFrame, *, margin: float) -> Figure:
     frame: columns where, difference, value, low, high; values are fractions, low and high may be
     NaN. One panel for each `where`.
     """
-    check_columns(frame, ("where", "difference", "value", "low", "high"))
     if not len(frame):
         return learning_curves(frame.reindex(columns=COLUMNS))  # which says so
     groups = list(frame.groupby("where", sort=False))

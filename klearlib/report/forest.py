@@ -56,13 +56,9 @@ def forest_plot(comparisons: Sequence[Mapping], *, percent: bool = False) -> str
 def _row(comparison: Mapping) -> dict:
     name, low, high = (comparison[key] for key in ("name", "low", "high"))
     bounded = low is not None and high is not None
-    return {
-        "paper": None,
-        **comparison,
-        "short": name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…",
-        "bounded": bounded,
-        "decided": bounded and (low > 0 or high < 0),
-    }
+    short = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
+    about = {"short": short, "bounded": bounded, "decided": bounded and (low > 0 or high < 0)}
+    return {"paper": None, **comparison, **about}
 
 
 def amount(value: float, percent: bool) -> str:

@@ -43,7 +43,6 @@ def frame_html(frame: pd.DataFrame, *, digits: int) -> str:
 
 
 def frame_text(frame: pd.DataFrame, *, digits: int) -> str:
-    """The frame as a markdown table."""
     table = _as_published(frame)
     rows = _in_sight(table.for_people(digits=digits))
     return markdown_lines(table.header, rows, table.numeric).rstrip("\n")

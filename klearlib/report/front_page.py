@@ -17,12 +17,10 @@ _MARKER = re.compile(r"^<!-- (?:claims of results/(?P<profile>\S+)|end of claims
 
 
 def start_marker(profile: str) -> str:
-    """The line that starts the block of a profile."""
     return f"<!-- claims of results/{profile} -->"
 
 
 def _read_claims(results_dir: Path) -> list[dict]:
-    """The ledger that `klear report` wrote."""
     path, profile = results_dir / "claims.json", results_dir.resolve().name
     fix = f"write it with `klear report --profile {profile}`"
     try:

@@ -38,13 +38,11 @@ _FIRST = ("utc", "commit", "klear", "python", "torch", "transformers", "numpy", 
 
 def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     """Write report.html, README.md and claims.json of a results folder from what its notebooks
-    published.
+    published; the path of the first.
 
     results_dir: see `klearlib.params.place.read_place`; it is made if it is absent. notebooks: all
-    that the suite has. Files are replaced whole, and left alone where nothing changed. Returns the
-    path of report.html.
-
-    Raises KlearError for a section that is damaged or names an artefact that is not there.
+    that the suite has. Files are replaced whole, and left alone where nothing changed. Raises
+    KlearError for a section that is damaged or names an artefact that is not there.
     """
     results_dir = Path(results_dir)
     place, sections = read_place(results_dir), read_sections(results_dir)
@@ -80,7 +78,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         images=_images(sections),
         formula=_formula,
         forest=_forest,
-        ordered=_ordered,
+        ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
         read_csv=read_csv,
     )
     _write_changed(results_dir / "README.md", render("readme.md.j2", **shared))
@@ -114,7 +112,6 @@ def header_facts(sections: Iterable[Section]) -> dict[str, str]:
 
 
 def commit_text(commit: str | None) -> str:
-    """A commit for people."""
     if not commit:
         return "unknown"
     return commit[:12] + (" with local changes" if commit.endswith("+") else "")
@@ -163,11 +160,6 @@ def _forest(entry: dict) -> str:
     papers = {comparison.name: comparison.paper for comparison in claim.comparisons}
     rows = [{**row, "paper": papers.get(row["name"])} for row in entry["comparisons"]]
     return forest_plot(rows, percent=claim.unit == "fraction")
-
-
-def _ordered(provenance: dict) -> dict:
-    first = {key: provenance[key] for key in _FIRST if key in provenance}
-    return first | provenance
 
 
 def _write_changed(path: Path, text: str) -> Path:

@@ -68,7 +68,6 @@ def families(entries: list[dict]) -> list[tuple[str, str, list[dict]]]:
 
 
 def lines_of(text: str) -> list[str]:
-    """What "; " joins."""
     return [line for line in text.split("; ") if line]
 
 
@@ -93,7 +92,6 @@ def without_counts(measured: str) -> str:
 
 
 def first_reason(reason: str) -> str:
-    """The first sentence of a reason."""
     return reason.partition(". ")[0]
 
 

@@ -194,12 +194,10 @@ class Section:
 
     @property
     def profile(self) -> str:
-        """The profile whose parameters it ran with."""
         return self.parameters.get("profile")
 
     @property
     def complete(self) -> bool:
-        """Whether every stage is done."""
         return self.status == "complete"
 
     @property
@@ -257,54 +255,34 @@ def in_paper_order(notebooks: Iterable[Notebook]) -> list[tuple[str, Counterpart
 def write_section(
     folder: Path,
     *,
-    title: str,
-    section: str,
-    question: str,
-    equations: Sequence[Equation],
     figures: Mapping[str, tuple[Figure, str, str]],
     tables: Mapping[str, tuple[pd.DataFrame, str]],
-    verdicts: Sequence[Verdict],
-    notes: Sequence[str],
-    missing: Sequence[str],
-    provenance: Mapping[str, object],
-    seconds: float,
-    parameters: Mapping[str, object],
-    changed: Mapping[str, tuple[object, object]],
     digits: int = 3,
-    samples: Sequence[SampleItem] = (),
+    missing: Sequence[str],
+    seconds: float,
+    **content,
 ) -> Path:
     """Write the tables and figures of a notebook, then its section.json; "partial" while something
     is `missing`. The same results give the same bytes.
 
     folder: results/<profile>/<notebook>; it is made if it is absent. figures: name -> (figure,
     caption, alternative text). tables: name -> (table, caption). digits: of their numbers, see
-    `write_table`. missing, provenance, seconds: of the stages behind it, see `Section`, which has
-    changed as well.
+    `write_table`. content: the other fields of `Section`.
     """
     from klearlib.report.style import save_figure
     from klearlib.report.tables import write_table
 
-    folder = Path(folder)
     made = Section(
         folder=folder,
         notebook=folder.name,
-        title=title,
-        section=section,
-        question=question,
         status="partial" if missing else "complete",
         missing=tuple(missing),
-        equations=tuple(equations),
         figures=tuple(
             FigureItem(alt, caption, name) for name, (_, caption, alt) in figures.items()
         ),
         tables=tuple(TableItem(caption, name, digits) for name, (_, caption) in tables.items()),
-        verdicts=tuple(verdicts),
-        notes=tuple(notes),
-        provenance=dict(provenance),
         seconds=round(seconds, 1),
-        parameters=dict(parameters),
-        changed=dict(changed),
-        samples=tuple(samples),
+        **content,
     )
     for name, (table, _) in tables.items():
         write_table(table, folder, name, digits=digits)
@@ -312,10 +290,9 @@ def write_section(
         save_figure(figure, folder, name)
     content = dataclasses.asdict(made)
     del content["folder"]
-    if not made.changed:
-        del content["changed"]
-    if not samples:
-        del content["samples"]
+    for name in ("changed", "samples"):
+        if not content[name]:
+            del content[name]
     for item in content["tables"]:
         if item["digits"] == TableItem.digits:
             del item["digits"]

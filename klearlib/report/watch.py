@@ -58,12 +58,10 @@ class Watched:
 
     @property
     def series(self) -> str:
-        """The title without its seed."""
         return self.title.rpartition(", seed ")[0] or self.title
 
     @property
     def seed(self) -> str:
-        """The seed of the title, "" where it names none."""
         return self.title.rpartition(", seed ")[2] if ", seed " in self.title else ""
 
 
@@ -76,20 +74,15 @@ def find_run(word: str, runs_dir: Path) -> Path:
     """
     folders = [path.parent for name in (METRICS, SPEC) for path in runs_dir.glob(f"*/*/{name}")]
     known = {f"{path.parent.name}/{path.name}": path for path in sorted(set(folders))}
-    found = [path for name, path in known.items() if word and _begins(name, word)]
+    keys = {name: name if "/" in word else name.partition("/")[2] for name in known}
+    found = [name for name, key in keys.items() if word and key.startswith(word)]
     if len(found) > 1:
-        names = ", ".join(name for name in known if _begins(name, word))
-        raise ParameterError(f"several runs begin with {word!r}: {names}")
+        raise ParameterError(f"several runs begin with {word!r}: {', '.join(found)}")
     if not found:
-        keys = [name if "/" in word else name.partition("/")[2] for name in known]
-        hint = did_you_mean(word, keys) if known else "none has run yet"
+        hint = did_you_mean(word, [*keys.values()]) if known else "none has run yet"
         hint = hint if len(hint) < 200 else "klear status lists those under way"
         raise ParameterError(f"there is no run {word!r}; {hint}")
-    return found[0]
-
-
-def _begins(name: str, word: str) -> bool:
-    return name.startswith(word) if "/" in word else name.partition("/")[2].startswith(word)
+    return known[found[0]]
 
 
 def watched(folders: Iterable[Path]) -> list[Watched]:
@@ -108,8 +101,9 @@ def _watched(folder: Path) -> Watched:
     lines, progress = read_metrics(folder), read_progress(folder)
     curves = {}
     for name, keys in QUANTITIES.items():
-        curve = _scores(folder) if not keys else _curve(lines, keys)
-        if curve:
+        found = ((line["step"], line[key]) for line in lines for key in keys if key in line)
+        curve = [(step, value) for step, value in found if value is not None]
+        if curve := curve if keys else _scores(folder):
             curves[name] = curve
     done = lines[-1]["step"] if lines else 0
     total = progress["total"] if progress else done
@@ -124,11 +118,6 @@ def title_of(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
         return folder.name
     return title if isinstance(title, str) and title.isprintable() else folder.name
-
-
-def _curve(lines: Sequence[dict], keys: Sequence[str]) -> Curve:
-    found = ((line["step"], line[key]) for line in lines for key in keys if key in line)
-    return [(step, value) for step, value in found if value is not None]
 
 
 def _scores(folder: Path) -> Curve:
@@ -155,7 +144,10 @@ def text_lines(runs: Sequence[Watched], width: int) -> list[str]:
     names = [name for name in QUANTITIES if any(name in run.curves for run in runs)]
     wide = width >= _WIDE
     title_size = min(max(len(run.title) for run in runs), max(12, width // (4 if wide else 5)))
-    rows = [[cut(run.title, title_size), *_facts(run, wide)] for run in runs]
+    rows = [
+        [cut(run.title, title_size), *([run.folder.name[:6], run.state] if wide else []), steps]
+        for run, steps in ((run, f"{run.done}/{run.total}") for run in runs)
+    ]
     heads = ["run", "key", "state", "step"] if wide else ["run", "step"]
     sizes = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     room = width - sum(sizes) - len(sizes) + 1
@@ -172,13 +164,7 @@ def text_lines(runs: Sequence[Watched], width: int) -> list[str]:
     return [cut(line.rstrip(), width) for line in lines]
 
 
-def _facts(run: Watched, wide: bool) -> list[str]:
-    steps = f"{run.done}/{run.total}"
-    return [run.folder.name[:6], run.state, steps] if wide else [steps]
-
-
 def _padded(cells: Sequence[str], sizes: Sequence[int]) -> str:
-    """The cells in their columns, the last one aligned right."""
     *first, last = (f"{cell:<{size}}" for cell, size in zip(cells, sizes, strict=True))
     return " ".join([*first, f"{cells[-1]:>{len(last)}}"])
 

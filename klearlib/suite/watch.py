@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError, ParameterError
-from klearlib.experiments import catalogue
+from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import did_you_mean, load_profile, profiles
 from klearlib.report.style import figure_bytes
@@ -17,7 +17,6 @@ from klearlib.run.entry import read_samples
 from klearlib.run.files import write_bytes, write_text
 from klearlib.run.pool import code_read_once
 from klearlib.run.progress import Block, redraws
-from klearlib.run.stage import with_inputs
 from klearlib.suite.tensorboard import Mirror
 
 LOOK_EVERY_S = 2.0
@@ -50,14 +49,9 @@ def _of_profile(profile: str) -> list[Path]:
     with code_read_once():
         return [
             stage.folder(runs_dir())
-            for name in catalogue.notebooks_of(profile)
-            for stage in _stages(profile, name)
+            for name in notebooks_of(profile)
+            for stage in stages_of(name, check(name, load_profile(profile, name))).values()
         ]
-
-
-def _stages(profile: str, name: str):
-    params = catalogue.check(name, load_profile(profile, name))
-    return with_inputs(catalogue.experiment_of(name)(params).stages()).values()
 
 
 def watch(

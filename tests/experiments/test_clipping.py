@@ -12,7 +12,6 @@ from fake_runs import HOW, again, finish, finish_all, section, verdicts
 from klearlib.errors import ParameterError
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.demos import clipping as demo
-from klearlib.experiments.headline_pipeline import headline_params
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.rules import read_rules
@@ -320,7 +319,7 @@ def test_a_rule_that_drops_gradients_would_fail_the_mechanism(project, monkeypat
 
 def test_c2_is_code_after_mathematics_from_the_model_of_both_domains(project):
     e = clipping(joint={}, seeds=[0, 1])
-    maths = Headline(headline_params("smoke")).arms["maths_rl", 0]
+    maths = Headline(Headline.params_of("smoke")).arms["maths_rl", 0]
     for stage in e.joint_arms.values():
         for name in ("sft", "pool", "world"):
             assert stage.inputs[name].key == maths.inputs[name].key

@@ -11,9 +11,11 @@ import pytest
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
+from klearlib.experiments.equations import equations_of
 from klearlib.experiments.nb00_overview import Overview
 from klearlib.paper import claims
 from klearlib.params.base import NotebookParams as OverviewParams
+from klearlib.report.mathml import to_mathml
 from klearlib.report.page import build_report
 from klearlib.run.provenance import provenance
 
@@ -36,6 +38,12 @@ def test_a_plan_of_all_notebooks_needs_no_drawing():
     code = "import sys; from klearlib.experiments.catalogue import experiments; experiments()"
     code += f"; assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_formula_can_be_drawn():
+    for notebook in set(catalogue.names()) - {NAME, "11_beyond"}:
+        found = equations_of(notebook)
+        assert found and all("<math" in to_mathml(each.latex) and each.says for each in found)
 
 
 def test_every_claim_has_its_notebook():

@@ -13,13 +13,13 @@ from scipy import stats
 from klearlib.errors import ParameterError
 from klearlib.experiments import registered
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.experiment import departures, runs_dir
+from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
-from klearlib.params import RLOptions, load_profile, uses_miniature
+from klearlib.params import load_profile, uses_miniature
 
 ALL = [Clipping, AlphaSweep, SoftReward, TestFilter, ZeroAdvantage]
 ON_CODE = (SoftReward, TestFilter)
@@ -223,8 +223,9 @@ def test_the_miniature_is_never_paper_scale(project, monkeypatch, of):
 
 
 def test_options_that_are_written_out_with_their_default_are_no_departure():
-    assert departures({"max_tests": None, "code_scores": "pass_rate"}, RLOptions) == []
-    (note,) = departures({"max_tests": 8, "code_scores": "pass_rate"}, RLOptions)
+    of = {"max_tests": None, "code_scores": "pass_rate"}
+    assert made(Clipping, options=of).departures("options") == []
+    (note,) = made(Clipping, options=of | {"max_tests": 8}).departures("options")
     assert note == "Options that depart from the paper: max_tests: 8."
 
 

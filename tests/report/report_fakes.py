@@ -6,14 +6,14 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
+from klearlib.experiments.catalogue import experiments
+from klearlib.report.curves import CORNER_TITLES
 from klearlib.report.section import (
     Comparison,
-    Counterpart,
     Equation,
     FigureItem,
     Section,
@@ -23,40 +23,8 @@ from klearlib.report.section import (
 
 RULES = ("clip_higher", "gppo", "cispo")
 
-# In the order of the notebooks, which is not that of the paper's numbers.
-NOTEBOOKS = [
-    SimpleNamespace(name=name, counterparts=tuple(Counterpart(*each) for each in counterparts))
-    for name, counterparts in {
-        "00_overview": (),
-        "01_data_curation": (),
-        "02_data_correctness": [("Table 2", "correct or mixed responses", ("table2",))],
-        "03_teacher_ablation": [("Table 3", "students of several teachers", ("table3",))],
-        "04_topk_diversity": [
-            ("Table 4", "few or many sources, mathematics", ("tables4_5",)),
-            ("Table 5", "few or many sources, code", ("tables4_5",)),
-        ],
-        "05_clipping": [
-            ("Fig. 2a", "clipping rules, mathematics", ("fig2",)),
-            ("Fig. 2b", "clipping rules, code", ("fig2",)),
-            ("Fig. 2c", "clipping rules, gradient norm", ("fig2",)),
-        ],
-        "06_alpha_sweep": [("Table 6", "the weight of the LM loss", ("table6", "scores"))],
-        "07_soft_reward": [
-            ("Fig. 3a", "soft or hard reward, scores", ("fig3",)),
-            ("Fig. 3b", "soft or hard reward, rewards", ("fig3",)),
-        ],
-        "08_test_filter": [("Fig. 4", "flawed tests filtered or not", ("fig4",))],
-        "09_zero_advantage": [
-            ("Fig. 5a", "zero-advantage filter, scores", ("fig5",)),
-            ("Fig. 5b", "zero-advantage filter, rewards", ("fig5",)),
-        ],
-        "10_headline": [
-            ("Table 1", "scores of all models", ("table1",)),
-            ("Fig. 1", "final scores of all models", ("fig1",)),
-        ],
-        "11_beyond": [],
-    }.items()
-]
+NOTEBOOKS = experiments()
+"""In their order, which is not that of the paper's numbers."""
 
 
 class Page(HTMLParser):
@@ -149,15 +117,11 @@ def corners(*, seeds=(0, 1, 2), steps=range(1, 41)):
     for name in RULES:
         for seed in seeds:
             for step in steps:
-                for place, corner in enumerate(
-                    ("low_negative", "high_positive", "low_positive", "high_negative")
-                ):
+                for place, corner in enumerate(CORNER_TITLES):
                     share = 0.002 * (1 + place) * (1 + step / 20) * generator.uniform(0.7, 1.3)
-                    clipped = name == "clip_higher" and place < 2
+                    mass = 0.0 if name == "clip_higher" and place < 2 else 1.3 * share
                     rows.append((name, seed, step, corner, "tokens", share))
-                    rows.append(
-                        (name, seed, step, corner, "gradient", 0.0 if clipped else 1.3 * share)
-                    )
+                    rows.append((name, seed, step, corner, "gradient", mass))
     return pd.DataFrame(rows, columns=["series", "seed", "step", "corner", "quantity", "value"])
 
 
@@ -302,20 +266,8 @@ def publish(results_dir, content: dict, *, figures: bool = True) -> None:
     if figures:
         panels = [
             Panel("AIME 2024, avg@32", "maths A, avg@4", paper_curves(), curves(), "score"),
-            Panel(
-                "LiveCodeBench V5, avg@4",
-                "maths B, avg@4",
-                paper_curves(),
-                curves(start=0.3),
-                "score",
-            ),
-            Panel(
-                "gradient norm",
-                "gradient norm",
-                paper_curves(steps=range(1, 241)),
-                curves(steps=range(1, 41), noise=0.1),
-                "norm",
-            ),
+            Panel("LiveCodeBench V5, avg@4", "maths B", paper_curves(), curves(start=0.3), "score"),
+            Panel("norm", "norm", paper_curves(steps=range(1, 241)), curves(noise=0.1), "norm"),
         ]
         save_figure(paper_beside_ours(panels), folder, "fig2")
         rules = coefficient_curves(coefficients(), eps_low=0.2, eps_high=0.28)

@@ -73,10 +73,3 @@ def test_nothing_measured_says_so_and_bytes_are_equal():
     figure = draw(empty)
     assert labels(figure.axes[1]) == ["not run yet"]
     assert figure_bytes(draw(panel()), "svg") == figure_bytes(draw(panel()), "svg")
-
-
-def test_bad_frames_are_refused():
-    broken = panel()
-    broken = BarPanel("a", "b", broken.paper, broken.ours.drop(columns="low"), broken.seeds)
-    with pytest.raises(ValueError, match="lacks low"):
-        draw(broken)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -108,20 +107,8 @@ def test_below_three_seeds_there_is_a_mean_and_no_band_and_the_panel_says_so(val
 
 def test_two_values_of_a_seed_at_one_step_are_an_error():
     frame = frame_of([[0.1, 0.2]])
-    with pytest.raises(ValueError, match="gppo, seed 0, step 1"):
+    with pytest.raises(ValueError, match="duplicate"):
         seed_bands(pd.concat([frame, frame.iloc[[1]]]))
-
-
-@pytest.mark.parametrize(
-    "draw", [learning_curves, corner_shares, partial(coefficient_curves, **EPS)]
-)
-def test_a_missing_column_is_named(draw):
-    with pytest.raises(ValueError, match=r"lacks .*(value|coefficient)"):
-        draw(
-            pd.DataFrame(
-                {"series": [], "seed": [], "step": [], "rule": [], "sign": [], "ratio": []}
-            )
-        )
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "1"])
@@ -135,32 +122,17 @@ def test_colours_stay_apart_for_colour_blind_readers():
     """Machado, Oliveira and Fernandes 2009: full protanopia and deuteranopia in linear RGB."""
     from matplotlib.colors import to_rgb
 
-    views = {
-        "normal": np.eye(3),
-        "protanopia": np.array(
-            [
-                [0.152286, 1.052583, -0.204868],
-                [0.114503, 0.786281, 0.099216],
-                [-0.003882, -0.048116, 1.051998],
-            ]
-        ),
-        "deuteranopia": np.array(
-            [
-                [0.367322, 0.860646, -0.227968],
-                [0.280085, 0.672501, 0.047413],
-                [-0.011820, 0.042940, 0.968881],
-            ]
-        ),
-    }
-    rules = [
-        "clip_higher",
-        "gppo",
-        "cispo",
-        "unclipped",
-        "ppo_clip",
-        "gppo_released",
-        "gppo_general",
-    ]
+    protanopia = (
+        "0.152286 1.052583 -0.204868 0.114503 0.786281 0.099216 -0.003882 -0.048116 1.051998"
+    )
+    deuteranopia = (
+        "0.367322 0.860646 -0.227968 0.280085 0.672501 0.047413 -0.011820 0.042940 0.968881"
+    )
+    views = {"normal": np.eye(3)}
+    for view, numbers in {"protanopia": protanopia, "deuteranopia": deuteranopia}.items():
+        views[view] = np.array(numbers.split(), dtype=float).reshape(3, 3)
+    rules = ["clip_higher", "gppo", "cispo", "unclipped", "ppo_clip"]
+    rules += ["gppo_released", "gppo_general"]
     linear = np.array([to_rgb(SERIES[rule].color) for rule in rules]) ** 2.2
     for view, matrix in views.items():
         seen = np.clip(linear @ matrix.T, 0, 1) ** (1 / 2.2)

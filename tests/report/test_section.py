@@ -45,7 +45,7 @@ def written(results, **changes):
     known = fakes.record()
     given = {
         **{name: getattr(known, name) for name in ("title", "section", "question", "verdicts")},
-        "equations": [Equation("a = b", "1", "says")],
+        "equations": (Equation("a = b", "1", "says"),),
         "figures": {"curve": (learning_curves(fakes.curves(seeds=(0,))), "caption", "alt")},
         "tables": {"scores": (pd.DataFrame({"rule": ["a"], "score": [1 / 3]}), "words")},
         "notes": ["note"],

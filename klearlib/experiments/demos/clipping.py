@@ -77,14 +77,10 @@ def rules(eps_low: float, eps_high: float) -> dict[str, tuple[Rule, dict[str, fl
 def gradient_check(
     *, eps_low: float, eps_high: float, others: Mapping[str, Rule] | None = None
 ) -> pd.DataFrame:
-    """Autograd of each printed objective against F * A, in float64 on a grid of ratios and
-    advantages.
+    """Autograd of each printed objective against F * A, in float64: rule, ratio, advantage,
+    autograd, coefficient (F) and error = |autograd - F * A| over a grid.
 
     others: rules that no paper prints, by name; of them autograd takes the loss that trains.
-
-    Returns:
-        One row for each rule, ratio and advantage: rule, ratio, advantage, autograd, coefficient
-        (F), error = |autograd - F * A|.
     """
     import pandas as pd
     import torch
@@ -106,18 +102,10 @@ def gradient_check(
             value = -policy_loss(*tokens, rule=rule, denominator=1.0)
         (autograd,) = torch.autograd.grad(value, logp)
         factor = coefficient(ratio, advantage, rule)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "rule": name,
-                    "ratio": ratio.numpy(),
-                    "advantage": advantage.numpy(),
-                    "autograd": autograd.numpy(),
-                    "coefficient": factor.numpy(),
-                    "error": (autograd - factor * advantage).abs().numpy(),
-                }
-            )
-        )
+        columns = {"ratio": ratio, "advantage": advantage, "autograd": autograd}
+        columns |= {"coefficient": factor, "error": (autograd - factor * advantage).abs()}
+        arrays = {column: values.numpy() for column, values in columns.items()}
+        parts.append(pd.DataFrame({"rule": name, **arrays}))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -128,12 +116,9 @@ def corner_table(
     eps_high: float,
     others: Mapping[str, Rule] | None = None,
 ) -> pd.DataFrame:
-    """The four-corner table as measured by autograd, one row a rule.
-
-    A cell is the range of autograd / A over the corner: one number where the rule puts a constant
-    there; the corners of `others` are those of their own clip ranges. `largest_error` is that of
-    `gradient_check`; `never_zero` says whether every token of the grid keeps a gradient.
-    """
+    """One row a rule of `gradient_check`: the range of autograd / A over each corner, one number
+    where the rule puts a constant there; the corners of `others` are those of their own clip
+    ranges. `never_zero`: whether every token of the grid keeps a gradient."""
     import pandas as pd
 
     rows = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 
@@ -39,12 +40,7 @@ _DUPLICATES = (
 
 
 def rule_cases() -> Iterator[dict]:
-    """The rules of overlap and of duplicates on edge cases: what they must do, what they do, and
-    the n-gram that is named.
-
-    One case shares only a phrase that two benchmark items hold: the strict rule removes it and says
-    so, a stop list keeps it. To duplicates, case and blanks do not matter, numbers and signs do.
-    """
+    """The rules of overlap and of duplicates on edge cases: what they must do and what they do."""
     items = {"benchmark": [("a", _ITEM), ("b", _FIRST), ("c", _SECOND)]}
     strict = OverlapIndex(items, templates=())
     lenient = OverlapIndex(items, templates=(), stop_more_than=1)
@@ -67,23 +63,15 @@ def rule_cases() -> Iterator[dict]:
 
 
 def pushes() -> Iterator[dict]:
-    """What one update does to a right and to a wrong response of equal probability.
-
-    Two responses of three tokens over a vocabulary of five, from the same logits; one update of
-    plain gradient descent on Eq. 8, and beside it one on minus advantage times log-probability with
-    the advantages +1 and -1 that reinforcement learning would give them.
-    """
+    """What one update of plain gradient descent does to a right and to a wrong response of equal
+    probability: on Eq. 8, and on minus advantage times log-probability."""
     import torch
 
     from klearlib.sft.objective import sft_loss
 
     tokens = torch.tensor([[0, 1, 2]])
-    for objective, name, sign in (
-        ("Eq. 8", "right", 1.0),
-        ("Eq. 8", "wrong", 1.0),
-        ("advantage", "right", 1.0),
-        ("advantage", "wrong", -1.0),
-    ):
+    for objective, name in itertools.product(("Eq. 8", "advantage"), ("right", "wrong")):
+        sign = -1.0 if (objective, name) == ("advantage", "wrong") else 1.0
         logits = torch.zeros(1, 3, 5, dtype=torch.float64, requires_grad=True)
         mask = torch.ones_like(tokens, dtype=bool)
         loss = sign * sft_loss(_logp(logits, tokens), mask, normalizer="token")
@@ -101,12 +89,9 @@ def pushes() -> Iterator[dict]:
 
 
 def normalizers() -> Iterator[dict]:
-    """Eq. 8's normaliser, ``sequence_sum``, and two others on one batch: autograd of the sum, token
-    by token, against `sft.objective.sft_loss`, whole and in two micro-batches.
-
-    `weight_short` and `weight_long`: what one token of the shortest and of the longest response
-    weighs in the loss. `largest_error` is over the loss and all gradients of the logits.
-    """
+    """Eq. 8's normaliser, ``sequence_sum``, and two others on one batch: the loss and its gradients
+    by autograd of the sum, token by token, against `sft.objective.sft_loss`, whole and in two
+    micro-batches. A weight is that of one token of the shortest, of the longest response."""
     import torch
 
     from klearlib.sft.objective import NORMALIZERS, sft_loss
@@ -151,24 +136,16 @@ def normalizers() -> Iterator[dict]:
 
 
 def coverage() -> Iterator[dict]:
-    """K-center on points of a small grid, with ties and copies, against the plain algorithm.
-
-    For each k: whether both choose the same points in the same order, the coverage radius (the
-    farthest that any point is from a chosen one), and that of k points drawn at random, mean of 20
-    draws.
-    """
+    """K-center on points of a small grid, with ties and copies, against the plain algorithm and
+    against k points drawn at random, mean of 20 draws."""
     source = random.Random(0)
     points = np.array([[source.randrange(9), source.randrange(9)] for _ in range(60)])
     for k in (1, 2, 4, 8, 16, 32):
         chosen, plain = k_center_greedy(points, k).tolist(), _plain_k_center(points, k)
         drawn = [radius(points, source.sample(range(60), k)) for _ in range(20)]
-        yield {
-            "k": k,
-            "equal_to_plain": chosen == plain,
-            "radius": radius(points, chosen),
-            "radius_at_random": float(np.mean(drawn)),
-            "first_chosen": ", ".join(map(str, chosen[:6])),
-        }
+        row = {"k": k, "equal_to_plain": chosen == plain, "radius": radius(points, chosen)}
+        row["radius_at_random"] = float(np.mean(drawn))
+        yield row | {"first_chosen": ", ".join(map(str, chosen[:6]))}
 
 
 def radius(points: np.ndarray, chosen: Sequence[int]) -> float:

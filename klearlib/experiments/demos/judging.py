@@ -45,7 +45,7 @@ TESTS = tuple(TestCase(stdin=f"{n}\n", expected=str(_expected(n))) for n in rang
 
 
 @cache
-def judged_programs(*, timeout_s: float, memory_mb: int) -> list[dict]:
+def judged_programs(timeout_s: float, memory_mb: int) -> list[dict]:
     """Eight programs for one specification, really run against 16 tests: outcomes and rewards.
 
     Run once in a Python process, since a section is published many times while it fills.

@@ -4,9 +4,13 @@ without advantage does."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from klearlib.experiments.demos.clipping import printed_objective
 from klearlib.records import Group, Problem, Response, Verdict
+
+if TYPE_CHECKING:
+    import torch
 
 _LENGTHS = (3, 2, 4, 1)
 _CORRECT = (True, False, True, False)
@@ -16,17 +20,26 @@ _GROUPS = {"mixed": (1.0, -1.0, -1.0), "solved": (1.0, 1.0, 1.0), "failed": (-1.
 _GROUP_LENGTHS = ((3, 2, 4), (2, 3, 2), (4, 4, 3))
 
 
+def old_and_shift(
+    lengths: Sequence[int], log_ratios: Sequence[float]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """loss_mask, logp_old and log(pi / pi_old), row by row the `log_ratios`: [N, T] each."""
+    import torch
+
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    old = torch.where(mask, torch.full(mask.shape, -1.5, dtype=torch.float64), 0.0)
+    shift = torch.zeros(mask.shape, dtype=torch.float64)
+    shift[mask] = torch.tensor(log_ratios, dtype=torch.float64)
+    return mask, old, shift
+
+
 def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float) -> Iterator[dict]:
-    """d(loss)/d(log pi) of Eq. 14 on the ten tokens of four responses, two of them correct.
+    """d(loss)/d(log pi) of Eq. 14 on the ten tokens of four responses, two of them correct: a row
+    for each alpha.
 
-    Autograd of the printed sum against the closed form -F A / (all tokens) - alpha / (tokens of
-    correct responses), and the loss of the training loop against the same.
-
-    Yields:
-        One row for each alpha: the two denominators (Eqs. 7, 13); the gradient of the first token
-        of a correct and of a wrong response; the LM part of a token of the first and of the third
-        response where two micro-batches take their own denominators (D5), which Eq. 13 makes equal;
-        the largest errors.
+    Autograd of the printed sum and of the training loop's loss against the closed form -F A / (all
+    tokens) - alpha / (tokens of correct responses); `LM_part_split`: where two micro-batches take
+    their own denominators (D5).
     """
     import torch
 
@@ -34,13 +47,10 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
     from klearlib.rl.coefficients import coefficient, gppo
     from klearlib.rl.objective import policy_loss, positive_lm_loss
 
-    mask = torch.arange(max(_LENGTHS)) < torch.tensor(_LENGTHS)[:, None]
+    mask, logp_old, shift = old_and_shift(_LENGTHS, _LOG_RATIOS)
     correct = torch.tensor(_CORRECT)
     rewards = torch.where(correct, 1.0, -1.0).double()
     advantages = group_advantages(rewards[None])[0]
-    logp_old = torch.where(mask, torch.full(mask.shape, -1.5, dtype=torch.float64), 0.0)
-    shift = torch.zeros(mask.shape, dtype=torch.float64)
-    shift[mask] = torch.tensor(_LOG_RATIOS, dtype=torch.float64)
     rule = gppo(eps_low=eps_low, eps_high=eps_high)
     positive = (mask & correct[:, None]).double()
     push = advantages[:, None] * coefficient(shift.exp(), advantages[:, None], rule)
@@ -50,11 +60,9 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
             "gppo", logp, logp_old, advantages[:, None], eps_low=eps_low, eps_high=eps_high
         )
         policy = -per_token[mask].sum() / mask.sum()
-        # Eq. 14 as it is printed.
         printed = policy - alpha * (logp * positive).sum() / positive.sum()
-        # Eq. 14 by the training loop's functions; `klearlib.rl.train` adds them up.
         loop = policy_loss(logp, logp_old, advantages, mask, rule=rule)
-        loop = loop + alpha * positive_lm_loss(logp, mask, correct)
+        loop = loop + alpha * positive_lm_loss(logp, mask, correct)  # as `klearlib.rl.train` adds
         closed = -push * mask / mask.sum() - alpha * positive / positive.sum()
         split = sum(
             alpha * positive_lm_loss(logp[part], mask[part], correct[part]) / 2
@@ -79,13 +87,8 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
 
 
 def positives() -> Iterator[dict]:
-    """Who feeds the LM loss: by the verifier's word, or where the reward is exactly 1 (D4).
-
-    Yields:
-        One row for each response of a made group: its verdict and reward, and the share of the LM
-        loss's gradient that falls on its tokens under each reading; the shares of a column sum to
-        1.
-    """
+    """Who feeds the LM loss, by the verifier's word or where the reward is exactly 1 (D4): the
+    share of its gradient that falls on each response of a made group."""
     import torch
 
     from klearlib.rl.advantages import group_advantages
@@ -116,27 +119,25 @@ def positives() -> Iterator[dict]:
         (rows,) = mini_batches(batch, mini_batch_problems=1, positives=way)
         tokens = [len(row.logp_old) * row.is_correct for row in rows]
         shares[way] = [count / sum(tokens) for count in tokens]
-    for i, (name, correct, reward) in enumerate(made):
+    for (name, _, reward), verdict, response, *share in zip(
+        made, group.verdicts, responses, *shares.values(), strict=True
+    ):
         yield {
             "response": name,
-            "verdict": "correct" if correct else "wrong",
+            "verdict": verdict.reason,
             "reward": repr(reward),
-            "tokens": len(responses[i].token_ids),
-            "share_by_verdict": shares["verdict"][i],
-            "share_by_reward_is_1": shares["reward_is_one"][i],
+            "tokens": len(response.token_ids),
+            "share_by_verdict": share[0],
+            "share_by_reward_is_1": share[1],
         }
 
 
 def zero_advantage_gradients(alphas: Sequence[float]) -> Iterator[dict]:
-    """d(loss)/d(log pi) on a mixed, a solved and a failed group, with and without the filter.
+    """d(loss)/d(log pi) of a token of a mixed, a solved and a failed group, with and without the
+    filter: a row for each alpha and filter.
 
     The loss is the training loop's (Eqs. 7, 13, 14) at ratio 1; the closed form is -A / (tokens
     that are left) - alpha / (tokens of correct responses that are left), by hand from the rewards.
-
-    Yields:
-        One row for each alpha and filter: the two denominators; the gradient of one token of a
-        correct and a wrong response of the mixed group, of the solved and of the failed group (0
-        where it was dropped); the largest error.
     """
     import torch
 
@@ -151,19 +152,14 @@ def zero_advantage_gradients(alphas: Sequence[float]) -> Iterator[dict]:
     correct = (rewards > 0).flatten()
     # One right answer among three: mean -1/3, population deviation sqrt(8) / 3.
     by_hand = torch.tensor([4.0, -2.0, -2.0, *[0.0] * 6], dtype=torch.float64) / 8**0.5
+    rule = gppo(eps_low=0.2, eps_high=0.28)
     for alpha in alphas:
         for name in ("filter", "no filter"):
-            groups = nonzero_groups(advantages)
-            kept = groups if name == "filter" else torch.ones_like(groups)
+            kept = nonzero_groups(advantages) | (name != "filter")
             mask = everything & kept.repeat_interleave(rewards.shape[1])[:, None]
             logp = torch.full(mask.shape, -1.0, dtype=torch.float64, requires_grad=True)
-            loss = policy_loss(
-                logp,
-                logp.detach(),
-                advantages.flatten(),
-                mask,
-                rule=gppo(eps_low=0.2, eps_high=0.28),
-            ) + alpha * positive_lm_loss(logp, mask, correct)
+            loss = policy_loss(logp, logp.detach(), advantages.flatten(), mask, rule=rule)
+            loss = loss + alpha * positive_lm_loss(logp, mask, correct)
             (found,) = torch.autograd.grad(loss, logp)
             positive = (mask & correct[:, None]).double()
             closed = -by_hand[:, None] * mask / mask.sum() - alpha * positive / positive.sum()

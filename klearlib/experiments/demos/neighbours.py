@@ -4,9 +4,11 @@ each against autograd of the objective that its paper prints."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.beyond_arms import DR_GRPO_SCALE, TIS_CAP
+from klearlib.experiments.demos.lm_loss import old_and_shift
 
 if TYPE_CHECKING:
     import torch
@@ -51,10 +53,7 @@ def _tokens() -> tuple[torch.Tensor, ...]:
     """logp (with a graph), logp_old, logp of the sampler, loss mask: [4, 5]."""
     import torch
 
-    mask = torch.arange(max(_LENGTHS)) < torch.tensor(_LENGTHS)[:, None]
-    old = torch.where(mask, torch.full(mask.shape, -1.5, dtype=torch.float64), 0.0)
-    shift = torch.zeros(mask.shape, dtype=torch.float64)
-    shift[mask] = torch.tensor(_LOG_RATIOS, dtype=torch.float64)
+    mask, old, shift = old_and_shift(_LENGTHS, _LOG_RATIOS)
     gap = torch.zeros_like(shift)
     gap[mask] = torch.linspace(-1.5, 1.5, int(mask.sum()), dtype=torch.float64)
     return (old + shift).requires_grad_(), old, old - gap, mask
@@ -141,13 +140,10 @@ def _our_loss(
     if rule == "dr_grpo":
         advantages = group_advantages(rewards, epsilon=DR_GRPO_SCALE)[0]
         normalizer = "sequence_sum"
-
-        def function(ratio, advantage):
-            return neighbours.dr_grpo(ratio, advantage, **clip, scale=DR_GRPO_SCALE)
-
+        function = partial(neighbours.dr_grpo, **clip, scale=DR_GRPO_SCALE)
         made = Rule(rule, **clip, function=function)
     elif rule == "aspo":
-        made = Rule(rule, **clip, function=lambda r, a: neighbours.aspo(r, a, **clip))
+        made = Rule(rule, **clip, function=partial(neighbours.aspo, **clip))
     elif rule == "tis":
         made, correction = ppo_clip(**clip), (logp_old - logp_sampler).exp().clamp(max=TIS_CAP)
     elif rule == "gspo":

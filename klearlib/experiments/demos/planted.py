@@ -58,7 +58,6 @@ def found(curated: Path, sources: Path, domain: str) -> dict[tuple[str, str], li
 
 @functools.lru_cache(maxsize=4)
 def prompts(sources: Path, domain: str) -> Mapping[Place, str]:
-    """The prompt of every usable row of a domain's raw files."""
     found = {}
     for source in curate_sources(domain, with_pool=True):
         reader = read_source(source["name"], sources / source["location"], alias=source["alias"])
@@ -68,7 +67,6 @@ def prompts(sources: Path, domain: str) -> Mapping[Place, str]:
 
 
 def items(world: Path, names: list[str]) -> dict[tuple[str, str], str]:
-    """The prompts of benchmarks, by benchmark and id."""
     return {
         (name, problem.id): problem.prompt
         for name in names

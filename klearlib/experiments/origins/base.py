@@ -4,12 +4,11 @@ sources to a measured student. Equal stages of all notebooks have one key and ru
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from klearlib.errors import ParameterError
-from klearlib.params import LOCAL, DataOptions, JointMiniatureParams, RealParams, SFTPhase, load
+from klearlib.params import LOCAL, DataOptions, JointMiniatureParams, RealParams, load
 from klearlib.params.data import SFTSchedule
 from klearlib.run.stage import Stage
 
@@ -68,25 +67,39 @@ class Joint:
     yarn_original: int
     deciding: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def sft_sizes(self) -> dict[str, int | None]:
-        """The examples of each domain, None for all."""
-        return {"math": self.params.sft_maths, "code": self.params.sft_code}
 
+class Origin:
+    """The worlds, models and data of a profile, as stages. A subclass has, by domain where they
+    take one:
 
-class Origin(ABC):
-    """The worlds, models and data of a profile, as stages.
+    benchmarks: name -> number of problems, None for any. stages: those of
+    `klearlib.miniature.stages.data_stages`, by the same names; one that the profile does not have
+    is a ParameterError that says what to add. sft_options: arguments of every training stage of a
+    student. templates: phrases that the search for overlap cuts out. max_new_tokens: budget of a
+    response. seed, code_seed: of all that teachers sample. pool_words: the problems of a pool in
+    words. num_pool, num_code_problems: about how many problems teachers answer, and curation_s the
+    seconds that curating one source takes, for estimates.
 
-    options: of curation. compute: how its stages compute. benchmarks: domain -> name -> number of
-    problems, None for any. stages: those of `klearlib.miniature.stages.data_stages`, by the same
-    names; one that the profile does not have is a ParameterError that says what to add.
-    sft_options: arguments of every training stage of a student. templates: phrases that the search
-    for overlap cuts out. max_new_tokens: budget of a response, by domain. seed, code_seed: of all
-    that teachers sample. pool_words: the problems of a pool in words. num_pool, num_code_problems:
-    about how many problems teachers answer, and curation_s the seconds that curating one source
-    takes, for estimates.
+    start: what RL starts from. ranked_sources: names, the best first. sources, benchmark_items and
+    curation_inputs: what `klearlib.curation.curate` takes, the pool last, and its inputs.
+    learnable: what of the curated sources may be learnt. true_answers: its problems with their true
+    answers; a ParameterError where these are not known. pool: stage and file of the maths problems
+    that teachers answer. majority_teacher: whose responses decide which of them RL draws from,
+    test_teacher: whose programs decide which code problems have sound tests; None: all are kept.
+    joint_stages: ``world``, ``base``, ``examples`` and ``sft`` of the joint model.
     """
 
+    start: Callable[[str], Start]
+    ranked_sources: Callable[[str], list[str]]
+    sources: Callable[..., list[dict]]
+    curation_inputs: Callable[..., dict[str, Stage]]
+    benchmark_items: Callable[[str], list[dict]]
+    learnable: Callable[[str], Stage]
+    true_answers: Callable[[str], Stage]
+    pool: Callable[[], tuple[Stage, str]]
+    majority_teacher: Callable[[], str | None]
+    test_teacher: Callable[[], Stage | None]
+    joint_stages: Callable[..., dict[str, Stage]]
     benchmarks: dict[str, dict[str, int | None]]
     stages: dict[str, Stage]
     sft_options: dict
@@ -111,54 +124,6 @@ class Origin(ABC):
         """The benchmarks of a domain that nothing but verdicts uses, by name and size; where there
         are none, the others decide."""
         return {}
-
-    @abstractmethod
-    def start(self, domain: str) -> Start:
-        """World and SFT checkpoint of RL on a domain."""
-
-    @abstractmethod
-    def ranked_sources(self, domain: str) -> list[str]:
-        """The names of a domain's sources, the best first."""
-
-    @abstractmethod
-    def sources(self, domain: str, *, pool_only: bool) -> list[dict]:
-        """The sources of a domain as `klearlib.curation.curate` takes them, the pool last."""
-
-    @abstractmethod
-    def curation_inputs(self, domain: str, *, pool_only: bool) -> dict[str, Stage]:
-        """The inputs of the curation of a domain."""
-
-    @abstractmethod
-    def benchmark_items(self, domain: str) -> list[dict]:
-        """The benchmarks that it looks for, as it takes them."""
-
-    @abstractmethod
-    def learnable(self, domain: str) -> Stage:
-        """What of the curated sources of a domain may be learnt: its problems and responses."""
-
-    @abstractmethod
-    def true_answers(self, domain: str) -> Stage:
-        """The problems of `learnable`, each with its true answer; a ParameterError where these are
-        not known."""
-
-    @abstractmethod
-    def pool(self) -> tuple[Stage, str]:
-        """Stage and file of the maths problems that teachers answer."""
-
-    @abstractmethod
-    def joint_stages(
-        self, selections: list[Stage], *, seed: int, sft: SFTPhase, yarn_factor: float
-    ) -> dict:
-        """The stages ``world``, ``base``, ``examples`` and ``sft`` of the joint model, which will
-        be measured under YaRN of `yarn_factor` too."""
-
-    @abstractmethod
-    def majority_teacher(self) -> str | None:
-        """Whose responses decide which maths problems RL draws from; None: all problems do."""
-
-    @abstractmethod
-    def test_teacher(self) -> Stage | None:
-        """Whose programs decide which code problems have sound tests; None: all are kept."""
 
     def curated(
         self,
@@ -281,14 +246,15 @@ class Origin(ABC):
 
     def joint_selections(self) -> dict[str, Stage]:
         """Domain -> the examples of its best sources, for the joint model."""
-        found = {}
-        for domain, size in self.joint.sft_sizes.items():
-            most = self.joint.num_sources[domain]
-            if most:
-                found[domain] = self.chosen_sources(
-                    domain, ranks=range(1, most + 1), size=size, words=f"top {most}"
-                )
-        return found
+        params = self.joint.params
+        sizes = {"math": params.sft_maths, "code": params.sft_code}  # None for all
+        return {
+            domain: self.chosen_sources(
+                domain, ranks=range(1, most + 1), size=sizes[domain], words=f"top {most}"
+            )
+            for domain, most in self.joint.num_sources.items()
+            if most
+        }
 
     def _selection(
         self, inputs: dict[str, Stage], *, size: int | None, label: str, **filters
