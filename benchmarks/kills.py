@@ -21,6 +21,7 @@ import contextlib
 import csv
 import ctypes
 import hashlib
+import math
 import os
 import random
 import shutil
@@ -154,18 +155,21 @@ class Run:
             raise SystemExit(f"the undisturbed run failed: see {self.folder / 'run.log'}")
         return seen
 
-    def kill(self, kind: str, delay_s: float, draw: random.Random) -> float | None:
-        """Start, and kill a process of `kind`, `delay_s` after the first one or as soon as there is
-        one then; the seconds from the start, None where it ended before."""
-        began, due = time.monotonic(), None
+    def kill(self, kind: str, delay_s: float, draw: random.Random) -> tuple[str, float] | None:
+        """Start, and `delay_s` after the first process of `kind` kill one of them, of another kind
+        where none of that is there any more. The kind, and the seconds from the start; None where
+        the run ended before."""
+        began, due = time.monotonic(), math.inf
         self.start()
         while self.process.poll() is None:
-            found = [process for each, process in self.processes() if each == kind]
-            if found and due is None:
-                due = time.monotonic() + delay_s
-            if found and time.monotonic() >= due:
-                draw.choice(found).kill()
-                return round(time.monotonic() - began, 1)
+            living, now = list(self.processes()), time.monotonic()
+            kinds = sorted({each for each, _ in living})
+            if kind in kinds:
+                due = min(due, now + delay_s)
+            if living and now >= due:
+                kind = kind if kind in kinds else draw.choice(kinds)
+                draw.choice([process for each, process in living if each == kind]).kill()
+                return kind, round(now - began, 1)
             time.sleep(POLL_S)
         return None
 
@@ -197,16 +201,16 @@ def differences(first: dict[str, object], second: dict[str, object]) -> list[str
 
 
 def one_kill(whole: Run, spans: dict, folder: Path, draw: random.Random) -> dict | None:
-    """Kill, go on, compare: a line of the table; None where nothing of that kind was there."""
+    """Kill, go on, compare: a line of the table; None where it ended before."""
     kind = draw.choice(sorted(spans))
     first, last = spans[kind]
     run = Run(whole.number, folder)
     run.make()
-    second = run.kill(kind, draw.uniform(0, last - first), draw)
-    line = {"notebook": whole.number, "killed": kind, "second": second, "exit": run.end()}
-    line |= {"left": run.left(), "locks": run.locks()}
-    if second is None:
+    killed = run.kill(kind, draw.uniform(0, last - first), draw)
+    line = {"notebook": whole.number, "exit": run.end(), "left": run.left(), "locks": run.locks()}
+    if killed is None:
         return None
+    line["killed"], line["second"] = killed
     run.start()
     line["exit_again"] = run.end()
     line["left"] += run.left()
