@@ -61,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno in (errno.EPIPE, errno.EIO) and error.filename is None:
             said, code = "stopped, as nobody reads its output", 141
             _let_go(sys.stdout)
+        elif error.filename is None and error.errno == errno.ENOENT:  # of os.getcwd
+            said, code = "the folder that it was started in is gone: change to another", 1
         elif error.filename is None and error.errno != errno.ENOSPC:
             raise
         else:

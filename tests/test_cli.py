@@ -158,6 +158,16 @@ def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
     assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
 
 
+def test_a_working_folder_that_is_gone_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.delenv("KLEAR_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["status"]) == 1
+    said = "klear: the folder that it was started in is gone: change to another\n"
+    assert capsys.readouterr().err == said
+
+
 def test_an_output_that_is_closed_or_full_is_no_traceback():
     command = f"{sys.executable} -m klearlib.cli status --profile smoke"
     for where, code, said in ((">&-", 0, ""), ("> /dev/full", 1, "no space left for its output")):
