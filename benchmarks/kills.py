@@ -111,6 +111,8 @@ class Run:
                 words, parent = " ".join(each.cmdline()), each.ppid()
             except psutil.Error:  # it ended
                 continue
+            if parent == os.getpid() and each.pid != self.process.pid:
+                continue  # its parent is dead, of which it will die in a moment
             kind = next((KINDS[word] for word in KINDS if word in words), "")
             if kind in (kinds.get(parent), "fork server"):  # a fork has its parent's command line
                 kind = FORKS.get(kinds.get(parent), kind)
