@@ -60,7 +60,7 @@ KINDS = {  # by a word of the command line
     "klearlib.verify.program_judge": "program judge",
     "klearlib.curation.overlap_worker": "overlap worker",
 }
-FORKS = {"fork server": "worker", "worker": "guard"}  # a fork has the command line of its parent
+FORKS = {"fork server": "worker", "worker": "guard", "notebook": "guard"}  # by the parent's kind
 TIMED = {DONE, LOG, LOCK, PROGRESS, TIMINGS, RULES}  # with the stages, and no two runs share them
 COLUMNS = ("notebook", "killed", "second", "exit", "exit_again", "differences", "left", "locks")
 END_S, POLL_S, HANGS_S = 60.0, 0.1, 900.0
@@ -111,9 +111,11 @@ class Run:
                 words, parent = " ".join(each.cmdline()), each.ppid()
             except psutil.Error:  # it ended
                 continue
+            if parent == os.getpid() and each.pid != self.process.pid:
+                continue  # its parent is dead, of which it will die in a moment
             kind = next((KINDS[word] for word in KINDS if word in words), "")
-            is_fork = kind == "fork server" or kinds.get(parent) == kind == "worker"
-            kind = FORKS.get(kinds.get(parent), kind) if is_fork else kind
+            if kind in (kinds.get(parent), "fork server"):  # a fork has its parent's command line
+                kind = FORKS.get(kinds.get(parent), kind)
             kinds[each.pid] = kind
             if kind:
                 yield kind, each
