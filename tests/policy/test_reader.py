@@ -12,7 +12,12 @@ from klearlib.sft.batches import Example
 
 SMALL = {"num_hidden_layers": 1, "pad_token_id": 0}
 MAMBA = {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8}
-RECURRENT = {"attention_window_size": 16, "lru_width": 32, "block_types": ["recurrent"]}
+RECURRENT = {
+    "attention_window_size": 16,
+    "lru_width": 32,
+    "block_types": ["recurrent", "attention"],
+    "num_hidden_layers": 2,
+}
 OTHER_HEADS = {
     "scale": ("FalconH1", MAMBA | {"lm_head_multiplier": 0.2}),
     "cap": ("RecurrentGemma", RECURRENT | {"logits_soft_cap": 3.0}),
