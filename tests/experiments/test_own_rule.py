@@ -1,4 +1,4 @@
-"""docs/own-rule.md and README, followed to the letter: their rules beside a GPPO that has run."""
+"""docs/own-rule.md, followed to the letter: its rules beside a GPPO that has run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.experiment import with_inputs
@@ -83,11 +82,3 @@ def test_the_page_followed_to_the_letter(small):
         **dict.fromkeys(("C1", "C2", "C3", "C18", "C20"), "not run"),
         "C14": "reproduced",
     }
-
-
-def test_the_readme_has_a_rule_and_a_command_that_fit(small):
-    code, command = parts("README.md", "## Adding a clipping rule")
-    (small / "my_rules.py").write_text(code)
-    e = Clipping(check("05_clipping", yaml.safe_load(command[-1])))
-    assert command[:2] == ["papermill", "notebooks/05_clipping.ipynb"]
-    assert [arm.title for arm in e.rules.values()] == ["GPPO", "half"] and len(e.stages()) == 4
