@@ -28,9 +28,9 @@ def small(tiny_project):
     return tiny_project
 
 
-def parts(page: str, heading: str) -> tuple[str, list[str]]:
-    """The Python and the words of the command of a section of a page."""
-    text = (REPOSITORY / page).read_text(encoding="utf-8").partition(heading)[2]
+def of_the_page() -> tuple[str, list[str]]:
+    """The Python of docs/own-rule.md and the words of its command."""
+    text = (REPOSITORY / "docs" / "own-rule.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
     (command,) = re.findall(r"^(?:\.venv/bin/)?(papermill .*05_clipping.*)$", text, re.M)[:1]
     return code, shlex.split(command)
@@ -48,7 +48,7 @@ def test_the_page_followed_to_the_letter(small):
     before = done_at(gppo)
     assert {"GPPO, seed 0", "GPPO, seed 1"} <= before.keys()
 
-    code, command = parts("docs/own-rule.md", "# A clipping rule of your own")
+    code, command = of_the_page()
     (small / "my_rules.py").write_text(code)
     done = subprocess.run(
         [sys.executable, "-m", *command],
