@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import islice
 from zlib import crc32
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from klearlib.curation.chunks import chunks
 from klearlib.curation.normalise import seen_text, spread
 
 _TEXTS_AT_ONCE = 4096
@@ -72,8 +72,7 @@ def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array
     def bucket(word: str) -> int:
         return crc32(word.encode(errors="surrogatepass")) % num_buckets
 
-    remaining = iter(texts)
-    while some := list(islice(remaining, _TEXTS_AT_ONCE)):
+    for some in chunks(texts, _TEXTS_AT_ONCE):
         ends, columns, values = [0], [], []
         for text in some:
             counts = Counter(map(bucket, spread(seen_text(text)).split()))

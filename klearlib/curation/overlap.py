@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
+from klearlib.curation.chunks import chunks
 from klearlib.curation.duplicates import check_texts, deduplicate
 from klearlib.curation.overlap_words import Reader, known_templates
 from klearlib.curation.overlap_worker import results_in_order
@@ -136,8 +136,7 @@ class OverlapIndex:
         check_texts(prompts, "prompts")
         if _count("workers", workers) == 1:
             return (self._removal(prompt) for prompt in prompts)
-        left = iter(prompts)
-        return results_in_order(self, iter(lambda: list(islice(left, _BATCH)), []), workers)
+        return results_in_order(self, chunks(prompts, _BATCH), workers)
 
     def common_ngrams(self, *, more_than: int) -> list[tuple[str, int]]:
         """The n-grams that more than so many items hold, with their number; the commonest first.

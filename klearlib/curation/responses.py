@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.curation.chunks import chunks
 from klearlib.curation.labels import labelled
 from klearlib.curation.pass_rates import RATES, pass_rate_of, read_pass_rates, write_pass_rates
 from klearlib.data.problems import count_problems, iter_problems
@@ -85,8 +86,7 @@ def respond(
         with open_engine(
             inputs["model"] / "model", compute=Compute(**compute), on_sampled=count
         ) as engine:
-            left = islice(iter_problems(file), done, None)
-            for chosen in iter(lambda: list(islice(left, _CHUNK)), []):
+            for chosen in chunks(islice(iter_problems(file), done, None), _CHUNK):
                 settings = SamplingSettings(
                     temperature=temperature,
                     top_p=top_p,

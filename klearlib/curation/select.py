@@ -7,12 +7,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.funnel import Funnel
 from klearlib.curation.labels import judge_samples, label_word, labelled
@@ -210,8 +210,7 @@ def _judge(
     if waits.any():
         known = ProblemFile(_needed(inputs, "problems", "responses without labels") / problems)
     waiting = (pair for pair in enumerate(read_samples(pool.table)) if waits[pair[0]])
-    chunks = iter(lambda: list(islice(waiting, _CHUNK)), [])
-    for number, chunk in enumerate(chunks, start=1):
+    for number, chunk in enumerate(chunks(waiting, _CHUNK), start=1):
         judged = judge_samples([sample for _, sample in chunk], known, **limits)
         for (place, _), verdict in zip(chunk, judged, strict=True):
             if verdict is not None:
