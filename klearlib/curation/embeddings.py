@@ -3,6 +3,7 @@ measures distances between, and words see that two problems are worded alike."""
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -13,6 +14,7 @@ from scipy.sparse import csr_array
 
 from klearlib.curation.chunks import chunks
 from klearlib.curation.normalise import seen_text, spread
+from klearlib.errors import KlearError
 
 _TEXTS_AT_ONCE = 4096
 
@@ -46,10 +48,18 @@ def hashed_tfidf(
     >>> (rows @ rows.T).round(1).tolist()[0][:2], bool(abs(rows[0] @ rows[2]) < 0.2)
     ([1.0, 1.0], True)
     """
+    dim = _whole("dim", dim, least=1)
+    seed = _whole("seed", seed, least=0)
+    if isinstance(texts, str | Iterator):
+        raise KlearError(
+            f"texts are read twice: give a list of strings, got {type(texts).__name__}"
+        )
     num_texts, texts_with = 0, np.zeros(num_buckets, np.int64)
     for counts in _bucket_counts(texts, num_buckets):
         num_texts += counts.shape[0]
         texts_with += np.bincount(counts.indices, minlength=num_buckets)
+    if num_texts == 0:
+        raise KlearError("texts must hold at least one text, got none")
     rarity = (1 + np.log((1 + num_texts) / (1 + texts_with))).astype(np.float32)
     drawn = np.random.default_rng(seed).integers(0, 2, (num_buckets, dim), dtype=np.int8)
     signs = (2 * drawn - 1).astype(np.float32)
@@ -57,10 +67,12 @@ def hashed_tfidf(
     end = 0
     for counts in _bucket_counts(texts, num_buckets):
         start, end = end, end + counts.shape[0]
-        weights = (1 + np.log(counts.data)) * rarity[counts.indices]
-        counts.data = weights.astype(np.float32)
-        rows[start:end] = counts @ signs
-    assert end == num_texts, "texts can be read twice, and stay the same"
+        if end <= num_texts:
+            weights = (1 + np.log(counts.data)) * rarity[counts.indices]
+            counts.data = weights.astype(np.float32)
+            rows[start:end] = counts @ signs
+    if end != num_texts:
+        raise KlearError(f"texts gave {num_texts} texts, then {end}: they must stay the same")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, lengths, out=rows, where=lengths > 0)
 
@@ -83,3 +95,13 @@ def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array
         found = csr_array(parts, shape=(len(some), num_buckets))
         found.sort_indices()  # the same words in another order give the same sum, bit for bit
         yield found
+
+
+def _whole(name: str, value: int, *, least: int) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError as error:
+        raise KlearError(f"{name} must be a whole number, got {value!r}") from error
+    if found < least:
+        raise KlearError(f"{name} must be >= {least}, got {value}")
+    return found

@@ -10,6 +10,7 @@ import pytest
 
 from klearlib.curation import embeddings
 from klearlib.curation.embeddings import hashed_tfidf
+from klearlib.errors import KlearError
 
 TEXTS = [
     "Start with 3 and apply +4 in turn. Apply it twice, then apply it once more.",
@@ -95,5 +96,23 @@ def test_texts_are_streamed_twice_and_must_stay():
     rows = hashed_tfidf(Reread(TEXTS, TEXTS), dim=16, seed=0)
     assert rows.tobytes() == hashed_tfidf(TEXTS, dim=16, seed=0).tobytes()
     for second in (TEXTS[:2], [*TEXTS, "more"]):
-        with pytest.raises((AssertionError, ValueError)):
+        with pytest.raises(ValueError, match=r"gave 5 texts, then .* must stay the same"):
             hashed_tfidf(Reread(TEXTS, second), dim=16, seed=0)
+    for texts in (iter(TEXTS), "one text"):
+        with pytest.raises(ValueError, match="texts are read twice: give a list"):
+            hashed_tfidf(texts, dim=16, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers", "message"),
+    [
+        ([], {}, "at least one text"),
+        (["a"], {"dim": 0}, "dim must be >= 1, got 0"),
+        (["a"], {"dim": 2.5}, "dim must be a whole number, got 2.5"),
+        (["a"], {"seed": -1}, "seed must be >= 0"),
+        (["a"], {"seed": "a"}, "seed must be a whole number, got 'a'"),
+    ],
+)
+def test_what_cannot_be_a_matrix_is_refused(texts, numbers, message):
+    with pytest.raises(KlearError, match=message):
+        hashed_tfidf(texts, **{"dim": 8, "seed": 0} | numbers)
