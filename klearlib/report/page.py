@@ -1,8 +1,9 @@
 """One page for each profile, results/<profile>/report.html: no network, no script, and in one file
 but for its largest figures, which lie beside it.
 
-The page follows from the published sections alone, so it is byte for byte the same until one of
-them changes: it holds the time of the runs and never that of its building.
+The page follows from the published sections alone, its own and, in one line, those of other
+profiles, so it is byte for byte the same until one of them changes: it holds the time of the runs
+and never that of its building.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.paper import claim as paper_claim
-from klearlib.params.place import in_brief, in_yaml, read_place
+from klearlib.params import STATISTICS, load, profiles
+from klearlib.params.place import Place, in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
 from klearlib.report.ledger import ledger
 from klearlib.report.mathml import to_mathml
 from klearlib.report.render import render, style_sheet
 from klearlib.report.section import (
+    NOT_RUN,
+    NOT_TESTED,
     Equation,
     Notebook,
     Section,
@@ -56,7 +60,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "place": place,
         "paper_scale": is_paper_scale(place.profile),
         "changed": changed_rows(sections),
-        "facts": header_facts(sections),
+        "facts": header_facts(sections) | unlike(place, entries, notebooks),
         "sections": sections,
         "published": published,
         "entries": entries,
@@ -109,6 +113,40 @@ def header_facts(sections: Iterable[Section]) -> dict[str, str]:
         "time": times[-1].replace("T", " ").replace("Z", " UTC") if times else "",
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def unlike(place: Place, entries: Iterable[dict], notebooks: Sequence[Notebook]) -> dict[str, str]:
+    """For each other profile with results beside these, where both decide claims: those on which
+    it has another word. Nothing for changed parameters."""
+    facts: dict[str, str] = {}
+    mine, known = _words(entries), profiles()
+    if place.changes or place.profile not in known:
+        return facts
+    for name in known:
+        folder = place.folder.parent / name
+        if name == place.profile or not any(folder.glob("*/section.json")):
+            continue
+        if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
+            continue
+        try:
+            theirs = _words(ledger(read_sections(folder), notebooks, place=read_place(folder)))
+        except KlearError as error:
+            facts[f"results/{name}"] = str(error)
+            continue
+        both = [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]
+        if both:
+            words = (f"{claim} {mine[claim]}, there {theirs[claim]}" for claim in both)
+            facts[f"verdicts unlike results/{name}"] = "; ".join(words)
+    return facts
+
+
+def _words(entries: Iterable[dict]) -> dict[str, str]:
+    """Claim -> its word, of those that were tested to the end."""
+    return {
+        entry["claim"]: entry["verdict"]
+        for entry in entries
+        if entry["verdict"] not in (NOT_RUN, NOT_TESTED) and not entry["interim"]
+    }
 
 
 def commit_text(commit: str | None) -> str:

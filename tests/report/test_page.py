@@ -174,6 +174,32 @@ def test_a_changed_section_changes_the_page(tmp_path):
     assert "one more note" in after and "one more note" not in before
 
 
+def test_other_words_of_another_profile_are_said_in_one_line_at_both(tmp_path):
+    def results(profile, *words):
+        verdicts = [fakes.verdict(f"C{n}", word) for n, word in enumerate(words, 1)]
+        content = fakes.section(verdicts=verdicts, parameters={"profile": profile})
+        return small(tmp_path, content, profile=profile)
+
+    folders = {
+        "full": results("full", "supported", "no difference", "not run"),
+        "mini": results("mini", "undecided", "no difference", "supported"),
+        "smoke": results("smoke", "undecided", "supported"),  # which decides nothing
+    }
+    line = "verdicts unlike results/{}: C1 {}, there {}"
+    for here, there, words in (
+        ("mini", "full", ("undecided", "supported")),
+        ("full", "mini", ("supported", "undecided")),
+    ):
+        page = Page(build_report(folders[here]).read_text(encoding="utf-8"))
+        assert f"verdicts unlike results/{there} C1 {words[0]}, there {words[1]}" in page.text
+        text = (folders[here] / "README.md").read_text(encoding="utf-8")
+        assert f"- {line.format(there, *words)}\n" in text and text.count("verdicts unlike") == 1
+    build_report(folders["smoke"])
+    assert "verdicts unlike" not in (folders["smoke"] / "README.md").read_text(encoding="utf-8")
+    (folders["full"] / "05_clipping" / "section.json").write_text("{")
+    assert "full/05_clipping/section.json" in build_report(folders["mini"]).read_text()
+
+
 def test_the_contents_of_the_readme_lead_to_its_headings(full):
     build_report(full.parent)
     text = (full.parent / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The numbers of results/mini agree: sections, claims.json, csv tables, report.html, README.md."""
+"""The numbers of committed results agree: sections, claims.json, csv tables, report, README."""
 
 from __future__ import annotations
 
@@ -16,37 +16,42 @@ from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
 from klearlib.report.render import VERDICT_SHAPES, plain
 
-MINI = Path(__file__).resolve().parents[2] / "results" / "mini"
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+FOLDERS = [
+    folder for folder in (RESULTS / "mini", RESULTS / "full") if (folder / "claims.json").is_file()
+]
+each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
-def entries():
-    return json.loads((MINI / "claims.json").read_text(encoding="utf-8"))
+def entries(folder):
+    return json.loads((folder / "claims.json").read_text(encoding="utf-8"))
 
 
-def published():
-    """The claims of results/mini that have comparisons, with their comparisons."""
-    return [(entry, row) for entry in entries() for row in entry["comparisons"]]
+PUBLISHED = [
+    pytest.param(folder, entry, row, id=f"{folder.name}, {entry['claim']}, {row['name']}")
+    for folder in FOLDERS
+    for entry in entries(folder)
+    for row in entry["comparisons"]
+]
+each_comparison = pytest.mark.parametrize(("folder", "entry", "row"), PUBLISHED)
 
 
-def ids(pair):
-    return f"{pair[0]['claim']}, {pair[1]['name']}"
-
-
-def pairs_of(entry, row):
+def pairs_of(folder, entry, row):
     """The two arms of a comparison, one number for each replicate, as replicates.csv has them."""
-    with open(MINI / entry["notebook"] / "replicates.csv", newline="", encoding="utf-8") as stream:
+    with open(
+        folder / entry["notebook"] / "replicates.csv", newline="", encoding="utf-8"
+    ) as stream:
         wanted = (entry["claim"], row["name"])
         rows = [r for r in csv.DictReader(stream) if (r["claim"], r["comparison"]) == wanted]
     assert len({line["replicate"] for line in rows}) == len(rows) == row["num_replicates"]
     return ([float(line[side]) for line in rows] for side in "ab")
 
 
-@pytest.mark.parametrize("pair", published(), ids=ids)
-def test_a_comparison_follows_from_the_published_replicates_by_a_t_test(pair):
-    entry, row = pair
+@each_comparison
+def test_a_comparison_follows_from_the_published_replicates_by_a_t_test(folder, entry, row):
     if entry["kind"] == "absolute":
         pytest.skip("against the paper's numbers")
-    a, b = pairs_of(entry, row)
+    a, b = pairs_of(folder, entry, row)
     assert sum(x - y for x, y in zip(a, b, strict=True)) / len(a) == pytest.approx(
         row["difference"], abs=1e-12
     )
@@ -59,9 +64,15 @@ def test_a_comparison_follows_from_the_published_replicates_by_a_t_test(pair):
 
 
 @pytest.mark.parametrize(
-    "entry", [e for e in entries() if e["comparisons"]], ids=lambda e: e["claim"]
+    ("folder", "entry"),
+    [
+        pytest.param(folder, entry, id=f"{folder.name}, {entry['claim']}")
+        for folder in FOLDERS
+        for entry in entries(folder)
+        if entry["comparisons"]
+    ],
 )
-def test_a_verdict_follows_from_the_published_replicates(entry):
+def test_a_verdict_follows_from_the_published_replicates(folder, entry):
     """The words in their order, typed from docs/statistics.md."""
     if entry["kind"] in ("absolute", "equivalence") or entry["verdict"] in (
         "not run",
@@ -70,7 +81,7 @@ def test_a_verdict_follows_from_the_published_replicates(entry):
         pytest.skip(entry["verdict"])
     greater, less, inside = [], [], []
     for row in entry["comparisons"]:
-        a, b = pairs_of(entry, row)
+        a, b = pairs_of(folder, entry, row)
         greater.append(stats.ttest_rel(a, b, alternative="greater").pvalue)
         less.append(stats.ttest_rel(a, b, alternative="less").pvalue)
         ends = stats.ttest_rel(a, b).confidence_interval(0.90)
@@ -89,9 +100,8 @@ def test_a_verdict_follows_from_the_published_replicates(entry):
     assert entry["verdict"] == word
 
 
-@pytest.mark.parametrize("pair", published(), ids=ids)
-def test_the_measured_text_says_the_numbers_of_the_comparison(pair):
-    entry, row = pair
+@each_comparison
+def test_the_measured_text_says_the_numbers_of_the_comparison(folder, entry, row):
     unit = paper_claim(entry["claim"]).unit
     scale, digits = (100, 1) if unit == "fraction" else (1, 3)
 
@@ -108,22 +118,24 @@ def test_the_measured_text_says_the_numbers_of_the_comparison(pair):
     assert said in entry["measured"]
 
 
+@each_folder
 @pytest.mark.parametrize("notebook", experiments(), ids=lambda each: each.name)
-def test_every_counterpart_is_published(notebook):
-    path = MINI / notebook.name / "section.json"
+def test_every_counterpart_is_published(notebook, folder):
+    path = folder / notebook.name / "section.json"
     if not path.is_file():
-        pytest.skip(f"results/mini has no {notebook.name}")
+        pytest.skip(f"{folder.name} has no {notebook.name}")
     content = json.loads(path.read_text(encoding="utf-8"))
     there = {item["name"] for item in [*content["figures"], *content["tables"]]}
     assert {name for each in notebook.counterparts for name in each.names} <= there
 
 
-def test_claims_json_is_what_the_sections_say():
+@each_folder
+def test_claims_json_is_what_the_sections_say(folder):
     said = {}
-    for path in sorted(MINI.glob("*/section.json")):
+    for path in sorted(folder.glob("*/section.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         said |= {verdict["claim"]: verdict for verdict in content["verdicts"]}
-    found = {entry["claim"]: entry for entry in entries()}
+    found = {entry["claim"]: entry for entry in entries(folder)}
     assert list(found) == [claim.id for claim in claims()]
     for name, entry in found.items():
         if name not in said:
@@ -136,11 +148,12 @@ def test_claims_json_is_what_the_sections_say():
         assert entry["paper"] == paper_claim(name).paper_text(), name
 
 
-def test_the_page_shows_the_claims_of_claims_json():
-    text = (MINI / "report.html").read_text(encoding="utf-8")
+@each_folder
+def test_the_page_shows_the_claims_of_claims_json(folder):
+    text = (folder / "report.html").read_text(encoding="utf-8")
     rows = dict(re.findall(r'<tr id="claim-([CE]\d+)"[^>]*>(.*?)</tr>', text, re.DOTALL))
-    assert list(rows) == [entry["claim"] for entry in entries()]
-    for entry in entries():
+    assert list(rows) == [entry["claim"] for entry in entries(folder)]
+    for entry in entries(folder):
         cells = {
             name: [unescape(line) for line in re.findall(r'class="line">(.*?)</div>', cell)]
             for name, cell in re.findall(
@@ -154,11 +167,12 @@ def test_the_page_shows_the_claims_of_claims_json():
         assert entry["reason"] in unescape(rows[entry["claim"]]), entry["claim"]
 
 
-def test_the_readme_shows_the_claims_of_claims_json():
-    text = (MINI / "README.md").read_text(encoding="utf-8")
+@each_folder
+def test_the_readme_shows_the_claims_of_claims_json(folder):
+    text = (folder / "README.md").read_text(encoding="utf-8")
     text = text.split("\n## Claims\n")[1].split("\n## ")[0]
     rows = [line for line in text.splitlines() if re.match(r"\| [CE]\d+ ", line)]
-    for entry, row in zip(entries(), rows, strict=True):
+    for entry, row in zip(entries(folder), rows, strict=True):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
         assert cells[0] == f"{entry['claim']} {plain(entry['title'])}"
         wanted = [entry["paper"], entry["measured"] or "–"]
