@@ -38,7 +38,7 @@ def test_a_run_keeps_those_of_its_first_step_and_of_its_evaluations(plain):
     for line in kept:
         assert line["prompt"] and len(line["text"]) <= MAX_CHARS + 80
         assert line["chars"] == len(line["text"])
-        assert line["reward"] == (1.0 if line["reason"] == "correct" else -1.0)
+        assert line["reward"] == {"correct": 1.0, "bad_format": -1.5}.get(line["reason"], -1.0)
 
 
 def test_text_of_a_record_without_one():

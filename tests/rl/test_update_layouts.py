@@ -101,7 +101,7 @@ def test_corrections_and_old_logprobs_keep_to_their_tokens(policy, by_rows, grou
     expected, _ = gradient(policy, factors, **LOSS)
     assert apart(gradient(policy, groups, **LOSS)[0], expected) > 0.1
     for model, layout in ((m, x) for m in (policy, by_rows) for x in LAYOUTS):
-        assert apart(gradient(model, factors, **layout, **LOSS)[0], expected) < 1e-6
+        assert apart(gradient(model, factors, **layout, **LOSS)[0], expected) < 2e-6
         plan = BatchPlan(30, "fp32", 0, **layout)
         renewed = trainer_logprobs(model, factors, temperature=1.0, plan=plan)
         for old, new in zip(factors, renewed, strict=True):
