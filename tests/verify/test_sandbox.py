@@ -272,7 +272,8 @@ def test_a_fork_server_killed_mid_batch_costs_no_report(tier, who):
         assert not batch.done()
         reports = batch.result(timeout=60)
     if who == "child":  # killed from outside: this looks like a machine that ran out of memory
-        assert sum(r.outcomes.count("memory_limit") for r in reports) == 1
+        # One test, or all four of a program where it was the child that compiles it.
+        assert sum(r.outcomes.count("memory_limit") for r in reports) in (1, 4)
     else:
         assert [r.pass_rate for r in reports] == EXPECTED * 2
 
