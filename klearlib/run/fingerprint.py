@@ -53,8 +53,7 @@ def library_fingerprint(modules: Iterable[str]) -> str:
     and strings that name a stage's target (``"klearlib.rl.train:train_rl"``), as long as they stay
     inside klearlib or the top-level package of the module asked for. Data files (`DATA_SUFFIXES`)
     that lie in a package belong to its code. Left out: comments, docstrings, ``__version__``,
-    blocks under ``if TYPE_CHECKING:``, other libraries (their versions are in the provenance),
-    and imports by computed names.
+    blocks under ``if TYPE_CHECKING:``, other libraries, and imports by computed names.
 
     Raises ParameterError where a module of `modules` does not exist, KlearError where a file is no
     valid Python.

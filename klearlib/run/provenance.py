@@ -37,6 +37,13 @@ def provenance() -> dict:
     }
 
 
+@functools.cache
+def computing_versions() -> dict[str, str | None]:
+    """Of the libraries that compute results, without what tells one build from another ("+cpu")."""
+    versions = {name: _version(name) for name in ("torch", "transformers")}
+    return {name: version and version.partition("+")[0] for name, version in versions.items()}
+
+
 def num_cores() -> int:
     """Cores that this process may use (Linux counts its affinity mask), at least 1."""
     if hasattr(os, "sched_getaffinity"):

@@ -15,6 +15,7 @@ from pathlib import Path
 from klearlib.errors import ParameterError
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
+from klearlib.run.provenance import computing_versions
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -61,7 +62,8 @@ class Stage:
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits: the sha256 of name, target, params, upstream keys and code.
+        """16 hexadecimal digits: the sha256 of name, target, params, upstream keys, code, and the
+        versions of torch and transformers.
 
         Equal across processes and orders of the dicts. A stage keeps the key of the code that was
         there when it was first asked for; one that is made later sees later code.
@@ -72,6 +74,7 @@ class Stage:
             "params": self.params,
             "inputs": {name: stage.key for name, stage in self.inputs.items()},
             "code": self.code,
+            "libraries": computing_versions(),
         }
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

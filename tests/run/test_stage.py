@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klearlib.errors import DamagedEntry, ParameterError
-from klearlib.run import entry, pool
+from klearlib.run import entry, pool, provenance
 from klearlib.run import stage as stage_module
 from klearlib.run.folder import RunFolder
 from klearlib.run.stage import Stage, is_done, state
@@ -33,6 +33,19 @@ def test_key_depends_on_each_ingredient(change):
     base = Stage("base", WALK, {"a": 0})
     fields = {"name": "rl", "target": WALK, "params": {"a": 1}, "inputs": {"base": base}}
     assert Stage(**fields).key != Stage(**{**fields, **change}).key
+
+
+def test_results_of_two_versions_of_torch_never_mix(monkeypatch):
+    def key(torch):
+        versions = {"torch": torch, "transformers": "5.19.0"}
+        monkeypatch.setattr(provenance, "_version", versions.get)
+        provenance.computing_versions.cache_clear()
+        return Stage("rl", WALK, {"seed": 0}).key
+
+    try:
+        assert key("2.13.0") == key("2.13.0+cpu") != key("2.12.0")
+    finally:
+        provenance.computing_versions.cache_clear()
 
 
 def test_upstream_change_reaches_every_downstream_key():
