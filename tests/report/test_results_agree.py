@@ -17,9 +17,7 @@ from klearlib.paper import claims
 from klearlib.report.render import VERDICT_SHAPES, plain
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-FOLDERS = [
-    folder for folder in (RESULTS / "mini", RESULTS / "full") if (folder / "claims.json").is_file()
-]
+FOLDERS = [at.parent for name in ("mini", "full*") for at in RESULTS.glob(f"{name}/claims.json")]
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
