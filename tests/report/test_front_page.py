@@ -66,7 +66,7 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
     (row,) = (line for line in text.splitlines() if re.match(r"\| C\d", line))
     assert "| a - b: +1.5 points \\[-2.0, +5.0\\] | ▲ supported (takes 9 replicates) |" in row
     assert "GPPO above Clip-Higher (1 tie): 19 of 24; " in row and "; and 3 more |" in row
-    assert "\nNot run: C2 GPPO beats " in text
+    assert "\nNot run: C2 GPPO beats " in text and "E1" not in text  # no exploration was run
     assert "; C8 alpha = 0.1 is best (notebook 06\\_alpha\\_sweep has not been run" in text
 
 
