@@ -146,6 +146,27 @@ class Clipping(ClippingArms):
     def learning(self) -> Figure:
         return learning_curves(self.runs.panels(_LEARNING))
 
+    @figure(
+        "rates",
+        "The learning rates that a rule bears: last scores, of runs at each. C20 compares the "
+        "largest rates at which they are stable.",
+        alt="Panels for the validation set and both benchmarks: the last score over the learning "
+        "rate, one line for each rule, mean over seeds with a 95 % band.",
+        when=lambda e: len(e.params.learning_rates) > 1,
+    )
+    def rates_figure(self) -> Figure:
+        import pandas as pd
+
+        parts = [
+            runs.end_scores(name).assign(panel=title, step=1e5 * rate)
+            for name, title in self.titles.items()
+            for rule, rate in itertools.product(self.rules, sorted(self.params.learning_rates))
+            if (runs := self.at(rule, rate, self.params.seeds))
+        ]
+        return learning_curves(
+            pd.concat(parts, ignore_index=True), x_label="learning rate, in 1e-5"
+        )
+
     @table("rules", "Each rule's coefficient in the four corners, by autograd.")
     def rules_table(self) -> pd.DataFrame:
         p = self.params
