@@ -152,20 +152,22 @@ class Clipping(ClippingArms):
         "largest rates at which they are stable.",
         alt="Panels for the validation set and both benchmarks: the last score over the learning "
         "rate, one line for each rule, mean over seeds with a 95 % band.",
-        when=lambda e: len(e.params.learning_rates) > 1,
+        when=lambda e: len(e.params.learning_rates) > 1 and len(e.table("rates")) > 0,
     )
     def rates_figure(self) -> Figure:
         import pandas as pd
 
+        rates = sorted(self.params.learning_rates)
         parts = [
             runs.end_scores(name).assign(panel=title, step=1e5 * rate)
             for name, title in self.titles.items()
-            for rule, rate in itertools.product(self.rules, sorted(self.params.learning_rates))
+            for rule, rate in itertools.product(self.rules, rates)
             if (runs := self.at(rule, rate, self.params.seeds))
         ]
-        return learning_curves(
-            pd.concat(parts, ignore_index=True), x_label="learning rate, in 1e-5"
-        )
+        drawn = learning_curves(pd.concat(parts), x_label="learning rate, in 1e-5")
+        for axis in drawn.axes:
+            axis.set_xticks([1e5 * rate for rate in rates])
+        return drawn
 
     @table("rules", "Each rule's coefficient in the four corners, by autograd.")
     def rules_table(self) -> pd.DataFrame:

@@ -217,6 +217,8 @@ def test_validation_chooses_and_no_benchmark_does(project):
     chosen = table[table["chosen"] == "yes"].set_index("rule")["learning_rate"]
     assert set(chosen) == {"0.001", "0.0001", "0.0003"} and len(chosen) == 3
     assert (table["maths A low"] < table["maths A"]).all()
+    panels = e.figure("rates").axes
+    assert len(panels) == 3 and [*panels[0].get_xticks()] == pytest.approx([10, 30, 100])
 
 
 def test_of_equal_rates_the_smallest_is_kept_however_the_seeds_differ(project):
