@@ -126,9 +126,9 @@ def unlike(place: Place, entries: Iterable[dict], notebooks: Sequence[Notebook])
         folder = place.folder.parent / name
         if name == place.profile or not any(folder.glob("*/section.json")):
             continue
-        if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
-            continue
         try:
+            if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
+                continue
             theirs = _words(ledger(read_sections(folder), notebooks, place=read_place(folder)))
         except KlearError as error:
             facts[f"results/{name}"] = str(error)
