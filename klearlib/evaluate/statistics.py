@@ -18,7 +18,6 @@ import numpy as np
 
 SUPPORTED, CONTRADICTED = "supported", "contradicted"
 NO_DIFFERENCE, MIXED, UNDECIDED = "no difference", "mixed", "undecided"
-VERDICTS = (SUPPORTED, CONTRADICTED, NO_DIFFERENCE, MIXED, UNDECIDED)
 
 ONE_SIDED = 0.025
 """Largest one-sided p-value that counts."""
@@ -64,7 +63,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Decision:
-    """A word of `VERDICTS`, why, and for "undecided" how many replicates it takes (None: more than
+    """One of the five words, why, and for "undecided" how many replicates it takes (None: more than
     10,000, or the verdict is another)."""
 
     verdict: str
@@ -100,7 +99,8 @@ def compare(a: object, b: object, *, margin: float, level: float = 0.95) -> Comp
     _check_margin(margin)
     differences = _differences(a, b)
     num, value = len(differences), float(differences.mean())
-    error = float(differences.std(ddof=1) / np.sqrt(num))
+    # The standard deviation of equal numbers is not always exactly 0.
+    error = float(differences.std(ddof=1) / np.sqrt(num)) if np.ptp(differences) else 0.0
     if error > 0:
         half, inner = (_t(tail, num) * error for tail in (1 - level, 2 * (1 - level)))
         p_less = float(stdtr(num - 1, value / error))
@@ -132,9 +132,9 @@ def decide(
        there already, at which half-width and equivalence together leave no gap (t_.975 + t_.95
        standard errors = margin). From the spread alone, never from the difference that was found.
 
-    margin: as given to `compare`. spread: standard deviation of one replicate's difference, None
-    for that of these comparisons together (root mean square). unit: behind the margin in the
-    reason.
+    margin: as given to `compare`. spread: standard deviation of one replicate's difference by more
+    than these comparisons; the widest of these counts where it is larger. unit: behind the margin
+    in the reason.
 
     Raises ValueError without a comparison, or for a margin or spread that is not positive.
 
@@ -178,9 +178,9 @@ def replicates_needed(
     comparisons: Sequence[Comparison], *, margin: float, spread: float | None = None
 ) -> int | None:
     """How many replicates `decide` asks for where it cannot tell; None for more than 10,000."""
-    if spread is None:
-        spread = pooled_spread(comparisons)
-    if not np.isfinite(spread):
+    spreads = [spread or 0.0, *(pooled_spread([each]) for each in comparisons)]
+    spread = max(filter(np.isfinite, spreads))
+    if spread == 0:  # equal differences, too few to say anything
         return SIGN_FLIPS_FROM
     counts = range(2, _MOST_REPLICATES + 1)
     fewest = min(each.num_replicates for each in comparisons)

@@ -176,7 +176,15 @@ class ClippingArms(Experiment):
         return self.finished(self.joint_arms)
 
     def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
-        return super().run_sets() | {"C2": (self.joint_arms, self.joint_results)}
+        at_rates = {
+            (f"learning rate {rate:g}: {rule}", seed): stage
+            for (rule, rate, seed), stage in self.grid.items()
+            if seed in self.params.seeds
+        }
+        return super().run_sets() | {
+            "C2": (self.joint_arms, self.joint_results),
+            "C20": (at_rates, self.finished(at_rates)),
+        }
 
     def stages(self) -> list[Stage]:
         return [*self.grid.values(), *self.joint_arms.values()]
@@ -237,14 +245,19 @@ class ClippingArms(Experiment):
         if len(self.params.learning_rates) == 1:
             return ""
         rates = [f"{self.rules[rule].title} {rate:g}" for rule, rate in self.chosen.items()]
-        return (
-            f"Each rule at its best learning rate by validation: {', '.join(rates) or 'none yet'}"
-        )
+        by = f"the learning rate that {len(self.statistics.tuning)} tuning replicates chose"
+        return f"Each rule at {by}: {', '.join(rates) or 'none yet'}"
 
     @property
     def at_rates(self) -> str:
         """The same as the end of a caption."""
         return f" {self.words_on_rates}." if self.words_on_rates else ""
+
+    @property
+    def words_on_code(self) -> str:
+        """Of a caption, where runs are scored on code."""
+        start = " Code after RL on mathematics is that of the model of both domains."
+        return start if self.joint_results else ""
 
     @cached_property
     def drawn(self) -> dict[str, str]:

@@ -96,8 +96,8 @@ class CodeRL(Experiment):
     def notes(self) -> list[str]:
         return [
             *self.departures("options", "test_filter"),
-            "A score counts a program as right if it passes every test of its problem. The last "
-            "step counts, never the best one. " + self.note_on_seeds("the SFT checkpoint"),
+            "A score counts a program as right if it passes every test of its problem. "
+            + self.note_on_seeds("the SFT checkpoint"),
             "Clipping by GPPO, with the loss on correct responses at the weight alpha; the paper "
             "does not say what its Figs. 3 and 4 used.",
         ]

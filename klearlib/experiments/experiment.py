@@ -376,7 +376,9 @@ class Experiment:
             verdicts=self.trained_verdicts(),
             notes=[
                 *self.notes(),
-                *(note for each in self.run_sets().values() for note in _untrained(*each).values()),
+                *dict.fromkeys(
+                    note for each in self.run_sets().values() for note in _untrained(*each).values()
+                ),
             ],
             samples=self._samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],
@@ -455,8 +457,12 @@ class Experiment:
             name = called.get(arm, arm)
             return runs.replicate_scores(name, seeds, benchmarks, statistic=statistic)
 
-        lost = not_judged_text(runs.not_judged(benchmarks))
-        return self.paired(claim_id, runs, scores, words=[*words, lost], **how)
+        found = self.paired(claim_id, runs, scores, words=words, **how)
+        if isinstance(found, str):
+            return found
+        used = runs.of(*(called.get(arm, arm) for arm in claim(claim_id).arms))
+        lost = used.with_seeds(found.replicates).not_judged(benchmarks, statistic=statistic)
+        return replace(found, words=[*words, not_judged_text(lost)])
 
     def paired(
         self,
@@ -476,8 +482,7 @@ class Experiment:
         """
         about = claim(claim_id)
         named = [(series or {}).get(arm, arm) for arm in about.arms]
-        deciding_seeds = range(getattr(self.statistics, self.replicated))
-        seeds = [seed for seed in runs.common_seeds(named) if seed in deciding_seeds]
+        seeds = [seed for seed in runs.common_seeds(named) if seed in self.deciding_seeds]
         if not seeds:
             return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
 
@@ -491,11 +496,19 @@ class Experiment:
     def statistics(self) -> StatisticsParams:
         return registered.statistics_of(self.params.profile)
 
+    @property
+    def deciding_seeds(self) -> range:
+        """The seeds by which the profile decides claims."""
+        return range(getattr(self.statistics, self.replicated))
+
     def note_on_seeds(self, shared: str) -> str:
-        """What a seed is, by the profile's design. shared: by all of them in one world."""
+        """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
+        them in one world."""
+        counts = "Tables of scores show the last step; claims count what table replicates names."
         if self.statistics.design == WORLDS:
-            return "Each seed has a world of its own, from its problems on."
-        return f"Seeds share {shared}; they differ in the order of training and in all sampling."
+            return f"Each seed has a world of its own, from its problems on. {counts}"
+        draws = "they differ in the order of training and in all sampling"
+        return f"Seeds share {shared}; {draws}. {counts}"
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done. What
@@ -529,18 +542,26 @@ class Experiment:
             spread=pooled if not about.margin and pooled and 0 < pooled < np.inf else None,
             paper_scale=self.paper_scale,
         )
-        if not rules.decides:
+        return self.marked(about, verdict, len(found.replicates), found.words)
+
+    def marked(
+        self, about: Claim, verdict: Verdict, num_replicates: int, words: Sequence[str]
+    ) -> Verdict:
+        """A verdict with its rule, whether that is younger than its runs, and how many replicates
+        it lacks; "not run" where the profile decides nothing."""
+        if not self.statistics.decides:
             reason = f"profile {self.params.profile} is plumbing and decides nothing"
             return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
-        wanted = getattr(rules, self.replicated)
-        few = len(found.replicates) < wanted
-        part = f"{len(found.replicates)} of {wanted} replicates so far" if few else ""
-        rule = registered.digest(about, self.params.profile)
-        done = [self.folder(stage) / DONE for stage in self.arms.values() if self.is_done(stage)]
+        wanted = len(self.deciding_seeds)
+        few = num_replicates < wanted
+        part = f"{num_replicates} of {wanted} replicates so far" if few else ""
+        rule, sets = registered.digest(about, self.params.profile), self.run_sets()
+        arms, _ = sets.get(about.id, sets[""])
+        done = [self.folder(stage) / DONE for stage in arms.values() if self.is_done(stage)]
         times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
         young = registered.is_exploratory(rule, min(times, default=""), runs_dir())
         verdict = replace(verdict, exploratory=young, rule=rule)
-        return with_words(verdict, [*found.words, part])
+        return with_words(verdict, [*words, part])
 
 
 def _needs(about: Claim, series: str) -> bool:

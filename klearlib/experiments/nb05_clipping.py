@@ -20,7 +20,6 @@ from klearlib.experiments.experiment import (
     changed_options,
     figure,
     table,
-    with_words,
 )
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
@@ -76,7 +75,7 @@ class Clipping(ClippingArms):
     phase = "RL for mathematics"
     counterparts = (
         Counterpart("Fig. 2a", "clipping rules, mathematics", ("fig2",)),
-        Counterpart("Fig. 2b", "clipping rules, code", ("fig2",)),
+        Counterpart("Fig. 2b", "clipping rules, code", ("code_scores",)),
         Counterpart("Fig. 2c", "clipping rules, gradient norm", ("fig2",)),
     )
 
@@ -95,8 +94,7 @@ class Clipping(ClippingArms):
 
     @figure(
         "fig2",
-        "The paper's Fig. 2 and ours; code after RL on mathematics is that of the model of both "
-        "domains.{e.at_rates}",
+        "The paper's Fig. 2 and ours.{e.words_on_code}{e.at_rates}",
         alt="The paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, dashed, "
         "above ours for maths, for code where it is measured, and the gradient norm, mean over "
         "seeds with a 95 % band.",
@@ -212,9 +210,8 @@ class Clipping(ClippingArms):
 
     @table(
         "clipped",
-        "Share of tokens in each corner (r low or high, sign of A), and gradient norms; above the "
-        "runs of C1, below those of C2."
-        "{e.at_rates}",
+        "Share of tokens in each corner (r low or high, sign of A), and gradient norms, by the "
+        "model that the runs start from.{e.at_rates}",
         columns=f"rule, start, seeds, {', '.join(CORNER_TITLES)}, grad_norm_median, grad_norm_max, "
         "skipped_updates, not_judged",
     )
@@ -245,6 +242,27 @@ class Clipping(ClippingArms):
                         row += seed_interval(runs.end_scores(name).set_index("seed")["value"])
                     yield [*row, "yes" if self.chosen.get(rule) == rate else ""]
 
+    @table(
+        "one_rate",
+        "All rules at one learning rate, by the number that decides C1; 95 % t interval, paired by "
+        "seed. C1 itself compares them each at its own rate; this was not registered.",
+        columns="learning_rate, difference, seeds, value, low, high",
+        when=lambda e: len(e.params.learning_rates) > 1 and len(e.table("one_rate")) > 0,
+    )
+    def one_rate(self) -> Rows:
+        import pandas as pd
+
+        rules = paper.claim("C1").arms
+        for rate in sorted(self.params.learning_rates) if {*rules} <= {*self.rules} else ():
+            cells = itertools.product(rules, self.params.seeds)
+            runs = {(rule, seed): self.grid[rule, rate, seed] for rule, seed in cells}
+            found = self.compared("C1", self.finished(runs), "math")
+            if isinstance(found, Evidence):
+                seeds = pd.Index(found.replicates, name="seed")
+                for name, (a, b) in found.values.items():
+                    interval = seed_interval(pd.Series(a - b, seeds), lowest=-1.0)
+                    yield [f"{rate:g}", name, len(seeds), *interval]
+
     @cached_property
     def titles(self) -> dict[str, str]:
         """What a learning rate is chosen by, then the benchmarks, each with its title."""
@@ -267,9 +285,8 @@ class Clipping(ClippingArms):
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
         about, profile = paper.claim(claim_id), self.params.profile
-        changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
-        if changed:
-            return f"{' and '.join(changed)} make the rules others than the paper's"
+        if self._changed_rules:
+            return self._changed_rules
         if claim_id == "C20":
             return self._stable_rates(about)
         if about.needs:
@@ -280,6 +297,7 @@ class Clipping(ClippingArms):
         if on_code and self.params.joint is None:
             return _NO_CODE
         runs = (self.joint_results if on_code else self.runs).of(*about.arms)
+        runs = runs.with_seeds(self.deciding_seeds)
         if not runs.common_seeds(about.arms):
             return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
         how = {"words": [self.words_on_rates], "checked": shares_in_corners(runs, about)}
@@ -310,14 +328,22 @@ class Clipping(ClippingArms):
 
         return self.paired("C20", self.runs.with_seeds(done), largest)
 
+    @property
+    def _changed_rules(self) -> str:
+        """Why the rules are not those of the claims; "" where they are."""
+        changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
+        return f"{' and '.join(changed)} make the rules others than the paper's" if changed else ""
+
     def _stability(self) -> Verdict:
         about = paper.claim("C3")
-        runs = self.runs.of(*about.arms)
+        runs = self.runs.of(*about.arms).with_seeds(self.deciding_seeds)
         norms = runs.gradient_norms()
-        if why := self.why_not_judged(about.arms) or ("" if norms else "no run has finished yet"):
+        lacks = self._changed_rules or self.why_not_judged(about.arms)
+        if why := lacks or ("" if norms else "no run has finished yet"):
             return not_run(about, why)
         verdict = decide_stability(about, norms, score_changes(runs), paper_scale=self.paper_scale)
-        return with_words(verdict, [self.words_on_rates])
+        done = len(runs.common_seeds(about.arms))
+        return self.marked(about, verdict, done, [self.words_on_rates])
 
     def notes(self) -> list[str]:
         on_code = []
@@ -332,8 +358,8 @@ class Clipping(ClippingArms):
             *self.departures("options"),
             *note_on_own(self.rules.values()),
             self._note_on_rates(),
-            "The last step counts, never the best one. Rules of a seed share the order of "
-            "problems. " + self.note_on_seeds("the SFT checkpoint"),
+            "Rules of a seed share the order of problems. "
+            + self.note_on_seeds("the SFT checkpoint"),
             *on_code,
         ]
 

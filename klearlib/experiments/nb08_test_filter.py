@@ -67,13 +67,19 @@ class TestFilter(CodeRL):
     counterparts = (Counterpart("Fig. 4", "flawed tests filtered or not", ("fig4",)),)
 
     @cached_property
-    def teacher(self) -> Stage:
-        """The teacher's pass rates, which the filter decides by; those of the first seed, where
-        each has a world of its own."""
+    def teachers(self) -> dict[int, Stage]:
+        """Seed -> the teacher's pass rates, which the filter decides by: one stage, or one for each
+        world."""
         p = self.params
-        return teacher_pass_rates(
-            self.origins[p.seeds[0]], options=p.filter_options, limits=p.rl_options
-        )
+        return {
+            seed: teacher_pass_rates(of, options=p.filter_options, limits=p.rl_options)
+            for seed, of in self.origins.items()
+        }
+
+    @property
+    def teacher(self) -> Stage:
+        """Of the first seed, whose problems the tables show."""
+        return self.teachers[self.params.seeds[0]]
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
@@ -129,11 +135,13 @@ class TestFilter(CodeRL):
 
     learning = CodeRL.learning
 
-    def _kept_at(self, threshold: float, keep_equal: bool) -> dict[str, bool]:
-        """Whether the filter keeps each problem."""
+    def _kept_at(
+        self, threshold: float, keep_equal: bool, rates: dict[str, PassRate] | None = None
+    ) -> dict[str, bool]:
+        """Whether the filter keeps each problem, of the first seed's where no others are given."""
         from klearlib.curation.pass_rates import kept_by_pass_rate
 
-        rates, _ = self.rates_and_truth
+        rates = self.rates_and_truth[0] if rates is None else rates
         kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
         return dict(zip(rates, kept, strict=True))
 
@@ -189,10 +197,14 @@ class TestFilter(CodeRL):
     scores = CodeRL.scores
 
     def evidence(self) -> dict[str, Evidence | str]:
-        rates, _ = self.rates_and_truth
-        kept = self._kept_at(*self._chosen) if rates else {}
-        removed = 1 - sum(kept.values()) / len(kept) if kept else 0.0
-        how = {"checked": {"problems that the filter removed": removed}}
+        removed = []
+        for seed in self.deciding_seeds:
+            if (teacher := self.teachers.get(seed)) and self.is_done(teacher):
+                rates = read_pass_rates(self.folder(teacher) / RATES)
+                kept = self._kept_at(*self._chosen, rates)
+                removed.append(1 - sum(kept.values()) / len(kept))
+        share = sum(removed) / len(removed) if removed else 0.0
+        how = {"checked": {"problems that the filter removed": share}}
 
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
             on = curved("C16", self.params.profile, "code")

@@ -342,8 +342,9 @@ class ZeroAdvantage(Experiment):
         if _DECIDED_AT not in self.params.alphas:
             return dict.fromkeys(("C12", "C21"), f"alpha {_DECIDED_AT:g} was not asked for")
         runs, profile = self.of(_at(_DECIDED_AT)), self.params.profile
-        lost = map(runs.mean, ("rollout/groups_all_correct", "rollout/groups_all_wrong"))
-        checked = {"groups without advantage": sum(lost) if runs else 0.0}  # of those drawn
+        filtered = runs.of("filter").with_seeds(self.deciding_seeds)
+        left = filtered.mean("rollout/groups_trained") / self.params.num_problems if filtered else 1
+        checked = {"groups without advantage": 1 - left}
         words = [f"{decided_on('C12', profile, 'math')}, at alpha 0"]
 
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
@@ -382,7 +383,7 @@ class ZeroAdvantage(Experiment):
             "The accuracy filter is the released code's: on a soft reward it also drops groups "
             "whose programs differ in partial credit alone. Those runs have the settings of "
             "notebook 07, whose soft arm is the arm with the advantage filter.",
-            "The last step counts, never the best one. Arms of a seed share the order of problems. "
+            "Arms of a seed share the order of problems. "
             + self.note_on_seeds("the SFT checkpoint"),
         ]
 

@@ -330,9 +330,8 @@ class Headline(Pipeline):
             ]
         return [
             *self.departures("options", "test_filter", "data_options"),
-            "One base model and one SFT checkpoint serve all seeds; the seeds differ in both "
-            "phases of RL and in sampling. The last step counts, never the best one, and of "
-            "several seeds the first decides C13.",
+            self.note_on_seeds("the base model and the SFT checkpoint"),
+            "The last step counts, never the best one, and of several seeds the first decides C13.",
             *of_origin,
             "Scores with and without YaRN are different settings and stand in rows of their own: "
             "the factor is static and changes short outputs too.",

@@ -38,7 +38,7 @@ def note(profile: str, runs_dir: Path) -> None:
     time."""
     known = _noted(runs_dir)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    new = {digest(claim, profile): now for claim in claims() if claim.kind in COMPARED}
+    new = {digest(each, profile): now for each in claims() if each.kind in (*COMPARED, "trend")}
     if new.keys() - known.keys():
         runs_dir.mkdir(parents=True, exist_ok=True)
         write_json(runs_dir / RULES, new | known)

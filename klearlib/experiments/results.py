@@ -163,9 +163,12 @@ class Results:
         failures = sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in records)
         return failures, sum(int(record.truncated.sum()) for record in records)
 
-    def not_judged(self, benchmarks: Iterable[str]) -> int:
-        """Responses of the last evaluations on `benchmarks` that could not be judged."""
-        return sum(self.end_counts(name)[0] for name in benchmarks)
+    def not_judged(self, benchmarks: Iterable[str], *, statistic: str) -> int:
+        """Responses behind `replicate_scores` of all runs that could not be judged."""
+        from klearlib.records import NOT_JUDGED
+
+        found = (self._counted(arm, name, statistic) for arm in self.folders for name in benchmarks)
+        return sum(int(np.isin(each.reason, NOT_JUDGED).sum()) for part in found for each in part)
 
     def end_pass_rate(self, benchmark: str) -> float:
         """Mean share of tests passed over all responses of the last evaluations of all runs."""
@@ -191,17 +194,21 @@ class Results:
         statistic: "last" for the last evaluation, "second_half" for the mean over the evaluations
         of the second half; never the best one.
         """
+        from klearlib.evaluate.scores import avg_at_n
+
+        def mean(seed: int, name: str) -> float:
+            counted = self._counted((series, seed), name, statistic)
+            return float(np.mean([avg_at_n(record.correct) for record in counted]))
+
+        return np.mean([[mean(seed, name) for seed in seeds] for name in benchmarks], axis=0)
+
+    def _counted(self, arm: Arm, benchmark: str, statistic: str) -> list[EvalRecord]:
+        """The evaluations of a run that a statistic of scores takes."""
         assert statistic in ("last", "second_half"), statistic
-        means = []
-        for name in benchmarks:
-            scores = self.of(series).score_curve(name)
-            last = scores["step"].max()
-            if statistic == "last":
-                scores = scores[scores["step"] == last]
-            else:
-                scores = scores[[is_second_half(step, last) for step in scores["step"]]]
-            means.append(scores.groupby("seed")["value"].mean().loc[list(seeds)].to_numpy())
-        return np.mean(means, axis=0)
+        found = evaluations(self.folders[arm], benchmark)
+        last = max(found)
+        late = (s for s in found if s == last or (statistic != "last" and is_second_half(s, last)))
+        return [self._record(found[step]) for step in late]
 
     def curve_distances(
         self, series: str, seeds: Sequence[int], benchmarks: Iterable[str]
@@ -214,7 +221,8 @@ class Results:
             for name in benchmarks
         ]
         means = sum(curves) / len(curves)
-        return np.abs(off_the_line(means.loc[list(seeds)].to_numpy(dtype=float))).mean(axis=1)
+        values = means.loc[list(seeds)].to_numpy(dtype=float)
+        return np.abs(off_the_line(values, means.columns)).mean(axis=1)
 
     def _metrics(self, folder: Path) -> list[dict]:
         from klearlib.run.entry import read_metrics
@@ -249,9 +257,10 @@ def last_fifth(frame: pd.DataFrame) -> float:
     return float(late.groupby("seed")["value"].mean().mean())
 
 
-def off_the_line(values: np.ndarray) -> np.ndarray:
-    """[seeds, steps]: each run's values less the straight line through them (least squares)."""
-    steps = np.arange(values.shape[1])
+def off_the_line(values: np.ndarray, steps: Sequence[int] | None = None) -> np.ndarray:
+    """[seeds, steps]: each run's values less the straight line through them (least squares); steps
+    are one apart by default."""
+    steps = np.arange(values.shape[1]) if steps is None else np.asarray(steps, dtype=float)
     line = np.polynomial.polynomial.polyfit(steps, values.T, min(1, values.shape[1] - 1))
     return values - np.polynomial.polynomial.polyval(steps, line)
 

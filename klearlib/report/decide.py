@@ -116,7 +116,6 @@ def _equivalence(
     found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
 ) -> statistics.Decision:
     """Of a claim that there is no difference; the words of its rule."""
-    decision = statistics.decide(found, margin=margin, spread=spread, unit=unit)
     if all(each.equivalent for each in found):
         width = max(each.smallest_margin for each in found)
         reason = f"inside +-{margin:.3g} {unit}, and would be inside +-{width:.3g}"
@@ -124,10 +123,9 @@ def _equivalence(
     two_sided = holm([min(1.0, 2 * min(each.p_greater, each.p_less)) for each in found])
     if min(two_sided) <= 2 * statistics.ONE_SIDED:
         return statistics.Decision(statistics.CONTRADICTED, "there is a difference")
-    needed = decision.replicates_needed or statistics.replicates_needed(
-        found, margin=margin, spread=spread
-    )
-    return statistics.Decision(statistics.UNDECIDED, decision.reason, needed)
+    needed = statistics.replicates_needed(found, margin=margin, spread=spread)
+    reason = f"neither a difference nor its absence, inside +-{margin:.3g} {unit}, can be told"
+    return statistics.Decision(statistics.UNDECIDED, reason, needed)
 
 
 def _published(each: Measured, scale: float, margin: float) -> Comparison:
@@ -164,9 +162,9 @@ def decide_stability(
     """The verdict on "all arms train stably" from the gradient norms before clipping and from how
     far scores fell.
 
-    grad_norms: arm -> one sequence per seed, one norm per optimiser step; steps without an update
-    are left out by the caller, NaN and infinity are kept: they are the finding. score_changes: arm
-    -> for each seed its last score less its first.
+    grad_norms: arm -> one sequence per seed, one norm per RL step, the mean over its updates; steps
+    without an update are left out by the caller, NaN and infinity are kept: they are the finding.
+    score_changes: arm -> for each seed its last score less its first.
     """
     assert claim.kind == "trend" and {*grad_norms} <= {*claim.arms}, claim.id
     rule = claim.rule.numbers
@@ -210,7 +208,9 @@ def decide_stability(
         word = statistics.CONTRADICTED
         reason = f"outside {rule['band_low']:g} to {rule['band_high']:g}: {', '.join(out_of_band)}"
     else:
-        word, reason = statistics.SUPPORTED, "every run finite, without spikes and without a fall"
+        word = statistics.SUPPORTED
+        least = f"{100 * rule['min_share_below']:g} % of its steps below the limit"
+        reason = f"every run finite, at least {least}, and without a fall"
     word = AT_PAPER.get(word, word) if paper_scale else word
     return Verdict(claim.id, (), "; ".join(texts), reason, settle, word)
 

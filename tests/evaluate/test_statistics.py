@@ -76,6 +76,13 @@ def test_equal_differences_are_judged_by_their_signs_alone(num, p, bounded):
     assert same.equivalent is (num >= 5)
 
 
+@pytest.mark.parametrize("num", [3, 6])
+def test_equal_differences_have_no_spread_however_they_round(num):
+    for right in range(1, 480):
+        found = compare([0.5 + right / 480] * num, [0.5] * num, margin=0.05)
+        assert found.p_greater == 2.0**-num
+
+
 def test_the_sign_flip_test_is_exact():
     d = np.subtract(A, B)
     means = [np.mean(np.multiply(d, signs)) for signs in itertools.product((1, -1), repeat=6)]
@@ -144,7 +151,10 @@ def test_replicates_needed_follow_from_the_spread_and_never_from_the_difference(
     enough = comparison(3.0, spread / np.sqrt(num), num=num)
     more = replicates_needed([enough], margin=5.0)
     assert half(more) + half(more, 0.95) <= 5.0 < half(more - 1) + half(more - 1, 0.95)
-    assert replicates_needed(few, margin=5.0, spread=0.1) == 4  # one more than there are
+    narrow = comparison(3.0, 0.1, num=3)
+    assert replicates_needed([narrow, few[0]], margin=5.0, spread=0.1) == num  # the widest counts
+    assert replicates_needed([narrow], margin=5.0, spread=spread) == num
+    assert replicates_needed([narrow], margin=5.0, spread=0.1) == 4  # one more than there are
     assert replicates_needed(few, margin=1e-4) is None
 
 

@@ -103,6 +103,7 @@ def test_a_changed_rule_is_not_the_papers(project):
     changed = clipping(options={"dual_clip": 10.0})
     found = verdicts(changed)["C1"]
     assert found["verdict"] == "not run" and "dual_clip" in found["reason"]
+    assert verdicts(changed)["C3"]["reason"] == found["reason"]
     assert "dual_clip: 10.0" in section(changed)["notes"][0]
 
 
@@ -217,6 +218,10 @@ def test_validation_chooses_and_no_benchmark_does(project):
     chosen = table[table["chosen"] == "yes"].set_index("rule")["learning_rate"]
     assert set(chosen) == {"0.001", "0.0001", "0.0003"} and len(chosen) == 3
     assert (table["maths A low"] < table["maths A"]).all()
+    alike = e.table("one_rate").set_index(["learning_rate", "difference"])
+    assert len(alike) == 6 and alike["seeds"].eq(2).all()
+    # At 0.0003 GPPO has 8 of 8 right and CISPO 2 of 8; CISPO's own rate plays no part.
+    assert alike.loc[("0.0003", "GPPO - CISPO"), "value"] == pytest.approx(0.75, abs=0.05)
     panels = e.figure("rates").axes
     assert len(panels) == 3 and [*panels[0].get_xticks()] == pytest.approx([10, 30, 100])
 

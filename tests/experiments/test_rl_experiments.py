@@ -7,10 +7,11 @@ import io
 import json
 
 import pytest
-from fake_runs import HOW, finish, finish_all, published, section, verdicts
+from fake_runs import HOW, NUM_STEPS, finish, finish_all, published, section, verdicts
 from scipy import stats
 
 from klearlib.errors import ParameterError
+from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.experiments import registered
 from klearlib.experiments.catalogue import check
 from klearlib.experiments.experiment import runs_dir
@@ -200,6 +201,37 @@ def test_plumbing_decides_nothing_and_tuning_replicates_never_decide(project):
     statistics.write_text(statistics.read_text().replace("decides: true", "decides: false"))
     found = verdicts(e)["C9"]
     assert found["verdict"] == "not run" and "plumbing" in found["reason"] and found["measured"]
+
+
+def test_stability_is_judged_on_the_seeds_that_decide_alone(project):
+    e = made(Clipping, seeds=[0, 1, 2, 100], num_steps=NUM_STEPS)
+    ends = dict.fromkeys(("clip_higher", "gppo", "cispo"), 0.5)
+    finish_all(e, ends, lambda series, seed, step: late(seed == 100, step))
+    found = verdicts(e)["C3"]
+    assert found["verdict"] == "supported" and "(3 seeds" in found["measured"] and found["rule"]
+    statistics = project / "params" / "smoke" / "statistics.yaml"
+    statistics.write_text(statistics.read_text().replace("decides: true", "decides: false"))
+    assert verdicts(e)["C3"]["verdict"] == "not run"
+
+
+def late(breaks: bool, step: int) -> dict:
+    return {"train/grad_norm": 5.0} if breaks and step > 15 else {}
+
+
+def test_only_responses_behind_a_verdict_count_as_not_judged(project):
+    """Of the second half, of the claim's arms, of the seeds that decide: at the last step but one
+    too."""
+    e = made(AlphaSweep, alphas=[0.0, 0.05, 0.1], seeds=[0, 1, 2, 100])
+    finish_all(e, {"alpha_0": 0.5, "alpha_0.05": 0.5, "alpha_0.1": 0.75})
+    assert "could not be judged" not in verdicts(e)["C19"]["reason"]
+    for arm, step in (("alpha_0", 10), ("alpha_0", 0), ("alpha_0.05", 10), ("alpha_0", 10)):
+        for seed in (0, 100):
+            path = e.folder(e.arms[arm, seed]) / "evaluations" / f"math_decide-{step:05d}.npz"
+            if path.is_file():
+                found = load_record(path)
+                found.reason[0] = "timeout"
+                save_record(found, path)
+    assert "1 responses could not be judged" in verdicts(e)["C19"]["reason"]
 
 
 def test_half_of_the_runs_are_paired_by_the_seeds_that_all_arms_have(project):

@@ -92,8 +92,9 @@ def test_undecided_names_replicates_from_the_spread_alone():
     assert found[0].settle == found[1].settle == "13 replicates"  # t_12 0.08 / sqrt(13) = 0.048
     about = claim("C9")
     noisy = [measure(about, "soft - hard", *arms(0.04, num=3, noise=0.08), margin=0.05)]
-    less = decide_order(about, noisy, margin=0.05, spread=4.0, paper_scale=False)
-    assert less.settle == "5 replicates"  # the pooled spread, in points: t_4 4 / sqrt(5) = 4.97
+    for spread, needed in ((4.0, 13), (20.0, 64)):  # in points: t_63 20 / sqrt(64) = 5.00
+        more = decide_order(about, noisy, margin=0.05, spread=spread, paper_scale=False)
+        assert more.settle == f"{needed} replicates"
 
 
 def test_a_failed_check_is_said_with_its_number_whatever_the_difference():
