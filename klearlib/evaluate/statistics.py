@@ -147,14 +147,14 @@ def decide(
     if spread is not None and not 0 < spread < np.inf:
         raise ValueError(f"spread: expected a positive number, got {spread!r}")
     greater = holm([each.p_greater for each in comparisons])
-    against = sum(p <= ONE_SIDED for p in holm([each.p_less for each in comparisons]))
+    less = holm([each.p_less for each in comparisons])
+    against = [each for p, each in zip(less, comparisons, strict=True) if p <= ONE_SIDED]
     num, equal = len(comparisons), sum(each.equivalent for each in comparisons)
     width = max(each.smallest_margin for each in comparisons)
     bound = f"{margin:.3g}{unit and ' '}{unit}"
     if against:
-        small = sum(p <= ONE_SIDED and each.low > -margin for p, each in _with_holm(comparisons))
-        end = f", by less than {bound}" if small == against else ""
-        which = "the difference has" if num == 1 else f"{against} of {num} differences have"
+        end = f", by less than {bound}" if all(each.low > -margin for each in against) else ""
+        which = "the difference has" if num == 1 else f"{len(against)} of {num} differences have"
         return Decision(CONTRADICTED, f"{which} the other sign{end}")
     if all(each.p_greater <= ONE_SIDED for each in comparisons):
         small = sum(each.high < margin for each in comparisons)
@@ -244,10 +244,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     factors = len(values) - np.arange(len(values))
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * values[order]))
     return adjusted.tolist()
-
-
-def _with_holm(comparisons: Sequence[Comparison]) -> list[tuple[float, Comparison]]:
-    return list(zip(holm([each.p_less for each in comparisons]), comparisons, strict=True))
 
 
 def _differences(a: object, b: object) -> np.ndarray:

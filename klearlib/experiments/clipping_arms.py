@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -196,6 +197,11 @@ class ClippingArms(Experiment):
             for (rule, rate, seed), stage in self.grid.items()
             if self.chosen.get(rule) == rate and seed in self.params.seeds
         }
+
+    def at_rate(self, rate: float, rules: Iterable[str]) -> Results:
+        """The runs of several rules at one learning rate."""
+        cells = itertools.product(rules, self.params.seeds)
+        return self.finished({(rule, seed): self.grid[rule, rate, seed] for rule, seed in cells})
 
     def at(self, rule: str, rate: float, seeds: Sequence[int]) -> Results:
         return self.finished({(rule, seed): self.grid[rule, rate, seed] for seed in seeds})

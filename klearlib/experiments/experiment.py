@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from klearlib.errors import Interrupted
-from klearlib.evaluate.statistics import pooled_spread
+from klearlib.evaluate.statistics import CONTRADICTED, pooled_spread
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import deciding
 from klearlib.experiments.equations import equations_of
@@ -182,7 +182,10 @@ class Experiment:
         for verdict in self.verdicts():
             about = claim(verdict.claim)
             idle = _untrained(*sets.get(about.id, sets[""]))
-            if about.kind != "mechanism" and any(_needs(about, series) for series, _ in idle):
+            # A run whose gradients were never finite is what C3 is about.
+            broken = about.kind == "trend" and verdict.verdict == CONTRADICTED
+            stands = about.kind == "mechanism" or broken
+            if not stands and any(_needs(about, series) for series, _ in idle):
                 if verdict.verdict != NOT_RUN:
                     verdict = not_run(about, "")
                 verdict = with_words(verdict, idle.values())

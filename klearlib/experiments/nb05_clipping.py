@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ from klearlib.experiments.stability import (
     largest_rates,
     score_changes,
     shares_in_corners,
-    stable_runs,
 )
 from klearlib.params import RLOptions
 from klearlib.report.curves import (
@@ -254,9 +252,7 @@ class Clipping(ClippingArms):
 
         rules = paper.claim("C1").arms
         for rate in sorted(self.params.learning_rates) if {*rules} <= {*self.rules} else ():
-            cells = itertools.product(rules, self.params.seeds)
-            runs = {(rule, seed): self.grid[rule, rate, seed] for rule, seed in cells}
-            found = self.compared("C1", self.finished(runs), "math")
+            found = self.compared("C1", self.at_rate(rate, rules), "math")
             if isinstance(found, Evidence):
                 seeds = pd.Index(found.replicates, name="seed")
                 for name, (a, b) in found.values.items():
@@ -313,20 +309,12 @@ class Clipping(ClippingArms):
 
     def _stable_rates(self, about: Claim) -> Evidence | str:
         """log10 of the largest rate of the grid at which a run is stable by the rule of C3."""
-        rates = sorted(self.params.learning_rates)
-        if len(rates) == 1:
+        if len(self.params.learning_rates) == 1:
             return "one learning rate: a grid of them is needed (learning_rates)"
         if absent := self.why_not_judged(about.arms):
             return absent
-        grid = itertools.product(about.arms, rates)
-        runs = {cell: self.at(*cell, self.params.seeds) for cell in grid}
-        done = set.intersection(*({seed for _, seed in each.folders} for each in runs.values()))
-        stable = {cell: stable_runs(each) for cell, each in runs.items()}
-
-        def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
-            return largest_rates(rates, lambda rate, seed: stable[rule, rate][rule, seed], seeds)
-
-        return self.paired("C20", self.runs.with_seeds(done), largest)
+        runs = {rate: self.at_rate(rate, about.arms) for rate in self.params.learning_rates}
+        return self.paired("C20", *largest_rates(runs, about.arms))
 
     @property
     def _changed_rules(self) -> str:

@@ -290,7 +290,8 @@ class Beyond(BeyondArms):
         runs, rate = self.part(where), where.partition(", ")[2]
         words = [decided_on(name, self.params.profile, "math")]
         words += [f"At learning rate {rate}"] if rate else []
-        checked = shares_in_corners(runs, paper.claim(name)) if name == "E1" else None
+        mine = runs.with_seeds(self.deciding_seeds)
+        checked = shares_in_corners(mine, paper.claim(name)) if name == "E1" else None
         return self.compared(name, runs, "math", words=words, checked=checked)
 
     def _on_frontier(self) -> Evidence | str:
@@ -300,17 +301,10 @@ class Beyond(BeyondArms):
             return "one update per rollout batch: more are needed (updates)"
         runs = {rate: self.part(at("E2", rate, most)) for rate in rates}
         equal = [same for rate in rates for same in self._equal_seeds(rate).values()]
-        done = set.intersection(*(set(each.common_seeds(RULES)) for each in runs.values()))
-        stable = {rate: stable_runs(each) for rate, each in runs.items()}
-
-        def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
-            return largest_rates(rates, lambda rate, seed: stable[rate][rule, seed], seeds)
-
         (check,) = paper.claim("E2").checks
         return self.paired(
             "E2",
-            runs[rates[0]].with_seeds(done),
-            largest,
+            *largest_rates(runs, RULES),
             words=[f"At {most} updates per rollout batch"],
             checked={check.name: float(np.mean(equal)) if equal else 0.0},
         )

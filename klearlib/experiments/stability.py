@@ -3,7 +3,7 @@ on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -30,12 +30,19 @@ def stable_runs(runs: Results) -> dict[Arm, bool]:
 
 
 def largest_rates(
-    rates: Sequence[float], is_stable: Callable[[float, int], bool], seeds: Sequence[int]
-) -> np.ndarray:
-    """log10 of the largest of `rates` at which the run of each seed is stable, half the smallest
-    where it is at none: float [seeds]."""
-    floor = min(rates) / 2
-    return np.log10([max([floor, *(r for r in rates if is_stable(r, seed))]) for seed in seeds])
+    runs: Mapping[float, Results], rules: Sequence[str]
+) -> tuple[Results, Callable[[str, Sequence[int]], np.ndarray]]:
+    """The runs of the seeds that have all `rules` at every learning rate, at one of them; and
+    (rule, seeds) -> log10 of the largest rate at which the run of each seed is stable, half the
+    smallest where it is at none: float [seeds]."""
+    stable = {rate: stable_runs(each) for rate, each in runs.items()}
+    done = set.intersection(*(set(each.common_seeds(rules)) for each in runs.values()))
+
+    def largest(rule: str, seeds: Sequence[int]) -> np.ndarray:
+        borne = [[rate for rate in runs if stable[rate][rule, seed]] for seed in seeds]
+        return np.log10([max([min(runs) / 2, *rates]) for rates in borne])
+
+    return runs[min(runs)].with_seeds(done), largest
 
 
 def shares_in_corners(runs: Results, about: Claim) -> dict[str, float]:

@@ -250,10 +250,11 @@ def decide_absolute(
     if not measured:
         return not_run(claim, "none of its numbers was measured", "evaluate the final model")
     plain = [_against_paper(claim, numbers[name], array) for name, array in measured.items()]
-    corrected = holm([min(1.0, 2 * min(each.p_greater, each.p_less)) for each in plain])
+    absent = [1.0] * (len(numbers) - len(plain))  # they count too: the limit is that of all
+    corrected = holm([*(min(1.0, 2 * min(e.p_greater, e.p_less)) for e in plain), *absent])
     rounding, alpha = claim.rule.numbers["rounding"], round(1 - claim.rule.numbers["level"], 12)
     off = [e.name for e in plain if not e.low - rounding <= 0 <= e.high + rounding]
-    far = [entry.name for entry, p in zip(plain, corrected, strict=True) if p < alpha]
+    far = [entry.name for entry, p in zip(plain, corrected, strict=False) if p < alpha]
     missing = [name for name in numbers if name not in measured]
     settle = None
     if far:

@@ -46,6 +46,16 @@ def test_no_claim_is_decided_on_an_arm_that_did_not_train(project):
     assert f"    {key} no step trained" in status and status.count("no step trained") == 1
 
 
+def test_gradients_that_were_never_finite_are_a_finding_about_stability(project):
+    e = Clipping(PARAMS)
+    skipped = {"train/grad_norm": None, "train/skipped_updates": 8, "train/num_updates": 0}
+    ends = dict.fromkeys(PARAMS.rules, 0.5)
+    finish_all(e, ends, lambda rule, seed, step: skipped if rule == "gppo" else {})
+    assert len(again(e).runs.untrained()) == 2
+    found = {each.claim: each.verdict for each in again(e).trained_verdicts()}
+    assert (found["C1"], found["C3"]) == ("not run", "contradicted")
+
+
 def test_an_idle_step_among_others_changes_no_verdict(project):
     e = Clipping(PARAMS)
     finish_all(e, dict.fromkeys(PARAMS.rules, 0.5))
