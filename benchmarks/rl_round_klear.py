@@ -128,6 +128,7 @@ def rl_settings(shape: dict) -> RLSettings:
         checkpoint_every=1,
         steps_before=0,
         half_cosine=False,
+        batch_weights="none",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -48,11 +48,22 @@ STEPS = {
 }
 """Row of docs/deviations.md -> the options of the released code."""
 RELEASED = {name: value for step in STEPS.values() for name, value in step.items()}
-NEIGHBOURS = {"unclipped": "unclipped", "dr_grpo": "Dr. GRPO", "aspo": "ASPO", "tis": "TIS"}
+NEIGHBOURS = {
+    "clip_higher": "Clip-Higher",
+    "unclipped": "unclipped",
+    "dr_grpo": "Dr. GRPO",
+    "aspo": "ASPO",
+    "tis": "TIS",
+    "gspo": "GSPO",
+    "m2po": "M2PO",
+}
 """Arm of E5 beside GPPO -> what people call it."""
 DR_GRPO_SCALE = 1e12
 """Far above any deviation of rewards, so that A = (reward - mean) / scale to 12 digits."""
 TIS_CAP = 2.0
+GSPO_CLIP = {"eps_low": 3e-4, "eps_high": 4e-4}
+RESPONSES_OF_ERRING = 6
+"""To a problem, of the teachers of E3: the largest dose needs more wrong ones than four hold."""
 _NEIGHBOURS = Path(__file__).parents[1] / "rl" / "neighbours.py"
 
 
@@ -183,7 +194,8 @@ class BeyondArms(Experiment):
             return {}
         from klearlib.experiments.origins.erring import KINDS, TEACHER, ErringOrigin
 
-        p, how, found = self.params, self.correctness, {}
+        p, found = self.params, {}
+        how = replace(self.correctness, num_responses=RESPONSES_OF_ERRING)
         for seed in p.seeds:
             world, mine = seed if self.statistics.design == WORLDS else 0, {}
             for kind in KINDS:
@@ -201,6 +213,13 @@ class BeyondArms(Experiment):
             found[seed] = mine
         return found
 
+    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
+        sets = super().run_sets()
+        for name in EXPLORATIONS:
+            mine = {arm: stage for arm, stage in self.arms.items() if arm[0].startswith(name)}
+            sets[name] = mine, self.runs.of(*(series for series, _ in mine))
+        return sets
+
     def part(self, where: str) -> Results:
         """The finished runs of an exploration, by arm."""
         mine = [series for series in self.runs.series() if series.partition(": ")[0] == where]
@@ -214,14 +233,18 @@ def at(exploration: str, rate: float, updates: int | None = None) -> str:
 
 def neighbours() -> dict[str, tuple[str | dict, dict]]:
     """Arm of E5 -> its rule, and the options by which it departs from GPPO's run."""
+    numbers = {"dr_grpo": {"scale": DR_GRPO_SCALE}, "aspo": {}, "gspo": GSPO_CLIP}
     own = {
         arm: read_rules([{"name": f"{_NEIGHBOURS}:{arm}", **values}])[0]
-        for arm, values in {"dr_grpo": {"scale": DR_GRPO_SCALE}, "aspo": {}}.items()
+        for arm, values in numbers.items()
     }
     return {
         "gppo": ("gppo", {}),
+        "clip_higher": ("clip_higher", {}),
         "unclipped": ("unclipped", {}),
         "dr_grpo": (own["dr_grpo"], {"group_epsilon": DR_GRPO_SCALE}),
         "aspo": (own["aspo"], {}),
         "tis": ("clip_higher", {"logp_old": "trainer", "sampler_correction": TIS_CAP}),
+        "gspo": (own["gspo"], {"batch_weights": "sequence_ratio", "normalizer": "sequence"}),
+        "m2po": ("unclipped", {"batch_weights": "second_moment"}),
     }

@@ -533,8 +533,8 @@ class Experiment:
         self, about: Claim, found: Evidence | str, measured: list | None, pooled: float | None
     ) -> Verdict:
         rules = self.statistics
-        if about.needs or isinstance(found, str):
-            return not_run(about, f"needs {about.needs}" if about.needs else found)
+        if isinstance(found, str):
+            return not_run(about, found)
         if measured is None:
             return not_run(about, "one replicate has no spread", "at least 2 replicates")
         verdict = decide_order(

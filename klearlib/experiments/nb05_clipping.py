@@ -285,8 +285,6 @@ class Clipping(ClippingArms):
             return self._changed_rules
         if claim_id == "C20":
             return self._stable_rates(about)
-        if about.needs:
-            return about.needs
         if why := self.why_not_judged(about.arms):
             return why
         on_code = claim_id == "C2"

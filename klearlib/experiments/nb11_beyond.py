@@ -15,7 +15,9 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on, deciding, standing_for, titles
 from klearlib.experiments.beyond_arms import (
     EXPLORATIONS,
+    GSPO_CLIP,
     NEIGHBOURS,
+    RESPONSES_OF_ERRING,
     RULES,
     STEPS,
     BeyondArms,
@@ -31,7 +33,7 @@ from klearlib.experiments.score_tables import seed_interval
 from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
 from klearlib.report.curves import learning_curves
 from klearlib.report.explored import forest_figure, heat_maps
-from klearlib.report.section import NOT_RUN, SampleItem
+from klearlib.report.section import NOT_RUN, NOT_TESTED, SampleItem
 from klearlib.report.style import series_style
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ _MEANING = {
         "no difference": "beta_low is no dial of stability at this rate",
     },
     "E2": {
-        "supported": "the more updates a batch gets, the lower GPPO's learning rate must be",
+        "supported": "at many updates a batch take Clip-Higher, or a smaller learning rate",
         "contradicted": "GPPO or CISPO bears a larger learning rate than Clip-Higher",
         "no difference": "no rule buys a larger learning rate",
     },
@@ -60,12 +62,14 @@ _MEANING = {
         "no difference": "paper and released code can be used alike",
     },
     "E5": {
-        "supported": "at a large learning rate any of the three is safer than GPPO",
-        "contradicted": "GPPO bears a large learning rate better than one of the three",
-        "no difference": "changing GPPO for one of the three moves no score",
+        "supported": "at a large learning rate any of the four is safer than GPPO",
+        "contradicted": "GPPO bears a large learning rate better than one of the four",
+        "no difference": "changing GPPO for one of the four moves no score",
     },
 }
 """What a verdict means for a person who trains with GPPO."""
+_COST = {"0": 1, "0.3": -1}
+"""Share of wrong responses -> the sign of its score in what they cost."""
 _OPEN = "these runs do not settle what to do"
 
 
@@ -118,8 +122,8 @@ class Beyond(BeyondArms):
 
     @table(
         "effects",
-        "Differences of scores over the second half, paired by seed, with 95 % t interval, not "
-        "corrected. What decides a claim is in the table of replicates.",
+        "Differences of scores over the second half (E3: at the end), paired by seed, with 95 % t "
+        "interval, not corrected. What decides a claim is in the table of replicates.",
         columns="exploration, where, difference, seeds, value, low, high",
     )
     def effects(self) -> Rows:
@@ -135,6 +139,12 @@ class Beyond(BeyondArms):
                 yield from self._effect(at("E1", rate), rate, name, weights)
             name = "GPPO - Clip-Higher"
             yield from self._effect(at("E1", rate), rate, name, {"beta_11": 1, "beta_00": -1})
+        costs = {}
+        for kind, sign in {"habit": 1, "random": -1}.items():
+            cost = {f"{each}_{kind}_{at}": way / 2 for each in DOSED for at, way in _COST.items()}
+            costs |= {arm: sign * weight for arm, weight in cost.items()}
+            yield from self._effect("E3", None, f"cost of 30 % wrong, {kind}", cost)
+        yield from self._effect("E3", None, "cost of habits - of random errors", costs)
         for step in (*STEPS, "released"):
             name = f"paper - {step if step in STEPS else 'all of them'}"
             yield from self._effect("E4", rates[0], name, {"paper": 1, step: -1})
@@ -143,12 +153,14 @@ class Beyond(BeyondArms):
                 name, weights = f"{title} - GPPO", {arm: 1, "gppo": -1}
                 yield from self._effect(at("E5", rate), rate, name, weights)
 
-    def _effect(self, where: str, rate: float, name: str, weights: dict) -> Rows:
-        runs = self.part(where)
+    def _effect(self, where: str, rate: float | None, name: str, weights: dict) -> Rows:
+        """rate: of RL, None for students, whose score is that at the end."""
+        runs, how = self.part(where), "second_half" if rate else "last"
         if seeds := runs.common_seeds(weights):
-            total = sum(w * self.scores(runs, arm, seeds) for arm, w in weights.items())
+            total = sum(w * self.scores(runs, arm, seeds, how) for arm, w in weights.items())
             found = seed_interval(total, lowest=-1.0)
-            yield [where[:2], f"learning rate {rate:g}", name, len(seeds), *found]
+            among = f"learning rate {rate:g}" if rate else "easy and hard problems"
+            yield [where[:2], among, name, len(seeds), *found]
 
     def _forest(self, exploration: str) -> Figure:
         mine = self.table("effects")
@@ -161,9 +173,10 @@ class Beyond(BeyondArms):
 
     @table(
         "frontier",
-        "E2: score over the second half and stability by the limits of C3. At one update all rules "
+        "E2: score over the second half, stability by the limits of C3, entropy over the last "
+        "fifth of the steps, updates that a batch had after the filter. At one update all rules "
         "are equal: equal counts the seeds whose metrics and weights are the same bit for bit.",
-        columns="rule, rate, updates, seeds, score, low, high, stable, equal",
+        columns="rule, rate, updates, seeds, score, low, high, stable, entropy, made, equal",
         when=lambda e: e.asks("E2"),
     )
     def frontier(self) -> Rows:
@@ -177,7 +190,22 @@ class Beyond(BeyondArms):
                     scores = self.scores(mine, rule, seeds)
                     row = [rule, rate, number, len(seeds), *seed_interval(scores)]
                     share = float(np.mean([stable[rule, seed] for seed in seeds]))
-                    yield [*row, share, sum(same.values()) if number == 1 else np.nan]
+                    row += [share, last_fifth(mine.curve("train/entropy"))]
+                    made = mine.mean("train/num_updates")
+                    yield [*row, made, sum(same.values()) if number == 1 else np.nan]
+
+    @table(
+        "factors",
+        "E5: what weighs tokens beside F, mean over steps and seeds: the factor, and the share of "
+        "tokens that it cuts.",
+        columns="arm, rate, seeds, factor, cut",
+        when=lambda e: e.asks("E5"),
+    )
+    def factors(self) -> Rows:
+        for rate in sorted(self.params.learning_rates):
+            for arm, mine in self.part(at("E5", rate)).each(("tis", "gspo", "m2po")):
+                means = map(mine.mean, ("train/correction_mean", "train/correction_capped_share"))
+                yield [NEIGHBOURS[arm], rate, len(mine), *means]
 
     def _equal_seeds(self, rate: float) -> dict[int, bool]:
         """Seed -> whether all rules left the same metrics and weights at one update a batch."""
@@ -209,8 +237,9 @@ class Beyond(BeyondArms):
 
     @figure(
         "e2",
-        "E2, score over the second half by learning rate and updates per rollout batch; below the "
-        "line at least half of the runs are stable. {e.says[E2]}",
+        "E2, score over the second half by learning rate and updates per rollout batch; above the "
+        "line fewer than half of the runs are stable. Compare rules within a column: more updates "
+        "are more steps of the optimiser too. {e.says[E2]}",
         alt="A heat map for each clipping rule, with the stability frontier drawn.",
         when=lambda e: bool(len(e.table("frontier"))),
     )
@@ -241,8 +270,8 @@ class Beyond(BeyondArms):
 
     @figure(
         "e4",
-        "E4, from the paper to its released code: each step by itself, then all of them; above 0 "
-        "the paper's way scores higher. {e.says[E4]}",
+        "E4, from the paper to its released code: each step by itself, then all of them; right of "
+        "0 the paper's way scores higher. {e.says[E4]}",
         alt="Forest plot: the paper's way less each of the released code's differences.",
         when=lambda e: e._drawable("E4"),
     )
@@ -251,7 +280,7 @@ class Beyond(BeyondArms):
 
     @figure(
         "e5",
-        "E5, GPPO's neighbours: above 0 the neighbour scores higher than GPPO. {e.says[E5]}",
+        "E5, GPPO's neighbours: right of 0 the neighbour scores higher than GPPO. {e.says[E5]}",
         alt="Forest plot: each neighbour less GPPO, one panel for each learning rate.",
         when=lambda e: e._drawable("E5"),
     )
@@ -262,7 +291,8 @@ class Beyond(BeyondArms):
     def says(self) -> dict[str, str]:
         """Exploration -> its verdict in one sentence."""
         return {
-            each.claim: f"{each.claim} is {each.verdict}: {each.measured or each.reason}."
+            each.claim: f"{each.claim} is {each.verdict}: "
+            f"{each.reason if each.verdict == NOT_TESTED else each.measured or each.reason}."
             for each in self.trained_verdicts()
         }
 
@@ -291,7 +321,7 @@ class Beyond(BeyondArms):
         words = [decided_on(name, self.params.profile, "math")]
         words += [f"At learning rate {rate}"] if rate else []
         mine = runs.with_seeds(self.deciding_seeds)
-        checked = shares_in_corners(mine, paper.claim(name)) if name == "E1" else None
+        checked = shares_in_corners(mine, paper.claim(name))
         return self.compared(name, runs, "math", words=words, checked=checked)
 
     def _on_frontier(self) -> Evidence | str:
@@ -301,12 +331,17 @@ class Beyond(BeyondArms):
             return "one update per rollout batch: more are needed (updates)"
         runs = {rate: self.part(at("E2", rate, most)) for rate in rates}
         equal = [same for rate in rates for same in self._equal_seeds(rate).values()]
-        (check,) = paper.claim("E2").checks
+        done, largest = largest_rates(runs, RULES)
+        found = [largest(rule, done.common_seeds(RULES)) for rule in RULES]  # [rules, seeds]
+        inside = ~np.logical_or(*(np.equal(found, end).all(axis=0) for end in _ends(rates)))
+        names = [check.name for check in paper.claim("E2").checks]
+        shares = [float(np.mean(each)) if len(each) else 0.0 for each in (equal, inside)]
         return self.paired(
             "E2",
-            *largest_rates(runs, RULES),
+            done,
+            largest,
             words=[f"At {most} updates per rollout batch"],
-            checked={check.name: float(np.mean(equal)) if equal else 0.0},
+            checked=dict(zip(names, shares, strict=True)),
         )
 
     def _samples(self) -> list[SampleItem]:
@@ -320,19 +355,27 @@ class Beyond(BeyondArms):
             f"Learning rates: {rates}. E1 and E5 are decided at the largest, E4 at the smallest; "
             "arms that another notebook has too are the same runs.",
             "beta_low 0 with beta_high 0 is Clip-Higher, both 1 is GPPO (Eq. 18). E5's Dr. GRPO, "
-            "ASPO and TIS clip as Clip-Higher does.",
+            "ASPO and TIS drop the low corner as Clip-Higher does, which stands beside them.",
             *note_on_own(rule_arms(own)),
             "Dr. GRPO divides by a constant in its paper and by the tokens of the mini-batch here. "
             "TIS corrects for the sampler: one engine in one precision samples and trains here, so "
-            "its factor is 1 to rounding and the arm shows Clip-Higher.",
-            "GSPO needs the ratio of a whole response and M2PO the second moment of a mini-batch. "
-            "Both are weights (table neighbours), but no arm trains them: the loop would take "
-            "log-probabilities of the mini-batch before its gradients (docs/own-rule.md).",
+            "its factor is 1 to rounding, the arm shows Clip-Higher and decides nothing.",
+            "GSPO clips the ratio of a whole response, at its paper's "
+            f"{GSPO_CLIP['eps_low']:g} and {GSPO_CLIP['eps_high']:g}; M2PO masks by the second "
+            "moment of a mini-batch. Both take log-probabilities of a mini-batch before its "
+            "gradients (option batch_weights); table factors has the share of tokens they cut.",
+            f"E3's teachers give {RESPONSES_OF_ERRING} responses to a problem, as the largest dose "
+            "needs more wrong ones than four hold.",
             "E4 averages by micro-batches of "
             f"{self.params.micro_batch_tokens} tokens for D5 and D7; at one micro-batch both are "
             "the paper's way.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
+
+
+def _ends(rates: Sequence[float]) -> tuple[float, float]:
+    """What `largest_rates` gives for runs that are stable at no rate, and at the largest."""
+    return np.log10(min(rates) / 2), np.log10(max(rates))
 
 
 def _left(folder: Path) -> str:

@@ -46,7 +46,7 @@ def largest_rates(
 
 
 def shares_in_corners(runs: Results, about: Claim) -> dict[str, float]:
-    """Check -> the share of tokens in its corners, mean over steps, seeds and its arms."""
+    """Check on corners -> the share of tokens in them, mean over steps, seeds and its arms."""
     found = {}
     for check in about.checks:
         mine = runs.of(*check.arms)

@@ -111,9 +111,8 @@ class Claim:
     `shown` names the table, figure or equation; `metric` says what is compared and `unit` in what;
     `arms` are the series that must be there; `notes` hold what the paper's numbers say against its
     text and the limits of the test. `statistic` is a word of `STATISTICS` (None where nothing is
-    compared), `margin` the smallest difference that matters, None for that of the profile, and
-    `needs` what the suite does not have yet, "" for nothing. `expectation` says what is expected
-    and by whom, "" for a claim of the paper.
+    compared), `margin` the smallest difference that matters, None for that of the profile.
+    `expectation` says what is expected and by whom, "" for a claim of the paper.
     """
 
     id: str
@@ -132,7 +131,6 @@ class Claim:
     statistic: str | None
     margin: float | None
     checks: tuple[Check, ...]
-    needs: str
     notes: tuple[str, ...]
     expectation: str
 
@@ -222,7 +220,7 @@ def _check(entry: object, where: str, arms: tuple[str, ...]) -> Check:
 def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
     where = f"claim {entry.get('id')!r}" if isinstance(entry, dict) else "claim"
     required = {"id", "title", "statement", "place", "notebook", "kind", "metric", "unit", "arms"}
-    optional = {"statistic", "margin", "checks", "needs", "expectation"}
+    optional = {"statistic", "margin", "checks", "expectation"}
     entry = _fields(entry, where, required | {"paper", "comparisons", "notes"}, optional)
     place = _fields(entry["place"], f"{where}, place", {"section", "shown"})
     if entry["kind"] not in KINDS or entry["unit"] not in UNITS:
@@ -263,7 +261,6 @@ def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
         statistic=entry.get("statistic"),
         margin=margin,
         checks=tuple(_check(each, f"{where}, check", arms) for each in entry.get("checks", [])),
-        needs=_text(entry["needs"], f"{where}, needs") if "needs" in entry else "",
         notes=_texts(entry["notes"], f"{where}, notes"),
         expectation=_text(entry["expectation"], f"{where}, expectation") if explores else "",
     )

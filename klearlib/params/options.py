@@ -69,6 +69,10 @@ class RLOptions:
     max_grad_norm: float = rate("gradient norm that is clipped to", default=1.0)
     checkpoint_every: int = count("steps between checkpoints", default=5)
     log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", default=None)
+    batch_weights: str = choice(
+        "what weighs a token beside F: the ratio of its response (GSPO), a mask (M2PO)",
+        *("none", "sequence_ratio", "second_moment"),
+    )
     logp_old: str = choice("whose old log-probabilities; D14", "sampler", "trainer")
     sampler_correction: float | None = parameter(
         None, minimum=1.0, help="cap of the ratio of trainer and sampler that weighs a token; D15"

@@ -53,8 +53,12 @@ for _quarter in range(1, NUM_QUARTERS + 1):
     METRICS[f"train/mismatch_mean_quarter_{_quarter}"] = (
         f"mean |logp - logp_sampler| over those tokens in quarter {_quarter} of the token budget"
     )
-METRICS["train/correction_mean"] = "mean factor of the sampler's correction over trained tokens"
-METRICS["train/correction_capped_share"] = "share of trained tokens whose factor is the cap"
+METRICS["train/correction_mean"] = (
+    "mean factor of trained tokens by `sampler_correction` or `batch_weights`"
+)
+METRICS["train/correction_capped_share"] = (
+    "share of trained tokens whose factor is the cap, or 0 by `batch_weights`"
+)
 METRICS["train/half_cosine"] = (
     "cosine of the policy gradients of two halves of the groups, before the first update; where "
     "half_cosine asks for it, and not on verl"

@@ -29,7 +29,7 @@ class Mismatch:
     the cache shows in the later ones.
 
     max_tokens: the token budget of a response. corrected_tokens, factor_sum, capped_tokens: the
-    factors of `corrected`.
+    factors of `corrected` and `batch_weights.weighted`.
 
     >>> seen = Mismatch(max_tokens=8)
     >>> seen.add(torch.tensor([0.5, -1.0]), torch.tensor([0, 7]))
@@ -69,11 +69,17 @@ class Mismatch:
             self.quarter_abs[index] += float(totals[index])
             self.quarter_tokens[index] += int(counts[index])
 
+    def count_factors(self, factor: torch.Tensor, *, capped: torch.Tensor) -> None:
+        """Count the factors [K] of tokens, of which `capped` bool [K] are cut."""
+        self.corrected_tokens += len(factor)
+        self.factor_sum += float(factor.sum())
+        self.capped_tokens += int(capped.sum())
+
 
 def observe(mismatch: Mismatch, rows: Sequence[Row], sampled: Sequence[Row]) -> None:
     """Add the tokens of `rows`, whose `logp_old` is the trainer's, against that of `sampled`."""
     for row, before in zip(rows, sampled, strict=True):
-        difference = _difference(row, before)
+        difference = log_ratio(row, before)
         mismatch.add(difference, torch.arange(len(difference)))
 
 
@@ -91,11 +97,9 @@ def corrected(
     """
     result = []
     for row, before in zip(rows, sampled, strict=True):
-        ratio = _difference(row, before).exp()
+        ratio = log_ratio(row, before).exp()
         factor = ratio.clamp(max=cap)
-        mismatch.corrected_tokens += len(factor)
-        mismatch.factor_sum += float(factor.sum())
-        mismatch.capped_tokens += int((ratio >= cap).sum())
+        mismatch.count_factors(factor, capped=ratio >= cap)
         result.append(dataclasses.replace(row, correction=tuple(factor.tolist())))
     return result
 
@@ -116,6 +120,7 @@ def require_finite(groups: Sequence[Sequence[Response]], *, engine: str) -> None
             )
 
 
-def _difference(row: Row, before: Row) -> torch.Tensor:
+def log_ratio(row: Row, before: Row) -> torch.Tensor:
+    """Log-probabilities of `row` less those of `before`, float64 [tokens]."""
     logp = torch.tensor(row.logp_old, dtype=torch.float64)
     return logp - torch.tensor(before.logp_old, dtype=torch.float64)

@@ -20,3 +20,9 @@ def dr_grpo(ratio, advantage, *, eps_low, eps_high, scale):
     scale``, far above any deviation, Eq. 4 gives that over `scale`, which F takes back."""
     found = coefficient(ratio, advantage, ppo_clip(eps_low=eps_low, eps_high=eps_high))
     return (scale * found).clamp(max=largest_ratio(ratio.dtype))
+
+
+def gspo(ratio, advantage):
+    """GSPO (2507.18071): F = 1; the option ``batch_weights: sequence_ratio`` gives each token the
+    ratio of its response, cut by this rule's eps_low and eps_high."""
+    return torch.ones_like(ratio)

@@ -72,6 +72,7 @@ class RLSettings:
     checkpoint_every: int
     steps_before: int
     half_cosine: bool
+    batch_weights: str
 
     def __post_init__(self) -> None:
         for name in (
@@ -166,4 +167,5 @@ _WORDS = {
     "code_reward": ("soft", "hard"),
     "code_scores": ("pass_rate", "released"),
     "logp_old": ("sampler", "trainer"),
+    "batch_weights": ("none", "sequence_ratio", "second_moment"),
 }

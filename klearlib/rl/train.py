@@ -19,6 +19,7 @@ from klearlib.policy.compute import Compute
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.reader import in_chunks
+from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule, rule_from
 from klearlib.rl.half_batches import half_cosine
 from klearlib.rl.idle import IdleSteps
@@ -270,6 +271,10 @@ def update(
         KlearError: out of memory with a single row, or with parts that may not become smaller.
     """
     temperature, log_ratio_clamp = settings.temperature, settings.log_ratio_clamp
+    if settings.batch_weights != "none":
+        now = trainer_logprobs(model, rows, temperature=temperature, plan=plan)
+        kind = settings.batch_weights
+        rows = weighted(rows, now, kind=kind, rule=rule, counts=sums.mismatch)
 
     def add_gradients() -> list[MicroBatchStats]:
         optimizer.zero_grad(set_to_none=True)

@@ -167,6 +167,11 @@ def require_own_parts(options) -> None:
             "normalizer prompt is a mean that verl does not have: set normalizer to token or "
             "sequence, or engine to local"
         )
+    if options.batch_weights != "none":
+        raise ParameterError(
+            "batch_weights needs a pass before each update, which verl's workers do not make: set "
+            "batch_weights to none, or engine to local"
+        )
     if parts_count(options):
         raise ParameterError(
             "loss_denominator and lm_normalizer micro_batch depend on parts that verl cuts by "

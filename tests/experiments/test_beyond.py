@@ -27,6 +27,7 @@ from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb06_alpha_sweep import AlphaSweep, AlphaSweepParams
 from klearlib.experiments.nb11_beyond import Beyond
 from klearlib.experiments.rules import require_usable, rule_spec
+from klearlib.paper import claim
 from klearlib.params import RLOptions
 from klearlib.rl.advantages import group_advantages
 from klearlib.rl.coefficients import coefficient, rule_from
@@ -98,7 +99,7 @@ def test_each_neighbour_has_the_gradient_of_its_printed_objective(monkeypatch):
     rows = {row["rule"]: row for row in demo.neighbour_gradients(eps_low=0.2, eps_high=0.28)}
     assert list(rows) == list(demo.WEIGHTS)
     assert max(row["largest_error"] for row in rows.values()) < 1e-9
-    assert {n for n, row in rows.items() if row["trained_here"] == "yes"} == {*NEIGHBOURS}
+    assert {"clip_higher", *rows} == {*NEIGHBOURS}
     # Each is another objective: one rule's weights do not pass for another's.
     printed = demo.printed_objective
     monkeypatch.setattr(demo, "printed_objective", lambda _, *a, **k: printed("unclipped", *a, **k))
@@ -183,7 +184,8 @@ def test_e2_finds_the_frontier_and_needs_equal_rules_on_policy(project):
 
     e = finished("E2", ends={}, metrics=metrics)
     found = e.evidence()["E2"]
-    assert found.checked == {"on-policy runs that are equal for all rules bit for bit": 1.0}
+    equal, differ = (check.name for check in claim("E2").checks)
+    assert found.checked == {equal: 1.0, differ: 1.0}
     for a, b in found.values.values():
         assert a.tolist() == pytest.approx([np.log10(3e-4)] * 3)
         assert b.tolist() == pytest.approx([-4.0] * 3)
@@ -199,6 +201,22 @@ def test_e2_finds_the_frontier_and_needs_equal_rules_on_policy(project):
     assert sorted(set(again(e).table("frontier")["equal"].dropna())) == [2.0, 3.0]
 
 
+def test_e2_is_not_tested_where_every_run_is_stable(project):
+    e = finished("E2", ends={})
+    found = verdicts(e)["E2"]
+    assert found["verdict"] == "not tested" and "not all stable everywhere" in found["reason"]
+    assert "E2 is not tested: replicates in which" in e.says["E2"]
+
+
+def test_what_wrong_responses_cost_is_held_against_none(project):
+    ends = {"easy_habit_0.3": 0.25, "hard_habit_0.3": 0.25, "easy_random_0.3": 0.375}
+    effects = finished("E3", ends=ends).table("effects").set_index("difference")["value"]
+    expected = {"habit": 0.25, "random": 0.0625}
+    for kind, cost in expected.items():
+        assert effects[f"cost of 30 % wrong, {kind}"] == pytest.approx(cost, abs=0.02)
+    assert effects["cost of habits - of random errors"] == pytest.approx(0.1875, abs=0.02)
+
+
 def test_e4_and_e5_are_decided_all_together(project):
     e = finished("E4", "E5", ends={"released": 0.25, "unclipped": 0.25, "D6": 0.25})
     found = verdicts(e)
@@ -210,7 +228,8 @@ def test_e4_and_e5_are_decided_all_together(project):
     )
     assert abs(effects.loc[("learning rate 0.0001", "paper - D1"), "value"]) < 0.02
     assert effects.loc[("learning rate 0.0001", "unclipped - GPPO"), "value"] < -0.1
-    assert len(effects) == len(STEPS) + 1 + 2 * 4
+    assert len(effects) == len(STEPS) + 1 + 2 * len(NEIGHBOURS)
+    assert e.table("factors")["arm"].tolist() == ["TIS", "GSPO", "M2PO"] * 2
 
 
 def test_e3_has_a_teacher_for_each_kind_of_error(project):
@@ -246,7 +265,8 @@ def test_the_section_has_every_figure_with_its_verdict(project):
     for name, caption in captions.items():
         assert f"{name.upper()} is {words[name.upper()]}: " in caption
     names = {each["name"] for each in written["tables"]}
-    assert names == {"neighbours", "corners", "effects", "frontier", "takeaway", "replicates"}
+    tables = {"neighbours", "corners", "effects", "frontier", "takeaway", "replicates", "factors"}
+    assert names == tables
     assert len(e.table("takeaway")) == 5
     empty = beyond("E1", "E2", "E4", "E5", seeds=[7])
     for name in captions:

@@ -83,6 +83,7 @@ OF_OUR_TRAINER = {
     "checkpoint_every",
     "steps_before",
     "half_cosine",
+    "batch_weights",
 }
 # mini_batch, by which verl computes; see rl_arm
 OF_OUR_CUTS = {"loss_denominator", "lm_normalizer"}

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import report_fakes as fakes
 
@@ -154,3 +155,7 @@ def test_what_the_front_page_says_of_a_claim_is_what_was_measured():
     assert len(found) > 8
     for words, claim in found:
         assert words in measured[claim], claim
+    tables = re.findall(r"([+-][\d.]+ points \[[^]]+\]) \(\[\w+\]\((results/[^)]+\.csv)\)", text)
+    for words, name in tables:
+        rows = pd.read_csv(ROOT / name)[["value", "low", "high"]].to_numpy() * 100
+        assert words in [f"{at:+.1f} points [{low:+.1f}, {high:+.1f}]" for at, low, high in rows]

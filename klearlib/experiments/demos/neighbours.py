@@ -20,14 +20,14 @@ _LOG_RATIOS = (0.05, -0.41, 0.52, -0.1, 0.61, -0.33, 1.2, 0.02, 0.4, -0.6, -1.3,
 GSPO_CLIP = {"eps_low": 0.15, "eps_high": 0.2}  # the paper's 3e-4 and 4e-4 would cut every response
 ASPO_CLIP, M2_BUDGET = 3.0, 0.04
 WEIGHTS = {
-    "unclipped": ("Eq. 4", "r", True),
-    "dr_grpo": ("reward - mean", "Clip-Higher's F", True),
-    "aspo": ("Eq. 4", "1 / r where A > 0, else r, at most 3; 0 where Clip-Higher's is", True),
-    "tis": ("Eq. 4", "Clip-Higher's F times min(p / q, 2)", True),
-    "gspo": ("Eq. 4", "exp of the response's mean log r, 0 beyond its clip range", False),
-    "m2po": ("Eq. 4", "r, 0 for tokens that the second moment masks", False),
+    "unclipped": ("Eq. 4", "r"),
+    "dr_grpo": ("reward - mean", "Clip-Higher's F"),
+    "aspo": ("Eq. 4", "1 / r where A > 0, else r, at most 3; 0 where Clip-Higher's is"),
+    "tis": ("Eq. 4", "Clip-Higher's F times min(p / q, 2)"),
+    "gspo": ("Eq. 4", "exp of the response's mean log r, 0 beyond its clip range"),
+    "m2po": ("Eq. 4", "r, 0 for tokens that the second moment masks"),
 }
-"""Rule -> its advantage and weight in words, and whether notebook 11 trains it."""
+"""Rule -> its advantage and weight in words."""
 
 
 def neighbour_gradients(*, eps_low: float, eps_high: float) -> Iterator[dict]:
@@ -37,14 +37,13 @@ def neighbour_gradients(*, eps_low: float, eps_high: float) -> Iterator[dict]:
     import torch
 
     clip, tokens = {"eps_low": eps_low, "eps_high": eps_high}, _tokens()
-    for rule, (advantage, weight, trained) in WEIGHTS.items():
+    for rule, (advantage, weight) in WEIGHTS.items():
         (wanted,) = torch.autograd.grad(printed_objective(rule, tokens, **clip), tokens[0])
         (found,) = torch.autograd.grad(-_our_loss(rule, tokens, **clip), tokens[0])
         yield {
             "rule": rule,
             "advantage": advantage,
             "weight": weight,
-            "trained_here": "yes" if trained else "no",
             "largest_error": float((wanted - found).abs().max()),
         }
 
@@ -128,15 +127,17 @@ def _our_loss(
 
     from klearlib.rl import neighbours
     from klearlib.rl.advantages import group_advantages
+    from klearlib.rl.batch_weights import weighted
     from klearlib.rl.coefficients import Rule, ppo_clip, unclipped
+    from klearlib.rl.mismatch import Mismatch
     from klearlib.rl.objective import policy_loss
+    from klearlib.rl.rollouts import Row
 
     logp, logp_old, logp_sampler, mask = tokens
     clip = {"eps_low": eps_low, "eps_high": eps_high}
-    log_ratio = (logp - logp_old).detach()
     rewards = torch.tensor([REWARDS], dtype=torch.float64)
     advantages = group_advantages(rewards)[0]
-    spread, correction, normalizer = advantages[:, None].expand_as(logp), None, "token"
+    correction, normalizer = None, "token"
     if rule == "dr_grpo":
         advantages = group_advantages(rewards, epsilon=DR_GRPO_SCALE)[0]
         normalizer = "sequence_sum"
@@ -147,15 +148,20 @@ def _our_loss(
     elif rule == "tis":
         made, correction = ppo_clip(**clip), (logp_old - logp_sampler).exp().clamp(max=TIS_CAP)
     elif rule == "gspo":
-        s = ((log_ratio * mask).sum(1) / mask.sum(1)).exp()
-        cut = ((s > 1 + GSPO_CLIP["eps_high"]) & (advantages > 0)) | (
-            (s < 1 - GSPO_CLIP["eps_low"]) & (advantages < 0)
-        )
-        correction, normalizer = (s * ~cut)[:, None].expand_as(logp), "sequence"
-        made = Rule(rule, **clip, function=lambda ratio, advantage: torch.ones_like(ratio))
+        made, normalizer = Rule(rule, **GSPO_CLIP, function=neighbours.gspo), "sequence"
     else:
         made = unclipped()
-        correction = second_moment_mask(log_ratio, spread, mask) if rule == "m2po" else None
+    if kind := {"gspo": "sequence_ratio", "m2po": "second_moment"}.get(rule):
+        rows, now = (
+            [
+                Row((), 0, tuple(values[place].tolist()), float(advantage), False)
+                for values, place, advantage in zip(each.detach(), mask, advantages, strict=True)
+            ]
+            for each in (logp_old, logp)
+        )
+        found = weighted(rows, now, kind=kind, rule=made, counts=Mismatch(max_tokens=1))
+        correction = torch.zeros_like(logp_old)
+        correction[mask] = logp.new_tensor([each for row in found for each in row.correction])
     return policy_loss(
         logp, logp_old, advantages, mask, rule=made, normalizer=normalizer, correction=correction
     )
