@@ -27,7 +27,7 @@ def provenance() -> dict:
         "klear": klearlib.__version__,
         "commit": _commit(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in LIBRARIES},
+        **{name: version(name) for name in LIBRARIES},
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": num_cores(),
@@ -40,8 +40,16 @@ def provenance() -> dict:
 @functools.cache
 def computing_versions() -> dict[str, str | None]:
     """Of the libraries that compute results, without what tells one build from another ("+cpu")."""
-    versions = {name: _version(name) for name in ("torch", "transformers")}
-    return {name: version and version.partition("+")[0] for name, version in versions.items()}
+    found = {name: version(name) for name in ("torch", "transformers")}
+    return {name: each and each.partition("+")[0] for name, each in found.items()}
+
+
+def version(package: str) -> str | None:
+    """Of an installed package, by its metadata; None where it is absent."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def num_cores() -> int:
@@ -84,13 +92,6 @@ def _commit() -> str | None:
         return None
     changes = _run(["git", "-C", package, "status", "--porcelain", "--", package])
     return commit.strip() + ("+" if changes else "")
-
-
-def _version(library: str) -> str | None:
-    try:
-        return importlib.metadata.version(library)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _cpu() -> str | None:

@@ -162,11 +162,9 @@ def holds(file: Path, token: str) -> bool:
 
 def runs_on(modules: list[str]) -> dict[str, str]:
     """Versions, and a digest of the code of `modules`, on which equal results depend."""
-    from importlib.metadata import version
-
     from klearlib import __version__
     from klearlib.run.fingerprint import library_fingerprint
-    from klearlib.run.provenance import LIBRARIES
+    from klearlib.run.provenance import LIBRARIES, version
 
     known = {"klear": __version__, "Python": platform.python_version()}
     known |= {name: version(name) for name in LIBRARIES}

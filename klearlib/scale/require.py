@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 
 from klearlib.errors import MissingAsset
+from klearlib.run.provenance import version
 
 INSTALL_RAY = "pip install 'ray[default]==2.60.0'"
 INSTALL_VERL = "run make verl, which sets up .venv-verl, and klear from there"
@@ -37,10 +37,10 @@ def lacks() -> str:
     if missing:
         return f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not installed"
     for name, wanted in _VERSIONS.items():
-        found = _version(name)
+        found = version(name) or "of an unknown version"
         if found != wanted:
             return f"{name} is {found} and this suite was made with {wanted}"
-    found = _version(_ANTLR)
+    found = version(_ANTLR) or "of an unknown version"
     if not found.startswith(_ANTLR_VERSION + "."):
         return f"{_ANTLR} is {found}, with which math-verify reads some answers otherwise"
     return ""
@@ -48,10 +48,3 @@ def lacks() -> str:
 
 def _is_there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "of an unknown version"

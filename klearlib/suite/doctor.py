@@ -14,8 +14,8 @@ from klearlib.errors import KlearError
 from klearlib.params import profiles, root
 from klearlib.policy.compute import INSTALL_VLLM
 from klearlib.policy.memory import available_memory
+from klearlib.run.provenance import version
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL, lacks
-from klearlib.suite.machine import version
 from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from klearlib.policy.memory import available_memory
 from klearlib.run.devices import gpus
-from klearlib.run.provenance import num_cores
+from klearlib.run.provenance import num_cores, version
 from klearlib.scale.ray_cluster import RAY, address_of, runs_here
 from klearlib.scale.require import lacks
 
@@ -37,7 +36,7 @@ class Machine:
 def this_machine(folder: Path) -> Machine:
     """The machine as it is now; free disk is that under `folder`, or its nearest parent."""
     found = _gpu_bytes()
-    without_cuda = bool(found) and version("torch").endswith("+cpu")
+    without_cuda = bool(found) and (version("torch") or "").endswith("+cpu")
     while not folder.exists():
         folder = folder.parent
     return Machine(
@@ -62,14 +61,6 @@ def a_node(machine: Machine) -> Machine:
     address, endless = machine.ray_address or RAY, 2**60
     found = replace(machine, gpus=(endless,), torch_without_cuda=False, memory=endless)
     return replace(found, ray_address=address)
-
-
-def version(package: str) -> str:
-    """Of an installed distribution; "" where there is none."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _gpu_bytes() -> tuple[int, ...]:

@@ -38,7 +38,7 @@ def test_key_depends_on_each_ingredient(change):
 def test_results_of_two_versions_of_torch_never_mix(monkeypatch):
     def key(torch):
         versions = {"torch": torch, "transformers": "5.19.0"}
-        monkeypatch.setattr(provenance, "_version", versions.get)
+        monkeypatch.setattr(provenance, "version", versions.get)
         provenance.computing_versions.cache_clear()
         return Stage("rl", WALK, {"seed": 0}).key
 
