@@ -1,5 +1,5 @@
 # Each target sets up what it needs: a virtual environment with the versions of requirements.lock.
-# GNU make has two exit codes, 0 and 2; `klear` itself has those of `klear run` (see README.md).
+# GNU make has two exit codes, 0 and 2; `klear` itself has those of `klear run` (docs/running.md).
 
 PROFILE ?= mini
 KLEAR_VENV ?= .venv

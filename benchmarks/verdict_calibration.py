@@ -43,10 +43,9 @@ class Family:
 MATHS = Family("maths RL", 1.6, 0.0, 34.0, 480)
 CODE = Family("code RL", 1.9, 4.0, 36.0, 240)
 STUDENTS = Family("maths students", 3.0, 21.0, 51.0, 480)
-FULL_STUDENTS = Family("maths students", 3.0, 21.0, 51.0, 1000)
 DESIGNS = (
     ("mini: one world, margin 5", 5.0, ((MATHS, 5), (CODE, 5), (STUDENTS, 4)), False),
-    ("full: a world each, margin 2", 2.0, ((MATHS, 10), (CODE, 10), (FULL_STUDENTS, 10)), True),
+    ("full: a world each, margin 2", 2.0, ((MATHS, 10), (CODE, 10), (STUDENTS, 10)), True),
 )
 TRUTHS = {
     "null": (0.0,),

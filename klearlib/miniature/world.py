@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from klearlib.params.worlds import MathsText
     from klearlib.run.folder import RunFolder
 
-# math_a stands where the paper has AIME 2024, math_b where it has LiveCodeBench V5.
+# math_a stands where the paper has AIME 2024, math_b where it has AIME 2025.
 BENCHMARK_SIZE = 30
 BENCHMARKS = ("math_a", "math_b")
 DECIDING = "math_decide"
