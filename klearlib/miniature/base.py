@@ -104,8 +104,6 @@ def pretrain(
         warmup_steps=num_steps // 20,
         normalizer="token",
         compute=Compute(**compute),
-        adam_beta1=0.9,
-        adam_beta2=0.95,
     )
 
 

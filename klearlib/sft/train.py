@@ -44,21 +44,9 @@ def train_sft(
     inputs: dict[str, Path],
     *,
     seed: int,
-    batch_size: int,
-    learning_rate: float,
-    final_learning_rate: float,
-    normalizer: str,
     compute: dict,
-    num_steps: int | None = None,
-    num_epochs: int | None = None,
-    warmup_steps: int | None = None,
     examples: str = "sft.jsonl",
-    drop_longer: bool = False,
-    drop_with_control: bool = False,
-    adam_beta1: float = 0.9,
-    adam_beta2: float = 0.95,
-    checkpoint_every: int = 100,
-    yarn: dict | None = None,
+    **how,
 ) -> None:
     """Stage ``sft``: fine-tunes ``inputs["base"]/model`` and writes ``model/``, in the Hugging Face
     format, metrics.jsonl and timings.jsonl.
@@ -71,38 +59,19 @@ def train_sft(
 
     Args:
         compute: the fields of `klearlib.policy.compute.Compute`.
-
-    The others are those of `fit`, and so are its errors. The paper: 4 epochs, 8e-5
-    to 4e-5; it does not say whether it packs.
+        how: the other arguments of `fit`, whose errors are raised too. The paper: 4 epochs, 8e-5 to
+            4e-5; it does not say whether it packs.
 
     Raises:
         MissingAsset: no such file, or the attention is not installed.
         KlearError: a row without prompt or response.
     """
-    how = Compute(**compute)
-    model, tokenizer = load_policy(inputs["base"] / "model", attention=how.attention)
+    computing = Compute(**compute)
+    model, tokenizer = load_policy(inputs["base"] / "model", attention=computing.attention)
     path = inputs["examples"] / SAMPLES if "examples" in inputs else inputs["world"] / examples
-    fit(
-        folder,
-        model,
-        tokenizer,
-        [chat_example(tokenizer, prompt, response) for prompt, response in read_turns(path)],
-        seed=derive_seed(seed, "sft"),
-        num_steps=num_steps,
-        num_epochs=num_epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        final_learning_rate=final_learning_rate,
-        warmup_steps=warmup_steps,
-        normalizer=normalizer,
-        compute=how,
-        drop_longer=drop_longer,
-        drop_with_control=drop_with_control,
-        adam_beta1=adam_beta1,
-        adam_beta2=adam_beta2,
-        checkpoint_every=checkpoint_every,
-        yarn=yarn,
-    )
+    turns = [chat_example(tokenizer, prompt, response) for prompt, response in read_turns(path)]
+    seed = derive_seed(seed, "sft")
+    fit(folder, model, tokenizer, turns, seed=seed, compute=computing, **how)
 
 
 def fit(
@@ -117,8 +86,8 @@ def fit(
     final_learning_rate: float,
     normalizer: str,
     compute: Compute,
-    adam_beta1: float,
-    adam_beta2: float,
+    adam_beta1: float = 0.9,
+    adam_beta2: float = 0.95,
     num_steps: int | None = None,
     num_epochs: int | None = None,
     warmup_steps: int | None = None,
