@@ -133,7 +133,8 @@ def _mark(name: str) -> dict:
 
 
 def _ticks(axis: Axes, groups: Sequence[str]) -> None:
-    axis.set_xticks(range(len(groups)), labels=groups)
+    slanted = {"rotation": 40, "ha": "right"} if len(groups) > 6 else {}  # or they overlap
+    axis.set_xticks(range(len(groups)), labels=groups, **slanted)
     axis.set_xlim(-0.6, len(groups) - 0.4)
 
 
