@@ -96,7 +96,7 @@ class EngineProcess:
                     raise EngineLost(f"it said nothing for {SILENT_S:g} s")
                 kind, content = self._connection.recv()
         except (EOFError, OSError) as error:
-            code = self._process.wait()
+            code = _ended(self._process, CLOSE_S)
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             last_words = f" ({printed[-1]})" if (printed := self._printed_errors()) else ""
             raise EngineLost(f"it ended with {how}{last_words}") from error
@@ -121,13 +121,18 @@ def _end(process: subprocess.Popen, connection: Connection, log) -> None:
     with contextlib.suppress(OSError):
         connection.send(("close",))  # a forked child may hold the socket open
     connection.close()
+    _ended(process, CLOSE_S if process.poll() is None else 0)
+    log.close()
+
+
+def _ended(process: subprocess.Popen, timeout_s: float) -> int:
+    """Its exit code; one that does not end in time is killed."""
     try:
-        process.wait(CLOSE_S if process.poll() is None else 0)
+        return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        process.wait()
-    log.close()
+        return process.wait()
 
 
 class Receiver:

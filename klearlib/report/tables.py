@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +132,7 @@ def read_csv(path: Path) -> CsvTable:
 
 def parse_csv(text: str) -> CsvTable:
     """The text of such a table. Raises ValueError or csv.Error where it is none."""
-    rows = list(csv.reader(text.splitlines(keepends=True)))
+    rows = list(csv.reader(io.StringIO(text, newline="")))
     if not rows or any(len(row) != len(rows[0]) for row in rows):
         raise ValueError("no rows as long as its header")
     if not text.endswith("\n"):

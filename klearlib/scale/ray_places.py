@@ -28,6 +28,7 @@ from klearlib.scale.ray_cluster import Watch, asking, connected, in_words, runs_
 MAX_LOST = 3
 """How often a stage whose node or actor is lost is started again."""
 KILL_S = 5.0
+_PROBE_S = 600.0  # of a node, which imports the library from a shared disk
 PROBES = ".ray"
 """Folder of the results for the files by which nodes are probed."""
 
@@ -275,7 +276,7 @@ def check_nodes(
                         )
                 for name, answer in asked.items():
                     try:
-                        told = ray.get(answer)
+                        told = ray.get(answer, timeout=_PROBE_S)
                     except (ray.exceptions.RayError, RuntimeError) as error:
                         line = (str(error).strip().splitlines() or [type(error).__name__])[-1]
                         raise KlearError(

@@ -82,7 +82,8 @@ def run(
         print(summary(results, before, [], time.monotonic() - began), flush=True)
         return reported
     resume = resuming(place, only, keep_going, workers)
-    places = _workers([each.values.get("workers", 0) for each in planned.todo])
+    asked = [getattr(each.experiment.params, "workers", None) for each in planned.todo]
+    places = _workers([each for each in asked if each is not None] or [0])
     came: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -132,8 +133,8 @@ class _Suite:
         self.failed: list[Failure] = []
 
     def run(self, workers: int | str, keep_going: bool, mirror: Mirror | None) -> int:
-        """Run everything; the exit code."""
-        with contextlib.suppress(KlearError):  # told by `_fails`
+        """Run everything; the exit code. Raises KlearError for what failed beside its stages."""
+        try:
             run_stages(
                 [stage for each in self.planned.values() for stage in each.stages],
                 runs_dir=runs_dir(),
@@ -144,6 +145,9 @@ class _Suite:
                 progress=Progress(listener=mirror),
                 keep_going=keep_going,
             )
+        except KlearError as error:
+            if all(each.error is not error for each in self.failed):  # `_fails` tells the others
+                raise
         return self.failed[0].exit_code if self.failed else 0
 
     def _execution(self, planned: PlannedNotebook, needs: tuple[Stage | Task, ...]) -> Task:

@@ -72,6 +72,12 @@ def test_any_text_survives_the_csv_and_keeps_its_cell_in_the_markdown(tmp_path, 
     assert {len(unescaped.findall(line)) for line in paths["md"].read_text().splitlines()} == {3}
 
 
+@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_what_only_python_takes_for_a_line_end_ends_no_row(tmp_path, mark):
+    paths = write_table(pd.DataFrame({"text": [f"a{mark}b"], "n": [1]}), tmp_path, "texts")
+    assert read_csv(paths["csv"]).rows == [[f"a{mark}b", "1"]]
+
+
 def test_a_line_break_stays_inside_its_cell():
     assert "| a b |" in markdown_table(pd.DataFrame({"note": ["a\nb"]}))
 

@@ -15,8 +15,9 @@ import pytest
 import toy_suite
 from toy_suite import TOY, environment, files, put, ran
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.suite import notebooks, plan
+from klearlib.suite.plan import Plan
 
 SECTION = """(out / "section.json").write_text('{"status": "complete", "missing": []}')"""
 KILLED = "import os\nos.kill(os.getpid(), 9)"
@@ -293,6 +294,23 @@ def test_a_failed_stage_fails_its_notebook_alone(project, reports, capsys):
     assert "[05]" in printed and "no room" in printed
     assert "go on with: klear run --profile smoke\n" in printed
     assert ran(project) == []
+
+
+def test_what_fails_beside_the_stages_is_no_success(project, reports, monkeypatch):
+    def run_stages(*_, **__):
+        raise DamagedEntry("results/runs/world/0 is damaged: delete it")
+
+    monkeypatch.setattr(notebooks, "run_stages", run_stages)
+    with pytest.raises(DamagedEntry, match="delete it"):
+        notebooks.run("smoke")
+
+
+def test_a_cluster_is_taken_whatever_the_overview_has(project, reports, monkeypatch):
+    asked = []
+    monkeypatch.setattr(notebooks, "weighed", lambda profile, planned: Plan(planned))
+    monkeypatch.setattr(notebooks, "run_stages", lambda *_, workers, **__: asked.append(workers))
+    assert "00_gather" in why() and notebooks.run("smoke", workers="ray") == 0
+    assert asked == ["ray"]
 
 
 def test_two_runs_of_one_profile_do_not_mix(project, reports):
