@@ -357,7 +357,7 @@ class Experiment:
         stages = self.stages()
         entries = [
             read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
-            for stage in stages
+            for stage in with_inputs(stages).values()
             if self.is_done(stage)
         ]
         made = sorted((entry["provenance"] for entry in entries), key=lambda each: each["utc"])
@@ -509,7 +509,10 @@ class Experiment:
         them in one world."""
         counts = "Tables of scores show the last step; claims count what table replicates names."
         if self.statistics.design == WORLDS:
-            return f"Each seed has a world of its own, from its problems on. {counts}"
+            own = (
+                "Each seed has a world of its own, from its problems on; tables and figures on data"
+            )
+            return f"{own}, teachers and filters show the first. {counts}"
         draws = "they differ in the order of training and in all sampling"
         return f"Seeds share {shared}; {draws}. {counts}"
 

@@ -109,7 +109,7 @@ class HeadlineParams(FilteredParams):
     worlds: ClassVar[tuple[str, ...]] = _WORLDS
 
     seeds = amended(
-        help="one pipeline per seed, from the SFT checkpoint on; the first decides C13",
+        help="one pipeline per seed; the first decides C13",
         paper="1 run",
         place="Table 1: one number per cell, no error bars",
     )
@@ -371,7 +371,7 @@ class Pipeline(Experiment):
         every seed against the same scores.
         """
         a, b = (self.scores_of[domain].of(series) for series in (after, before))
-        shared = before not in _TRAINED and len(b) == 1
+        shared = before in tuple(MODELS)[:2] and self.statistics.design != WORLDS
         seeds = [seed for _, seed in a.folders if shared or (before, seed) in b.folders]
         if not seeds or not b:
             return None

@@ -180,8 +180,8 @@ class Headline(Pipeline):
         "paper_gain",
     )
     def phases(self) -> Rows:
-        """On the benchmarks of each domain together. Between base model and SFT checkpoint there is
-        no interval over seeds."""
+        """On the benchmarks of each domain together. Between base model and SFT checkpoint of one
+        world there is no interval over seeds."""
         for domain, (after, before) in itertools.product(DOMAINS, _STEPS):
             about = [self.named[name] for name in self.benchmarks(domain)]
             if (pair := self.problem_pairs(domain, after, before)) is not None:
@@ -194,14 +194,14 @@ class Headline(Pipeline):
 
     @table(
         "yarn",
-        "The final model with YaRN against itself without: on all problems, and on those whose "
-        "responses without YaRN all fit into the base budget (95 % intervals).",
+        "The final model with YaRN against itself without: on all problems, and on each seed's "
+        "whose responses without YaRN all fit into the base budget (95 % intervals).",
         columns="benchmark, setting, seeds, score, truncated, tokens_mean, difference, low, high, "
         "fitting, difference_fitting, fitting_low, fitting_high, interval_over",
     )
     def yarn(self) -> Rows:
-        """`fitting` are the problems with no truncated response without YaRN in any of these
-        seeds; what is truncated with YaRN, a part of what the factor does, selects nothing."""
+        """`fitting` is how many problems of a seed, in the mean, have no truncated response without
+        YaRN; what is truncated with YaRN, a part of what the factor does, selects nothing."""
         for name, about in self.named.items():
             plain = self.records("code_rl", name)
             for series in ("code_rl", "code_rl_yarn", "code_rl_long"):
@@ -409,16 +409,22 @@ def _paper_gain(columns: list[str], after: str, before: str) -> float:
 
 
 def _changes(ours: Sequence[EvalRecord], theirs: Sequence[EvalRecord], *, itself: bool) -> dict:
-    cut = np.any([record.truncated.any(axis=1) for record in theirs], axis=0)
-    row: dict = {"fitting": int((~cut).sum())}
+    fits = np.array([~record.truncated.any(axis=1) for record in theirs])  # [seeds, problems]
+    row: dict = {"fitting": float(fits.sum(axis=1).mean())}
     if itself:
         return row
     a, b = (np.array([r.correct.mean(axis=1) for r in part]) for part in (ours, theirs))
     every = difference(a, b)
     row |= {"difference": every.value, "low": every.low, "high": every.high}
     row |= {"interval_over": every.interval_over}
-    if not cut.all():
-        short = difference(a[:, ~cut], b[:, ~cut])
+    if fits.any(axis=1).all():
+        if len(fits) == 1:
+            a, b = a[fits][None], b[fits][None]
+        else:  # each seed by its own problems, which may be of a world of its own
+            a, b = (
+                np.array([[x[f].mean()] for x, f in zip(of, fits, strict=True)]) for of in (a, b)
+            )
+        short = difference(a, b)
         row |= {"difference_fitting": short.value}
         row |= {"fitting_low": short.low, "fitting_high": short.high}
     return row

@@ -128,8 +128,7 @@ class Row:
 def score_table(rows: Sequence[Row], benchmarks: Mapping[str, str], profile: str) -> pd.DataFrame:
     """One line for each benchmark and row: mean over seeds with its 95 % t interval, the paper's
     cell beside it, all in fractions; how many responses could not be judged (they count as wrong)
-    and how many were truncated. The mean over the benchmarks comes last: it is what the claim is
-    decided by.
+    and how many were truncated. The mean over the benchmarks comes last.
 
     benchmarks: name -> the paper's.
     """
