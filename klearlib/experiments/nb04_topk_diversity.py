@@ -225,7 +225,11 @@ class TopKDiversity(StudentExperiment):
             "From Top1 to Top10 the quality falls while the number of sources grows. Arms of one "
             "source (single_sources) show quality without mixing, arms of equal errors "
             f"(equal_sources, {100 * EQUAL_SHARE:g} % wrong by the truth) mixing without more "
-            "errors; steps left out and notation they do not even out.",
+            "wrong answers; wrong steps that the answer does not show, steps left out or needless "
+            "and notation they do not even out.",
+            "K-center over the prompts of more sources chooses from more problems those that lie "
+            "furthest apart: longer chains and fewer of the shortest family. So arms differ in "
+            "their problems too, those of C23 included, whose verdict is on all of it together.",
             "Each domain has a base model of its own, so a maths student is measured on maths and "
             "a code student on code; the paper measures both on all four benchmarks.",
             *self.common_notes("arms of a domain"),
