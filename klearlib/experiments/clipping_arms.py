@@ -176,15 +176,23 @@ class ClippingArms(Experiment):
     def joint_results(self) -> Results:
         return self.finished(self.joint_arms)
 
-    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
-        at_rates = {
+    @cached_property
+    def rate_arms(self) -> dict[Arm, Stage]:
+        """("learning rate: rule", seed) -> its run, of the seeds that are compared."""
+        return {
             (f"learning rate {rate:g}: {rule}", seed): stage
             for (rule, rate, seed), stage in self.grid.items()
             if seed in self.params.seeds
         }
+
+    @cached_property
+    def rate_results(self) -> Results:
+        return self.finished(self.rate_arms)
+
+    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
         return super().run_sets() | {
             "C2": (self.joint_arms, self.joint_results),
-            "C20": (at_rates, self.finished(at_rates)),
+            "C20": (self.rate_arms, self.rate_results),
         }
 
     def stages(self) -> list[Stage]:
@@ -198,13 +206,10 @@ class ClippingArms(Experiment):
             if self.chosen.get(rule) == rate and seed in self.params.seeds
         }
 
-    def at_rate(self, rate: float, rules: Iterable[str]) -> Results:
-        """The runs of several rules at one learning rate."""
-        cells = itertools.product(rules, self.params.seeds)
+    def at(self, rate: float, rules: Iterable[str], seeds: Sequence[int]) -> Results:
+        """The runs of some rules at one learning rate."""
+        cells = itertools.product(rules, seeds)
         return self.finished({(rule, seed): self.grid[rule, rate, seed] for rule, seed in cells})
-
-    def at(self, rule: str, rate: float, seeds: Sequence[int]) -> Results:
-        return self.finished({(rule, seed): self.grid[rule, rate, seed] for seed in seeds})
 
     @cached_property
     def chosen(self) -> dict[str, float]:
@@ -220,7 +225,7 @@ class ClippingArms(Experiment):
             return dict.fromkeys(self.rules, p.learning_rates[0])
         found = {}
         for rule in self.rules:
-            tried = {rate: self.at(rule, rate, tuning) for rate in sorted(p.learning_rates)}
+            tried = {rate: self.at(rate, [rule], tuning) for rate in sorted(p.learning_rates)}
             if all(len(runs) == len(tuning) for runs in tried.values()):
                 # All runs have as many responses, so counts order the rates as means do, exactly.
                 right = {

@@ -158,7 +158,7 @@ class Clipping(ClippingArms):
             runs.end_scores(name).assign(panel=title, step=1e5 * rate)
             for name, title in self.titles.items()
             for rule, rate in itertools.product(self.rules, rates)
-            if (runs := self.at(rule, rate, self.params.seeds))
+            if (runs := self.at(rate, [rule], self.params.seeds))
         ]
         drawn = learning_curves(pd.concat(parts), x_label="learning rate, in 1e-5")
         for axis in drawn.axes:
@@ -234,7 +234,7 @@ class Clipping(ClippingArms):
     def rates(self) -> Rows:
         for rule in self.rules:
             for rate in sorted(self.params.learning_rates):
-                if runs := self.at(rule, rate, self.params.seeds):
+                if runs := self.at(rate, [rule], self.params.seeds):
                     row = [series_style(rule).label, f"{rate:g}", len(runs)]
                     for name in self.titles:
                         row += seed_interval(runs.end_scores(name).set_index("seed")["value"])
@@ -252,7 +252,7 @@ class Clipping(ClippingArms):
 
         rules = paper.claim("C1").arms
         for rate in sorted(self.params.learning_rates) if {*rules} <= {*self.rules} else ():
-            found = self.compared("C1", self.at_rate(rate, rules), "math")
+            found = self.compared("C1", self.at(rate, rules, self.params.seeds), "math")
             if isinstance(found, Evidence):
                 seeds = pd.Index(found.replicates, name="seed")
                 for name, (a, b) in found.values.items():
@@ -292,8 +292,6 @@ class Clipping(ClippingArms):
             return _NO_CODE
         runs = (self.joint_results if on_code else self.runs).of(*about.arms)
         runs = runs.with_seeds(self.deciding_seeds)
-        if not runs.common_seeds(about.arms):
-            return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
         how = {"words": [self.words_on_rates], "checked": shares_in_corners(runs, about)}
         if about.statistic != "curve":
             domain = "code" if on_code else "math"
@@ -311,7 +309,8 @@ class Clipping(ClippingArms):
             return "one learning rate: a grid of them is needed (learning_rates)"
         if absent := self.why_not_judged(about.arms):
             return absent
-        runs = {rate: self.at_rate(rate, about.arms) for rate in self.params.learning_rates}
+        p = self.params
+        runs = {rate: self.at(rate, about.arms, p.seeds) for rate in p.learning_rates}
         return self.paired("C20", *largest_rates(runs, about.arms))
 
     @property
