@@ -61,7 +61,11 @@ def heat_maps(frame: pd.DataFrame) -> Figure:
 
 def _draw_frontier(axis: Axes, mine: pd.DataFrame, rates: list, updates: list) -> None:
     stable = mine[mine["stable"] >= 0.5].groupby("updates")["rate"].max()
-    heights = [rates.index(stable[each]) + 0.5 if each in stable else -0.5 for each in updates]
+    bottom = dict.fromkeys(mine["updates"], -0.5)  # a column without runs has no frontier
+    heights = [
+        rates.index(stable[each]) + 0.5 if each in stable else bottom.get(each, float("nan"))
+        for each in updates
+    ]
     edges = [x for place in range(len(updates)) for x in (place - 0.5, place + 0.5)]
     line = [height for height in heights for _ in range(2)]
     axis.plot(edges, line, color="#D55E00", linewidth=2.6, clip_on=False, zorder=5)

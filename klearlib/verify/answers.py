@@ -69,9 +69,9 @@ def verify_answers(
     Equal strings (`extract.same_text`) and plain numbers (`plain.same_number`) are decided here,
     exactly; everything else by math-verify in processes of this module's own. The call may come
     from any thread, from a running event loop (it blocks) and from worker processes. It returns
-    after at most N * `timeout_s` / `workers` seconds and the processes' starts, and raises nothing
-    for a hostile answer: ``timeout`` and ``judge_error`` are verdicts, with ``correct=False``, and
-    never the response's mistake (`count_reasons`).
+    after at most 5 * N * `timeout_s` / `workers` seconds and the processes' starts, and raises
+    nothing for a hostile answer: ``timeout`` and ``judge_error`` are verdicts, with
+    ``correct=False``, and never the response's mistake (`count_reasons`).
 
     Args:
         responses: N generated texts, without their prompts.
@@ -81,7 +81,8 @@ def verify_answers(
         require_think: False judges text without tags.
         workers: how many judge processes this Python process may grow to; None for one per usable
             core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
-        timeout_s: wall-clock seconds for one answer, from the moment a process takes it.
+        timeout_s: wall-clock seconds for one answer, from the moment a process takes it. Time in
+            which it was ready to run and had no core does not count, up to five times the limit.
 
     Returns:
         N verdicts. ``extracted`` is the answer that was judged, cut at `MAX_ANSWER_CHARS`: a box

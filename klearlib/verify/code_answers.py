@@ -17,6 +17,7 @@ from klearlib.verify.extract import check_texts, last_code_block, read_response
 from klearlib.verify.programs import ProgramJob, run_many
 
 USUAL_IMPORTS = """\
+from typing import *
 import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math
 import operator, os, random, re, statistics, string, sys
 from bisect import bisect_left, bisect_right, insort
@@ -25,10 +26,10 @@ from functools import cache, cmp_to_key, lru_cache, reduce
 from heapq import heapify, heappop, heappush, nlargest, nsmallest
 from itertools import accumulate, combinations, groupby, pairwise, permutations, product
 from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, sqrt
-from typing import *
 """
 """The imports that graders put before every program (LiveCodeBench and the released code: these and
-more), so that ``List[int]`` of LeetCode's starter code needs none of its own."""
+more), so that ``List[int]`` of LeetCode's starter code needs none of its own. typing comes first:
+``Counter`` is that of collections."""
 
 
 def chosen_tests(

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.verify import answer_judge
+from klearlib.verify.sandbox_program import MAX_STRETCH, seconds_without_core
 
 MAX_DEFAULT_WORKERS = 8
 READY_TIMEOUT_S = 120.0
@@ -56,18 +57,19 @@ class JudgeProcess:
         )
         os.set_blocking(self.process.stdin.fileno(), False)
         self._next_id = 0
+        self._start_clock(READY_TIMEOUT_S)
 
     def wait_until_ready(self) -> None:
-        greeting = self._receive(time.monotonic() + READY_TIMEOUT_S)
+        greeting = self._receive()
         if "fatal" in greeting:
             raise MissingAsset(greeting["fatal"])
 
     def ask(self, request: dict, timeout_s: float) -> dict:
         """The reply; TimeoutError at the deadline, JudgeEndedError when the process ended."""
-        deadline = time.monotonic() + timeout_s
+        self._start_clock(timeout_s)
         self._next_id += 1
-        self._send(json.dumps({"id": self._next_id, **request}).encode() + b"\n", deadline)
-        reply = self._receive(deadline)
+        self._send(json.dumps({"id": self._next_id, **request}).encode() + b"\n")
+        reply = self._receive()
         assert reply["id"] == self._next_id
         return reply
 
@@ -77,9 +79,21 @@ class JudgeProcess:
         self.process.stdin.close()
         self.process.stdout.close()
 
-    def _send(self, line: bytes, deadline: float) -> None:
+    def _start_clock(self, timeout_s: float) -> None:
+        self._timeout_s, self._started = timeout_s, time.monotonic()
+        self._waited_before_s = seconds_without_core(self.process.pid)
+
+    def _remaining_s(self) -> float:
+        """Till the deadline, which moves on by the time in which others had the cores."""
+        remaining_s = self._started + self._timeout_s - time.monotonic()
+        if remaining_s > 0:
+            return remaining_s
+        waited_s = seconds_without_core(self.process.pid) - self._waited_before_s
+        return remaining_s + min(waited_s, (MAX_STRETCH - 1) * self._timeout_s)
+
+    def _send(self, line: bytes) -> None:
         while line:
-            _wait_for(self.process.stdin.fileno(), select.POLLOUT, deadline)
+            self._wait_for(self.process.stdin.fileno(), select.POLLOUT)
             try:
                 line = line[os.write(self.process.stdin.fileno(), line) :]
             except BlockingIOError:
@@ -87,22 +101,22 @@ class JudgeProcess:
             except BrokenPipeError as error:
                 raise JudgeEndedError from error
 
-    def _receive(self, deadline: float) -> dict:
+    def _receive(self) -> dict:
         received = b""
         while not received.endswith(b"\n"):
-            _wait_for(self.process.stdout.fileno(), select.POLLIN, deadline)
+            self._wait_for(self.process.stdout.fileno(), select.POLLIN)
             chunk = os.read(self.process.stdout.fileno(), 65536)
             if not chunk:
                 raise JudgeEndedError
             received += chunk
         return json.loads(received)
 
-
-def _wait_for(descriptor: int, event: int, deadline: float) -> None:
-    poller = select.poll()
-    poller.register(descriptor, event)
-    remaining_s = deadline - time.monotonic()
-    if remaining_s <= 0 or not poller.poll(remaining_s * 1000):
+    def _wait_for(self, descriptor: int, event: int) -> None:
+        poller = select.poll()
+        poller.register(descriptor, event)
+        while (remaining_s := self._remaining_s()) > 0:
+            if poller.poll(remaining_s * 1000 + 0.5):
+                return
         raise TimeoutError
 
 

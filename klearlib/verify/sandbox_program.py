@@ -176,7 +176,7 @@ def _watch(child: _Child) -> None:
         os.kill(child.pid, signal.SIGKILL)
     if now < child.deadline or child.timed_out:
         return
-    stretch = min(_seconds_without_core(child.pid), (MAX_STRETCH - 1) * child.timeout_s)
+    stretch = min(seconds_without_core(child.pid), (MAX_STRETCH - 1) * child.timeout_s)
     child.deadline = child.started + child.timeout_s + stretch
     if now >= child.deadline:
         child.timed_out = True
@@ -184,8 +184,8 @@ def _watch(child: _Child) -> None:
         os.kill(child.pid, signal.SIGKILL)
 
 
-def _seconds_without_core(pid: int) -> float:
-    """How long the child was ready to run while others had the cores; 0 where nobody says."""
+def seconds_without_core(pid: int) -> float:
+    """How long a process was ready to run while others had the cores; 0 where nobody says."""
     longest = 0
     with contextlib.suppress(OSError, IndexError):
         for task in os.listdir(f"/proc/{pid}/task"):

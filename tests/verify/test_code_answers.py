@@ -1,5 +1,6 @@
 """From responses to verdicts on programs: extraction, the choice of tests, real runs."""
 
+import collections
 import random
 from dataclasses import replace
 
@@ -205,3 +206,4 @@ def test_the_prelude_defines_what_programs_forget_to_import():
     names: dict = {}
     exec(USUAL_IMPORTS, names)
     assert {"List", "Optional", "defaultdict", "heappush", "math", "inf", "cache"} <= set(names)
+    assert names["Counter"] is collections.Counter  # typing has names that are no classes

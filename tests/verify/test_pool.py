@@ -125,6 +125,16 @@ def test_a_hang_is_a_timeout_its_process_is_killed_and_its_neighbours_are_judged
     assert not is_running(pid)
 
 
+def test_time_without_a_core_does_not_count_up_to_five_times_the_limit(monkeypatch):
+    close_pool()
+    judge_right_and_wrong()  # a process is ready, or its start would count
+    waited = iter([7.0])  # before the answer, which takes no time from it
+    monkeypatch.setattr(pool, "seconds_without_core", lambda pid: next(waited, 1e3))
+    start = time.monotonic()
+    assert verify_answer(boxed(HANGS), "385", timeout_s=0.3).reason == "timeout"
+    assert time.monotonic() - start >= 1.5
+
+
 def test_a_process_killed_mid_batch_costs_no_verdict():
     close_pool()  # others may have asked for more judges
     judge_right_and_wrong()
