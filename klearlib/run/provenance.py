@@ -14,6 +14,7 @@ from pathlib import Path
 import klearlib
 
 LIBRARIES = ("torch", "transformers", "numpy")
+_COMPUTING = ("torch", "transformers", "math-verify", "sympy")
 
 
 def provenance() -> dict:
@@ -39,8 +40,8 @@ def provenance() -> dict:
 
 @functools.cache
 def computing_versions() -> dict[str, str | None]:
-    """Of the libraries that compute results, without what tells one build from another ("+cpu")."""
-    found = {name: version(name) for name in ("torch", "transformers")}
+    """Of the libraries that compute and judge, without what tells one build from another ("+cpu")."""
+    found = {name: version(name) for name in _COMPUTING}
     return {name: each and each.partition("+")[0] for name, each in found.items()}
 
 

@@ -63,7 +63,7 @@ class Stage:
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits: the sha256 of name, target, params, upstream keys, code, and the
-        versions of torch and transformers.
+        versions of the libraries that compute and judge.
 
         Equal across processes and orders of the dicts. A stage keeps the key of the code that was
         there when it was first asked for; one that is made later sees later code.
