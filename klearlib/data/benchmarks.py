@@ -84,6 +84,8 @@ def read_benchmark(
             f"{name} must have {size} problems, got {len(problems)} from {reader.num_read} rows: "
             "fetch the whole data set, or give expected_size for a part of it"
         )
+    if twice := len(problems) - len({problem.id for problem in problems}):
+        raise KlearError(f"{name} holds {twice} problems with the id of another: leave them out")
     if not problems:
         raise KlearError(f"{name} has no problems among {reader.num_read} rows")
     summary = f"{name}: {len(problems)} problems"

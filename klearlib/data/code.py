@@ -60,8 +60,8 @@ CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in 
 )
 def taco(row: Row) -> Found:
     """As APPS."""
-    question = row.asked("question")
-    cases = row.cases(question, row.value("input_output"), "input_output")
+    question, starter = row.asked("question"), row.text("starter_code")
+    cases = row.cases(question, row.value("input_output"), "input_output", starter)
     levels = ("EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "VERY_HARD")
     return _with_solutions(row, _paired(row, cases, levels))
 
@@ -216,16 +216,15 @@ def skywork_difficulty(row: Row) -> int:
 def deepcoder(row: Row) -> Found:
     """``tests`` is JSON of a mapping (taco) or a list of tests (codeforces, lcbv5,
     primeintellect)."""
-    question = row.asked("problem")
-    cases = row.cases(question, row.value("tests"), "tests")
+    question, starter = row.asked("problem"), row.text("starter_code", optional=True)
+    name = function_in(row.columns.get("metadata"))
+    cases = row.cases(question, row.value("tests"), "tests", starter, name or "")
     if cases is None:
         raise UnusableRow("no_tests", "tests is empty")
     if isinstance(cases, Mapping):
         tests, entry_point = paired_tests(cases, "tests")
     else:
-        name = function_in(row.columns.get("metadata"))
         tests, entry_point = listed_tests(cases, "tests", func_name=name)
-    starter = row.text("starter_code", optional=True)
     prompt = prompt_of(question, starter=starter, function=entry_point)
     problem = Problem(row.id, prompt, tests=tests, entry_point=entry_point)
     return _with_solutions(row, problem)

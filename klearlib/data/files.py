@@ -75,10 +75,16 @@ def open_location(
         raise MissingAsset(f"no file or folder at {path}: download the data set, or mend the path")
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return [_saved_table(path, split, config, must_match)]
-    files = sorted(f for f in path.rglob("*") if f.is_file() and _suffix(f) and not _hidden(f))
+    files = sorted(
+        f
+        for f in path.rglob("*")
+        if f.is_file() and _suffix(f) and not is_hidden(f.relative_to(path))
+    )
     for word in (config, split):
         if not word or not files:
             continue
+        if word == "default" and not any(word in f.relative_to(path).parts[:-1] for f in files):
+            continue  # the hub's name for files of no config; some sets have files named so too
         exact = [f for f in files if _names(f.relative_to(path), word)]
         if word in must_match and not exact:
             raise KlearError(f"{path} holds no file or folder named after {word!r}: mend either")
@@ -153,9 +159,10 @@ def _suffix(path: Path) -> str:
     return next((s for s in reversed(SUFFIXES) if path.name.lower().endswith(s)), "")
 
 
-def _hidden(path: Path) -> bool:
-    # What a download leaves beside its files; and dataset_infos.json describes and holds no rows.
-    return path.name[0] == "." or "/.cache/" in path.as_posix() or path.stem == "dataset_infos"
+def is_hidden(inside: Path) -> bool:
+    """Whether a file, by its path in a data set's folder, is what a download leaves beside the
+    files; and dataset_infos.json describes and holds no rows."""
+    return inside.stem == "dataset_infos" or any(part.startswith(".") for part in inside.parts)
 
 
 def _names(relative: Path, word: str) -> bool:

@@ -117,12 +117,13 @@ class Row:
         model = self.value("reward_model")
         return _plain(model.get("ground_truth")) if isinstance(model, Mapping) else None
 
-    def cases(self, question: str, value: object, column: str) -> object:
-        """The tests in a column, see `json_or_none`; the row's id becomes a hash of the question
-        and of the tests, whether the column holds JSON or its value."""
+    def cases(self, question: str, value: object, column: str, *also: str) -> object:
+        """The tests in a column, see `json_or_none`; the row's id becomes a hash of the question,
+        of the tests, whether the column holds JSON or its value, and of what its prompt has
+        `also`."""
         self.hash_id(question)
         cases = json_or_none(value, column)
-        self.hash_id(question, json_text(cases, column))
+        self.hash_id(question, json_text(cases, column), *filter(None, also))
         return cases
 
     def hash_id(self, *parts: str) -> None:

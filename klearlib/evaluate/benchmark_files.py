@@ -55,7 +55,7 @@ def open_benchmark(
             )
         full, location = ALIASES.get(Path(name).stem, Path(name).stem), name
     size = expected_size if expected_size is not None else SIZES.get(full)
-    if (full in SIZES or source) and not _is_own_format(location):
+    if source or (full in SIZES and not _is_own_format(location)):
         return read_benchmark(full, location, expected_size=size, source=source, **options)
     problems = tuple(read_problems(Path(location).expanduser(), expected_size=size))
     for problem in problems:

@@ -84,8 +84,9 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
 
     Problems come from the nine tenths that `problems.held_out` leaves for training, no prompt
     twice, so that every repeated prompt and every prompt of a benchmark is a planted one. The pools
-    hold no prompt that a world's SFT checkpoint or teacher has learnt from: those models are
-    measured on them. Besides its sound rows a source has:
+    draw no prompt that a world's SFT checkpoint or teacher has learnt from, since those models are
+    measured on them; of the prompts that they repeat from sources some are. Besides its sound rows
+    a source has:
 
     - ``duplicate``: the prompt (`of`: source, row) of another row of this or an earlier source, see
       `REPEATS`, with a response of its own;

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.data.files import is_hidden
 from klearlib.errors import MissingAsset
 from klearlib.evaluate.benchmark_files import collect
 from klearlib.hub import cached_snapshot, fetch_command, hub_folder
@@ -37,7 +38,7 @@ def link_data(
     links = {source: target} if source.is_file() else {}
     for file in sorted(source.rglob("*")):
         inside = file.relative_to(source)
-        if file.is_file() and not any(part.startswith(".") for part in inside.parts):
+        if file.is_file() and not is_hidden(inside):
             links[file] = target / inside
     if not links:
         raise MissingAsset(f"{source} holds no file of {hub_id}: fetch it, or mend its path")

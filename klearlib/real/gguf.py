@@ -49,7 +49,9 @@ def convert(file: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("gguf: give the .gguf file and the folder to write")
     try:
-        convert(*map(Path, sys.argv[1:3]))
+        convert(*map(Path, sys.argv[1:]))
     except KlearError as error:
         sys.exit(f"gguf: {error}")

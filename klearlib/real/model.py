@@ -28,6 +28,7 @@ def link_model(
     *,
     model: str,
     chat_template: str | None,
+    template_sha256: str | None,
     positions: int,
     shape: dict | None,
 ) -> None:
@@ -40,7 +41,8 @@ def link_model(
         model: a folder in the Hugging Face format, or a hub id, which is downloaded where the
             hub's cache has it not.
         chat_template: a file with the chat template, for a model without one; it also stands in
-            the place of one that is there.
+            the place of one that is there. template_sha256: of that file, so that an edited one is
+            another stage.
         positions: tokens of the longest prompt and budget together. Rotary positions have no end,
             but engines refuse what a config does not allow: Qwen3-8B-Base says 32,768, and the
             paper's budget of so many tokens comes after a prompt.
@@ -80,6 +82,7 @@ def link_model(
             "num_files": len(files),
             "bytes": sum(file.stat().st_size for file in files),
             "chat_template": chat_template,
+            "template_sha256": template_sha256,
             "max_positions": {"own": allowed, "allowed": config["max_position_embeddings"]},
         },
     )

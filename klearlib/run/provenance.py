@@ -40,7 +40,7 @@ def provenance() -> dict:
 
 @functools.cache
 def computing_versions() -> dict[str, str | None]:
-    """Of the libraries that compute and judge, without what tells one build from another ("+cpu")."""
+    """Of the libraries that compute and judge, without what tells builds apart ("+cpu")."""
     found = {name: version(name) for name in _COMPUTING}
     return {name: each and each.partition("+")[0] for name, each in found.items()}
 

@@ -373,7 +373,13 @@ def test_ids_are_hashes_of_what_the_tests_are_and_not_of_how_they_are_written(na
     if column == "reward_model":
         values = [{"ground_truth": value} for value in values]
     ids = [problem_of(name, **{column: value}).id for value in values]
-    assert len(set(ids[:3])) == 1 != ids[3]
+    assert len(set(ids[:3])) == 1 and ids[3] != ids[0]
+
+
+@pytest.mark.parametrize("name", ["taco", "deepcoder"])
+def test_problems_that_show_another_starter_have_another_id(name):
+    shown = [problem_of(name, starter_code=code) for code in ("", "def solve():\n    pass")]
+    assert len({problem.prompt for problem in shown}) == len({each.id for each in shown}) == 2
 
 
 @pytest.mark.parametrize(

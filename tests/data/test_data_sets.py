@@ -170,7 +170,7 @@ REJECTS = [
     ("skywork_or1_math", truth('["4", NaN]'), "no_answer"),
     ("skywork_or1_math", truth('["\\ud800"]'), "bad_json"),
     ("skywork_or1_math", truth(f"[{DIGITS}]"), "unknown_format"),
-    ("skywork_or1_math", {"reward_model": {}}, "unknown_format"),
+    ("skywork_or1_math", {"reward_model": {}}, "no_answer"),
     ("skywork_or1_math", {"extra_info": {}}, "unknown_format"),
     *(
         (f"skywork_or1_{kind}", difficulty(count), "unknown_format")
@@ -338,6 +338,16 @@ def test_an_id_is_the_number_that_it_is_and_comes_once(name, column):
     assert len(list(reader)) == 1
     found = [(r.row, r.reason) for r in reader.rejects]
     assert found == [(1, "unknown_format"), (2, "duplicate_id")]
+
+
+@pytest.mark.parametrize(
+    ("written", "gold"),
+    [("1,234,567", "1234567"), ("-$1,000.5", "-$1000.5"), ("(1, 2)", "(1, 2)"), ("3,4", "3,4")],
+)
+def test_thousands_lose_their_commas_and_no_other_answer_does(written, gold):
+    row = {"problem": "?", "answer": f"so\n#### {written}"}
+    (found,) = read_source("rows", [row])
+    assert found.problem.answer == gold
 
 
 def test_rows_that_ask_the_same_share_an_id_and_an_alias_keeps_ids_apart():

@@ -198,6 +198,7 @@ def put(folder, *names):
         ("v1 v10 v1_v2", {"config": "v1"}, "v1"),
         ("math", {"split": "train", "config": "main"}, "math"),
         (".cache/x .x x", {}, "x"),
+        ("data/train-0 all/default-0", {"split": "train", "config": "default"}, "data/train-0"),
     ],
 )
 def test_a_folder_gives_the_files_of_the_split(tmp_path, names, choice, chosen):
@@ -208,6 +209,11 @@ def test_a_folder_gives_the_files_of_the_split(tmp_path, names, choice, chosen):
         must_match = tuple(choice.values())
         found = rows_of(tmp_path, **choice, must_match=must_match)
         assert [row["a"] for row in found] == wanted
+
+
+def test_a_folder_in_a_hidden_one_is_read(tmp_path):
+    put(tmp_path / ".cache" / "hub", "train.jsonl")
+    assert len(rows_of(tmp_path / ".cache" / "hub")) == 1
 
 
 @pytest.mark.parametrize("name", ["v10", "v1_v2", "v10/x"])

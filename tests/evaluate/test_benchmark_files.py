@@ -71,6 +71,13 @@ def test_files_in_our_own_format(own, tmp_path):
             open_benchmark(name, location, expected_size=size)
 
 
+def test_a_schema_that_is_named_reads_what_looks_like_our_own_format(tmp_path):
+    problem = {"id": "a", "prompt": "?", "answer": "600 + 400 = 1,000\n#### 1,000"}
+    (tmp_path / "own.jsonl").write_text(json.dumps(problem) + "\n")
+    (found,) = open_benchmark("mine", tmp_path / "own.jsonl", source="rows").problems
+    assert found.answer == "1000"
+
+
 @pytest.mark.parametrize(
     ("problem", "words"),
     [

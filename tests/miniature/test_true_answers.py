@@ -3,7 +3,10 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from klearlib.data.problems import read_problems, write_problems
+from klearlib.errors import KlearError
 from klearlib.miniature.true_answers import add_true_answers
 from klearlib.records import Problem
 from klearlib.run.folder import RunFolder
@@ -21,3 +24,6 @@ def test_every_problem_gets_the_answer_of_its_prompt(tmp_path):
     add_true_answers(RunFolder(tmp_path / "out"), inputs)
     found = read_problems(tmp_path / "out" / "problems.jsonl")
     assert found == [replace(p, answer=a) for p, a in zip(known, "246", strict=True)]
+    write_problems([*known, Problem("d", "a benchmark's")], tmp_path / "curated" / "problems.jsonl")
+    with pytest.raises(KlearError, match="1 problems of benchmarks passed"):
+        add_true_answers(RunFolder(tmp_path / "again"), inputs)

@@ -150,6 +150,14 @@ def test_an_absent_template_and_a_mistyped_path_are_said_as_paths(project):
         run_here(stage)
 
 
+def test_an_edited_template_makes_another_stage(project):
+    (project / "chat.jinja").write_text("{{ messages }}")
+    change(project, chat_template="chat.jinja")
+    before = origin(PROFILE).stages["teacher_weak"].key
+    (project / "chat.jinja").write_text("{{ messages }}!")
+    assert origin(PROFILE).stages["teacher_weak"].key != before
+
+
 def test_two_absent_parts_of_one_data_set_are_two_lines(project):
     parts = {
         part: {"name": "deepcoder", "config": part, "location": f"data/none_{part}"}

@@ -16,6 +16,7 @@ from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import benchmarks_of, shape_of_model
 from klearlib.real.assets import located, model_path
 from klearlib.real.data import FILES
+from klearlib.run.files import sha256_file
 from klearlib.run.stage import Stage
 
 ASSUMED_PROBLEMS = 10_000  # for estimates, where all problems are taken
@@ -254,13 +255,17 @@ class RealOrigin(Origin):
         A model of the hub is named by its id in the stage's key, wherever the cache is.
         """
         place, real = model_path(model), self._real
+        template = real.chat_template and located(real.chat_template)
         budget = max(self.max_new_tokens.values())
         return Stage(
             "model",
             "klearlib.real.model:link_model",
             {
                 "model": model if place is None else str(place),
-                "chat_template": real.chat_template and str(located(real.chat_template)),
+                "chat_template": template and str(template),
+                "template_sha256": sha256_file(template)
+                if template and template.is_file()
+                else None,
                 "positions": real.max_prompt_tokens + budget,
                 "shape": shape_of_model(real, model),
             },
