@@ -116,7 +116,7 @@ def evaluate_benchmarks(
     inputs: dict[str, Path],
     *,
     seed: int,
-    benchmarks: dict[str, int],
+    benchmarks: dict[str, int | None],
     num_responses: int,
     temperature: float,
     top_p: float,
@@ -143,8 +143,9 @@ def evaluate_benchmarks(
 
     Args:
         seed: of all sampling; each benchmark has draws of its own.
-        benchmarks: name -> number of problems; ``<name>.jsonl`` in ``inputs["benchmarks"]`` where
-            that is given and in ``inputs["world"]`` otherwise must hold exactly that many.
+        benchmarks: name -> number of problems, None for any; ``<name>.jsonl`` in
+            ``inputs["benchmarks"]`` where that is given and in ``inputs["world"]`` otherwise must
+            hold exactly that many.
         deciding: further benchmarks, which are answered once a problem.
         temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
         max_new_tokens: token budget of a response, end token included.
@@ -166,14 +167,13 @@ def evaluate_benchmarks(
         )
     source = inputs["benchmarks"] if "benchmarks" in inputs else inputs["world"]
     # All are read before the first is sampled: a wrong size shows at once.
-    sizes = benchmarks | (deciding or {})
     problems = {
         name: read_problems(source / f"{name}.jsonl", expected_size=size)
-        for name, size in sizes.items()
+        for name, size in (benchmarks | (deciding or {})).items()
     }
     responses = dict.fromkeys(deciding or {}, 1) | dict.fromkeys(benchmarks, num_responses)
     stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
-    total, done, name = sum(sizes[name] * responses[name] for name in sizes), 0, ""
+    total, done, name = sum(len(problems[name]) * responses[name] for name in problems), 0, ""
     folder.progress(0, total)
 
     def count(sampled: int, _: int) -> None:
@@ -182,7 +182,7 @@ def evaluate_benchmarks(
     with open_engine(
         inputs["model"] / "model", compute=Compute(**compute), on_sampled=count, **stretched
     ) as engine:
-        for number, name in enumerate(sizes, start=1):
+        for number, name in enumerate(problems, start=1):
             settings = SamplingSettings(
                 temperature=temperature,
                 top_p=top_p,
@@ -206,11 +206,11 @@ def evaluate_benchmarks(
                     reward_function=reward_function,
                 )
                 save_record(replace(record, sampling=sampling), path)
-            done += sizes[name] * responses[name]
+            done += len(problems[name]) * responses[name]
             folder.progress(done, total, name)
-            if folder.stop_requested and number < len(sizes):
+            if folder.stop_requested and number < len(problems):
                 raise Stopped(
-                    f"stopped after {number} of {len(sizes)} benchmarks; run again to go on"
+                    f"stopped after {number} of {len(problems)} benchmarks; run again to go on"
                 )
 
 

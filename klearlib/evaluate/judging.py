@@ -14,6 +14,7 @@ from klearlib.evaluate.responses_file import FileResponse
 from klearlib.evaluate.score_summary import ProgressLines
 from klearlib.records import EvalRecord, Problem, Response, TestReport, Verdict
 from klearlib.run.files import read_json, write_text
+from klearlib.run.provenance import computing_versions
 from klearlib.verify.groups import is_code, judge_responses
 
 RESPONSES_AT_ONCE = 256
@@ -100,7 +101,8 @@ def _digest(
     limits: dict,
 ) -> str:
     """A name that no other responses, judged by another rule or another version, have."""
-    digest = hashlib.sha256(json.dumps([__version__, require_think, limits]).encode())
+    rule = [__version__, computing_versions(), require_think, limits]
+    digest = hashlib.sha256(json.dumps(rule).encode())
     for problem, group in zip(problems, groups, strict=True):
         texts = [[response.prompt, response.text] for response in group]
         digest.update(json.dumps([asdict(problem), texts]).encode())

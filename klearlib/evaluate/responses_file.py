@@ -70,7 +70,7 @@ def read_responses(
     Raises:
         MissingAsset: no such file.
         KlearError: a line that is no row, a response that is no text, one of the limits of size, a
-            problem that is unknown, missing or given in two lists, an id and a text of two
+            problem that is unknown, missing or given in a list and again, an id and a text of two
             problems, another number of responses to one problem than to another, or another gold
             answer.
     """
@@ -79,7 +79,7 @@ def read_responses(
         raise MissingAsset(f"no file of responses at {path}: mend the path")
     finder = _ProblemFinder(problems)
     groups: list[list[FileResponse]] = [[] for _ in problems]
-    whole: set[int] = set()  # problems whose row had a list
+    whole: set[int] = set()  # problems whose row had several
     golds: dict[tuple[int, str, str], int] = {}
     for number, row in _rows(path):
         where = f"{path.name} line {number}"
@@ -180,6 +180,11 @@ class _ProblemFinder:
         for text, _ in texts:
             if len(found := self._by_text.get(text, ())) == 1:
                 return found[0]
+        if shared := [text for text, _ in texts if text in self._by_text]:
+            raise KlearError(
+                f"{where}: several problems have the text {shared[0][:60]!r}: give each row its "
+                "problem_id"
+            )
         if texts:
             raise KlearError(
                 f"{where} is of a problem that the benchmark does not have: {texts[0][0][:60]!r}; "

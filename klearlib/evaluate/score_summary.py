@@ -83,7 +83,7 @@ def summary_text(scores: dict) -> str:
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     if scores["truncated"] == total:
         lines.append("the budget cut off every response: raise --max-new-tokens")
-    if scores["repeated"] > _HINT_SHARE * total:
+    if scores["repeated"] >= _HINT_SHARE * total:  # a file joined with itself has half
         lines.append(
             f"{scores['repeated']} responses repeat another one to their problem: unless they were "
             "drawn independently, the first interval is too narrow"

@@ -122,8 +122,8 @@ def problem_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, f
     """Interval (low, high) of avg@n over problems, as if drawn from a larger pool.
 
     Analytic and clustered by problem (no bootstrap): the P problem means are the observations,
-    mean -+ t_{P-1} sd / sqrt(P), cut at 0 and 1; sampling noise is inside sd. Where all problems
-    have the same share correct, sd is 0 and `unseen_rate` of P draws is the half-width: the exact
+    mean -+ t_{P-1} sd / sqrt(P), cut at 0 and 1; sampling noise is inside sd. The half-width is at
+    least `unseen_rate` of P draws, so that problems that agree do not pass for certainty: the exact
     interval where all responses are right, or all wrong. One problem says nothing about others:
     (0, 1).
 
@@ -137,8 +137,7 @@ def problem_interval(correct: np.ndarray, level: float = 0.95) -> tuple[float, f
         return 0.0, 1.0
     share = correct.mean(axis=1)
     half = t.isf(tail, num_problems - 1) * share.std(ddof=1) / np.sqrt(num_problems)
-    if share.min() == share.max():
-        half = unseen_rate(num_problems, level)
+    half = max(half, unseen_rate(num_problems, level))
     mean = avg_at_n(correct)
     return max(0.0, float(mean - half)), min(1.0, float(mean + half))
 

@@ -59,7 +59,8 @@ def named(profile: str) -> dict[str, Named]:
         mine = benchmarks_of(real, domain)
         free = (each for name, each in REAL.items() if each.domain == domain and name not in mine)
         for name in mine:
-            found[name] = REAL[name] if name in REAL else replace(next(free), title=name)
+            own = {"title": name, "in_headline_only": False}
+            found[name] = REAL[name] if name in REAL else replace(next(free), **own)
     return found
 
 

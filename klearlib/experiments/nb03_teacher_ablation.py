@@ -89,8 +89,8 @@ class TeacherAblation(StudentExperiment):
 
     @table(
         "differences",
-        "Differences of the mean over both benchmarks, paired by seed; 95 % intervals over seeds.",
-        columns="difference, seeds, problems, value, low, high",
+        "Differences of the mean over both benchmarks, paired by seed, with 95 % intervals.",
+        columns="difference, seeds, problems, value, low, high, interval_over",
     )
     def differences(self) -> Rows:
         if seeds := self.runs.common_seeds(_IN_TABLE_3):
@@ -99,7 +99,7 @@ class TeacherAblation(StudentExperiment):
             for better, worse in (("middle", "weak"), ("strong", "middle"), ("strong", "weak")):
                 found = difference(scores[better], scores[worse])
                 row = [f"{better} - {worse}", *scores[better].shape]
-                yield [*row, found.value, found.low, found.high]
+                yield [*row, found.value, found.low, found.high, found.interval_over]
 
     @property
     def their_scores(self) -> str:

@@ -134,6 +134,10 @@ class ZeroAdvantage(Experiment):
         """How the runs on the soft code reward are trained: as the profile's notebook 07."""
         return SoftReward.params_of(self.params.profile)
 
+    @property
+    def avg_on_code(self) -> str:
+        return f", avg@{self.soft.eval_responses} for code" if self.params.soft_filters else ""
+
     def reads(self) -> dict[str, object]:
         return {SoftReward.name: self.soft} if self.params.soft_filters else {}
 
@@ -226,8 +230,8 @@ class ZeroAdvantage(Experiment):
 
     @table(
         "scores",
-        "Scores at the first and last step: avg@{p.eval_responses} for maths, "
-        "avg@{e.soft.eval_responses} for code, temperature 0.6; rate correct at temperature 1 for "
+        "Scores at the first and last step: avg@{p.eval_responses} for maths{e.avg_on_code}, "
+        "temperature 0.6; rate correct at temperature 1 for "
         "the validation sets; mean over seeds, 95 % t interval. The paper's last value stands at "
         "both alphas, since it does not say its own.",
     )

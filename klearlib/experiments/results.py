@@ -241,7 +241,7 @@ class Results:
 
 def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
     """The evaluations of one run on `benchmark`, by step, in order."""
-    found = sorted((folder / "evaluations").glob(f"{benchmark}-*.npz"))
+    found = sorted((folder / "evaluations").glob(f"{benchmark}-[0-9]*.npz"))
     return {int(path.stem.rpartition("-")[2]): path for path in found}
 
 

@@ -80,7 +80,7 @@ class RLOptions:
 
     def __post_init__(self) -> None:
         if self.sampler_correction is not None:
-            require_correctable(self.sampler_correction, self.logp_old)
+            require_correctable(self.sampler_correction, self.logp_old, self.batch_weights)
         for name in ("format_scores", "code_scores"):
             if self.format_penalty and getattr(self, name) == "released":
                 raise ParameterError(

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,17 +110,19 @@ def differences(notebook: str, params: NotebookParams) -> Differences:
     return {name: (own[name], found[name]) for name in sorted(own) if own[name] != found[name]}
 
 
-def joined(found: Mapping[str, Differences]) -> dict[str, object]:
-    """The `Place.changes` of several notebooks: a parameter that changes to one value wherever it
-    changes stands under its own name."""
+def joined(
+    found: Mapping[str, Differences], known: Mapping[str, Collection[str]]
+) -> dict[str, object]:
+    """The `Place.changes` of several notebooks: a parameter that changes to one value in all of
+    them that have it stands under its own name. known: the parameters that each has."""
     values: dict[str, dict[str, object]] = {}
     for notebook, each in found.items():
         for name, (_, value) in each.items():
             values.setdefault(name, {})[notebook.partition("_")[0]] = value
     changes: dict[str, object] = {}
     for name in sorted(values):
-        mine = list(values[name].values())
-        if all(value == mine[0] for value in mine):
+        mine, having = list(values[name].values()), sum(name in each for each in known.values())
+        if len(mine) == having and all(value == mine[0] for value in mine):
             changes[name] = mine[0]
         else:
             changes |= {f"{number}.{name}": value for number, value in values[name].items()}

@@ -3,6 +3,7 @@ which stands in the place of the miniature's files."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 
 from klearlib.errors import ParameterError
@@ -19,6 +20,8 @@ BENCHMARKS = {
     "livecodebench_v6": "code",
 }
 """The paper's benchmarks by the names of `klearlib.data.benchmarks.SIZES`, each with its domain."""
+RESERVED = ("train", "validation", "rejects")
+"""No benchmark has a name of what lies beside them."""
 _MOST = {domain: [*BENCHMARKS.values()].count(domain) for domain in ("math", "code")}
 
 
@@ -197,6 +200,11 @@ class RealParams(ShapeParams):
                     f"shapes has no {model}, the {field.name}: give the numbers of its config.json"
                 )
         for name, how in self.benchmarks.items():
+            if name in RESERVED or not re.fullmatch(r"\w+", name):
+                raise ParameterError(
+                    f"benchmarks: {name}: a name has letters, digits and _ alone, and is none of "
+                    f"{', '.join(RESERVED)}"
+                )
             if (name in BENCHMARKS) == (how["domain"] is not None):
                 told = "it is known" if name in BENCHMARKS else "math or code"
                 raise ParameterError(f"benchmarks: {name}: domain: {told}")
@@ -205,6 +213,13 @@ class RealParams(ShapeParams):
                 raise ParameterError(
                     f"benchmarks has more than {most} of {domain}, the places in the paper's "
                     "tables: leave some out"
+                )
+        for domain, first in (("math", "aime_2024"), ("code", "livecodebench_v5")):
+            mine = benchmarks_of(self, domain)
+            if mine and first not in mine and BENCHMARKS.keys() >= set(mine):
+                raise ParameterError(
+                    f"benchmarks: curves of {domain} are those of {first}: add it, or one of your "
+                    "own, which takes its place"
                 )
 
 

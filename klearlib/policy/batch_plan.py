@@ -121,7 +121,8 @@ def plan_batches(model, compute: Compute, *, pad_id: int, parts_count: bool = Fa
         or choose_micro_batch_tokens(model, compute=compute),
         precision=compute.precision,
         pad_id=pad_id,
-        pack_tokens=compute.pack_tokens,
+        # The decoder reads sequences in a line, without padding: nothing is there to be packed.
+        pack_tokens=None if can_decode(model) else compute.pack_tokens,
         one_row=wants_one_row(model),
         recompute=compute.gradient_checkpointing,
         plain_head=has_plain_head(model, precision=compute.precision),

@@ -69,38 +69,42 @@ def sample_groups(
     # Prompts of similar length share a batch, so that little of it is padding.
     order = sorted(range(len(problems)), key=lambda index: (len(prompts[index][1]), index))
     per_batch = max(1, batch_rows // group_size)
+    widths = [min(batch_rows, group_size - n) for n in range(0, group_size, batch_rows)]
     groups: list[list[Response]] = [[] for _ in problems]
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
         ids = [prompts[i][1] for i in chosen]
         ids, mask = _left_padded(ids, tokenizer.pad_token_id, model.device)
-        tell = on_sampled and functools.partial(
-            _tell, on_sampled, (start + len(chosen)) * group_size, len(problems) * group_size
-        )
-        if decoder is not None:
-            loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
-            rows = _decode(loop, ids, mask, group_size, ends, settings, generator, tell)
-        else:
-            # Around the whole loop, so that autocast casts the weights once.
-            with autocast(model.device, precision):
-                loop = TransformersDecoding(model, ids, mask)
-                rows = _decode(loop, ids, mask, group_size, ends, settings, generator, tell)
-        if tell is not None:
-            tell(0)  # those that the budget ended, too
-        for position, index in enumerate(chosen):
-            drawn = rows[position * group_size : (position + 1) * group_size]
-            groups[index] = [
-                Response(
-                    problem_id=problems[index].id,
-                    prompt=prompts[index][0],
-                    prompt_ids=tuple(prompts[index][1]),
-                    token_ids=tuple(token_ids),
-                    logp=tuple(logp),
-                    text=tokenizer.decode(token_ids, skip_special_tokens=True),
-                    truncated=truncated,
-                )
-                for token_ids, logp, truncated in drawn
-            ]
+        done = start * group_size
+        for width in widths:  # several only for a group of more than batch_rows responses
+            done += len(chosen) * width
+            tell = on_sampled and functools.partial(
+                _tell, on_sampled, done, len(problems) * group_size
+            )
+            if decoder is not None:
+                loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
+                rows = _decode(loop, ids, mask, width, ends, settings, generator, tell)
+            else:
+                # Around the whole loop, so that autocast casts the weights once.
+                with autocast(model.device, precision):
+                    loop = TransformersDecoding(model, ids, mask)
+                    rows = _decode(loop, ids, mask, width, ends, settings, generator, tell)
+            if tell is not None:
+                tell(0)  # those that the budget ended, too
+            for position, index in enumerate(chosen):
+                drawn = rows[position * width : (position + 1) * width]
+                groups[index] += [
+                    Response(
+                        problem_id=problems[index].id,
+                        prompt=prompts[index][0],
+                        prompt_ids=tuple(prompts[index][1]),
+                        token_ids=tuple(token_ids),
+                        logp=tuple(logp),
+                        text=tokenizer.decode(token_ids, skip_special_tokens=True),
+                        truncated=truncated,
+                    )
+                    for token_ids, logp, truncated in drawn
+                ]
     return groups
 
 

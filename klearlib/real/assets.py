@@ -95,10 +95,22 @@ def _models(real: RealParams) -> Iterator[Missing]:
         yield Missing("chat template", template, str(place), "", None)
 
 
-def _data_sets(real: RealParams) -> Iterator[Missing]:
+def stamps(real: RealParams) -> dict[str, list[int]]:
+    """Size and time of each data file of this machine that `real` names: an edited one shows."""
+    places = [located(how["location"]) for _, how in _listed(real) if how["location"] is not None]
+    if real.chat_template is not None:
+        places.append(located(real.chat_template))
+    files = (file for at in places for file in (at, *at.rglob("*")) if file.is_file())
+    return {str(file): [file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(files)}
+
+
+def _listed(real: RealParams) -> Iterator[tuple[str, dict]]:
     lists = (real.maths_sources, real.code_sources, real.maths_problems, real.code_problems)
-    listed = chain.from_iterable(each.items() for each in (*lists, real.benchmarks))
-    for name, how in listed:
+    return chain.from_iterable(each.items() for each in (*lists, real.benchmarks))
+
+
+def _data_sets(real: RealParams) -> Iterator[Missing]:
+    for name, how in _listed(real):
         source = source_named(source_of(name, how["name"]))
         hub_id = how["hub_id"] or source.hub_id
         if how["location"] is not None:

@@ -189,7 +189,7 @@ class Section:
                 raise KlearError(f"{about.id}: this claim is {judge}")
             if decided.count(about.id) > 1:
                 raise KlearError(f"two verdicts on {about.id}")
-            if word in wrong_here and about.kind != "mechanism":
+            if word in wrong_here and about.kind not in ("mechanism", "absolute"):
                 raise KlearError(f"{about.id}: {word!r} is no verdict at profile {self.profile}")
 
     @property

@@ -121,19 +121,24 @@ def title_of(folder: Path) -> str:
 
 
 def _scores(folder: Path) -> Curve:
-    """The mean over benchmarks of the share of right responses, at each evaluation."""
+    """The mean over benchmarks of the share of right responses, at each evaluation; over those that
+    the first one has: what decides claims is measured in the second half alone."""
     from klearlib.evaluate.record_files import load_record
 
-    by_step: dict[int, list[float]] = {}
+    by_step: dict[int, dict[str, float]] = {}
     paths = sorted((folder / "evaluations").glob("*.npz"))
-    benchmarks = [path for path in paths if not path.name.startswith(_VALIDATION)] or paths
-    for path in benchmarks:
+    for path in [path for path in paths if not path.name.startswith(_VALIDATION)] or paths:
+        name, _, step = path.stem.rpartition("-")
         try:
             score = float(load_record(path).correct.mean())
         except (DamagedEntry, FileNotFoundError):  # a run that starts anew may be removing it
             continue
-        by_step.setdefault(int(path.stem.rpartition("-")[2]), []).append(score)
-    return [(step, sum(found) / len(found)) for step, found in sorted(by_step.items())]
+        by_step.setdefault(int(step), {})[name] = score
+    names = by_step[min(by_step)].keys() if by_step else set()
+    scores = {
+        step: [found[name] for name in names & found.keys()] for step, found in by_step.items()
+    }
+    return [(step, sum(mine) / len(mine)) for step, mine in sorted(scores.items()) if mine]
 
 
 def text_lines(runs: Sequence[Watched], width: int) -> list[str]:

@@ -115,7 +115,7 @@ class RLSettings:
                     f"{name} must be at least 0 and below 1, got {getattr(self, name)}"
                 )
         if self.sampler_correction is not None:
-            require_correctable(self.sampler_correction, self.logp_old)
+            require_correctable(self.sampler_correction, self.logp_old, self.batch_weights)
         if self.log_ratio_clamp is not None and not self.log_ratio_clamp > 0:
             raise ParameterError(f"log_ratio_clamp must be positive, got {self.log_ratio_clamp}")
         for name, words in _WORDS.items():
@@ -144,8 +144,9 @@ def require_counted_parts(options, micro_batch_tokens: int) -> None:
         )
 
 
-def require_correctable(cap: float, logp_old: str) -> None:
-    """Raises ParameterError for a `sampler_correction` that is no cap or has nothing to compare."""
+def require_correctable(cap: float, logp_old: str, batch_weights: str) -> None:
+    """Raises ParameterError for a `sampler_correction` that is no cap, has nothing to compare, or
+    would be one of two factors that the metrics count as one."""
     if not 1 <= cap < math.inf:
         raise ParameterError(f"sampler_correction must be at least 1 and finite, got {cap}")
     if logp_old != "trainer":
@@ -153,6 +154,8 @@ def require_correctable(cap: float, logp_old: str) -> None:
             "sampler_correction compares the trainer's log-probabilities with the sampler's: "
             "set logp_old: trainer too"
         )
+    if batch_weights != "none":
+        raise ParameterError("sampler_correction and batch_weights both weigh tokens: give one")
 
 
 _WORDS = {

@@ -1,5 +1,5 @@
 """The process of one stage: ``python -m klearlib.run.worker SPEC.json``, or a fork of
-`klearlib.run.fork_server` that does the same.
+`klearlib.run.preload` that does the same.
 
 It computes with one thread, so that a sum has the same order on every machine with the same
 kernels; holds the folder's lock, so that a stage never runs twice at a time; saves its state when
@@ -40,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> int:
-    """Run the stage that the file ``argv[0]`` describes (written by `fanout`); the exit code."""
+    """Run the stage that the file ``argv[0]`` describes (written by `job.start`); the exit code."""
     _die_with_parent()
     stopping: list[int] = []
     for number in ASKED:

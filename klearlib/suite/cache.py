@@ -14,10 +14,11 @@ from pathlib import Path
 
 import klearlib
 from klearlib.errors import DamagedEntry, ParameterError
-from klearlib.params import worlds_of
+from klearlib.params import is_real, load, worlds_of
 from klearlib.params.place import keyed_values
 from klearlib.run.files import read_json, sha256_file, write_json
 from klearlib.run.fingerprint import library_fingerprint
+from klearlib.run.provenance import computing_versions
 
 LOG, CACHE, SECTION = "run.log", "cache.json", "section.json"
 
@@ -41,11 +42,16 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
         ),
         "parameters": _digest(keyed_values(params)),
         "library": library_fingerprint(imported_modules(notebook)),
+        "libraries": _digest(computing_versions()),
     }
     for name, other in experiment.reads().items():
         found[f"parameters of {name}"] = _digest(keyed_values(other))
     for name, world in worlds_of(params).items():
         found[name] = _digest(dataclasses.asdict(world))
+    if is_real(params.profile):
+        from klearlib.real.assets import stamps
+
+        found["data files"] = _digest(stamps(load(params.profile, "real")))
     if experiment.gathers:
         sections = sorted(experiment.place.folder.glob(f"*/{SECTION}"))
         others = [path for path in sections if path.parent.name != experiment.name]

@@ -22,6 +22,7 @@ from klearlib.errors import KlearError, ParameterError
 from klearlib.hub import is_path
 from klearlib.params import root
 from klearlib.params.own_files import read_reward
+from klearlib.params.real import RESERVED
 from klearlib.policy.load import chat_prompt, refuse_other_tokenizer
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
@@ -191,7 +192,7 @@ def _named_apart(tests: list[DataSet], taken: str) -> list[DataSet]:
     """The benchmarks under names of their own."""
     found: list[DataSet] = []
     for each in tests:
-        names = {taken, *SOURCES, *(other.name for other in found)}
+        names = {taken, *SOURCES, *RESERVED, *(other.name for other in found)}
         name = each.name if each.name not in names else f"{each.name}_test"
         number = 2
         while name in names:
@@ -302,7 +303,7 @@ def _lines(values: Mapping[str, object]) -> Iterator[str]:
     for name, value in values.items():
         value, why = value if isinstance(value, tuple) else (value, "")
         text = f"{name}: {_flow(value)}"
-        yield f"{text:<40}# {why}" if why else text
+        yield f"{text:<39} # {why}" if why else text
 
 
 def _flow(value: object) -> str:

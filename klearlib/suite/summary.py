@@ -45,7 +45,8 @@ def summary(
         claims = "claim" if hidden == 1 else "claims"
         lines.append(f"not run: {hidden} {'more ' if shown else ''}{claims}")
     after = {entry["claim"]: entry["verdict"] for entry in entries}
-    moved = [f"{name} {old} -> {after[name]}" for name, old in before.items() if after[name] != old]
+    both = [(name, old, after[name]) for name, old in before.items() if name in after]
+    moved = [f"{name} {old} -> {new}" for name, old, new in both if new != old]
     changed = []
     if computed:
         kinds = Counter(stage.name for stage in computed)

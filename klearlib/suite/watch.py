@@ -75,12 +75,11 @@ def watch(
             print(write_bytes(Path(png), figure_bytes(watch_figure(runs), "png")))
         if html:
             print(write_text(Path(html), watch_page(runs)))
-    if mirror is not None:
-        mirror(True)
-    if png or html:
-        return 0
-    if not redraws(sys.stdout):
-        print("\n".join(text_lines(watched(folders), _WIDTH)))
+    if png or html or not redraws(sys.stdout):
+        if mirror is not None:
+            mirror(True)
+        if not (png or html):
+            print("\n".join(text_lines(watched(folders), _WIDTH)))
         return 0
     block = Block(sys.stdout)
     try:
@@ -94,6 +93,8 @@ def watch(
         block.keep()
     finally:
         block.close()
+        if mirror is not None:
+            mirror(True)
     return 0
 
 

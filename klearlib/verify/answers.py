@@ -161,7 +161,7 @@ def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case
         if len(answer) > MAX_ANSWER_CHARS:
             # The first word of the tail is dropped: it may be the end of a longer number.
             answer = "".join(answer[-MAX_ANSWER_CHARS:].split(maxsplit=1)[1:])
-        answer = _PRICE.sub("", answer)
+        answer = _PRICE.sub("", answer).replace("\u2212", "-")
         if not _CAN_HOLD_ANSWER.search(answer):
             return "no_answer", None
         if answer.startswith("{"):  # what is left of a broken box is for math-verify to refuse

@@ -25,7 +25,7 @@ _OPEN_FENCE = re.compile(
 _PYTHON_LABEL = re.compile(r"(?:\{?\.)?(?:python|py)[0-9.]*(?![\w+#./-])", re.IGNORECASE)
 _MAX_FENCE_SHIFT = 3  # CommonMark: a fence farther to the right than this is code
 _NUMBER_WITH_UNIT = re.compile(
-    r"(?P<text>\\(?:text|textrm|mathrm|mbox)\{)\s*(?P<number>[+-]?[\d.,]*\d)(?P<unit>\s+[A-Za-z][^{}\d]*\})",
+    r"(?P<text>\\(?:text|textrm|mathrm|mbox)\{)\s*(?P<number>[+-]?[\d.,]*\d)(?P<unit>\s+(?!(?:or|and|not)\b)[A-Za-z][^{}\d]*\})",
     re.ASCII,
 )
 # One plain number and nothing else: a word beside it ("not 33") may turn its meaning.

@@ -55,19 +55,24 @@ def verdicts_of(
         for response, each in zip(responses, problems, strict=True)
     ]
     found = []
-    for future, problem in zip(futures, problems, strict=True):
-        reply = future.result()
-        if reply.get("reason") == "timeout":
-            found.append(Verdict(correct=False, reason="timeout", reward=0.0))
-        elif "reward" in reply:
-            right = reply["correct"]
-            reason = "correct" if right else "wrong"
-            found.append(Verdict(correct=right, reason=reason, reward=reply["reward"]))
-        else:
-            fault = reply.get("fault", "its process ended")
-            raise KlearError(
-                f"reward function {function['name']}, problem {problem.id!r}: {fault}: mend it"
-            )
+    try:
+        for future, problem in zip(futures, problems, strict=True):
+            reply = future.result()
+            if reply.get("reason") == "timeout":
+                found.append(Verdict(correct=False, reason="timeout", reward=0.0))
+            elif "reward" in reply:
+                right = reply["correct"]
+                reason = "correct" if right else "wrong"
+                found.append(Verdict(correct=right, reason=reason, reward=reply["reward"]))
+            else:
+                fault = reply.get("fault", "its process ended")
+                raise KlearError(
+                    f"reward function {function['name']}, problem {problem.id!r}: {fault}: mend it"
+                )
+    except BaseException:  # Ctrl-C too: nobody waits for the rest any more
+        for future in futures:
+            future.cancel()
+        raise
     return found
 
 

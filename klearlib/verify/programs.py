@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -26,6 +27,14 @@ _MOST_REMEMBERED = 20_000
 _UNSETTLED = {"time_limit", "memory_limit", "output_limit", "judge_error"}
 _remembered: dict[bytes, TestReport] = {}
 _remembering = threading.Lock()
+
+
+def _free_after_fork() -> None:
+    global _remembering  # another thread may have held it
+    _remembering = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_free_after_fork)
 
 
 @dataclass(frozen=True)

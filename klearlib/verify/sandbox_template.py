@@ -135,7 +135,8 @@ def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
 
 
 def _drop_privileges(folder: str) -> None:
-    """From root to nobody where nobody can read Python, else to root without capabilities."""
+    """From root to nobody where nobody can read Python and its packages, else to root without
+    capabilities."""
     if os.geteuid() == 0 and _is_possible_as_nobody(folder):
         os.chown(folder, _NOBODY, _NOBODY)
         _become_nobody()
@@ -150,6 +151,8 @@ def _is_possible_as_nobody(folder: str) -> bool:
             _become_nobody()
             with open(os.__file__, "rb"):
                 os.stat(folder)
+            for place in filter(os.path.isdir, paths.library_folders()):
+                os.listdir(place)
         except OSError:
             os._exit(1)
         os._exit(0)

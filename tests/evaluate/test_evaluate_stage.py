@@ -128,6 +128,11 @@ def test_it_measures_what_an_rl_run_measured_at_its_end(tiny_stages, tmp_path):
         assert (tmp_path / "same.npz").read_bytes() == (tmp_path / "rl" / file).read_bytes()
 
 
+def test_a_benchmark_of_any_size_is_measured_as_one_of_a_known_size(measured, inputs, tmp_path):
+    evaluate_benchmarks(RunFolder(tmp_path), inputs, **HOW | {"benchmarks": {"validation": None}})
+    assert files(tmp_path) == {FILES[2]: files(measured)[FILES[2]]}
+
+
 def test_benchmarks_of_another_folder_and_another_seed(measured, inputs, tmp_path):
     (tmp_path / "own").mkdir()
     text = (inputs["world"] / "validation.jsonl").read_text()

@@ -169,6 +169,13 @@ def test_what_would_change_the_denominator_is_refused(tmp_path, rows, words):
         read_responses(file_of(tmp_path, rows), PROBLEMS)
 
 
+def test_a_text_of_two_problems_names_none(tmp_path):
+    twins = [Problem(name, "How many?", "1") for name in "ab"]
+    rows = file_of(tmp_path, [{"problem": "How many?", "response": "x"}])
+    with pytest.raises(KlearError, match="several problems have the text"):
+        read_responses(rows, twins)
+
+
 def test_an_id_and_a_text_that_agree(tmp_path):
     """A template may rewrite the text in a rendered prompt, and words may stand around it."""
     texts = [

@@ -120,6 +120,9 @@ def test_intervals_stay_in_range_and_agreement_is_not_certainty():
     same = np.tile([True, False, False, True], (8, 1))  # each problem half right
     low, high = problem_interval(same)
     assert (0.5 - low, high - 0.5) == (pytest.approx(unseen_rate(8)),) * 2
+    nearly = np.ones((30, 64), dtype=bool)
+    nearly[0, 0] = False  # of one slip nobody gets more certain
+    assert problem_interval(nearly)[0] == pytest.approx(nearly.mean() - unseen_rate(30))
     assert problem_interval(np.ones((1, 9), dtype=bool)) == (0.0, 1.0)
     # exact interval of no event in 20 draws, from the tables of the binomial
     assert unseen_rate(20) == pytest.approx(0.168433, abs=1e-6)

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from klearlib.errors import KlearError
+from klearlib.policy import sampling
 from klearlib.policy.drawing import SamplingSettings, choose, cut, penalised
 from klearlib.policy.load import chat_prompt
 from klearlib.policy.logprobs import token_logprobs
-from klearlib.policy.sampling import sample_groups
+from klearlib.policy.sampling import _decode, sample_groups
 from klearlib.records import Problem
 
 # Prompts of different length, not sorted by it.
@@ -104,6 +105,23 @@ def test_responses_are_counted_as_they_end(ending_policy, tiny_tokenizer, batch_
     counts, totals = zip(*told, strict=True)
     assert set(totals) == {8 * len(PROBLEMS)} and list(counts) == sorted(counts)
     assert counts[-1] == totals[0] and len(set(counts)) > 2
+
+
+@pytest.mark.parametrize("batch_rows", [1, 3, 8])
+def test_no_more_rows_than_asked_for_are_decoded_together(
+    ending_policy, sample, monkeypatch, batch_rows
+):
+    decoded = []
+
+    def decode(loop, ids, mask, group_size, *rest):
+        decoded.append(len(ids) * group_size)
+        return _decode(loop, ids, mask, group_size, *rest)
+
+    monkeypatch.setattr(sampling, "_decode", decode)
+    groups = sample(ending_policy, 8, batch_rows=batch_rows)
+    assert max(decoded) <= batch_rows and sum(decoded) == 8 * len(PROBLEMS)
+    assert [len(group) for group in groups] == [8] * len(PROBLEMS)
+    assert len({response.token_ids for response in groups[0]}) > 1  # draws go on, not anew
 
 
 # Binary fractions, so that every sum is exact; the order of the words is not that of size.

@@ -10,16 +10,18 @@ from pathlib import Path
 import datasets
 import pytest
 import real_project
+import yaml
 
 from klearlib.cli import main
 from klearlib.data.sources import read_source
 from klearlib.errors import ParameterError
 from klearlib.evaluate.record_files import load_record
-from klearlib.experiments.benchmarks import decided_on, deciding, named
+from klearlib.experiments.benchmarks import counterparts, decided_on, deciding, named
 from klearlib.experiments.catalogue import check, experiment_of, stages_of
 from klearlib.experiments.origins import origin
 from klearlib.params import load, load_profile
 from klearlib.run.stage import with_inputs
+from klearlib.suite.cache import digests
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = {"--model": "models/tiny", "--problems": "mine.jsonl", "--benchmark": "test.jsonl"}
@@ -110,6 +112,51 @@ def test_a_reward_function_of_ones_own_is_what_rl_and_scores_go_by(project):
     assert line["train/grad_norm"] > 0
     scores = load_record(folder / "evaluations" / "test-00001.npz")
     assert 0 < scores.correct.mean() < 1 and set(scores.reason.flat) == {"correct", "wrong"}
+
+
+def test_a_third_benchmark_counts_and_none_takes_the_name_of_the_worlds_files(project):
+    for name, word in (("more", "c"), ("validation", "d")):
+        write(project / f"{name}.jsonl", word, 7)
+    assert new("--benchmark", "more.jsonl", "--benchmark", "validation.jsonl") == 0
+    assert list(counterparts("mine", "math")) == ["test", "more", "validation_test"]
+    start = origin("mine").start("math")
+    assert list(start.benchmarks) == ["test", "more", "validation_test"]
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "words"),
+    [
+        ({"train": {"size": 5, "domain": "math"}}, "train: a name has letters"),
+        ({"math-hard": {"size": 5, "domain": "math"}}, "math-hard: a name has letters"),
+        ({"aime_2025": {}}, "curves of math are those of aime_2024"),
+    ],
+)
+def test_benchmarks_that_no_run_could_use_are_refused(project, benchmarks, words):
+    assert new() == 0
+    path = project / "params" / "mine" / "real.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"benchmarks": benchmarks}))
+    with pytest.raises(ParameterError, match=words):
+        load("mine", "real")
+
+
+def test_a_long_name_of_a_model_stays_apart_from_its_comment(project):
+    long = f"models/{'tiny' * 10}"
+    shutil.move(project / "models" / "tiny", project / long)
+    assert new(model=long) == 0
+    assert load("mine", "real").model == long
+
+
+def test_edited_data_are_no_cached_results(project):
+    assert new() == 0
+    before = digests_of("05_clipping")
+    write(project / "mine.jsonl", "a", 41)
+    changed = {name for name, value in digests_of("05_clipping").items() if value != before[name]}
+    assert changed == {"data files"}
+
+
+def digests_of(notebook):
+    params = check(notebook, load_profile("mine", notebook))
+    return digests({"cells": []}, experiment_of(notebook)(params))
 
 
 def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):

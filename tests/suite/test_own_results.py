@@ -44,9 +44,12 @@ def test_the_same_change_finds_the_same_folder_in_every_way_to_run(project):
 
 def test_notebooks_that_differ_in_a_parameter_are_named():
     found = {"03_a": {"seeds": ([0, 1], [2])}, "05_b": {"seeds": ([0], [1]), "steps": (3, 4)}}
-    assert joined(found) == {"03.seeds": [2], "05.seeds": [1], "steps": 4}
+    known = {"03_a": ["seeds"], "05_b": ["seeds", "steps"]}
+    assert joined(found, known) == {"03.seeds": [2], "05.seeds": [1], "steps": 4}
     found["03_a"]["seeds"] = ([0, 1], [1])
-    assert joined(found) == {"seeds": [1], "steps": 4}
+    assert joined(found, known) == {"seeds": [1], "steps": 4}
+    known["03_a"].append("steps")  # which stays there as the profile has it
+    assert joined(found, known) == {"seeds": [1], "05.steps": 4}
 
 
 def test_a_name_of_one_notebook_comes_before_that_of_all(project):

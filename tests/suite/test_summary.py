@@ -60,6 +60,7 @@ def test_what_moved_and_what_was_computed_is_said(results):
     assert lines[7] == "verdicts that moved: C1 supported -> undecided"
     same = summary(results, verdicts_of(results), stages, 1.0)
     assert "verdicts that moved: none" in same
+    assert "E6" not in summary(results, before | {"E6": "supported"}, [], 1.0)  # withdrawn since
     many = dict.fromkeys(before, "not tested")
     assert max(map(len, summary(results, many, stages, 1.0).splitlines())) <= 80
 
