@@ -76,9 +76,6 @@ class TestFilter(CodeRL):
             for seed, of in self.origins.items()
         }
 
-    def stages(self) -> list[Stage]:
-        return [*self.teachers.values(), *super().stages()]
-
     @property
     def teacher(self) -> Stage:
         """Of the first seed, whose problems the tables show."""
