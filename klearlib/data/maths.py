@@ -39,7 +39,7 @@ def skywork_or1_math(row: Row) -> Found:
     """A prompt of messages, and as ``reward_model.ground_truth`` the JSON list of the golds."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
-    golds = parsed(gold_text(row.truth(), "ground_truth"), "reward_model.ground_truth")
+    golds = parsed(_truth(row), "reward_model.ground_truth")
     golds = golds if isinstance(golds, list) else [golds]
     golds = [gold for gold in golds if not isinstance(gold, str) or gold.strip()]
     texts = tuple(gold_text(gold, "reward_model.ground_truth") for gold in golds)
@@ -60,7 +60,7 @@ def klear_math(row: Row) -> Found:
     """A prompt of messages and ``reward_model.ground_truth``."""
     prompt = row.user_prompt("prompt")
     row.hash_id(prompt)
-    return Found(Problem(row.id, prompt, gold_text(row.truth(), "ground_truth")))
+    return Found(Problem(row.id, prompt, _truth(row)))
 
 
 @data_set("openai/gsm8k", "math", "mit", "question answer", config="main")
@@ -97,6 +97,14 @@ def rows(row: Row) -> Found:
 
 
 _THOUSANDS = re.compile(r"[-$]*\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+def _truth(row: Row) -> str:
+    model = row.value("reward_model")
+    if not isinstance(model, Mapping) or "ground_truth" not in model:
+        raise UnusableRow("unknown_format", "reward_model must hold ground_truth")
+    return gold_text(model["ground_truth"], "ground_truth")
+
 
 _CONTEST = "problem|question|messages answer|solution|meta"
 _CONTEST_IDS = {"optional": "id problem_idx", "has_ids": True}

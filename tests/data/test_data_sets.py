@@ -170,7 +170,7 @@ REJECTS = [
     ("skywork_or1_math", truth('["4", NaN]'), "no_answer"),
     ("skywork_or1_math", truth('["\\ud800"]'), "bad_json"),
     ("skywork_or1_math", truth(f"[{DIGITS}]"), "unknown_format"),
-    ("skywork_or1_math", {"reward_model": {}}, "no_answer"),
+    ("skywork_or1_math", {"reward_model": {}}, "unknown_format"),
     ("skywork_or1_math", {"extra_info": {}}, "unknown_format"),
     *(
         (f"skywork_or1_{kind}", difficulty(count), "unknown_format")
