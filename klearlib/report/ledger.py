@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 
 from klearlib.paper import claims
 from klearlib.paper.schema import Claim
-from klearlib.params.place import Place
-from klearlib.report.section import AT_PAPER, NOT_RUN, Notebook, Section, Verdict
+from klearlib.params.place import CHANGES, Place, read_place
+from klearlib.report.section import AT_PAPER, NOT_RUN, Notebook, Section, Verdict, read_sections
 
 
 def ledger(
@@ -22,27 +22,56 @@ def ledger(
     ``notebook``, ``kind``, ``paper`` (text), ``rule`` (text below and at paper scale),
     ``rule_digest`` (the verdict's ``rule``), ``notes``,
     ``interim``: True while the section is partial, when the reason also names what is missing;
+    ``elsewhere``: the neighbouring folder that its verdict is from, None for this one;
     ``survives_holm``: whether its word would stay if all claims that were compared were corrected
     together, None where nothing was decided by comparisons.
     """
     in_suite = {notebook.name for notebook in notebooks}
     published = {section.notebook: section for section in sections}
+    judged = {
+        verdict.claim: (section, verdict)
+        for section in published.values()
+        for verdict in section.verdicts
+    }
+    for section in _explored(place):
+        for verdict in section.verdicts:
+            _, own = judged.get(verdict.claim, (None, None))
+            if verdict.verdict != NOT_RUN and (own is None or own.verdict == NOT_RUN):
+                judged[verdict.claim] = section, verdict
     entries = []
     for claim in claims():
-        section = published.get(claim.notebook)
-        verdicts = {verdict.claim: verdict for verdict in section.verdicts} if section else {}
-        verdict = verdicts.get(claim.id) or _not_run(claim, section, in_suite, place)
+        section, verdict = judged.get(claim.id, (published.get(claim.notebook), None))
+        verdict = verdict or _not_run(claim, section, in_suite, place)
         interim = section is not None and not section.complete
         if interim and claim.kind != "mechanism" and verdict.verdict != NOT_RUN:
             reason = f"interim, {section.lacks} missing: {verdict.reason}"
             verdict = replace(verdict, reason=reason)
+        elsewhere = None
+        if section is not None and section is not published.get(claim.notebook):
+            results, elsewhere = section.folder.parts[-3:-1]
+            verdict = replace(verdict, reason=f"{results}/{elsewhere}: {verdict.reason}")
         same = ("title", "statement", "section", "shown", "notebook", "kind")
         rule = {"below_paper": claim.rule.below_paper, "at_paper": claim.rule.at_paper}
         more = {"paper": claim.paper_text(), "rule": rule, "notes": list(claim.notes)}
-        more["rule_digest"] = verdict.rule
+        more |= {"rule_digest": verdict.rule, "elsewhere": elsewhere, "interim": interim}
         facts = {name: getattr(claim, name) for name in same}
-        entries.append({**asdict(verdict), **facts, **more, "interim": interim})
+        entries.append({**asdict(verdict), **facts, **more})
     return _corrected(entries)
+
+
+def _explored(place: Place) -> list[Section]:
+    """What was published beside a profile's own results with nothing changed but which explorations
+    run: they may take a sitting each, and are judged and corrected together."""
+    if place.changes:
+        return []
+    folders = sorted(path.parent for path in place.folder.parent.glob(f"*/{CHANGES}"))
+    parts = [each for each in map(read_place, folders) if each.profile == place.profile]
+    return [
+        section
+        for part in parts
+        if part.changes.keys() == {"explorations"}
+        for section in read_sections(part.folder)
+    ]
 
 
 def _corrected(entries: list[dict]) -> list[dict]:

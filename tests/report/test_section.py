@@ -230,6 +230,41 @@ def test_a_verdict_says_whether_it_would_survive_holm_over_all_claims(p_values, 
     assert entries["C5"]["survives_holm"] is None and entries["C14"]["survives_holm"] is None
 
 
+def explored(results, folder, changes, **verdicts):
+    """Notebook 11 in a folder of changed parameters beside results/mini."""
+    made = [fakes.verdict(name, word) for name, word in verdicts.items()]
+    content = fakes.section(notebook="11_beyond", figures=[], tables=[], verdicts=made)
+    fakes.publish(results / folder, content, figures=False)
+    (results / folder / "changes.json").write_text(
+        json.dumps({"profile": "mini", "changes": changes})
+    )
+
+
+def test_explorations_that_ran_in_folders_of_their_own_count_together(tmp_path):
+    results = tmp_path / "results"
+    only = {"explorations": ["E1"]}
+    explored(results, "mini-E1", only, E1="supported", E2="not run")
+    explored(results, "mini-E2", {"explorations": ["E2"]}, E1="not run", E2="contradicted")
+    explored(results, "mini-E3", only | {"seeds": [7]}, E3="supported")  # another experiment
+    place = Place(results / "mini", "mini", {})
+    own = [fakes.record()]
+
+    entries = {entry["claim"]: entry for entry in ledger(own, SUITE, place=place)}
+    words = {name: entries[name]["verdict"] for name in ("E1", "E2", "E3", "C1")}
+    assert words == {"E1": "supported", "E2": "contradicted", "E3": "not run", "C1": "undecided"}
+    assert [entries[n]["elsewhere"] for n in words] == ["mini-E1", "mini-E2", None, None]
+    assert entries["E1"]["reason"].startswith("results/mini-E1: neither")
+    assert entries["E1"]["survives_holm"] is not None
+
+    verdicts = [fakes.verdict("E1", "no difference"), fakes.verdict("E2", "not run")]
+    own += [fakes.record(notebook="11_beyond", verdicts=verdicts)]
+    entries = {entry["claim"]: entry for entry in ledger(own, SUITE, place=place)}
+    assert entries["E1"]["verdict"] == "no difference" and entries["E1"]["elsewhere"] is None
+    assert entries["E2"]["verdict"] == "contradicted"
+    changed = Place(results / "mini-x", "mini", {"seeds": [0]})
+    assert all(entry["elsewhere"] is None for entry in ledger(own[:1], SUITE, place=changed))
+
+
 def test_interim_verdicts_say_so():
     verdicts = [fakes.verdict("C14", "reproduced"), fakes.verdict("C1", "supported")]
     partial = fakes.record(verdicts=verdicts, status="partial", missing=["GPPO, seed 2"])
