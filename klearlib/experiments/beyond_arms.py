@@ -160,9 +160,11 @@ class BeyondArms(Experiment):
     def _frontier(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
         for rate, number, rule in itertools.product(p.frontier_rates, p.updates, RULES):
-            how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": rule}
+            # At one update all rules are one: the first replicate shows it, the others rely on it.
+            trained = "gppo" if number == 1 and seed != p.seeds[0] else rule
+            how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": trained}
             how["mini_batch_problems"] = p.num_problems // number
-            label = f"{rule}, learning rate {rate:g}, {number} updates a batch"
+            label = f"{trained}, learning rate {rate:g}, {number} updates a batch"
             yield f"{at('E2', rate, number)}: {rule}", rl_arm(p, start, label=label, **how)
 
     def _released(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:

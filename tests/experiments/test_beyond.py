@@ -192,13 +192,21 @@ def test_e2_finds_the_frontier_and_needs_equal_rules_on_policy(project):
     assert verdicts(e)["E2"]["verdict"] == "undecided"  # three equal differences: p is 2^-3
     table = e.table("frontier").set_index(["rule", "rate", "updates"])
     assert table["stable"].to_dict()["gppo", 3e-4, 4] == 0 and table["stable"].sum() == 10
-    assert table["equal"].dropna().tolist() == [3.0] * 6
+    assert table["equal"].dropna().tolist() == [1.0] * 6
 
     # one run of one rule differs in one digit of one step
-    file = e.folder(e.arms[f"{at('E2', 1e-4, 1)}: cispo", 1]) / "metrics.jsonl"
+    file = e.folder(e.arms[f"{at('E2', 1e-4, 1)}: cispo", 0]) / "metrics.jsonl"
     file.write_text(file.read_text()[::-1].replace("5.0", "6.0", 1)[::-1])
     assert verdicts(e)["E2"]["verdict"] == "not tested"
-    assert sorted(set(again(e).table("frontier")["equal"].dropna())) == [2.0, 3.0]
+    assert sorted(set(again(e).table("frontier")["equal"].dropna())) == [0.0, 1.0]
+
+
+def test_on_policy_one_replicate_is_trained_under_every_rule_and_the_others_once():
+    arms = beyond("E2").arms
+    for seed, number in ((0, 3), (1, 1), (2, 1)):
+        for updates, runs in ((1, number), (4, 3)):
+            names = [f"{at('E2', 1e-4, updates)}: {rule}" for rule in RULES]
+            assert len({arms[name, seed].key for name in names}) == runs
 
 
 def test_e2_is_not_tested_where_every_run_is_stable(project):
