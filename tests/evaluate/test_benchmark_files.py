@@ -43,13 +43,9 @@ def test_an_alias_reads_the_released_file(released, alias):
     assert [problem.id for problem in found.problems][:2] == [f"{found.name}-I-{i}" for i in (0, 1)]
     assert found.problems[7].answer == "7"
     lines = released.read_text().splitlines(keepends=True)
-    for rows, words in (
-        (lines[:-1], "must have 30 problems, got 29"),
-        ([*lines[:-1], lines[0]], "1 rows"),
-    ):
-        released.write_text("".join(rows))
-        with pytest.raises(KlearError, match=words):
-            open_benchmark(alias, released)
+    released.write_text("".join(lines[:-1]))
+    with pytest.raises(KlearError, match="must have 30 problems, got 29"):
+        open_benchmark(alias, released)
 
 
 def test_files_in_our_own_format(own, tmp_path):
