@@ -3,7 +3,6 @@ measures distances between, and words see that two problems are worded alike."""
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -48,8 +47,6 @@ def hashed_tfidf(
     >>> (rows @ rows.T).round(1).tolist()[0][:2], bool(abs(rows[0] @ rows[2]) < 0.2)
     ([1.0, 1.0], True)
     """
-    dim = _whole("dim", dim, least=1)
-    seed = _whole("seed", seed, least=0)
     if isinstance(texts, str | Iterator):
         raise KlearError(
             f"texts are read twice: give a list of strings, got {type(texts).__name__}"
@@ -95,13 +92,3 @@ def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array
         found = csr_array(parts, shape=(len(some), num_buckets))
         found.sort_indices()  # the same words in another order give the same sum, bit for bit
         yield found
-
-
-def _whole(name: str, value: int, *, least: int) -> int:
-    try:
-        found = operator.index(value)
-    except TypeError as error:
-        raise KlearError(f"{name} must be a whole number, got {value!r}") from error
-    if found < least:
-        raise KlearError(f"{name} must be >= {least}, got {value}")
-    return found

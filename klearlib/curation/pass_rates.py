@@ -92,10 +92,8 @@ def difficulties(
     below even if every response that could not be judged were right; between the two it is
     ``unknown``. The paper has its problems annotated by a model and prints no threshold.
 
-    Raises KlearError for an `easy_from` out of range, or a problem without a pass rate.
+    Raises KlearError for a problem without a pass rate.
     """
-    if not 0 < easy_from <= 1:
-        raise KlearError(f"easy_from must be in (0, 1], got {easy_from}")
     maybe = {False: HARD, True: UNKNOWN}
     return [
         EASY if rate.pass_rate >= easy_from else maybe[rate.highest_pass_rate >= easy_from]
@@ -111,8 +109,6 @@ def rejected_by_pass_rate(
     A problem that would be kept if the responses that could not be judged were right is dropped as
     `TOO_FEW_JUDGED`: the judge's failures are not its fault.
     """
-    if not 0 <= threshold <= 1:
-        raise KlearError(f"threshold must be in [0, 1], got {threshold}")
 
     def keeps(rate: float) -> bool:
         return rate > threshold or (keep_equal and rate == threshold)
@@ -133,7 +129,7 @@ def kept_by_pass_rate(
     False is the text. A problem whose tests are flawed fails right programs, so a good teacher's
     low pass rate points to it, or to a problem that is too hard for the teacher.
 
-    Raises KlearError for a threshold outside [0, 1], or a problem without a pass rate.
+    Raises KlearError for a problem without a pass rate.
 
     >>> rates = {"a": PassRate("a", 16, 8, 0), "b": PassRate("b", 16, 9, 0)}
     >>> kept_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)

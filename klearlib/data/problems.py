@@ -4,14 +4,14 @@ fields of `klearlib.records.Problem`."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from klearlib.data.files import MAX_FILE, MAX_ROW
 from klearlib.data.lines import LineWriter, bounded_lines, parse_row
 from klearlib.data.rows import encodable
-from klearlib.errors import KlearError, MissingAsset, did_you_mean
+from klearlib.errors import KlearError, MissingAsset, ParameterError, did_you_mean
 from klearlib.records import Problem, TestCase
 
 
@@ -53,6 +53,22 @@ def iter_problems(path: Path) -> Iterator[Problem]:
 def count_problems(path: Path) -> int:
     """The number of problems in a file."""
     return sum(1 for _ in _lines(path))
+
+
+def first_of_both(files: Mapping[str, Path], count: int) -> list[Problem]:
+    """`count` problems, half of each of two files by world, the first ones; ids begin with the
+    world's name. ParameterError for an odd number, or more than there are."""
+    half, odd = divmod(count, 2)
+    found = []
+    for name, path in files.items():
+        problems = read_problems(path)
+        if odd or half > len(problems):
+            raise ParameterError(
+                f"num_validation must be even and at most {2 * len(problems)}, twice what the "
+                f"{name} world has, got {count}"
+            )
+        found += [replace(problem, id=f"{name}-{problem.id}") for problem in problems[:half]]
+    return found
 
 
 class ProblemFile(Mapping[str, Problem]):

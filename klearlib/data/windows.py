@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from klearlib.errors import KlearError
-from klearlib.records import Problem
 
 LIVECODEBENCH_V5 = ("2024-08-01", "2025-02-01")
 LIVECODEBENCH_V6 = ("2025-02-01", "2025-05-01")
@@ -29,20 +27,6 @@ def in_window(day: str, start: str, end: str) -> bool:
     if last < first:
         raise KlearError(f"a window must not end before it starts, got {start} to {end}: swap them")
     return first <= _moment(day) <= last
-
-
-def problems_in_window(problems: Iterable[Problem], start: str, end: str) -> list[Problem]:
-    """The problems whose `date` lies in a window, in their order; KlearError for one without a
-    date, which belongs neither in nor out."""
-    found = []
-    for problem in problems:
-        if not problem.date:
-            raise KlearError(
-                f"problem {problem.id!r} has no date: windows need one for every problem"
-            )
-        if in_window(problem.date, start, end):
-            found.append(problem)
-    return found
 
 
 def _moment(text: str) -> datetime:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
-from klearlib.data.problems import iter_problems, read_problems, write_problems
+from klearlib.data.problems import iter_problems, read_problems
 from klearlib.errors import KlearError, ParameterError, did_you_mean
 from klearlib.verify.groups import is_code
-
-if TYPE_CHECKING:
-    from klearlib.run.folder import RunFolder
 
 ALIASES = {
     "aime24": "aime_2024",
@@ -65,47 +60,6 @@ def open_benchmark(
         if not answers or not all(map(str.strip, answers)):
             raise KlearError(f"problem {problem.id!r} has an empty answer: mend it")
     return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
-
-
-def collect(
-    folder: RunFolder,
-    inputs: dict[str, Path],
-    *,
-    benchmarks: dict[str, int],
-    locations: dict[str, str],
-    sources: dict[str, dict] | None = None,
-) -> None:
-    """Stage ``benchmarks``: real benchmarks as files for `klearlib.evaluate.harness`, which reads
-    them as ``inputs["benchmarks"]``.
-
-    Writes ``<name>.jsonl`` for each, under the names that are given, and what they are out of to
-    ``card.json``.
-
-    Args:
-        inputs: none are read.
-        benchmarks: alias or full name -> the number of problems that there must be.
-        locations: files or folders of this machine, by the same names; others come from the hub.
-        sources: of those that are not the paper's, `source` and options of `open_benchmark`.
-
-    Raises:
-        ParameterError: no benchmarks, or a location of another benchmark. As `open_benchmark`
-            otherwise.
-    """
-    if not benchmarks:
-        raise ParameterError("need at least one benchmark to collect, got none")
-    if unknown := sorted(set(locations) - set(benchmarks)):
-        raise ParameterError(
-            f"locations names {', '.join(unknown)}, which benchmarks does not: add it there"
-        )
-    card = {}
-    for number, (name, size) in enumerate(benchmarks.items()):
-        folder.progress(number, len(benchmarks), name)
-        how = (sources or {}).get(name, {})
-        found = open_benchmark(name, locations.get(name), expected_size=size, **how)
-        write_problems(found.problems, folder.path / f"{name}.jsonl")
-        card[name] = {"num_problems": len(found.problems), "summary": found.summary}
-    (folder.path / "card.json").write_text(json.dumps(card, indent=1, sort_keys=True) + "\n")
-    folder.progress(len(benchmarks), len(benchmarks))
 
 
 def _is_own_format(location: Path | str | None) -> bool:

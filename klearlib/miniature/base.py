@@ -101,7 +101,6 @@ def pretrain(
         batch_size=batch_size,
         learning_rate=learning_rate,
         final_learning_rate=learning_rate / 10,
-        warmup_steps=num_steps // 20,
         normalizer="token",
         compute=Compute(**compute),
     )

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from klearlib.data.problems import write_problems
-from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, problems_in_window
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window
 from klearlib.errors import KlearError, ParameterError
 from klearlib.miniature.code_problems import (
     MIN_DIFFICULTY,
@@ -139,7 +139,7 @@ def _windows(contest: list[Problem]) -> dict[str, list[Problem]]:
     taken: set[str] = set()
     found = {}
     for name, (start, end) in WINDOWS.items():
-        problems = [p for p in problems_in_window(contest, start, end) if p.id not in taken]
+        problems = [p for p in contest if in_window(p.date, start, end) and p.id not in taken]
         if len(problems) < BENCHMARK_SIZE:
             raise KlearError(
                 f"{name} needs {BENCHMARK_SIZE} problems, only {len(problems)} lie in its window: "

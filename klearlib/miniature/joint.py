@@ -4,7 +4,6 @@ benchmarks of both worlds, and one with longer problems."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.curation.select import EXAMPLES
-from klearlib.data.problems import read_problems, write_problems
+from klearlib.data.problems import first_of_both, read_problems, write_problems
 from klearlib.data.tables import Sample, write_samples
 from klearlib.errors import ParameterError
 from klearlib.miniature import code_problems, code_world, problems, world
@@ -122,8 +121,9 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
             for draft in _without_overlap(draw, random_for(name), index, count)
         ]
 
-    halves = [_validation(inputs[name], name, world.num_validation) for name in ("maths", "code")]
-    write_problems(chain(*halves), folder.path / "validation.jsonl")
+    validation = {name: inputs[name] / "validation.jsonl" for name in ("maths", "code")}
+    both = first_of_both(validation, world.num_validation)
+    write_problems(both, folder.path / "validation.jsonl")
 
     short_rows = [
         {"given": f"{prompt}\n", "text": "\n".join([*lines, f"The answer is {answer}."])}
@@ -180,17 +180,6 @@ def _without_overlap(
             "modulus or the difficulty"
         )
     return clean[:count]
-
-
-def _validation(source: Path, name: str, num_validation: int) -> list[Problem]:
-    found = read_problems(source / "validation.jsonl")
-    half, odd = divmod(num_validation, 2)
-    if odd or half > len(found):
-        raise ParameterError(
-            f"num_validation must be even and at most {2 * len(found)}, twice what the {name} "
-            f"world has, got {num_validation}"
-        )
-    return [replace(problem, id=f"{name}-{problem.id}") for problem in found[:half]]
 
 
 def _in_turn(*kinds: list) -> list:

@@ -14,8 +14,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from klearlib.data.problems import read_problems
-from klearlib.errors import ParameterError
+from klearlib.data.problems import read_problems, write_problems
+from klearlib.errors import KlearError, ParameterError
 from klearlib.miniature import code_problems, code_world, problems, world
 from klearlib.miniature.source_plan import COLUMNS, SOURCES, RawItem, SourcePlan
 from klearlib.miniature.world import write_rows
@@ -139,6 +139,27 @@ def build(folder: RunFolder, inputs: dict[str, Path], **params: object) -> None:
     write_rows(folder.path / TRUTH, truth)
     write_rows(folder.path / ANSWERS, answers)
     write_json(folder.path / MANIFEST, manifest)
+
+
+def add_true_answers(folder: RunFolder, inputs: dict[str, Path]) -> None:
+    """Stage ``true_answers``: problems.jsonl of ``inputs["curated"]``, each with the answer that
+    ``inputs["sources"]`` wrote down when it made the problem, whatever its data set says.
+
+    Raises:
+        KlearError: a problem of a benchmark is among them, which has no answer here.
+    """
+    with (inputs["sources"] / ANSWERS).open(encoding="utf-8") as lines:
+        answers = {row["prompt"]: row["answer"] for row in map(json.loads, lines)}
+    curated = read_problems(inputs["curated"] / "problems.jsonl")
+    if unknown := sum(problem.prompt not in answers for problem in curated):
+        raise KlearError(
+            f"{unknown} problems of benchmarks passed the search for overlap, and have no answer "
+            "here: lower ngram_words or stop_more_than"
+        )
+    write_problems(
+        (replace(problem, answer=answers[problem.prompt]) for problem in curated),
+        folder.path / "problems.jsonl",
+    )
 
 
 class _MathsItems:

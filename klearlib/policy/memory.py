@@ -92,15 +92,6 @@ def activation_bytes(
     return tokens * (kept + mask + ends) + max(tokens * transient, head)
 
 
-def training_bytes(
-    shape: ModelShape, *, compute: Compute, tokens: int, row_tokens: int | None = None
-) -> int:
-    """Most that training holds at micro-batches of `tokens` padded tokens."""
-    return state_bytes(shape.num_parameters, precision=compute.precision) + activation_bytes(
-        shape, compute=compute, tokens=tokens, row_tokens=row_tokens
-    )
-
-
 def sampling_bytes(shape: ModelShape, *, compute: Compute, rows: int, row_tokens: int) -> int:
     """Most that sampling holds, of `rows` sequences of `row_tokens` tokens at once.
 

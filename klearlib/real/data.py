@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.data.files import is_hidden
+from klearlib.data.problems import write_problems
 from klearlib.errors import MissingAsset
-from klearlib.evaluate.benchmark_files import collect
+from klearlib.evaluate.benchmark_files import open_benchmark
 from klearlib.hub import cached_snapshot, fetch_command, hub_folder
 from klearlib.real.links import link_file
 from klearlib.run.files import write_json
@@ -63,10 +64,29 @@ def collect_benchmarks(
     places: dict[str, str],
     sources: dict[str, dict] | None = None,
 ) -> None:
-    """Stage ``benchmarks``: `klearlib.evaluate.benchmark_files.collect` of the data sets
-    ``inputs[<benchmark>]`` (stages of `link_data`), each at its place of `places` there."""
-    locations = {name: str(inputs[name] / place) for name, place in places.items()}
-    collect(folder, {}, benchmarks=benchmarks, locations=locations, sources=sources)
+    """Stage ``benchmarks``: real benchmarks as files for `klearlib.evaluate.harness`, which reads
+    them as ``inputs["benchmarks"]``.
+
+    Writes ``<name>.jsonl`` for each, under the names that are given, and what they are out of to
+    card.json.
+
+    Args:
+        inputs: benchmark -> the stage of `link_data` that holds it.
+        benchmarks: alias or full name -> the number of problems that there must be, None for any.
+        places: where each is in its input; one without a place comes from the hub.
+        sources: of those that are not the paper's, `source` and options of `open_benchmark`, whose
+            errors are raised too.
+    """
+    card = {}
+    for number, (name, size) in enumerate(benchmarks.items()):
+        folder.progress(number, len(benchmarks), name)
+        location = inputs[name] / places[name] if name in places else None
+        how = (sources or {}).get(name, {})
+        found = open_benchmark(name, location, expected_size=size, **how)
+        write_problems(found.problems, folder.path / f"{name}.jsonl")
+        card[name] = {"num_problems": len(found.problems), "summary": found.summary}
+    write_json(folder.path / "card.json", card)
+    folder.progress(len(benchmarks), len(benchmarks))
 
 
 def _found(hub_id: str, location: str | None) -> Path:

@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 from klearlib.curation.overlap import OverlapIndex
-from klearlib.data.problems import iter_problems, read_problems, write_problems
+from klearlib.data.problems import first_of_both, iter_problems, read_problems, write_problems
 from klearlib.data.tables import SampleWriter, read_samples
 from klearlib.errors import KlearError, ParameterError
 from klearlib.real.links import link_file
@@ -135,19 +134,8 @@ def join(
         num_validation: an even number of problems, at most twice what a world has.
         benchmarks: domain -> their names.
     """
-    half, odd = divmod(num_validation, 2)
-    found = {name: read_problems(inputs[name] / VALIDATION) for name in ("math", "code")}
-    for name, problems in found.items():
-        if odd or half > len(problems):
-            raise ParameterError(
-                f"num_validation must be even and at most {2 * len(problems)}, twice what the "
-                f"{name} world has, got {num_validation}"
-            )
-    halves = (
-        [replace(problem, id=f"{name}-{problem.id}") for problem in problems[:half]]
-        for name, problems in found.items()
-    )
-    write_problems(chain(*halves), folder.path / VALIDATION)
+    validation = {name: inputs[name] / VALIDATION for name in ("math", "code")}
+    write_problems(first_of_both(validation, num_validation), folder.path / VALIDATION)
     for name, names in benchmarks.items():
         _link_benchmarks(folder, inputs[name], names)
 

@@ -27,6 +27,9 @@ class RLSettings:
     that this one goes on from, whose problems it does not draw again. `half_cosine` measures what
     `klearlib.rl.half_batches` says, on the local engine alone. `code_reward`, `code_scores`,
     `hard_failure`, `max_tests` and the limits of a test are used by code problems alone.
+
+    Ranges are checked where the values come from, in `klearlib.params`; a word that no setting
+    knows is a ParameterError here too, as it would pass for another.
     """
 
     num_steps: int
@@ -75,49 +78,6 @@ class RLSettings:
     batch_weights: str
 
     def __post_init__(self) -> None:
-        for name in (
-            "num_steps",
-            "num_problems",
-            "mini_batch_problems",
-            "max_new_tokens",
-            "eval_every",
-            "eval_responses",
-            "validation_responses",
-            "num_validation",
-            "checkpoint_every",
-            "test_memory_mb",
-        ):
-            if getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.group_size < 2:
-            raise ParameterError(f"group_size must be at least 2 (Eq. 4), got {self.group_size}")
-        if self.mini_batch_problems > self.num_problems:
-            raise ParameterError(
-                f"mini_batch_problems ({self.mini_batch_problems}) must not exceed num_problems "
-                f"({self.num_problems})"
-            )
-        if self.max_tests is not None and self.max_tests < 1:
-            raise ParameterError(f"max_tests must be at least 1, got {self.max_tests}")
-        for name in ("learning_rate", "temperature", "max_grad_norm", "test_timeout_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ParameterError(f"{name} must be positive, got {getattr(self, name)}")
-        if not -math.inf < self.hard_failure <= 0:
-            raise ParameterError(f"hard_failure must be at most 0, got {self.hard_failure}")
-        for name in (
-            *("alpha", "group_epsilon", "format_penalty", "warmup_steps", "weight_decay"),
-            "steps_before",
-        ):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ParameterError(f"{name} must be >= 0 and finite, got {getattr(self, name)}")
-        for name in ("adam_beta1", "adam_beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ParameterError(
-                    f"{name} must be at least 0 and below 1, got {getattr(self, name)}"
-                )
-        if self.sampler_correction is not None:
-            require_correctable(self.sampler_correction, self.logp_old, self.batch_weights)
-        if self.log_ratio_clamp is not None and not self.log_ratio_clamp > 0:
-            raise ParameterError(f"log_ratio_clamp must be positive, got {self.log_ratio_clamp}")
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")

@@ -87,7 +87,7 @@ def train_rl(
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
-        ValueError: a setting out of range.
+        ValueError: a word that no setting knows.
         KlearError: the memory does not hold a rollout, or the parts that the objective counts.
     """
     rule, settings, compute = rule_from(rule), RLSettings(**settings), Compute(**compute)

@@ -30,25 +30,6 @@ def planned_steps(
     return math.ceil(num_draws / batch_size), num_draws
 
 
-def planned_warmup(num_steps: int, warmup_steps: int | None) -> int:
-    """Steps of warm-up: those given, or a twentieth of all for None.
-
-    Raises ParameterError unless 0 <= warmup_steps < num_steps: a longer warm-up would never reach
-    the learning rate.
-
-    >>> planned_warmup(50, None)
-    2
-    """
-    if warmup_steps is None:
-        return num_steps // 20
-    if not 0 <= warmup_steps < num_steps:
-        raise ParameterError(
-            f"warmup_steps must be at least 0 and below the {num_steps} steps of the run, or None "
-            f"for a twentieth of them, got {warmup_steps}"
-        )
-    return warmup_steps
-
-
 def cosine_learning_rate(
     step: int, num_steps: int, start: float, end: float, warmup_steps: int
 ) -> float:

@@ -31,12 +31,14 @@ from klearlib.sft.batches import (
     keep_whole_turns,
 )
 from klearlib.sft.objective import shares
-from klearlib.sft.schedule import cosine_learning_rate, planned_steps, planned_warmup
+from klearlib.sft.schedule import cosine_learning_rate, planned_steps
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
 SAMPLES = "examples.parquet"
+BETAS, MAX_GRAD_NORM = (0.9, 0.95), 1.0  # of AdamW; docs/deviations.md has them
+WARMUP_SHARE = 20  # of the steps one in so many warms up
 
 
 def train_sft(
@@ -86,14 +88,10 @@ def fit(
     final_learning_rate: float,
     normalizer: str,
     compute: Compute,
-    adam_beta1: float = 0.9,
-    adam_beta2: float = 0.95,
     num_steps: int | None = None,
     num_epochs: int | None = None,
-    warmup_steps: int | None = None,
     drop_longer: bool = False,
     drop_with_control: bool = False,
-    max_grad_norm: float = 1.0,
     checkpoint_every: int = 100,
     yarn: dict | None = None,
 ) -> None:
@@ -107,9 +105,7 @@ def fit(
         num_steps, num_epochs: exactly one of them. Steps take whole batches, epoch after epoch;
             epochs show each example that often, so that the last batch may be smaller (paper: 4).
         learning_rate, final_learning_rate: cosine from one to the other after a linear warm-up
-            (the paper: 8e-5 to 4e-5).
-        warmup_steps: fewer than the steps; None for a twentieth of them.
-        adam_beta1, adam_beta2: decay of AdamW's mean and mean square of the gradient.
+            over a twentieth of the steps (the paper: 8e-5 to 4e-5).
         compute: precision, and how a batch is cut: see `klearlib.policy.layout.cut_rows`.
             Where the memory runs out, the batch is computed again in micro-batches of half the
             size, and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl
@@ -149,15 +145,11 @@ def fit(
     num_steps, num_draws = planned_steps(
         len(examples), batch_size=batch_size, num_steps=num_steps, num_epochs=num_epochs
     )
-    warmup_steps = planned_warmup(num_steps, warmup_steps)
+    warmup_steps = num_steps // WARMUP_SHARE
     plan = plan_batches(model, compute, pad_id=tokenizer.pad_token_id)
     model.train()
     optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=learning_rate,
-        betas=(adam_beta1, adam_beta2),
-        weight_decay=0.0,
-        fused=True,
+        model.parameters(), lr=learning_rate, betas=BETAS, weight_decay=0.0, fused=True
     )
     first = 0
     if (saved := folder.load_checkpoint()) is not None:
@@ -184,7 +176,7 @@ def fit(
                 # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
                 seed=derive_seed(seed, "dropout", step),
             )
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
         if torch.isfinite(norm):
             optimizer.step()
         folder.append_metrics(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
 from klearlib.verify.plain import read_number, same_number
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
 
-__all__ = ["REASONS", "close_pool", "count_reasons", "verify_answer", "verify_answers"]
+__all__ = ["REASONS", "close_pool", "verify_answer", "verify_answers"]
 
 REASONS = ("correct", "wrong", "no_answer", "bad_format", "timeout", "judge_error")
 
@@ -71,7 +70,7 @@ def verify_answers(
     from any thread, from a running event loop (it blocks) and from worker processes. It returns
     after at most 5 * N * `timeout_s` / `workers` seconds and the processes' starts, and raises
     nothing for a hostile answer: ``timeout`` and ``judge_error`` are verdicts, with
-    ``correct=False``, and never the response's mistake (`count_reasons`).
+    ``correct=False``, and never the response's mistake.
 
     Args:
         responses: N generated texts, without their prompts.
@@ -129,16 +128,6 @@ def verify_answers(
         tags = reading.has_think_open, reading.has_think_close
         verdicts.append(Verdict(reason == "correct", reason, answer, *tags))
     return verdicts
-
-
-def count_reasons(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """How many verdicts have each reason, in the order of `REASONS`, zeros included.
-
-    >>> count_reasons([Verdict(True, "correct"), Verdict(False, "wrong")])["wrong"]
-    1
-    """
-    counts = Counter(verdict.reason for verdict in verdicts)
-    return {reason: counts[reason] for reason in REASONS}
 
 
 def _gold_texts(number: int, gold: str | Sequence[str]) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 It alone knows the tests and what they expect: it hands inputs to a fork server (`sandbox_process`),
 takes outputs from it and compares. A job is ``{"tier", "source", "entry_point", "timeout_s",
-"memory_mb", "float_tolerance", "tests": [{"kind", "given", "expected"}, ...]}``, a reply
-``{"outcomes": [...], "messages": [...]}``.
+"memory_mb", "tests": [{"kind", "given", "expected"}, ...]}``, a reply ``{"outcomes": [...],
+"messages": [...]}``.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _judge_output(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> O
     """A test by stdin or by call: one child, whose output or result is compared here."""
     by_call = test["kind"] == "call"
     role = "call" if by_call else "script"
-    timeout_s, tolerance = judge.job["timeout_s"], judge.job["float_tolerance"]
+    timeout_s = judge.job["timeout_s"]
     with (
         _sealed(_encoded(test["given"])) as given,
         _memory_file() as stdout,
@@ -155,9 +155,9 @@ def _judge_output(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> O
         if failure is not None:
             return failure
         if by_call:
-            return _compare_value(record, test["expected"], tolerance)
+            return _compare_value(record, test["expected"])
         printed = os.pread(stdout, _size(stdout), 0).decode("utf-8", "replace")
-        if same_output(printed, test["expected"], float_tolerance=tolerance):
+        if same_output(printed, test["expected"]):
             return "passed", ""
         word, text = _report(record)
         return (word, text) if word in _FAILURES else ("wrong_answer", "")
@@ -197,7 +197,7 @@ def _report(record: int) -> Outcome:
     return word, text
 
 
-def _compare_value(record: int, expected: str, tolerance: float) -> Outcome:
+def _compare_value(record: int, expected: str) -> Outcome:
     word, text = _report(record)
     if word in _FAILURES:
         return word, text
@@ -207,7 +207,7 @@ def _compare_value(record: int, expected: str, tolerance: float) -> Outcome:
     sys.set_int_max_str_digits(max(_DEFAULT_INT_DIGITS, len(expected)))
     try:
         returned = json.loads(text)
-        equal = same_value(returned, json.loads(expected), float_tolerance=tolerance)
+        equal = same_value(returned, json.loads(expected))
     except (ValueError, RecursionError) as error:
         return "runtime_error", f"the result is no JSON value that can be read: {error}"[:300]
     return ("passed" if equal else "wrong_answer"), ""

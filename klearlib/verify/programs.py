@@ -49,7 +49,6 @@ class ProgramJob:
     timeout_s: float
     memory_mb: int
     entry_point: str | None = None
-    float_tolerance: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tests", tuple(self.tests))
@@ -63,10 +62,6 @@ class ProgramJob:
             isinstance(self.memory_mb, int) and self.memory_mb > 0
         ):
             raise KlearError(f"memory_mb must be a positive integer, got {self.memory_mb!r}")
-        if not 0 <= self.float_tolerance < math.inf:
-            raise KlearError(
-                f"float_tolerance must be 0 or a positive number, got {self.float_tolerance}"
-            )
         for index, test in enumerate(self.tests):
             _check_test(index, test, self.entry_point)
 
@@ -78,7 +73,6 @@ def run_tests(
     timeout_s: float,
     memory_mb: int,
     entry_point: str | None = None,
-    float_tolerance: float = 0.0,
 ) -> TestReport:
     """Run one program on all its tests; see `run_many`, which is faster for many.
 
@@ -101,7 +95,6 @@ def run_tests(
         memory_mb: address space for one test, on top of what Python needs.
         entry_point: the function, or the method of a class ``Solution``, for tests by call and by
             asserts.
-        float_tolerance: numbers with a difference up to this, absolute or relative, are equal.
 
     Returns:
         One word of `records.OUTCOMES` for each test. ``judge_error`` is the judge's own failure.
@@ -114,7 +107,7 @@ def run_tests(
     >>> run_tests("print(int(input()) ** 2)", tests, timeout_s=5.0, memory_mb=256).outcomes
     ('passed', 'wrong_answer')
     """
-    job = ProgramJob(source, tuple(tests), timeout_s, memory_mb, entry_point, float_tolerance)
+    job = ProgramJob(source, tuple(tests), timeout_s, memory_mb, entry_point)
     return run_many([job], workers=1)[0]
 
 
@@ -199,7 +192,6 @@ def _request(job: ProgramJob) -> dict:
         "entry_point": job.entry_point,
         "timeout_s": float(job.timeout_s),
         "memory_mb": job.memory_mb,
-        "float_tolerance": float(job.float_tolerance),
         "tests": [
             {
                 "kind": test.kind,

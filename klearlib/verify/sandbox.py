@@ -123,7 +123,6 @@ def _why_not(name: str) -> str:
                         "entry_point": None,
                         "timeout_s": 10.0,
                         "memory_mb": 256,
-                        "float_tolerance": 0.0,
                         "tests": [{"kind": "stdin", "given": given, "expected": expected}],
                     }
                 )

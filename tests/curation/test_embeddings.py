@@ -103,16 +103,6 @@ def test_texts_are_streamed_twice_and_must_stay():
             hashed_tfidf(texts, dim=16, seed=0)
 
 
-@pytest.mark.parametrize(
-    ("texts", "numbers", "message"),
-    [
-        ([], {}, "at least one text"),
-        (["a"], {"dim": 0}, "dim must be >= 1, got 0"),
-        (["a"], {"dim": 2.5}, "dim must be a whole number, got 2.5"),
-        (["a"], {"seed": -1}, "seed must be >= 0"),
-        (["a"], {"seed": "a"}, "seed must be a whole number, got 'a'"),
-    ],
-)
-def test_what_cannot_be_a_matrix_is_refused(texts, numbers, message):
-    with pytest.raises(KlearError, match=message):
-        hashed_tfidf(texts, **{"dim": 8, "seed": 0} | numbers)
+def test_no_texts_are_refused():
+    with pytest.raises(KlearError, match="at least one text"):
+        hashed_tfidf([], dim=8, seed=0)

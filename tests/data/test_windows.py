@@ -2,9 +2,8 @@
 
 import pytest
 
-from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window, problems_in_window
+from klearlib.data.windows import LIVECODEBENCH_V5, LIVECODEBENCH_V6, in_window
 from klearlib.errors import KlearError
-from klearlib.records import Problem
 
 WINDOW = ("2024-08-01", "2025-02-01")
 
@@ -37,11 +36,3 @@ def test_what_is_no_date_is_refused(day):
         in_window(day, *WINDOW)
     with pytest.raises(KlearError, match="is no date"):
         in_window("2025-01-01", day, "2025-02-01")
-
-
-def test_problems_keep_their_order_and_need_a_date():
-    days = ["2025-02-01", "2024-01-01", "2024-08-01"]
-    problems = [Problem(id=day, prompt="?", answer="1", date=day) for day in days]
-    assert problems_in_window(problems, *WINDOW) == [problems[0], problems[2]]
-    with pytest.raises(KlearError, match="problem 'x' has no date"):
-        problems_in_window([Problem(id="x", prompt="?", answer="1")], *WINDOW)

@@ -7,7 +7,7 @@ import pytest
 
 from klearlib.data.problems import read_problems, write_problems
 from klearlib.errors import KlearError
-from klearlib.miniature.true_answers import add_true_answers
+from klearlib.miniature.sources import add_true_answers
 from klearlib.records import Problem
 from klearlib.run.folder import RunFolder
 

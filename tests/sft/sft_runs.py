@@ -20,10 +20,7 @@ SCHEDULE = {
     "batch_size": 4,
     "learning_rate": 3e-3,
     "final_learning_rate": 1e-3,
-    "warmup_steps": 1,
     "normalizer": "sequence",
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.95,
 }
 EPOCHS = {"num_steps": None, "num_epochs": 2}
 LAYOUT = ("precision", "attention", "pack_tokens", "micro_batch_tokens", "gradient_checkpointing")

@@ -69,7 +69,7 @@ def test_control_token_within_a_response_is_refused_or_dropped(
     words = rf"example 3 holds .*{re.escape(name)}.* 2 of 5: .* or set drop_with_control"
     with pytest.raises(KlearError, match=words):
         run(tmp_path / "a", new_policy(6), tiny_tokenizer, examples=examples, **how)
-    how |= {"warmup_steps": 0, "drop_with_control": True}
+    how |= {"drop_with_control": True}
     run(tmp_path / "b", new_policy(6), tiny_tokenizer, examples=examples, **how)
     (line,) = lines(tmp_path / "b")
     assert line["sft/dropped_examples"] == 2 and line["sft/num_examples"] == 3

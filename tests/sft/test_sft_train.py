@@ -22,7 +22,7 @@ from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
 from klearlib.sft import train
 from klearlib.sft.batches import example_order
-from klearlib.sft.schedule import cosine_learning_rate, planned_steps, planned_warmup
+from klearlib.sft.schedule import cosine_learning_rate, planned_steps
 
 
 def test_schedule_warms_up_and_ends_at_the_final_learning_rate():
@@ -48,8 +48,9 @@ METRICS = ("loss", "grad_norm", "learning_rate", "num_tokens", "skipped_updates"
 
 @pytest.mark.parametrize("normalizer", ["token", "sequence"])
 def test_unpacked_training_is_the_plain_loop(new_policy, tiny_tokenizer, tmp_path, normalizer):
+    """Of 20 steps one warms up."""
     policy, trained = new_policy(6), new_policy(6)
-    schedule = SCHEDULE | {"normalizer": normalizer}
+    schedule = SCHEDULE | {"normalizer": normalizer, "num_steps": 20}
     run(tmp_path, trained, tiny_tokenizer, **schedule)
     policy.train()
     optimizer = torch.optim.AdamW(
@@ -57,9 +58,9 @@ def test_unpacked_training_is_the_plain_loop(new_policy, tiny_tokenizer, tmp_pat
     )
     order = example_order(len(EXAMPLES), seed=schedule["seed"])
     losses, norms, counts, rates = [], [], [], []
-    for step in range(6):
+    for step in range(20):
         for group in optimizer.param_groups:
-            group["lr"] = cosine_learning_rate(step, 6, 3e-3, 1e-3, 1)
+            group["lr"] = cosine_learning_rate(step, 20, 3e-3, 1e-3, 1)
         batch = sorted((EXAMPLES[next(order)] for _ in range(4)), key=lambda row: len(row.ids))
         rows = token_rows([[x] for x in batch], pad_id=tiny_tokenizer.pad_token_id, device="cpu")
         optimizer.zero_grad(set_to_none=True)
@@ -78,7 +79,7 @@ def test_unpacked_training_is_the_plain_loop(new_policy, tiny_tokenizer, tmp_pat
     assert found["loss"] == pytest.approx(losses, rel=1e-5)
     assert found["grad_norm"] == pytest.approx(norms, rel=1e-4)
     assert found["learning_rate"] == pytest.approx(rates)
-    assert found["num_tokens"] == counts and found["skipped_updates"] == [0] * 6
+    assert found["num_tokens"] == counts and found["skipped_updates"] == [0] * 20
     found, _ = load_policy(tmp_path / "model", device="cpu")
     for name, weights in policy.state_dict().items():
         torch.testing.assert_close(found.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
@@ -109,7 +110,7 @@ def test_a_share_of_the_batches_is_read_under_yarn(new_policy, tiny_tokenizer, t
 def test_model_folder_is_one_that_transformers_reads(new_policy, tiny_tokenizer, tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    how = {"num_steps": 1, "warmup_steps": 0, "gradient_checkpointing": True}
+    how = {"num_steps": 1, "gradient_checkpointing": True}
     run(tmp_path, new_policy(6), tiny_tokenizer, **how)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert model.config.architectures == ["Qwen3ForCausalLM"] and model.config.use_cache
@@ -198,8 +199,7 @@ def test_epochs_show_each_example_that_often(
         return original(model, batch, **how)
 
     monkeypatch.setattr(train, "batch_gradient", spy)
-    how = EPOCHS | {"warmup_steps": min(1, num_steps - 1)}
-    run(tmp_path, new_policy(6), tiny_tokenizer, batch_size=batch_size, **how)
+    run(tmp_path, new_policy(6), tiny_tokenizer, batch_size=batch_size, **EPOCHS)
     assert len(seen) == num_steps
     drawn = [index for batch in seen for index in batch]
     assert sorted(drawn[:10]) == sorted(drawn[10:]) == list(range(10)) and len(drawn) == 20
@@ -225,19 +225,9 @@ def test_steps_or_epochs_must_be_given_and_not_both(how):
         planned_steps(10, batch_size=4, **how)
 
 
-@pytest.mark.parametrize(("num_steps", "expected"), [(1, 0), (19, 0), (20, 1), (40, 2)])
-def test_a_twentieth_of_the_steps_warms_up_by_default(num_steps, expected):
-    assert planned_warmup(num_steps, None) == expected
-    assert planned_warmup(num_steps, num_steps - 1) == num_steps - 1
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        *(
-            ({"warmup_steps": steps}, f"below the 6 steps of the run.*got {steps}$")
-            for steps in (-1, 6, 1000)
-        ),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
     ],

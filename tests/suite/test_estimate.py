@@ -153,7 +153,8 @@ def test_sampling_takes_what_reading_or_starting_kernels_takes():
 
 def test_memory_of_rl_is_that_of_training_or_of_sampling_beside_its_states():
     row, states = estimate.PROMPT_TOKENS + 60, 16 * COUNT
-    trained = memory.training_bytes(SHAPE, compute=Compute(**COMPUTE), tokens=4096, row_tokens=row)
+    held = memory.activation_bytes(SHAPE, compute=Compute(**COMPUTE), tokens=4096, row_tokens=row)
+    trained = memory.state_bytes(SHAPE.num_parameters, precision=COMPUTE["precision"]) + held
     cost = cost_of(rl())
     assert (cost.memory, cost.peak) == (trained, TRAINING)
     assert (cost.state, cost.beside, cost.vllm) == (18 * COUNT, 16 * COUNT, 0)

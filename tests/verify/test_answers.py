@@ -13,11 +13,8 @@ import pytest
 from shared_data import shared_rows
 
 import klearlib
-from klearlib.records import Verdict
 from klearlib.verify.answers import (
     MAX_ANSWER_CHARS,
-    REASONS,
-    count_reasons,
     verify_answer,
     verify_answers,
 )
@@ -399,12 +396,6 @@ def test_missing_math_verify_names_the_install_command(tmp_path):
 def test_bad_arguments_name_what_is_expected(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         verify_answers(*arguments, **options)
-
-
-def test_count_reasons_lists_every_reason():
-    counts = count_reasons([Verdict(True, "correct"), Verdict(False, "timeout")] * 2)
-    assert tuple(counts) == REASONS
-    assert counts["correct"] == counts["timeout"] == 2 and sum(counts.values()) == 4
 
 
 # real golds

@@ -289,7 +289,7 @@ def test_a_sandbox_that_keeps_dying_is_a_judge_error(monkeypatch):
     monkeypatch.setattr(program_judge, "SandboxProcess", Dead)
     test = {"kind": "stdin", "given": "", "expected": ""}
     job = {"tier": "landlock", "source": "", "tests": [test], "entry_point": None, **LIMITS}
-    reply = program_judge.ProgramJudge().judge({**job, "float_tolerance": 0.0})
+    reply = program_judge.ProgramJudge().judge(job)
     assert reply == {
         "outcomes": ["judge_error"],
         "messages": ["the sandbox ended 3 times: no memory"],

@@ -120,7 +120,7 @@ class MiniatureOrigin(Origin):
         assert domain == "math", "programs are judged by tests, which the code sources lack"
         return Stage(
             "true_answers",
-            "klearlib.miniature.true_answers:add_true_answers",
+            "klearlib.miniature.sources:add_true_answers",
             {},
             {"curated": self._once(self.learnable(domain)), "sources": self.stages["sources"]},
             label="true answers to the problems of the maths sources",
