@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -67,11 +68,31 @@ def write_bytes(
             os.replace(temporary, path)
             if durable:
                 sync_folder(path.parent)
+            _remove_left(path)
     except BaseException:
         with contextlib.suppress(OSError):  # the fault that led here is the one to tell
             temporary.unlink(missing_ok=True)
         raise
     return path
+
+
+def _remove_left(path: Path) -> None:
+    """Remove what writers of `path` left behind that were killed in the middle."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        writer = left.name.split(".")[-3]
+        if writer.isdigit() and not exists(int(writer)):
+            left.unlink(missing_ok=True)
+
+
+def exists(process: int) -> bool:
+    """Whether this machine has a process of that number."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write_text(

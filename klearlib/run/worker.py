@@ -26,7 +26,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.run.entry import DONE, LOCK, verify_entry
-from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
+from klearlib.run.files import EXPLAINED, exists, one_line_failures, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
 from klearlib.run.stops import ASKED, LEFT
@@ -137,7 +137,7 @@ def _die_with_parent() -> None:
     if os.fork() == 0:
         for number in (*ASKED, *LEFT):
             signal.signal(number, signal.SIG_IGN)
-        while os.getppid() == worker and _exists(parent):
+        while os.getppid() == worker and exists(parent):
             time.sleep(GUARD_POLL_S)
         os.killpg(0, signal.SIGKILL)
 
@@ -149,16 +149,6 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)  # it died before the line above
-
-
-def _exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 if __name__ == "__main__":
