@@ -70,11 +70,6 @@ def test_a_list_given_as_text_is_told_how_papermill_takes_one(project):
         notebook.setup("05_clipping", ClippingParams, namespace(seeds="[0]"))
 
 
-def test_all_unknown_names_are_told_at_once(project):
-    with pytest.raises(ParameterError, match=r"'num_step': .*; 'seed': did you mean 'seeds'"):
-        notebook.setup("05_clipping", ClippingParams, namespace(num_step=1, seed=2))
-
-
 def test_rerun_ignores_what_later_cells_computed(project):
     names = namespace()
     notebook.setup("05_clipping", ClippingParams, names)

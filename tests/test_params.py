@@ -109,11 +109,9 @@ def test_defaults_are_valid_and_integers_become_numbers(project):
 @pytest.mark.parametrize(
     ("notebook", "values", "message"),
     [
-        ("06_alpha_sweep", {"alphas": 0.1}, "alphas must be a list of numbers, got 0.1"),
         ("06_alpha_sweep", {"alphas": [0, 0.0]}, "alphas names a value twice"),
         ("06_alpha_sweep", {"alphas": [-0.1]}, "alphas[0] must be at least 0.0, got -0.1"),
         ("06_alpha_sweep", {"alpha": 0.1}, "unknown parameter 'alpha': did you mean 'alphas'?"),
-        ("06_alpha_sweep", {"mini_batch_problems": 9}, "exceeds num_problems 8"),
         ("06_alpha_sweep", {"options": {"dual_clip": 1.1}}, "must be above 1 + eps_high = 1.28"),
         ("09_zero_advantage", {"soft_filters": ["accurate"]}, "did you mean 'accuracy'?"),
         (
@@ -343,11 +341,6 @@ def test_parameters_cell_gives_the_defaults(record):
     assert record(**names) == record()
     assert list(names) == [field.name for field in shown_fields(record)]
     assert max(map(len, cell.splitlines())) <= 100
-
-
-def test_dual_clip_must_lie_beyond_the_clip_range():
-    with pytest.raises(ParameterError, match=r"dual_clip 1.2 must be above 1 \+ eps_high = 1.28"):
-        ClippingParams(options={"dual_clip": 1.2})
 
 
 def test_seeds_that_tune_never_decide():

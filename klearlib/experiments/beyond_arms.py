@@ -128,11 +128,6 @@ class BeyondArms(Experiment):
     def asks(self, exploration: str) -> bool:
         return exploration in self.params.explorations
 
-    @property
-    def largest_rate(self) -> float:
-        """That at which E1 and E5 are decided."""
-        return max(self.params.learning_rates)
-
     @cached_property
     def arms(self) -> dict[Arm, Stage]:
         p, found = self.params, {}

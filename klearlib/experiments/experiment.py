@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -20,11 +20,10 @@ import numpy as np
 from klearlib.errors import Interrupted
 from klearlib.evaluate.statistics import CONTRADICTED, pooled_spread
 from klearlib.experiments import catalogue, registered
-from klearlib.experiments.benchmarks import deciding
-from klearlib.experiments.equations import equations_of
+from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Arm, Results, not_judged_text
 from klearlib.notebook import setup, show_resolved, whereabouts
-from klearlib.paper import Claim, claim
+from klearlib.paper import DATA, Claim, claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.params.statistics import WORLDS
@@ -33,6 +32,7 @@ from klearlib.report.frames import show_frames
 from klearlib.report.section import (
     NOT_RUN,
     Counterpart,
+    Equation,
     SampleItem,
     Verdict,
     is_paper_scale,
@@ -230,7 +230,6 @@ class Experiment:
         return self.finished(self.arms)
 
     def finished(self, arms: Mapping[Arm, Stage]) -> Results:
-        """Those of `arms` that are done."""
         return Results({a: self.folder(s) for a, s in arms.items() if self.is_done(s)})
 
     def is_done(self, stage: Stage) -> bool:
@@ -495,6 +494,15 @@ class Experiment:
         values = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
         return Evidence(values, seeds, words, checked or {})
 
+    def steadiness(self, claim_id: str, runs: Results, domain: str, **how) -> Evidence | str:
+        """`paired` distances of the curve of a domain's scores from a straight line."""
+        on = curved(claim_id, self.params.profile, domain)
+
+        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
+            return runs.curve_distances(arm, seeds, on)
+
+        return self.paired(claim_id, runs, distances, **how)
+
     @property
     def statistics(self) -> StatisticsParams:
         return registered.statistics_of(self.params.profile)
@@ -591,6 +599,16 @@ def changed_options(options: Mapping[str, object], record: type) -> dict[str, ob
     """The entries of an `options` parameter whose value is not the default of `record`."""
     defaults = asdict(record())
     return {name: value for name, value in options.items() if value != defaults[name]}
+
+
+@cache
+def equations_of(notebook: str) -> tuple[Equation, ...]:
+    """The equations of the paper that a notebook shows: paper/data/equations.yaml."""
+    import yaml
+
+    found = yaml.safe_load((DATA / "equations.yaml").read_text(encoding="utf-8"))
+    latex, shown = found["latex"], found["shown"].get(notebook, {})
+    return tuple(Equation(number, latex[number], says) for number, says in shown.items())
 
 
 def runs_dir() -> Path:

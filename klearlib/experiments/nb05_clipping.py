@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.experiments.benchmarks import curve_titles, curved, decided_on, titles
+from klearlib.experiments.benchmarks import curve_titles, decided_on, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.experiment import (
@@ -298,10 +298,7 @@ class Clipping(ClippingArms):
             rates = "" if on_code else self.words_on_rates
             how["words"] = [decided_on(claim_id, profile, domain), rates]
             return self.compared(claim_id, runs, domain, **how)
-        on = curved(claim_id, profile, "math")
-        return self.paired(
-            claim_id, runs, lambda arm, seeds: runs.curve_distances(arm, seeds, on), **how
-        )
+        return self.steadiness(claim_id, runs, "math", **how)
 
     def _stable_rates(self, about: Claim) -> Evidence | str:
         """log10 of the largest rate of the grid at which a run is stable by the rule of C3."""

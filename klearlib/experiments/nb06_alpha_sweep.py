@@ -176,7 +176,7 @@ class AlphaSweep(Experiment):
     def learning(self) -> Figure:
         import pandas as pd
 
-        share = _positive_share(self.runs).assign(panel="share of tokens from positives")
+        share = self.runs.positive_share().assign(panel="share of tokens from positives")
         return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))
 
     @table(
@@ -187,7 +187,7 @@ class AlphaSweep(Experiment):
     def effects(self) -> Rows:
         alphas = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
         for series, mine in self.runs.each(alphas):
-            curves = [*map(mine.curve, _EFFECTS.values()), _positive_share(mine)]
+            curves = [*map(mine.curve, _EFFECTS.values()), mine.positive_share()]
             yield [alphas[series], len(mine), *map(last_fifth, curves)]
 
     @table("gradients", "Eq. 14 on ten tokens, by autograd.")
@@ -236,7 +236,3 @@ def _paper(label: str):
         return float(printed[label]) / 100 if label in printed else float("nan")
 
     return cell
-
-
-def _positive_share(runs: Results) -> pd.DataFrame:
-    return runs.ratio_curve("train/positive_tokens", "train/num_tokens")

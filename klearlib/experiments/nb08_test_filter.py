@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
-from klearlib.experiments.benchmarks import curved, decided_on
+from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm
@@ -24,7 +23,6 @@ from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.figure import Figure
 
 # The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
@@ -205,15 +203,10 @@ class TestFilter(CodeRL):
                 removed.append(1 - sum(kept.values()) / len(kept))
         share = sum(removed) / len(removed) if removed else 0.0
         how = {"checked": {"problems that the filter removed": share}}
-
-        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            on = curved("C16", self.params.profile, "code")
-            return self.runs.curve_distances(arm, seeds, on)
-
         words = [decided_on("C11", self.params.profile, "code")]
         return {
             "C11": self.compared("C11", self.runs, "code", words=words, **how),
-            "C16": self.paired("C16", self.runs, distances, **how),
+            "C16": self.steadiness("C16", self.runs, "code", **how),
         }
 
     def notes(self) -> list[str]:

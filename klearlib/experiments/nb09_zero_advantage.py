@@ -14,7 +14,6 @@ from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import (
     counterparts,
     curve_titles,
-    curved,
     decided_on,
     standing_for,
     titles,
@@ -309,7 +308,7 @@ class ZeroAdvantage(Experiment):
     def training(self) -> Rows:
         """Updates that were skipped and rollouts that could not be judged are sums."""
         for comparison, arm, runs in self._arms():
-            share = runs.ratio_curve("train/positive_tokens", "train/num_tokens")
+            share = runs.positive_share()
             row = [comparison, series_style(arm).label, len(runs), *map(runs.mean, _MEANS.values())]
             counts = map(runs.total, ("train/skipped_updates", "rollout/judge_failures"))
             yield [*row, float(share["value"].mean()), *counts]
@@ -350,13 +349,9 @@ class ZeroAdvantage(Experiment):
         left = filtered.mean("rollout/groups_trained") / self.params.num_problems if filtered else 1
         checked = {"groups without advantage": 1 - left}
         words = [f"{decided_on('C12', profile, 'math')}, at alpha 0"]
-
-        def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return runs.curve_distances(arm, seeds, curved("C21", profile, "math"))
-
         return {
             "C12": self.compared("C12", runs, "math", words=words, checked=checked),
-            "C21": self.paired("C21", runs, distances, checked=checked),
+            "C21": self.steadiness("C21", runs, "math", checked=checked),
         }
 
     def notes(self) -> list[str]:

@@ -123,7 +123,6 @@ class Headline(Pipeline):
             paper_models=list(dict.fromkeys(paper.figure("1")["model"])),
             our_models=list(MODELS.values()),
             highlight=_KLEAR,
-            interval="95 % sampling noise",
         )
 
     @figure(

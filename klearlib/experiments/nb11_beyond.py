@@ -312,7 +312,8 @@ class Beyond(BeyondArms):
                 yield [each.claim, f"{title}: {each.verdict}; {meaning} ({each.measured})."]
 
     def evidence(self) -> dict[str, Evidence | str]:
-        rate, absent = self.largest_rate, "was not asked for (explorations): profile full"
+        rate = max(self.params.learning_rates)
+        absent = "was not asked for (explorations): profile full"
         found = {name: f"{name} {absent}" for name in EXPLORATIONS}
         for name in filter(self.asks, EXPLORATIONS):
             where = at(name, rate) if name in ("E1", "E5") else name

@@ -73,10 +73,10 @@ class Results:
             if line[metric] is not None
         )
 
-    def ratio_curve(self, numerator: str, denominator: str) -> pd.DataFrame:
-        """One metric over another; steps where that is 0 are left out."""
-        both = self.curve(numerator).merge(
-            self.curve(denominator), on=["series", "seed", "step"], suffixes=("", "_total")
+    def positive_share(self) -> pd.DataFrame:
+        """The share of trained tokens from positives; steps that trained on none are left out."""
+        both = self.curve("train/positive_tokens").merge(
+            self.curve("train/num_tokens"), on=["series", "seed", "step"], suffixes=("", "_total")
         )
         both = both[both["value_total"] > 0]
         return both.assign(value=both["value"] / both["value_total"]).drop(columns="value_total")

@@ -57,8 +57,9 @@ def read_rules(given: object) -> list[str | dict]:
         raise ParameterError("rules is empty: give at least one")
     found = [_read(each) for each in given]
     titles = [each.title for each in rule_arms(found)]
+    taken = {each.casefold() for pair in TITLES.items() for each in pair}
     for rule, title in zip(found, titles, strict=True):
-        if titles.count(title) > 1 or (not isinstance(rule, str) and _is_taken(title)):
+        if titles.count(title) > 1 or (not isinstance(rule, str) and title.casefold() in taken):
             raise ParameterError(
                 f"rules: {title!r} names more than one rule: leave one out, or give it a label, as "
                 f"{{name: {rule if isinstance(rule, str) else rule['name']}, label: another}}"
@@ -172,7 +173,3 @@ def _read(given: object) -> str | dict:
 
 def _values(rule: dict) -> dict:
     return {key: value for key, value in rule.items() if key not in ("name", "label", "source")}
-
-
-def _is_taken(title: str) -> bool:
-    return title.casefold() in {each.casefold() for pair in TITLES.items() for each in pair}

@@ -12,7 +12,6 @@ from klearlib import paper
 from klearlib.evaluate.statistics import compare
 from klearlib.experiments.benchmarks import titles
 from klearlib.experiments.results import Results
-from klearlib.report.bars import ScorePanel
 from klearlib.report.curves import Panel, seed_bands
 from klearlib.report.style import series_style
 
@@ -164,7 +163,7 @@ def score_bars(
     responses: int,
     paper_responses: str = "",
     seeds: Sequence[int] = (),
-) -> list[ScorePanel]:
+) -> list[Panel]:
     """For each benchmark the paper's scores of `rows` and ours. benchmarks: as in `score_table`.
     responses: to each of our problems; paper_responses: what the paper's title says of them. seeds:
     drawn one after the other, where it is not row by row."""
@@ -184,7 +183,7 @@ def score_bars(
         scores = pd.concat(ours) if ours else pd.DataFrame(columns=[*columns, "seed"])
         if seeds:
             scores = scores.sort_values("seed", key=lambda s: s.map(places), kind="stable")
-        panels.append(ScorePanel(printed + paper_responses, title, theirs, scores))
+        panels.append(Panel(printed + paper_responses, title, theirs, scores))
     return panels
 
 

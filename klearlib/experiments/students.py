@@ -18,7 +18,7 @@ from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
 from klearlib.paper import claim
 from klearlib.params.data import SFTSchedule
-from klearlib.report.bars import ScorePanel
+from klearlib.report.curves import Panel
 from klearlib.run.entry import read_metrics
 from klearlib.run.stage import Stage
 
@@ -146,7 +146,7 @@ class StudentExperiment(DataExperiment):
         ]
         return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
-    def panels(self, also: Sequence[Row] = ()) -> list[ScorePanel]:
+    def panels(self, also: Sequence[Row] = ()) -> list[Panel]:
         """The paper's scores and ours, benchmark by benchmark. also: to draw beside ours."""
         return [
             panel

@@ -20,7 +20,6 @@ from klearlib.params.files import (
 from klearlib.params.options import LOCAL, VERL, DataOptions, FilterOptions, RLOptions
 from klearlib.params.project import root
 from klearlib.params.real import RealParams
-from klearlib.params.rl import CodeRLParams
 from klearlib.params.worlds import (
     CodeMiniatureParams,
     DataMiniatureParams,
@@ -34,7 +33,6 @@ __all__ = [
     "STATISTICS",
     "VERL",
     "CodeMiniatureParams",
-    "CodeRLParams",
     "DataMiniatureParams",
     "DataOptions",
     "FilterOptions",

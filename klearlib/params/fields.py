@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import json
 import math
 import types
 import typing
@@ -142,15 +143,9 @@ def parameters_cell(record: type) -> str:
     lines = []
     for field in shown_fields(record):
         default = default_of(field)
-        text = _quoted(default) if isinstance(default, (str, list)) else repr(default)
+        text = json.dumps(default) if isinstance(default, (str, list)) else repr(default)
         lines.append(f"{field.name}: {field.type} = {text}  # {field.metadata['help']}")
     return "\n".join(lines)
-
-
-def _quoted(value) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_quoted(item) for item in value) + "]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _checked(value, kind, where: str, limits):

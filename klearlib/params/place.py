@@ -175,7 +175,7 @@ def place_for(notebook: str, params: NotebookParams) -> Place:
 
 def read_place(folder: Path) -> Place:
     """What `folder` was filled with; its name is the profile where it does not say otherwise."""
-    folder = Path(folder).resolve()
+    folder = folder.resolve()
     return _written(folder) or Place(folder, folder.name, {})
 
 

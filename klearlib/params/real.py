@@ -26,30 +26,31 @@ _MOST = {domain: [*BENCHMARKS.values()].count(domain) for domain in ("math", "co
 
 
 @dataclass(frozen=True)
-class DataSetParams:
-    """One data set of a list: where it is and how much of it is read."""
+class _Placed:
+    """Where a data set is."""
 
     name: str | None = parameter(None, help="of SOURCES, null where the key is it")
     hub_id: str | None = parameter(None, help="another data set of the hub in this one's schema")
     location: str | None = parameter(None, help="a file or folder here, null for the hub")
     split: str | None = parameter(None, help="null for the usual one")
     config: str | None = parameter(None, help="null for the usual one")
+
+
+@dataclass(frozen=True)
+class DataSetParams(_Placed):
+    """One data set of a list: where it is and how much of it is read."""
+
     limit: int | None = count("rows read at most, null for all", default=None)
 
 
 @dataclass(frozen=True)
-class BenchmarkParams:
+class BenchmarkParams(_Placed):
     """One benchmark, the paper's by its name or one's own: where it is and how many problems it
     must have."""
 
     domain: str | None = parameter(
         None, choices=("math", "code"), help="null where the key is one of the paper's"
     )
-    name: str | None = parameter(None, help="of SOURCES, null where the key is it")
-    hub_id: str | None = parameter(None, help="another data set of the hub in this one's schema")
-    location: str | None = parameter(None, help="a file or folder here, null for the hub")
-    split: str | None = parameter(None, help="null for the usual one")
-    config: str | None = parameter(None, help="null for the usual one")
     size: int | None = count(
         "problems, null for the known number, or any where none is known", default=None
     )

@@ -22,17 +22,14 @@ _PALE, _INK = "#E9E9E9", "#444444"
 _ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
 
 
-class ScorePanel(Panel):
-    """One benchmark of `scores_beside_paper`: `paper` has columns series, group, value, or is None;
-    `ours` has series, group, seed, value. Values are fractions."""
-
-
 def scores_beside_paper(
-    panels: Sequence[ScorePanel], *, groups: Sequence[str], series: Sequence[str], x_label: str
+    panels: Sequence[Panel], *, groups: Sequence[str], series: Sequence[str], x_label: str
 ) -> Figure:
     """One column for each benchmark: the paper's scores on top, ours below with the mean over
     seeds, its 95 % t interval and a small dot for each seed.
 
+    panels: `paper` has columns series, group, value, or is None; `ours` has series, group, seed,
+    value. Values are fractions.
     groups: the places on the x axis, in order; a benchmark has those that it has scores of.
     series: what has a mark of its own at each.
     """
@@ -82,7 +79,7 @@ def stacked_bars(
     return figure
 
 
-def _groups_of(panel: ScorePanel, groups: Sequence[str]) -> list[str]:
+def _groups_of(panel: Panel, groups: Sequence[str]) -> list[str]:
     frames = [frame for frame in (panel.paper, panel.ours) if frame is not None and len(frame)]
     found = {group for frame in frames for group in frame["group"]}
     return [group for group in groups if group in found] or groups
@@ -164,14 +161,12 @@ def headline_bars(
     paper_models: Sequence[str],
     our_models: Sequence[str],
     highlight: str,
-    interval: str,
 ) -> Figure:
     """One column for each benchmark: the scores of the paper's models on top, dashed; ours below,
     with an interval and, where there are several, a dot for each seed. The two rows have their own
     scales.
 
     paper_models, our_models: the bars, the first on top. highlight: the paper's own model.
-    interval: what the whiskers are, for the legend.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -195,7 +190,7 @@ def headline_bars(
         handles = [
             Patch(facecolor=_PALE, edgecolor=_INK, linestyle="--", label="paper, one run each"),
             Patch(facecolor=_INK, label="here, mean over seeds"),
-            Line2D([], [], color="black", linewidth=1.3, label=interval),
+            Line2D([], [], color="black", linewidth=1.3, label="95 % sampling noise"),
         ]
         if any(panel.seeds["model"].duplicated().any() for panel in panels):
             dot = {"color": "black", "marker": ".", "linestyle": "none"}

@@ -74,9 +74,9 @@ def write_comparison(
     all that the suite has. Raises ParameterError for the same folder twice or an `out` with another
     ending, MissingAsset for a folder without published notebooks, KlearError for a damaged section.
     """
-    a, b = _read_sides(Path(first), Path(second), notebooks)
+    a, b = _read_sides(first, second, notebooks)
     if out is None:
-        out = Path(first).resolve().parent / f"compare_{a.name}_{b.name}.html"
+        out = first.resolve().parent / f"compare_{a.name}_{b.name}.html"
     if out.suffix != ".html":
         raise ParameterError(f"--out {out}: expected a name that ends in .html")
     banners = [_TWO_PROFILES] if a.place.profile != b.place.profile else []

@@ -37,7 +37,6 @@ BAND_SEEDS = 3
 """The fewest seeds with a band: that of two, by t of 12.7, would fill its panel."""
 
 _INK = "#444444"
-_LOG_FROM = 4.0
 _MAX_MARKERS = 30
 _SMOOTHED_FROM = 60
 _SMOOTHING_STEPS = 21
@@ -89,8 +88,6 @@ def seeds_text(frame: pd.DataFrame) -> str:
     'seeds: a 2 (no band), b 1 (no band)'
     """
     counts = frame.groupby("series", sort=False)["seed"].nunique()
-    if not len(counts):
-        return "no seed yet"
     if counts.nunique() == 1:
         number = int(counts.iloc[0])
         none = ", so no band" if number < BAND_SEEDS else ""
@@ -424,14 +421,11 @@ def _say(axis: Axes, text: str) -> None:
 def _coefficient_scale(axis, values) -> None:
     """Unclipped rules reach the largest ratio, so F is logarithmic like the ratio, with a place for
     0."""
-    top = values.max()
-    if top > _LOG_FROM:
-        axis.set_yscale("symlog", linthresh=values[values > 0].min(), linscale=0.35)
-        _plain_ticks(axis.yaxis, values, (0, 0.1, 0.2, 0.5, 0.8, 1.28, 2, 5, 10, 20, 50))
-        axis.set_ylabel("coefficient F (log scale, and 0)")
-        axis.set_ylim(-0.3 * values[values > 0].min(), top * 1.4)
-    else:
-        axis.set_ylabel("coefficient F")
+    smallest = values[values > 0].min()
+    axis.set_yscale("symlog", linthresh=smallest, linscale=0.35)
+    _plain_ticks(axis.yaxis, values, (0, 0.1, 0.2, 0.5, 0.8, 1.28, 2, 5, 10, 20, 50))
+    axis.set_ylabel("coefficient F (log scale, and 0)")
+    axis.set_ylim(-0.3 * smallest, values.max() * 1.4)
 
 
 def _plain_ticks(axis, values, candidates) -> None:

@@ -54,7 +54,7 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
     from pygments.formatters import HtmlFormatter
 
     try:
-        notebook = nbformat.read(Path(ipynb), as_version=4)
+        notebook = nbformat.read(ipynb, as_version=4)
     except (OSError, ValueError, AttributeError, nbformat.ValidationError) as error:
         raise KlearError(f"{ipynb} cannot be read as a notebook: run it again") from error
     body, _ = _exporter().from_notebook_node(_passive(notebook))
@@ -62,7 +62,7 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
     dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
     css = style_sheet("page.css", "executed.css")
     css += f"\n{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}"
-    text = render("executed.html.j2", title=Path(ipynb).stem, css=css, cells=_safe(body))
+    text = render("executed.html.j2", title=ipynb.stem, css=css, cells=_safe(body))
     return write_text(html, text, durable=False, make_folder=True)
 
 

@@ -46,7 +46,6 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
     Raises MissingAsset where there is no such file or no claims.json, and KlearError for a marker
     that is missing, there twice, or out of order.
     """
-    readme, results_dir = Path(readme), Path(results_dir)
     text, start, end = block_of(readme, results_dir.resolve().name)
     folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
     block = claims_block(_read_claims(results_dir), folder)

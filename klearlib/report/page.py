@@ -48,7 +48,6 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     that the suite has. Files are replaced whole, and left alone where nothing changed. Raises
     KlearError for a section that is damaged or names an artefact that is not there.
     """
-    results_dir = Path(results_dir)
     place, sections = read_place(results_dir), read_sections(results_dir)
     published = {section.notebook: section for section in sections}
     entries = ledger(sections, notebooks, place=place)

@@ -206,7 +206,6 @@ class Section:
         return ", ".join(self.missing) or "some runs"
 
     def path(self, name: str, kind: str) -> Path:
-        """The file of a figure or table."""
         return self.folder / f"{name}.{kind}"
 
     def executed(self) -> list[Path]:
@@ -308,7 +307,7 @@ def read_sections(results_dir: Path) -> list[Section]:
     be, names an artefact that is not there or a table that was cut off, or is of another profile
     than the folder's name.
     """
-    return [_read(path) for path in sorted(Path(results_dir).glob(f"*/{SECTION}"))]
+    return [_read(path) for path in sorted(results_dir.glob(f"*/{SECTION}"))]
 
 
 def _read(path: Path) -> Section:

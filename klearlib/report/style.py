@@ -237,7 +237,7 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
 def save_figure(figure: Figure, folder: Path, name: str) -> dict[str, Path]:
     """Write <name>.svg, .png and .pdf into `folder`; equal figures give equal bytes. Returns the
     paths by kind; a file is whole or absent."""
-    files = {kind: Path(folder) / f"{name}.{kind}" for kind in ("svg", "png", "pdf")}
+    files = {kind: folder / f"{name}.{kind}" for kind in ("svg", "png", "pdf")}
     return {
         kind: write_bytes(path, figure_bytes(figure, kind), durable=False, make_folder=True)
         for kind, path in files.items()

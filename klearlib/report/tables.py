@@ -71,7 +71,7 @@ def write_table(
     csv_text = frame.to_csv(index=False, lineterminator="\n")
     texts = {"csv": csv_text, "md": markdown_table(frame, digits=digits)}
     return {
-        kind: write_text(Path(folder) / f"{name}.{kind}", text, durable=False, make_folder=True)
+        kind: write_text(folder / f"{name}.{kind}", text, durable=False, make_folder=True)
         for kind, text in texts.items()
     }
 

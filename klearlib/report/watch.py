@@ -52,11 +52,6 @@ class Watched:
     curves: dict[str, Curve]
 
     @property
-    def name(self) -> str:
-        """The kind of stage and its key ("rl/0123456789abcdef")."""
-        return f"{self.folder.parent.name}/{self.folder.name}"
-
-    @property
     def series(self) -> str:
         return self.title.rpartition(", seed ")[0] or self.title
 

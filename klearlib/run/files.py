@@ -143,7 +143,6 @@ class HashingFile:
         self.error: OSError | None = None
 
     def write(self, content: bytes) -> int:
-        """Write all of `content` and hash it."""
         try:
             self.file.write(content)
         except OSError as error:
@@ -153,5 +152,4 @@ class HashingFile:
         return len(content)
 
     def flush(self) -> None:
-        """Flush the file below."""
         self.file.flush()

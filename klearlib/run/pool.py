@@ -271,7 +271,6 @@ class _Run:
                 self._tell_if_done(job)
 
     def rows(self) -> list[Row]:
-        """What to show of it."""
         position = {key: index for index, key in enumerate(self.jobs)}
         return [row_of(job, tuple(position[n] for n in job.needs)) for job in self.jobs.values()]
 

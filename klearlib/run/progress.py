@@ -183,19 +183,6 @@ def redraws(stream: TextIO | None) -> bool:
     return is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
-def rough(seconds: float | None) -> str:
-    """A rough time for people.
-
-    >>> rough(90.0), rough(None)
-    ('about 2 min', 'unknown')
-    """
-    if seconds is None:
-        return "unknown"
-    if seconds < 60:
-        return f"about {max(1, round(seconds))} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
-
-
 def in_notebook() -> bool:
     """Whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")

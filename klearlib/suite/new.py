@@ -143,7 +143,6 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> Facts:
 
 
 def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, object]:
-    """Its shape, its positions, and its tokenizer."""
     place = folder_of(str(located(model)) if is_path(model) or located(model).is_dir() else model)
     try:
         config = read_json(place / "config.json")

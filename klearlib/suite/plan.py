@@ -18,7 +18,6 @@ from klearlib.params import did_you_mean, load_profile, root
 from klearlib.params.place import Place, differences, joined, keyed_values, place_of
 from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
-from klearlib.run.progress import rough
 from klearlib.run.stage import Stage, is_done, with_inputs
 from klearlib.scale.cluster import cluster_of_stage
 from klearlib.scale.ray_cluster import in_words, runs_here
@@ -54,12 +53,10 @@ class PlannedNotebook:
 
     @property
     def name(self) -> str:
-        """The notebook's name ("05_clipping")."""
         return self.experiment.name
 
     @property
     def number(self) -> str:
-        """The number in its name ("05")."""
         return self.name.partition("_")[0]
 
     @functools.cached_property
@@ -69,7 +66,6 @@ class PlannedNotebook:
 
     @property
     def place(self) -> Place:
-        """The results folder that it publishes in."""
         return self.experiment.place
 
 
@@ -86,7 +82,6 @@ class Plan:
 
     @property
     def todo(self) -> list[PlannedNotebook]:
-        """The notebooks that will run."""
         return [each for each in self.notebooks if each.why]
 
 
@@ -262,7 +257,13 @@ _WIDTHS = (6, 7, 7, 7, 6, 6, 7, 7)
 
 
 def _time(seconds: float) -> str:
-    return "" if not seconds else rough(seconds).removeprefix("about ")
+    """
+    >>> _time(0.2), _time(90.0), _time(7200.0)
+    ('1 s', '2 min', '2.0 h')
+    """
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s" if seconds else ""
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:

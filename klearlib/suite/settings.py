@@ -55,7 +55,6 @@ def with_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[
 
 
 def parameters_of(name: str) -> set[str]:
-    """The names of a notebook's parameters."""
     return {field.name for field in dataclasses.fields(catalogue.experiment_of(name).Params)}
 
 

@@ -41,7 +41,6 @@ def describe_status(only_profile: str = "") -> str:
 
 
 def _states(place: Place, notebooks: Sequence[str]) -> list[str]:
-    """A line for each notebook."""
     found = {name: notebook_state(place, name) for name in notebooks}
     return [f"  {name:<19} {word:<9} {why}".rstrip() for name, (word, why) in found.items()]
 

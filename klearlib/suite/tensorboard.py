@@ -74,12 +74,9 @@ class Mirror:
 
     def _opened(self, run: Path):
         if run not in self._writers:
-            place = self._folder / f"{run.parent.name}-{run.name[:8]}-{_slug(run)}"
+            title = "".join(letter if letter.isalnum() else "_" for letter in title_of(run))
+            place = self._folder / f"{run.parent.name}-{run.name[:8]}-{title}"
             for old in place.glob(f"events.out.tfevents.*{_OURS}"):
                 old.unlink()
             self._writers[run] = self._writer(str(place), filename_suffix=_OURS)
         return self._writers[run]
-
-
-def _slug(run: Path) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in title_of(run))

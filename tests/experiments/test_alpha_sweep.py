@@ -56,15 +56,6 @@ def test_one_seed_gives_no_shares_and_an_interval_over_problems(project):
     assert row["interval_over"] == "problems" and row["low"] < row["minus_alpha_0"] < row["high"]
 
 
-def test_equal_differences_have_no_interval(project):
-    e = AlphaSweep(PARAMS)
-    for (series, seed), stage in e.arms.items():
-        finish(stage, end=0.5 + float(series.removeprefix("alpha_")) / 0.8, turned=seed)
-    row = e.table("optimum").set_index("alpha").loc[0.2]
-    assert row["minus_alpha_0"] == pytest.approx(0.25)
-    assert row["interval_over"] == "none" and np.isnan(row["low"]) and np.isnan(row["high"])
-
-
 def test_table_6_has_every_row_of_the_paper_beside_ours(project):
     table = finished(FLAT | {0.05: 0.375}).table("scores").set_index(["benchmark", "arm"])
     assert len(table) == 3 * 5

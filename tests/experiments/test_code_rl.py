@@ -75,12 +75,6 @@ def test_the_variance_is_read_on_the_scale_that_both_arms_share(soft):
     assert table.loc["paper: soft reward", "batch_means_std"] == pytest.approx(0.063, abs=5e-4)
 
 
-def test_a_larger_variance_contradicts(soft):
-    how = {"soft": (0.1, 0.3), "hard": (0.02, 0.48)}
-    finish_all(soft, {"soft": 0.5, "hard": 0.5}, rewards(how))
-    assert verdicts(soft)["C10"]["verdict"] == "contradicted"
-
-
 def test_the_variance_of_the_gradient_is_read_from_the_cosine_of_half_batches(soft):
     def cosines(series: str, seed: int, step: int) -> dict:
         level = 0.4 + NOISE[seed, 0] / 100 if series == "soft" else 0.3

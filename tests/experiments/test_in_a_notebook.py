@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from scipy import stats
 
 from klearlib.errors import Interrupted
 from klearlib.experiments.clipping_arms import ClippingParams
@@ -62,9 +61,3 @@ def test_the_stop_button_ends_in_one_line(project, monkeypatch, presses, words):
 def test_an_interval_of_a_rate_is_cut_to_what_a_rate_can_be(values, lowest, wanted):
     found = seed_interval(pd.Series(values).rename_axis("seed"), lowest=lowest)
     assert found == pytest.approx(wanted, abs=1e-5)
-
-
-def test_an_interval_inside_is_students():
-    values = pd.Series([0.4, 0.45, 0.5]).rename_axis("seed")
-    low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
-    assert seed_interval(values) == pytest.approx((0.45, low, high))

@@ -11,7 +11,7 @@ import pytest
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
-from klearlib.experiments.equations import equations_of
+from klearlib.experiments.experiment import equations_of
 from klearlib.experiments.nb00_overview import Overview
 from klearlib.paper import claims
 from klearlib.params.base import NotebookParams as OverviewParams

@@ -58,11 +58,6 @@ STEADIER = {"no_filter": {"swing": 0.1, "apart": 0.15}}
 BETTER = {"filter": 0.75, "no_filter": 0.5}
 
 
-def test_the_filter_is_no_option_here():
-    with pytest.raises(ParameterError, match="is what this notebook compares: leave it out"):
-        check(ZeroAdvantage.name, {"options": {"zero_advantage_filter": "accuracy"}})
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 def test_both_arms_go_on_from_one_checkpoint_of_rl_with_the_filter(alpha):
     for steps in (7, 0):
@@ -157,16 +152,6 @@ def test_a_third_arm_without_any_filter(project):
     assert found["value"] == pytest.approx(0.25, abs=0.02) and found["seeds"] == 3
     assert ("advantage - accuracy, soft code reward", "both") in table.index
     assert set(e.table("training")["arm"]) == {series_style(arm).label for arm in ends}
-
-
-def test_equal_differences_have_no_interval(project):
-    e = ZeroAdvantage(PARAMS)
-    for arm, end in BETTER.items():
-        for seed in PARAMS.seeds:
-            finish(e.arms[f"alpha 0: {arm}", seed], end=end, turned=seed, metrics=rates(seed))
-    row = e.table("effects").set_index("benchmark").loc["both"]
-    assert row["value"] == pytest.approx(0.25)
-    assert row["interval_over"] == "none" and np.isnan(row["low"])
 
 
 def test_the_training_table_has_each_metric_in_its_column(project):

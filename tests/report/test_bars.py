@@ -32,9 +32,7 @@ def panel(*, seeds=(0, 1)) -> BarPanel:
 
 
 def draw(*panels):
-    return headline_bars(
-        panels, paper_models=PAPER, our_models=OURS, highlight="Klear", interval="noise"
-    )
+    return headline_bars(panels, paper_models=PAPER, our_models=OURS, highlight="Klear")
 
 
 def bars(axis) -> dict[int, float]:
@@ -60,7 +58,7 @@ def test_intervals_and_seeds_are_drawn_and_explained():
     lines = [line for line in figure.axes[1].lines if line.get_linestyle() == "-"]
     assert [tuple(line.get_xdata()) for line in lines] == [(0.05, 0.15), (0.35, 0.45)]
     words = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "noise" in words and "here, one seed" in words
+    assert "95 % sampling noise" in words and "here, one seed" in words
     words = [text.get_text() for text in draw(panel(seeds=(0,))).legends[0].get_texts()]
     assert "here, one seed" not in words, "no dot is drawn where there is one seed"
 

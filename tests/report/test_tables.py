@@ -102,20 +102,3 @@ def test_what_is_no_table_is_one_line(tmp_path, text):
         path.write_text(text, encoding="latin-1")
     with pytest.raises(KlearError, match=r"^05_clipping/t.csv .*--force$"):
         read_csv(path)
-
-
-def test_a_failed_write_leaves_the_old_table(tmp_path, monkeypatch):
-    from klearlib.run import files
-
-    frame = pd.DataFrame({"score": [0.5]})
-    path = write_table(frame, tmp_path, "scores")["csv"]
-    before = path.read_bytes()
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.os, "replace", fail)
-    with pytest.raises(ValueError, match="no space left"):
-        write_table(frame * 2, tmp_path, "scores")
-    assert path.read_bytes() == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["scores.csv", "scores.md"]

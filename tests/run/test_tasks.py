@@ -196,6 +196,8 @@ def test_a_full_disk_is_the_usual_line(tmp_path, monkeypatch):
 
 def test_with_keep_going_only_what_needs_a_failure_is_left_out(tmp_path, note):
     failing = Stage("f", "toy_stages:fail", {"how": "asset"})
+    after = _walk(1, inputs={"base": failing})
+    last = _walk(2, inputs={"base": after})
     fails = Task("fails", "toy_stages:fail_task", {"how": "lines"}, tmp_path / "log")
     skipped = [note("needs the stage", [failing])]
     skipped.append(note("needs the task", [skipped[0]]))
@@ -204,7 +206,7 @@ def test_with_keep_going_only_what_needs_a_failure_is_left_out(tmp_path, note):
     tasks = [fails, *skipped, note("after", [fails]), goes_on]
     seen = []
     failures, lines = _run(
-        [failing],
+        [failing, last],
         tmp_path,
         tasks=tasks,
         workers=1,
@@ -215,8 +217,11 @@ def test_with_keep_going_only_what_needs_a_failure_is_left_out(tmp_path, note):
     assert seen == failures
     by_name = {failure.item.name: failure for failure in failures}
     assert set(by_name) == {"f", "fails"}
-    assert by_name["f"].item is failing and by_name["f"].skipped == [*skipped, late]
-    assert isinstance(by_name["f"].error, StageFailed)
+    assert by_name["f"].item is failing
+    assert by_name["f"].skipped == [after, skipped[0], last, skipped[1], late]
+    assert isinstance(by_name["f"].error, StageFailed) and by_name["f"].exit_code == 1
+    assert by_name["f"].lines == [str(by_name["f"].error)]
+    assert not after.folder(tmp_path / "runs").exists()
     assert [task.name for task in by_name["fails"].skipped] == ["after"]
     assert (by_name["fails"].exit_code, by_name["fails"].lines[0]) == (138, "cell In [2] failed")
     assert note.words() == ["on"]
@@ -228,9 +233,10 @@ def test_a_failure_stops_the_others(tmp_path, note):
     waits = Task("waits", "toy_stages:stop_well", {"file": str(file)}, tmp_path / "waits")
     begun = Stage("w", "toy_stages:wait_for", {"file": str(file)})
     failing = Stage("f", "toy_stages:fail", {"how": "asset"}, {"begun": begun})
-    never = note("never", [failing])
-    with pytest.raises(StageFailed):
-        _run([failing], tmp_path, tasks=[waits, never], workers=2)
+    never, failed = note("never", [failing]), []
+    with pytest.raises(StageFailed) as caught:
+        _run([failing], tmp_path, tasks=[waits, never], workers=2, on_failed=failed.append)
+    assert [each.error for each in failed] == [caught.value]
     assert file.read_text() == "stopped"
     assert not (tmp_path / "notes").exists()
 

@@ -377,40 +377,6 @@ def test_runs_folder_without_permission(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_with_keep_going_all_goes_on_that_does_not_need_what_failed(tmp_path):
-    failing = Stage("f", "toy_stages:fail", {"how": "asset"}, label="arm 1")
-    after = _walk(0, inputs={"base": failing})
-    last = _walk(1, inputs={"base": after})
-    other = _walk(2)
-    told, failed = [], []
-    lines = []
-
-    def run(**options):
-        stream = io.StringIO()
-        found = run_stages(
-            [failing, last, other],
-            runs_dir=tmp_path,
-            progress=Progress(stream),
-            workers=1,
-            on_done=told.append,
-            on_failed=failed.append,
-            **options,
-        )
-        lines.extend(line[9:] for line in stream.getvalue().splitlines())
-        return found
-
-    with pytest.raises(StageFailed, match=r"arm 1 .* failed: no model toy-8b") as caught:
-        run()
-    assert [each.error for each in failed] == [caught.value] and told == []
-    (failure,) = run(keep_going=True)
-    assert failure is failed[1] and failure.item is failing and failure.exit_code == 1
-    assert failure.lines == [str(failure.error)] == [str(caught.value)]
-    assert failure.skipped == [after, last]
-    assert told == [other] and is_done(other, tmp_path)
-    assert lines[-1].startswith("1 of 4 stages done, 1 failed, ")
-    assert not after.folder(tmp_path).exists()
-
-
 def test_a_result_that_another_process_left_damaged_fails_its_stage(tmp_path):
     stage, other = _walk(0), _walk(1)
 
