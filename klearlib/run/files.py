@@ -80,7 +80,7 @@ def _remove_left(path: Path) -> None:
     """Remove what writers of `path` left behind that were killed in the middle."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         writer = left.name.split(".")[-3]
-        if writer.isdigit() and not exists(int(writer)):
+        if writer.isdecimal() and not exists(int(writer)):
             left.unlink(missing_ok=True)
 
 

@@ -65,11 +65,19 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
     ended.wait()
     path, other = tmp_path / "a[b].svg", tmp_path / "a.svg"
     own, alive = os.getpid(), os.getppid()
-    names = {who: f".a[b].svg.{who}.7.tmp" for who in (ended.pid, alive, own, 10**30)}
+    names = {who: f".a[b].svg.{who}.7.tmp" for who in (ended.pid, alive, own, 10**30)} | {
+        "no": ".a[b].svg.².7.tmp"
+    }
     for name in (*names.values(), f".a.svg.{ended.pid}.7.tmp", ".a[b].svg.mine.7.tmp"):
         (tmp_path / name).touch()
     write_bytes(path, b"new", durable=False)
-    kept = {names[alive], names[own], f".a.svg.{ended.pid}.7.tmp", ".a[b].svg.mine.7.tmp"}
+    kept = {
+        names[alive],
+        names[own],
+        names["no"],
+        f".a.svg.{ended.pid}.7.tmp",
+        ".a[b].svg.mine.7.tmp",
+    }
     assert {each.name for each in tmp_path.iterdir()} == {path.name, *kept}
     write_bytes(other, b"new")
     assert not (tmp_path / f".a.svg.{ended.pid}.7.tmp").exists()
