@@ -64,23 +64,16 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
     ended = subprocess.Popen(["true"])
     ended.wait()
     path, other = tmp_path / "a[b].svg", tmp_path / "a.svg"
-    own, alive = os.getpid(), os.getppid()
-    names = {who: f".a[b].svg.{who}.7.tmp" for who in (ended.pid, alive, own, 10**30)} | {
-        "no": ".a[b].svg.².7.tmp"
-    }
-    for name in (*names.values(), f".a.svg.{ended.pid}.7.tmp", ".a[b].svg.mine.7.tmp"):
+    alive = (os.getpid(), os.getppid())
+    left = [f".a[b].svg.{who}.7.tmp" for who in (ended.pid, 10**30)]
+    kept = [f".a[b].svg.{who}.7.tmp" for who in (*alive, "mine", "²")]
+    kept.append(f".a.svg.{ended.pid}.7.tmp")  # another file's
+    for name in (*left, *kept):
         (tmp_path / name).touch()
     write_bytes(path, b"new", durable=False)
-    kept = {
-        names[alive],
-        names[own],
-        names["no"],
-        f".a.svg.{ended.pid}.7.tmp",
-        ".a[b].svg.mine.7.tmp",
-    }
     assert {each.name for each in tmp_path.iterdir()} == {path.name, *kept}
     write_bytes(other, b"new")
-    assert not (tmp_path / f".a.svg.{ended.pid}.7.tmp").exists()
+    assert not (tmp_path / kept[-1]).exists()
 
 
 def test_a_parent_that_is_a_file(tmp_path):
