@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from klearlib.errors import DamagedEntry
+
 WEIGHTS = ".safetensors"
 
 
@@ -46,15 +48,23 @@ def has_weights(folder: Path) -> bool:
     """Whether a folder holds a whole model: config.json and all of its weights in safetensors.
 
     A folder of which only the tokenizer was ever loaded, or of which a part of the weights is still
-    to come, holds none.
+    to come, holds none. DamagedEntry for an index of the weights that cannot be read.
     """
     if not (folder / "config.json").is_file():
         return False
     index = folder / f"model{WEIGHTS}.index.json"
     if index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return all((folder / name).is_file() for name in names)
-    return any(file.is_file() for file in folder.glob(f"*{WEIGHTS}"))
+        try:
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            files = [folder / name for name in names]
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise DamagedEntry(f"{index} names no files: fetch the model again") from None
+        return bool(files) and all(map(_has_bytes, files))
+    return any(map(_has_bytes, folder.glob(f"*{WEIGHTS}")))
+
+
+def _has_bytes(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
 
 
 def _cache() -> Path:

@@ -78,6 +78,14 @@ MISTAKES = {
     ),
     "zero rate": ({"learning_rates": [0]}, "learning_rates[0] must be above 0.0"),
     "eps_low above 1": ({"eps_low": 1.5}, "eps_low must be at most 1.0"),
+    "seconds that no sandbox can set": (
+        {"options": {"test_timeout_s": 1e300}},
+        "test_timeout_s must be at most 3600",
+    ),
+    "memory that no sandbox can set": (
+        {"options": {"test_memory_mb": 2**43}},
+        "test_memory_mb must be at most 1048576",
+    ),
     "group of one": ({"group_size": 1}, "group_size must be at least 2"),
     "one update": ({"mini_batch_problems": 8}, "all clipping rules are equal"),
     "large mini-batch": ({"mini_batch_problems": 9, "rules": ["gppo"]}, "exceeds num_problems 8"),

@@ -12,8 +12,10 @@ from klearlib.rl.settings import require_correctable
 NOT_STATED = "not stated"
 LOCAL, VERL = "local", "verl"
 """Who trains the RL runs of a notebook: the stage's own process, or verl on a Ray cluster."""
-_TIMEOUT = {"help": "limit of one test of a program", "default": 2.0}
-_MEMORY = {"help": "limit of one test of a program", "minimum": 16, "default": 256}
+# Beyond these the sandbox cannot set them, and no program would be judged.
+TIMEOUT, MEMORY = {"maximum": 3600.0}, {"minimum": 16, "maximum": 2**20}
+_TIMEOUT = {"help": "limit of one test of a program", "default": 2.0, **TIMEOUT}
+_MEMORY = {"help": "limit of one test of a program", "default": 256, **MEMORY}
 
 
 @dataclass(frozen=True)

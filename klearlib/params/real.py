@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from klearlib.errors import ParameterError
 from klearlib.params.data import NORMALIZER, SFT_RATE
 from klearlib.params.fields import count, parameter, rate
-from klearlib.params.options import NOT_STATED
+from klearlib.params.options import MEMORY, NOT_STATED, TIMEOUT
 from klearlib.params.worlds import ModelShape, check_budgets
 
 BENCHMARKS = {
@@ -167,9 +167,9 @@ class RealParams(ShapeParams):
     )
     sft_normalizer: str = parameter("sequence", **NORMALIZER)
     test_timeout_s: float = rate(
-        "limit of one test where the examples of the SFT are judged", default=6.0
+        "limit of one test where the examples of the SFT are judged", default=6.0, **TIMEOUT
     )
-    test_memory_mb: int = count("the same", 16, default=1024)
+    test_memory_mb: int = count("the same", default=1024, **MEMORY)
     max_prompt_tokens: int = count(
         "positions that a prompt needs beside a budget", paper=NOT_STATED
     )

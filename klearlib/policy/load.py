@@ -149,9 +149,10 @@ def _refuse_other_weights(path: str | Path, model, found: dict) -> None:
 
 def refuse_other_tokenizer(path: str | Path, tokenizer, *, rows: int) -> None:
     """DamagedEntry for a tokenizer with tokens beyond the `rows` of the model's embedding, and for
-    one that has no token of a text: transformers makes it up where the files of one are missing."""
+    one that has no token of a text beside those that tokenizer_config.json adds: transformers makes
+    it up where the files of one are missing."""
     ids = set(tokenizer.get_vocab().values())
-    if not ids - control_ids(tokenizer):
+    if not ids - control_ids(tokenizer) - {*tokenizer.get_added_vocab().values()}:
         fault = "holds no tokenizer"
     elif max(ids) >= rows:
         fault = f"has an embedding of {rows} tokens and a tokenizer with the token {max(ids)}"

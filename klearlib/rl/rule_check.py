@@ -34,7 +34,7 @@ def _try(rule: Rule, ratio: torch.Tensor, advantage: torch.Tensor, words: str) -
     def value_of(ratio: torch.Tensor, advantage: torch.Tensor) -> object:
         try:
             return coefficient(ratio, advantage, rule)
-        except Exception as error:  # a user's code may raise anything
+        except (Exception, SystemExit) as error:  # a user's code may raise anything
             raise ValueError(f"F fails on {words} ratios: {failure(error)}") from error
 
     given = advantage.clone()

@@ -1,6 +1,7 @@
 """Policies survive saving and loading, and what is missing or damaged says so in one line."""
 
 import copy
+import json
 import resource
 import signal
 import sys
@@ -241,6 +242,14 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(tiny_policy, tiny_tokeniz
     larger.add_tokens(["beyond"])
     save_policy(tiny_policy, larger, tmp_path)
     with pytest.raises(DamagedEntry, match=r"of 280 tokens and a tokenizer with .* 280:"):
+        load_policy(tmp_path)
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    added = {"content": "<think>", "special": False}  # as Qwen3's are
+    settings |= {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"278": added}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(DamagedEntry, match="holds no tokenizer"):
         load_policy(tmp_path)
     for file in tmp_path.glob("tokenizer*"):
         file.unlink()

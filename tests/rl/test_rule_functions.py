@@ -93,6 +93,7 @@ BAD = {
     "advantage.mul_(2); return ratio": "changes the advantage in place",
     "return ratio if ratio > 1 else advantage": "F fails on usual ratios: line 2: RuntimeError",
     "assert ratio.max() < 100; return ratio": "F fails on extreme .*: line 2: AssertionError$",
+    "raise SystemExit(3)": "F fails on usual ratios: line 2: SystemExit: 3",
 }
 
 
