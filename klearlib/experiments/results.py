@@ -242,7 +242,8 @@ class Results:
 def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
     """The evaluations of one run on `benchmark`, by step, in order."""
     found = sorted((folder / "evaluations").glob(f"{benchmark}-[0-9]*.npz"))
-    return {int(path.stem.rpartition("-")[2]): path for path in found}
+    steps = ((path.stem.rpartition("-")[2], path) for path in found)
+    return {int(step): path for step, path in steps if step.isdecimal()}  # no copies of files
 
 
 def not_judged_text(count: int, what: str = "responses") -> str:

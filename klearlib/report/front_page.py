@@ -13,7 +13,9 @@ from klearlib.run.files import read_json, write_text
 END = "<!-- end of claims -->"
 """The line that ends every block."""
 
-_MARKER = re.compile(r"^<!-- (?:claims of results/(?P<profile>\S+)|end of claims) -->[ \t]*$", re.M)
+_MARKER = re.compile(
+    r"^<!-- (?:claims of results/(?P<profile>\S+)|end of claims) -->[ \t\r]*$", re.M
+)
 
 
 def start_marker(profile: str) -> str:
@@ -51,7 +53,7 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
     block = claims_block(_read_claims(results_dir), folder)
     changed = f"{text[:start]}\n\n{block}\n{text[end:]}"
     if changed != text:
-        write_text(readme, changed)
+        write_text(readme.resolve(), changed)  # a link stays one
     return readme
 
 

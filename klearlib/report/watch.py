@@ -124,6 +124,8 @@ def _scores(folder: Path) -> Curve:
     paths = sorted((folder / "evaluations").glob("*.npz"))
     for path in [path for path in paths if not path.name.startswith(_VALIDATION)] or paths:
         name, _, step = path.stem.rpartition("-")
+        if not step.isdecimal():
+            continue  # a copy that somebody made
         try:
             score = float(load_record(path).correct.mean())
         except (DamagedEntry, FileNotFoundError):  # a run that starts anew may be removing it

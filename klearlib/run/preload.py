@@ -125,8 +125,18 @@ def preload() -> bool:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         except OSError:  # no process or no socket: the stages will say so, each in its own words
             return False
+    if not _Server.was_started:
+        atexit.register(_end_server)
     _Server.was_started = True
     return True
+
+
+def _end_server() -> None:
+    """It would end by itself, but only when its imports are done."""
+    server = forkserver._forkserver._forkserver_pid
+    if server is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
 
 
 def was_preloaded() -> bool:

@@ -216,7 +216,8 @@ class _Suite:
         self.failed.append(failure)
         is_stage = isinstance(failure.item, Stage)
         waiting = failure.skipped if is_stage else [failure.item]
-        found = [self.executing[each] for each in waiting if each in self.executing]
+        tasks = [each for each in waiting if isinstance(each, Task)]
+        found = [self.executing[each] for each in tasks if each in self.executing]
         found = [each for each in found if not each.experiment.gathers] or found
         numbers = "".join(f"[{each.number}]" for each in found) or "klear:"
         lines = list(failure.lines)

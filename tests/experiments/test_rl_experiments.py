@@ -20,6 +20,7 @@ from klearlib.experiments.nb06_alpha_sweep import AlphaSweep
 from klearlib.experiments.nb07_soft_reward import SoftReward
 from klearlib.experiments.nb08_test_filter import TestFilter
 from klearlib.experiments.nb09_zero_advantage import ZeroAdvantage
+from klearlib.experiments.results import evaluations
 from klearlib.params import load_profile, uses_miniature
 
 ALL = [Clipping, AlphaSweep, SoftReward, TestFilter, ZeroAdvantage]
@@ -272,3 +273,10 @@ def test_options_that_are_written_out_with_their_default_are_no_departure():
 def test_values_that_print_alike_are_refused(notebook, values):
     with pytest.raises(ParameterError, match=f"{next(iter(values))} .* print alike"):
         check(notebook, values)
+
+
+def test_a_copy_of_an_evaluation_is_none(tmp_path):
+    (tmp_path / "evaluations").mkdir()
+    for name in ("math_a-00010", "math_a-00002", "math_a-00002 (copy)", "math_ab-00004"):
+        (tmp_path / "evaluations" / f"{name}.npz").touch()
+    assert list(evaluations(tmp_path, "math_a")) == [2, 10]

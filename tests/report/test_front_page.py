@@ -73,6 +73,16 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
     assert "E1" not in text  # no exploration was run
 
 
+def test_a_link_stays_one_and_windows_line_ends_are_known(results):
+    path = page(results, f"before\r\n{MINI}\r\nold\r\n{END}\r\nafter\r\n")
+    link = path.with_name("link.md")
+    link.symlink_to(path.name)
+    write_front_page(link, results)
+    assert link.is_symlink()
+    text = path.read_bytes().decode()
+    assert "1 supported" in text and text.startswith("before\r\n") and "old" not in text
+
+
 def test_again_changes_nothing_and_a_new_verdict_does(results):
     path = page(results, f"{MINI}\n{END}")
     write_front_page(path, results)

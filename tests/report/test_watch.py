@@ -34,6 +34,8 @@ def runs_dir(tmp_path):
         if place < 2:
             for name, right in (("math_a", 1), ("math_b", 3), ("validation", 0)):
                 save_record(_record(name, right), folder.path / f"evaluations/{name}-00002.npz")
+            for copied in ("math_a-00002 (copy)", "copy of x"):
+                save_record(_record("math_a", 4), folder.path / f"evaluations/{copied}.npz")
     folder = _run(tmp_path / "sft" / "cc04", "SFT")
     folder.append_metrics({"step": 1, "sft/loss": 2.0, "sft/grad_norm": 1.0})
     return tmp_path

@@ -296,6 +296,14 @@ def test_a_failed_stage_fails_its_notebook_alone(project, reports, capsys):
     assert ran(project) == []
 
 
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_a_failed_stage_takes_along_the_stages_behind_it(project, reports, capsys, keep_going):
+    (project / "params/smoke/05_toy.yaml").write_text("kind: break_off, walk\n")
+    assert notebooks.run("smoke", keep_going=keep_going) == 1
+    printed = capsys.readouterr().out
+    assert "[05]" in printed and "no room" in printed and "go on with: klear run" in printed
+
+
 def test_what_fails_beside_the_stages_is_no_success(project, reports, monkeypatch):
     def run_stages(*_, **__):
         raise DamagedEntry("results/runs/world/0 is damaged: delete it")

@@ -51,7 +51,7 @@ class ToyParams(NotebookParams):
 
     num_steps: int = parameter(2, minimum=1, help="steps of each stage")
     rates: list[float] = parameter([1.0e-4], above=0.0, help="a list of numbers")
-    kind: str = parameter("walk", help="what its stages do")
+    kind: str = parameter("walk", help="what its second stage does, or both do")
     workers: object = parameter(0, keyed=False, help="stages at once")
 
 
@@ -72,12 +72,13 @@ class Toy(Experiment):
     def stages(self):
         p = self.params
         how = {"num_steps": p.num_steps}
-        first = Stage("first", "toy_suite:walk", how, label="first")
+        first_kind, _, second_kind = p.kind.rpartition(", ")
+        first = Stage("first", f"toy_suite:{first_kind or 'walk'}", how, label="first")
         return [
             first,
             Stage(
                 "second",
-                f"toy_suite:{p.kind}",
+                f"toy_suite:{second_kind}",
                 how,
                 {"first": first},
                 label="second",
