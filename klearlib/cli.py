@@ -38,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it is closed (>&-), and the next file would have its place
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
+        elif mode == "w" and hasattr(getattr(sys, name), "reconfigure"):
+            getattr(sys, name).reconfigure(errors="backslashreplace")  # a terminal of latin-1
 
     def stop(number: int, frame: object) -> None:
         came.append(number)

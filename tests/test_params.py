@@ -67,6 +67,7 @@ MISTAKES = {
     "infinite": ({"learning_rates": [float("inf")]}, "must be a finite number"),
     "null": ({"num_steps": None}, "num_steps must be an integer, got None"),
     "scalar for list": ({"seeds": 3}, "seeds must be a list of integers, got 3: write [3]"),
+    "null for list": ({"seeds": None}, "a list of integers, got None: give at least one"),
     "text for list": ({"seeds": "[1,2]"}, "seeds must be a list of integers"),
     "bad element": ({"seeds": [0, "1"]}, "seeds[1] must be an integer, got '1'"),
     "empty list": ({"rules": []}, "rules is empty"),

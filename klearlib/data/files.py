@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from klearlib.data.lines import bounded_lines
+from klearlib.data.lines import bounded_lines, unique_keys
 from klearlib.data.rows import UnusableRow, parsed
 from klearlib.errors import KlearError, MissingAsset
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 ROWS_AT_ONCE = 64
-"""Rows of a parquet file that are decoded together: a row of tests may have megabytes."""
+"""Rows of a parquet file that are decoded together at most: a row of tests may have megabytes."""
 
 _BLANKS = " \t\r\n"
 _CHUNK_CHARS = 2**20
@@ -201,7 +201,8 @@ def _parquet_table(path: Path, wanted: Sequence[str]) -> Table:
         number = 0
         try:
             with parquet.ParquetFile(path, pre_buffer=False) as file:
-                for batch in file.iter_batches(ROWS_AT_ONCE, columns=read, use_threads=False):
+                at_once = _rows_at_once(file.metadata)
+                for batch in file.iter_batches(at_once, columns=read, use_threads=False):
                     yield from batch.to_pylist()
                     number += batch.num_rows
         except broken as error:
@@ -210,6 +211,14 @@ def _parquet_table(path: Path, wanted: Sequence[str]) -> Table:
             ) from error
 
     return Table(columns, rows)
+
+
+def _rows_at_once(metadata) -> int:
+    """As many rows as have `MAX_ROW` bytes if each holds all that a column of its group holds: a
+    text stands there once, however many rows have it."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    largest = max((group.total_byte_size for group in groups), default=0)
+    return max(1, min(ROWS_AT_ONCE, MAX_ROW // max(1, largest)))
 
 
 def _saved_table(
@@ -295,7 +304,7 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Mapping | UnusableRow]:
             )
         return found
 
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
     try:
         buffer, at, number, mark = read(_CHUNK_CHARS).lstrip()[1:], 0, 0, ""
         while mark != "]":

@@ -104,18 +104,22 @@ def bounded_lines(
 def parse_row(text: str) -> object:
     """What a line of JSON says.
 
-    Raises ValueError for no JSON, nesting beyond what Python reads, or a key that is written twice,
-    of which JSON would take the last.
+    Raises ValueError for no JSON, nesting beyond what Python reads, or a key that is written twice.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
         raise ValueError("lists and objects within each other beyond all measure") from None
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict:
+class DoubledKey(ValueError):
+    """A key that an object of JSON has twice, of which Python would take the last."""
+
+
+def unique_keys(pairs: list[tuple[str, object]]) -> dict:
+    """The `object_pairs_hook` that raises `DoubledKey`."""
     found = dict(pairs)
     if len(found) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"{twice!r} is written twice")
+        raise DoubledKey(f"{twice!r} is written twice")
     return found

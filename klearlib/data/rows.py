@@ -14,10 +14,12 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import UnionType
 
 import numpy as np
 
+from klearlib.data.lines import DoubledKey, unique_keys
 from klearlib.errors import KlearError
 
 _REASONS = """
@@ -213,8 +215,8 @@ def parsed(value: object, column: str) -> object:
         message = f"{column} has {len(value)} characters, the limit is {MAX_TESTS_BYTES}"
         raise UnusableRow("too_large", message)
     try:
-        return _with_long_integers(json.loads, value)
-    except json.JSONDecodeError as error:
+        return _with_long_integers(partial(json.loads, object_pairs_hook=unique_keys), value)
+    except (json.JSONDecodeError, DoubledKey) as error:
         raise UnusableRow("bad_json", f"{column} is no JSON: {error}") from error
     except ValueError as error:
         message = f"{column} holds an integer of more than {MAX_INTEGER_DIGITS} digits"

@@ -7,6 +7,7 @@ from pathlib import Path
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
 from klearlib.data.problems import iter_problems, read_problems
 from klearlib.errors import KlearError, ParameterError, did_you_mean
+from klearlib.verify.extract import MAX_ANSWER_CHARS
 from klearlib.verify.groups import is_code
 
 ALIASES = {
@@ -54,11 +55,17 @@ def open_benchmark(
         return read_benchmark(full, location, expected_size=size, source=source, **options)
     problems = tuple(read_problems(Path(location).expanduser(), expected_size=size))
     for problem in problems:
-        if is_code(problem):  # raises where there is nothing to judge by
-            continue
-        answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
-        if not answers or not all(map(str.strip, answers)):
-            raise KlearError(f"problem {problem.id!r} has an empty answer: mend it")
+        fault = "" if problem.prompt.strip() else "an empty prompt"
+        if not is_code(problem):  # raises where there is nothing to judge by
+            answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
+            if not answers or not all(map(str.strip, answers)):
+                fault = "an empty answer"
+            elif max(map(len, answers)) > MAX_ANSWER_CHARS:
+                fault = (
+                    f"an answer of more than {MAX_ANSWER_CHARS} characters, which none can equal"
+                )
+        if fault:
+            raise KlearError(f"problem {problem.id!r} has {fault}: mend it")
     return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
 
 

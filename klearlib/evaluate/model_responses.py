@@ -18,7 +18,7 @@ from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
-from klearlib.policy.prompts import num_positions
+from klearlib.policy.prompts import end_ids, num_positions
 from klearlib.records import Problem, Response
 from klearlib.run.files import read_json, sha256_file, write_json, write_text
 from klearlib.run.seeding import derive_seed
@@ -52,8 +52,8 @@ def sample_responses(
         folder: of this evaluation alone.
 
     Raises:
-        MissingAsset: no such model. KlearError: no chat template, too few positions, or a folder
-            that holds another evaluation.
+        MissingAsset: no such model. KlearError: no chat template or one at fault, an end that is
+            no token, too few positions, or a folder that holds another evaluation.
     """
     stretched = {"yarn_factor": preset.yarn_factor, "yarn_original": preset.yarn_original}
     model, tokenizer = _load(model_path, compute, stretched)
@@ -65,6 +65,7 @@ def sample_responses(
         max_tokens=_budget(model, tokenizer, problems, preset.budget, max_new_tokens),
         seed=seed,
     )
+    end_ids(model, tokenizer)  # a model at fault claims no folder
     rope = getattr(model.config, "rope_parameters", None) or {}
     is_plain = preset.yarn_factor or rope.get("rope_type", "default") == "default"
     sampling = {
@@ -202,10 +203,10 @@ def _line(response: Response) -> str:
 
 def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: int | None) -> int:
     """`wanted` tokens of a response; where None, `usual` or what the positions leave."""
+    longest = max(len(chat_prompt(tokenizer, problem.prompt)[1]) for problem in problems)
     positions = num_positions(model)
     if positions is None:
         return wanted or usual
-    longest = max(len(chat_prompt(tokenizer, problem.prompt)[1]) for problem in problems)
     room = positions - longest
     if room < (wanted or 1):
         raise KlearError(

@@ -14,6 +14,8 @@ LOCAL, VERL = "local", "verl"
 """Who trains the RL runs of a notebook: the stage's own process, or verl on a Ray cluster."""
 # Beyond these the sandbox cannot set them, and no program would be judged.
 TIMEOUT, MEMORY = {"maximum": 3600.0}, {"minimum": 16, "maximum": 2**20}
+_COLDEST = {"minimum": 0.01}  # logits divided by less may be infinite
+_BETA = {"minimum": 0.0, "maximum": 1e6}
 _TIMEOUT = {"help": "limit of one test of a program", "default": 2.0, **TIMEOUT}
 _MEMORY = {"help": "limit of one test of a program", "default": 256, **MEMORY}
 
@@ -28,10 +30,11 @@ class RLOptions:
     dual_clip: float | None = parameter(
         None,
         above=1.0,
+        maximum=1e9,
         help="ratio above which A < 0 gets no gradient (released: 10), not for CISPO; D1",
     )
-    beta_low: float = parameter(1.0, minimum=0.0, help="GPPO's factor below 1 - eps_low; Eq. 18")
-    beta_high: float = parameter(1.0, minimum=0.0, help="GPPO's factor above 1 + eps_high; Eq. 18")
+    beta_low: float = parameter(1.0, **_BETA, help="GPPO's factor below 1 - eps_low; Eq. 18")
+    beta_high: float = parameter(1.0, **_BETA, help="GPPO's factor above 1 + eps_high; Eq. 18")
     normalizer: str = choice(
         "mean over tokens, sequences (Eq. 3) or prompts (Eq. 7); D7", "token", "sequence", "prompt"
     )
@@ -63,7 +66,7 @@ class RLOptions:
     )
     test_timeout_s: float = rate(**_TIMEOUT)
     test_memory_mb: int = count(**_MEMORY)
-    temperature: float = rate("of the sampling of rollouts", default=1.0)
+    temperature: float = rate("of the sampling of rollouts", default=1.0, **_COLDEST)
     warmup_steps: int = count("steps of linear learning-rate warm-up", 0, default=0)
     adam_beta1: float = parameter(0.9, minimum=0.0, maximum=0.9999, help="AdamW's first beta")
     adam_beta2: float = parameter(0.999, minimum=0.0, maximum=0.9999, help="AdamW's second beta")
@@ -103,7 +106,9 @@ class FilterOptions:
     teacher_responses: int = count(
         "teacher's responses per problem", default=16, paper=16, place="5.2.4: pass@16"
     )
-    teacher_temperature: float = rate("of the teacher's sampling", default=1.0, paper=NOT_STATED)
+    teacher_temperature: float = rate(
+        "of the teacher's sampling", default=1.0, paper=NOT_STATED, **_COLDEST
+    )
     teacher_top_p: float = rate(
         "of the teacher's sampling", default=1.0, maximum=1.0, paper=NOT_STATED
     )
@@ -139,14 +144,16 @@ class DataOptions:
         default="source",
         paper=NOT_STATED,
     )
-    temperature: float = rate("of teachers and reference", default=1.0, paper=NOT_STATED)
+    temperature: float = rate(
+        "of teachers and reference", default=1.0, paper=NOT_STATED, **_COLDEST
+    )
     top_p: float = rate("of teachers and reference", default=1.0, maximum=1.0, paper=NOT_STATED)
     embedding_text: str = choice(
         "what K-center covers", "prompt", "response", "both", paper=NOT_STATED
     )
     embedding_dim: int = count("of the hashed TF-IDF", default=256, paper=NOT_STATED)
     embedding_seed: int = count("of its random signs", 0, default=0)
-    eval_temperature: float = rate("on the benchmarks", default=0.6, paper=0.6)
+    eval_temperature: float = rate("on the benchmarks", default=0.6, paper=0.6, **_COLDEST)
     eval_top_p: float = rate("on them", default=0.95, maximum=1.0, paper=0.95)
     test_timeout_s: float = rate(**_TIMEOUT)
     test_memory_mb: int = count(**_MEMORY)

@@ -9,6 +9,7 @@ from pathlib import Path
 from klearlib.errors import ParameterError
 from klearlib.own_code import module_of
 from klearlib.params.project import root
+from klearlib.run.files import read_own_text
 
 
 def text_of(file: str, where: str) -> str:
@@ -17,7 +18,8 @@ def text_of(file: str, where: str) -> str:
     file: a path relative to the project's folder. where: the parameter, before every message.
 
     Raises:
-        ParameterError: no such file, or it needs another one of its folder.
+        ParameterError: no such file, one that is no text or too long, or one that needs another of
+            its folder.
     """
     path = root() / Path(file).expanduser()
     if not path.is_file():  # nothing, or a pipe that would be waited for, or a device without end
@@ -26,9 +28,9 @@ def text_of(file: str, where: str) -> str:
             f"{where}: no file at {path}: a path is relative to the project's folder{here}"
         )
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ParameterError(f"{where}: {path} is not UTF-8: save it so") from None
+        text = read_own_text(path)
+    except ValueError as error:
+        raise ParameterError(f"{where}: {path} {error}") from None
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # told by who runs it

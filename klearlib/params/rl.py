@@ -55,7 +55,12 @@ class PolicyParams(NotebookParams):
         place='"e.g. 0.2" where Eq. 3 is explained',
     )
     eps_high: float = parameter(
-        0.28, minimum=0.0, help="GPPO's clip range above 1", paper=0.28, place="RL settings"
+        0.28,
+        minimum=0.0,
+        maximum=1e6,
+        help="GPPO's clip range above 1",
+        paper=0.28,
+        place="RL settings",
     )
     engine: str = parameter(LOCAL, choices=(LOCAL, VERL), help="who trains: local, or verl on Ray")
     workers: object = parameter(0, **WORKERS)

@@ -7,10 +7,10 @@ import math
 import os
 import resource
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 from huggingface_hub import HfApi
@@ -26,12 +26,14 @@ from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterErr
 from klearlib.hub import cached_snapshot, is_path
 
 HUB_TIMEOUT_S = 10.0
+MAX_LAYERS = 10_000
 TEMPLATE_CPU_S, TEMPLATE_BYTES, TEMPLATE_CHARS = 5.0, 2**30, 2**20
 """Limits of a chat template, which is a program of whoever made the model: CPU seconds and memory
-for a prompt, and characters around it."""
+when it is first used, and characters around a prompt."""
 
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
+_tried: WeakKeyDictionary = WeakKeyDictionary()  # tokenizer -> its template that was tried
 
 
 def load_policy(
@@ -67,6 +69,7 @@ def load_policy(
         _ask_hub_once(str(path))
     stretched = {}
     try:
+        _refuse_config(PretrainedConfig.get_config_dict(path)[0])
         tokenizer = AutoTokenizer.from_pretrained(path)
         if (Path(path) / "generation_config.json").is_file():  # else one at fault is passed over
             GenerationConfig.from_pretrained(path)
@@ -95,6 +98,16 @@ def load_policy(
     if attention is not None:
         _set_attention(model, attention)
     return model.to(device or default_device()).eval(), tokenizer
+
+
+def _refuse_config(config: dict) -> None:
+    """ValueError for a config of which no model can be built, where transformers would try."""
+    text = config.get("text_config") or config
+    if (layers := text.get("num_hidden_layers") or 0) > MAX_LAYERS:
+        raise ValueError(f"config.json has {layers} layers, of {MAX_LAYERS} at most")
+    slides = "sliding_attention" in (text.get("layer_types") or ())
+    if slides and text.get("sliding_window") is None:
+        raise ValueError("config.json has layers of sliding attention and no sliding_window")
 
 
 def missing_model(path: str | Path, error: Exception) -> MissingAsset:
@@ -131,12 +144,15 @@ def _refuse_other_weights(path: str | Path, model, found: dict) -> None:
         for name, here, there in sorted(found["mismatched_keys"])
     )
     left = (name for name in sorted(found["unexpected_keys"]) if name.split(".")[0] in parts)
+    # Of a download that was broken off, or a file that was only set to its size.
+    zeros = (name for name, each in model.named_parameters() if each.ndim > 1 and not each.any())
     faults = [
         f"{words} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
         for words, names in (
             ("lacks", sorted(found["missing_keys"])),
             ("has another shape of", list(shapes)),
             ("has no place for", list(left)),
+            ("has nothing but zeros in", sorted(zeros)),
         )
         if names
     ]
@@ -258,8 +274,12 @@ def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:
 
     What looks like a control token in `prompt` is spelt out in ordinary tokens, so that no prompt
     can end its turn or open another. Raises KlearError where a prompt that needs this is rewritten
-    by the chat template, and for a template that fails, gives no text, or passes one of its limits.
+    by the chat template, and for a template that fails, gives no text, leaves the prompt out, or
+    passes one of its limits.
     """
+    if tokenizer not in _tried or _tried[tokenizer] != tokenizer.chat_template:
+        _try_template(tokenizer, prompt)
+        _tried[tokenizer] = tokenizer.chat_template
     text = _user_turn(tokenizer, prompt)
     if control_ids(tokenizer).isdisjoint(tokenizer(prompt, add_special_tokens=False)["input_ids"]):
         return text, tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -287,9 +307,8 @@ def control_ids(tokenizer) -> frozenset[int]:
 def _user_turn(tokenizer, prompt: str) -> str:
     turns = [{"role": "user", "content": prompt}]
     try:
-        with _within_limits():
-            text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-            text.encode()  # half a surrogate pair, of which no tokens can be made
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        text.encode()  # half a surrogate pair, of which no tokens can be made
     except Exception as error:  # whatever the template's program does
         fault = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
     else:
@@ -300,28 +319,54 @@ def _user_turn(tokenizer, prompt: str) -> str:
     raise KlearError(f"the chat template fails on a prompt ({fault}): mend it, or name another")
 
 
-@contextmanager
-def _within_limits() -> Iterator[None]:
-    """TimeoutError behind `TEMPLATE_CPU_S` of user CPU time, in the main thread, and MemoryError
-    behind `TEMPLATE_BYTES` more memory, on Linux."""
+def _try_template(tokenizer, prompt: str) -> None:
+    """KlearError for a chat template that fails on `prompt`, or writes what it writes for another.
 
-    def stop(number: int, frame: object) -> None:
-        raise TimeoutError(f"more than {TEMPLATE_CPU_S:g} seconds")
+    A process of its own tries it: no handler of a signal is called within one long call of C, and
+    Jinja goes on behind an exception where it computes constants beforehand.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            _set_limits()
+            if _user_turn(tokenizer, prompt) == _user_turn(tokenizer, _STAND_IN):
+                raise KlearError(
+                    "the chat template writes the same text for every prompt: have it write the "
+                    "content of its messages, or name another"
+                )
+            code = 0
+        except KlearError as error:
+            os.write(writer, str(error).encode(errors="replace"))
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        fault = pipe.read().decode()
+    if os.waitpid(child, 0)[1]:
+        fault = (
+            f"the chat template fails on a prompt (more than {TEMPLATE_CPU_S:g} seconds, or "
+            f"{TEMPLATE_BYTES // 2**20} MiB): mend it, or name another"
+        )
+    if fault:
+        raise KlearError(fault)
 
-    in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGVTALRM, stop) if in_main else None
-    limits = resource.getrlimit(resource.RLIMIT_AS)
+
+def _set_limits() -> None:
+    """Have the system end this process behind `TEMPLATE_CPU_S`, and MemoryError be raised behind
+    `TEMPLATE_BYTES` more memory, on Linux."""
+    for number, timer, seconds in (
+        (signal.SIGPROF, signal.ITIMER_PROF, TEMPLATE_CPU_S),
+        # By the clock, where it waits for what another thread held when this process began.
+        (signal.SIGALRM, signal.ITIMER_REAL, 20 * TEMPLATE_CPU_S),
+    ):
+        signal.signal(number, signal.SIG_DFL)
+        signal.setitimer(timer, seconds)
     sizes = Path("/proc/self/statm")
     if sizes.exists():
         most = int(sizes.read_text().split()[0]) * resource.getpagesize() + TEMPLATE_BYTES
-        soft = most if limits[0] == resource.RLIM_INFINITY else min(most, limits[0])
-        resource.setrlimit(resource.RLIMIT_AS, (soft, limits[1]))
-    try:
-        if in_main:
-            signal.setitimer(signal.ITIMER_VIRTUAL, TEMPLATE_CPU_S)
-        yield
-    finally:
-        if in_main:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, before)
-        resource.setrlimit(resource.RLIMIT_AS, limits)
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -15,14 +15,9 @@ def chat_prompts(
     """Text and token ids of each problem's prompt, see `klearlib.policy.load.chat_prompt`.
 
     Raises KlearError where the longest, with `max_tokens` of a response, exceeds the positions of
-    the model, and for a chat template that leaves the prompt out.
+    the model.
     """
     prompts = [chat_prompt(tokenizer, problem.prompt) for problem in problems]
-    if len({text for text, _ in prompts}) == 1 < len({problem.prompt for problem in problems}):
-        raise KlearError(
-            "the chat template writes the same text for every prompt: have it write the content of "
-            "its messages, or name another"
-        )
     longest = max(len(ids) for _, ids in prompts) + max_tokens
     positions = num_positions(model)
     if positions is not None and longest > positions:
@@ -44,9 +39,9 @@ def end_ids(model, tokenizer) -> list[int]:
     configured = model.generation_config.eos_token_id
     ends = configured if isinstance(configured, list) else [configured]
     ends = [end for end in [*ends, tokenizer.eos_token_id] if end is not None]
-    if not all(isinstance(end, int) for end in ends):
+    if not all(type(end) is int and 0 <= end < len(tokenizer) for end in ends):
         raise KlearError(
-            f"eos_token_id of generation_config.json must be a token's number or a list of them, "
-            f"got {configured!r}: mend it"
+            "eos_token_id of generation_config.json must be the number of one of the tokenizer's "
+            f"{len(tokenizer)} tokens or a list of them, got {configured!r:.100}: mend it"
         )
     return sorted(set(ends))

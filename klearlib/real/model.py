@@ -12,7 +12,7 @@ from klearlib.errors import KlearError, MissingAsset
 from klearlib.hub import WEIGHTS, cached_snapshot, fetch_command, has_weights, is_path
 from klearlib.policy.shape import shape_of
 from klearlib.real.links import link_file
-from klearlib.run.files import write_json, write_text
+from klearlib.run.files import read_own_text, write_json, write_text
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -146,7 +146,7 @@ def _downloaded(model: str) -> Path:
 def _check_shape(model: str, config: dict, shape: dict) -> None:
     try:
         found = asdict(shape_of(SimpleNamespace(**config)))
-    except AttributeError as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise KlearError(
             f"{model}: its config.json has no shape ({error}): name another model"
         ) from error
@@ -162,15 +162,15 @@ def _check_shape(model: str, config: dict, shape: dict) -> None:
 def template_of(path: str | Path) -> str:
     """The chat template in a file.
 
-    Raises MissingAsset where there is no file, and KlearError where it is no text.
+    Raises MissingAsset where there is no file, and KlearError where it is no text, or too long.
     """
     file = Path(path).expanduser()
     if not file.is_file():
         raise MissingAsset(f"no file with a chat template at {path}: mend the path")
     try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise KlearError(f"the chat template {path} is not UTF-8: save it so") from error
+        return read_own_text(file)
+    except ValueError as error:
+        raise KlearError(f"the chat template {path} {error}") from error
 
 
 def _check_template(model: str, folder: Path) -> None:

@@ -181,6 +181,8 @@ class Section:
     def __post_init__(self):
         if self.status not in STATUSES:
             raise KlearError(f"status {self.status!r}, expected {' or '.join(STATUSES)}")
+        if not isinstance(self.provenance.get("commit"), str | None):
+            raise KlearError(f"commit {self.provenance['commit']!r:.50}, expected its digits")
         wrong_here = AT_PAPER if is_paper_scale(self.profile) else AT_PAPER.values()
         decided = [verdict.claim for verdict in self.verdicts]
         for about, word in ((claim(each.claim), each.verdict) for each in self.verdicts):

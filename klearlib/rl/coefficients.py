@@ -28,6 +28,8 @@ import torch
 
 from klearlib.own_code import module_of
 
+LARGEST_CONSTANT = 1e18
+"""Below `largest_ratio` of float32."""
 CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
 
 
@@ -66,28 +68,35 @@ class Rule:
                 f"eps_low is an offset below 1 and must be in [0, 1], got {self.eps_low}"
             )
         clipped_high = self.high_positive is not None or self.high_negative is not None
-        if not (self.eps_high >= 0 and (math.isfinite(high) or not clipped_high)):
+        if not (self.eps_high >= 0 and (high < math.inf or not clipped_high)):
             raise ValueError(
                 f"eps_high is an offset above 1, >= 0 and finite where F is clipped: "
                 f"got {self.eps_high}"
             )
         for name, value in corners.items():
-            if value is not None and not math.isfinite(_number(name, value)):
-                raise ValueError(f"{name} must be a finite number or None, got {value}")
-        if bound is not None and not high < _number("dual_clip", bound) < math.inf:
+            if value is not None and not abs(_number(name, value)) <= LARGEST_CONSTANT:
+                raise ValueError(
+                    f"{name} must be a number up to {LARGEST_CONSTANT:g} or None, got {value}"
+                )
+        if bound is not None and not high < _number("dual_clip", bound) <= LARGEST_CONSTANT:
             raise ValueError(
-                f"dual_clip must be above 1 + eps_high = {high} and finite, got {bound}; "
-                "None for none"
+                f"dual_clip must be above 1 + eps_high = {high} and up to {LARGEST_CONSTANT:g}, "
+                f"got {bound}; None for none"
             )
         given = [n for n, each in [*corners.items(), ("dual_clip", bound)] if each is not None]
+        if self.function is not None and not callable(self.function):
+            raise ValueError(f"function must be F(ratio, advantage), got {self.function!r:.100}")
         if self.function is not None and given:
             raise ValueError(f"F is a function, so {' and '.join(given)} must be None")
 
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    return value
+        raise ValueError(f"{name} must be a number, got {value!r:.100}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is an integer beyond all numbers: lower it") from None
 
 
 def unclipped() -> Rule:
@@ -138,8 +147,8 @@ def gppo(
     1.28
     """
     for name, beta in (("beta_low", beta_low), ("beta_high", beta_high)):
-        if not (math.isfinite(beta) and beta >= 0):
-            raise ValueError(f"{name} must be a finite number >= 0, got {beta}")
+        if not 0 <= _number(name, beta) <= LARGEST_CONSTANT:
+            raise ValueError(f"{name} must be in [0, {LARGEST_CONSTANT:g}], got {beta}")
     return Rule(
         "gppo",
         eps_low,

@@ -17,6 +17,7 @@ from klearlib.errors import KlearError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+MAX_OWN_TEXT = 2**20
 EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
 
 
@@ -110,13 +111,31 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 def read_json(path: Path) -> Any:
     """What a file of JSON holds.
 
-    Raises OSError where it cannot be read, and ValueError where it is no JSON in UTF-8, or nested
-    beyond what Python reads.
+    Raises OSError where it cannot be read, and ValueError where it is no JSON in UTF-8, nested
+    beyond what Python reads, or a pipe or device, which may have no end.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError("a pipe or device")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise ValueError("lists and objects within each other beyond all measure") from None
+
+
+def read_own_text(path: Path) -> str:
+    """The text of a file that a user wrote.
+
+    Raises OSError where it cannot be read, and ValueError with what is wrong and how to mend it
+    where it is not UTF-8 or has more than `MAX_OWN_TEXT` characters.
+    """
+    with path.open(encoding="utf-8") as file:
+        try:
+            text = file.read(MAX_OWN_TEXT + 1)
+        except UnicodeDecodeError:
+            raise ValueError("is not UTF-8: save it so") from None
+    if len(text) > MAX_OWN_TEXT:
+        raise ValueError(f"has more than {MAX_OWN_TEXT:,} characters: shorten it")
+    return text
 
 
 def sync_folder(folder: Path) -> None:

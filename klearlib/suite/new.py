@@ -159,12 +159,15 @@ def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, obje
         raise KlearError(
             f"{model} has no chat template, so nothing can be asked: give --chat-template FILE"
         )
+    if tokenizer.eos_token_id is None:
+        raise KlearError(f"{model} has no end token, so no response could end: name another model")
     return shape, positions, tokenizer
 
 
 def _data_set(given: str, *, whole: bool) -> DataSet:
     """What `given` names, read. whole: every row must be usable, as of a benchmark."""
-    schema, _, place = given.rpartition("=")
+    # A file may have an = in its name.
+    schema, _, place = ("", "", given) if located(given).exists() else given.rpartition("=")
     source = source_named(schema) if schema else SOURCES[ROWS]
     entry, where = {"name": source.name}, None
     if is_path(place) or located(place).exists():
@@ -183,6 +186,8 @@ def _data_set(given: str, *, whole: bool) -> DataSet:
     told = ", ".join(f"{reason} {count}" for reason, count in rejects.items())
     if not found or (whole and rejects):
         raise KlearError(f"{given}: {len(found)} usable rows, and others not ({told}): mend them")
+    if whole and (twice := len(found) - len({problem.id for problem in found})):
+        raise KlearError(f"{given} holds {twice} problems with the id of another: leave them out")
     name = re.sub(r"\W+", "_", Path(place).stem.lower()).strip("_") or "data"
     return DataSet(name, entry, found, sum(rejects.values()))
 

@@ -94,4 +94,4 @@ def _progress(folder: Path) -> str:
         label = read_json(folder / SPEC)["label"]
     except (OSError, ValueError, KeyError, TypeError):  # a run that only begins has no spec yet
         return steps
-    return f"{steps} {label}".rstrip()
+    return f"{steps} {''.join(filter(str.isprintable, str(label)))}".rstrip()

@@ -71,6 +71,20 @@ def test_a_parquet_file_is_read_in_parts_and_only_the_columns_wanted(tmp_path):
     assert number == 999
 
 
+def test_a_long_text_that_many_rows_share_is_decoded_for_few_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_ROW", 2**23)
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": ["x" * 2**21] * 64}), path)
+    assert path.stat().st_size < 2**20
+    (found,) = open_location(path, wanted=("a",), split=None, config=None)
+    before, peak, number = pa.total_allocated_bytes(), 0, 0
+    for row in found.rows():
+        assert len(row["a"]) == 2**21
+        peak, number = max(peak, pa.total_allocated_bytes() - before), number + 1
+    assert number == 64
+    assert peak < 2**25  # 64 together have 2^27
+
+
 def a_broken_page() -> bytes:
     file = io.BytesIO()
     table = pa.table({"a": [f"{n} {n * 7919 % 1009}" for n in range(5000)]})
@@ -152,6 +166,7 @@ def test_a_file_is_read_within_limits(tmp_path, monkeypatch, name, text, words):
         ('{"a": ' + "7" * 100_001 + "}", "too_large"),
         ('{"a": nope, "b": "]},{\\""}', "bad_json"),
         ('{"a": 1, "b"}', "bad_json"),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "bad_json"),
         ('"],[{"', "unknown_format"),
         ("12.5e3", "unknown_format"),
         ("[1, {}]", "unknown_format"),

@@ -82,6 +82,8 @@ def test_a_schema_that_is_named_reads_what_looks_like_our_own_format(tmp_path):
         (Problem("x", "?", "1", tests=(TestCase("1", stdin=""),)), "both an answer and"),
         (Problem("x", "?", " "), "'x' has an empty answer"),
         (Problem("x", "?", ()), "'x' has an empty answer"),
+        (Problem("x", " \n", "1"), "'x' has an empty prompt"),
+        (Problem("x", "?", "1" * 2001), "'x' has an answer of more than 2000 characters"),
         (Problem("own-0", "?", "1"), "1 problems with the id of another"),
     ],
 )

@@ -562,10 +562,22 @@ def damaged(folder):
     (folder / "model.safetensors").write_bytes(b"\0" * 40)
 
 
+def with_an_end_that_is_no_token(folder):
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": 99_999}))
+
+
+def with_a_deaf_template(folder):
+    without_template(folder)
+    (folder / "chat_template.jinja").write_text("Hello!")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (without_template, ["has no chat template"]),
+        (with_a_deaf_template, ["the same text for every prompt"]),
+        (with_an_end_that_is_no_token, ["eos_token_id", "got 99999"]),
         (damaged, ["no readable model folder", "mend what --model names"]),
     ],
 )

@@ -182,9 +182,12 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
         ({"benchmark": "mine.jsonl"}, "40 of 40 problems share"),
         ({"problems": "humaneval=mine.jsonl"}, "klear new is for mathematics"),
         ({"problems": "gsm9k=mine.jsonl"}, "did you mean gsm8k"),
+        ({"benchmark": "twice.jsonl"}, "holds 1 problems with the id of another"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, changes, words):
+    rows = (project / "test.jsonl").read_text().splitlines(keepends=True)
+    (project / "twice.jsonl").write_text("".join([*rows, rows[0]]))
     assert new(**changes) in (1, 2)
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
@@ -205,9 +208,12 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, change
             b'{"model_type": "qwen3"}',
             "is no folder of a dense model (AttributeError",
         ),
+        ("config.json", 0, "(ValueError: num_heads must be a whole number from 1"),
+        ("config.json", 10**400, "(ValueError: num_heads must be a whole number from 1"),
         ("tokenizer.json", b"{", "is no folder of a dense model ("),
         ("tokenizer.json", None, "holds no tokenizer: put the model's own"),
         ("chat.jinja", b"\xff", "the chat template "),
+        ("chat.jinja", b"{#" + b" " * 2**20 + b"#}", "has more than 1,048,576 characters"),
         ("chat.jinja", None, "no file with a chat template at "),
     ],
 )
@@ -218,6 +224,9 @@ def test_a_model_at_fault_is_one_line(project, capsys, file, content, words):
     if content is None:
         for each in place.parent.glob(f"{place.stem}*"):
             each.unlink()
+    elif isinstance(content, int):
+        changed = json.loads(place.read_text()) | {"num_attention_heads": content}
+        place.write_text(json.dumps(changed))
     else:
         place.write_bytes(content)
     assert new(chat_template=str(template)) == 1
@@ -259,6 +268,14 @@ def test_a_hub_id_that_nobody_declared_is_what_is_fetched(project, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     assert new(problems="someone/sums") == 0 and asked == ["someone/sums"]
     assert load("mine", "real").maths_problems["sums"]["hub_id"] == "someone/sums"
+
+
+def test_a_file_may_have_an_equals_sign_in_its_name(project):
+    shutil.move(project / "test.jsonl", project / "seed=1.jsonl")
+    assert new(benchmark="seed=1.jsonl") == 0
+    shutil.move(project / "mine.jsonl", project / "n=40.jsonl")
+    shutil.rmtree(project / "params" / "mine")
+    assert new(benchmark="rows=seed=1.jsonl", problems="n=40.jsonl") in (1, 2)
 
 
 def test_a_name_that_is_taken_is_kept(project, capsys):

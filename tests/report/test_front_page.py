@@ -89,17 +89,17 @@ def test_again_changes_nothing_and_a_new_verdict_does(results):
     first = path.read_bytes()
     write_front_page(path, results)
     assert path.read_bytes() == first
-    entries = json.loads((results / "claims.json").read_text())
+    entries = json.loads((results / "claims.json").read_text("utf-8"))
     entries[0]["verdict"], entries[0]["interim"] = "undecided", True
     (results / "claims.json").write_text(json.dumps(entries))
     write_front_page(path, results)
-    assert "◆ undecided (interim)" in path.read_text()
+    assert "◆ undecided (interim)" in path.read_text("utf-8")
 
 
 def test_the_blocks_of_other_profiles_stay(results):
     path = page(results, f"{GPU}\nkept\n{END}\n\n{MINI}\n{END}\n\ntail\n")
     write_front_page(path, results)
-    text = path.read_text()
+    text = path.read_text("utf-8")
     assert text.startswith(f"{GPU}\nkept\n{END}\n\n{MINI}\n") and text.endswith(f"{END}\n\ntail\n")
     assert text.count("| C1 ") == 1
 
@@ -121,7 +121,7 @@ def test_wrong_markers_are_an_error_and_the_file_stays(results, text, message):
     path = page(results, text)
     with pytest.raises(KlearError, match=re.escape(message)) as caught:
         write_front_page(path, results)
-    assert "\n" not in str(caught.value) and path.read_text() == text
+    assert "\n" not in str(caught.value) and path.read_text("utf-8") == text
 
 
 def test_a_missing_or_binary_file_and_missing_claims_are_errors(results):

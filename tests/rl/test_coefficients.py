@@ -130,7 +130,7 @@ def test_bad_clip_range_is_refused(rule, clip):
         rule(**clip)
 
 
-@pytest.mark.parametrize("beta", [-1.0, math.inf, math.nan])
+@pytest.mark.parametrize("beta", [-1.0, math.inf, math.nan, 1e39, 10**400, None, "1", True])
 @pytest.mark.parametrize("name", ["beta_low", "beta_high"])
 def test_bad_beta_is_refused(name, beta):
     with pytest.raises(ValueError, match=name):

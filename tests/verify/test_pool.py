@@ -139,16 +139,18 @@ def test_a_process_killed_mid_batch_costs_no_verdict():
     close_pool()  # others may have asked for more judges
     judge_right_and_wrong()
     (pid,) = pool.shared_pool(1).worker_pids()
-    num = 40
+    num = 10
     responses = [boxed(f"\\sqrt{{{k * k + 1}}} + \\frac{{{k}}}{{7}}") for k in range(num)]
     golds = [f"\\frac{{{k}}}{{7}} + \\sqrt{{{k * k + (1 if k % 2 else 2)}}}" for k in range(num)]
+    responses[0] = boxed(HANGS)  # it is still judged when the process is killed
     with ThreadPoolExecutor(1) as executor:
-        batch = executor.submit(verify_answers, responses, golds, workers=1, timeout_s=20.0)
+        batch = executor.submit(verify_answers, responses, golds, workers=1, timeout_s=2.0)
         time.sleep(0.1)
         assert not batch.done()
         os.kill(pid, signal.SIGKILL)
         verdicts = batch.result(timeout=60)
-    assert [v.reason for v in verdicts] == ["correct" if k % 2 else "wrong" for k in range(num)]
+    reasons = ["timeout", *("correct" if k % 2 else "wrong" for k in range(1, num))]
+    assert [v.reason for v in verdicts] == reasons
     assert pool.shared_pool(1).worker_pids() != [pid]
 
 
@@ -252,8 +254,8 @@ def test_no_judge_outlives_its_parent(way):
         if way == "kill":
             assert is_running(pid)
             parent.kill()
-        # Within 4 s: a clean exit kills the judges and does not wait for their jobs.
-        assert parent.wait(timeout=4) == (-signal.SIGKILL if way == "kill" else 0)
+        # A clean exit kills the judges and does not wait for their jobs, of 600 s.
+        assert parent.wait(timeout=120) == (-signal.SIGKILL if way == "kill" else 0)
     try:
         assert wait_until(lambda: not is_running(pid))
     finally:
