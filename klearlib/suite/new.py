@@ -17,6 +17,7 @@ import yaml
 from transformers import AutoTokenizer
 
 from klearlib.curation.overlap import contaminated
+from klearlib.data.reader import Reject
 from klearlib.data.sources import SOURCES, read_source, source_named
 from klearlib.errors import KlearError, ParameterError
 from klearlib.hub import is_path
@@ -181,7 +182,7 @@ def _data_set(given: str, *, whole: bool) -> DataSet:
     if source.domain == "code":
         raise ParameterError(f"{given} holds programs: klear new is for mathematics")
     reader = read_source(source.name, where, hub_id=entry.get("hub_id"))
-    found = [row.problem for row in reader]
+    found = [row.problem for row in reader.account() if not isinstance(row, Reject)]
     rejects = dict(reader.num_rejected)
     told = ", ".join(f"{reason} {count}" for reason, count in rejects.items())
     if not found or (whole and rejects):
