@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from pathlib import Path
 from urllib.parse import quote
@@ -37,7 +38,8 @@ def _read_claims(results_dir: Path) -> list[dict]:
 def claims_block(entries: list[dict], folder: str) -> str:
     """Counts of verdicts and one row for each claim of claims.json, as markdown; `folder`: with the
     results, as seen from the front page."""
-    return render("claims_block.md.j2", entries=entries, folder=folder)
+    beside = posixpath.normpath(f"{folder}/..")
+    return render("claims_block.md.j2", entries=entries, folder=folder, beside=beside)
 
 
 def write_front_page(readme: Path, results_dir: Path) -> Path:

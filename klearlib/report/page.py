@@ -76,7 +76,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         # A folder of changed parameters has the notebooks that were asked for.
         absent=[]
         if place.changes
-        else [each.name for each in notebooks if each.name not in published],
+        else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
         images=_images(sections),
         formula=_formula,
@@ -146,6 +146,18 @@ def _words(entries: Iterable[dict]) -> dict[str, str]:
         for entry in entries
         if entry["verdict"] not in (NOT_RUN, NOT_TESTED) and not entry["interim"]
     }
+
+
+def _absent(names: Iterable[str], entries: Sequence[dict]) -> list[str]:
+    """Those of `names` with a claim that no folder has a verdict on, and the neighbouring folders
+    that have verdicts on others of theirs."""
+    found = []
+    for name in names:
+        folders = {entry["elsewhere"] for entry in entries if entry["notebook"] == name} or {None}
+        beside = sorted(filter(None, folders))
+        if None in folders:
+            found.append(f"{name} (parts are in {', '.join(beside)})" if beside else name)
+    return found
 
 
 def commit_text(commit: str | None) -> str:

@@ -298,6 +298,19 @@ def state_of(tmp_path, *contents):
     return Page(re.search(r'<(p|div) class="[^"]*state".*?</\1>', text)[0]).text
 
 
+def test_the_head_names_the_folders_beside_it_that_have_what_it_lacks(tmp_path):
+    rest = [f"E{number}" for number in range(2, 6)]
+    for folder, names in (("mini-E1", ["E1"]), ("mini-rest", rest)):
+        made = [fakes.verdict(name, "supported") for name in names]
+        content = fakes.section(notebook="11_beyond", figures=[], tables=[], verdicts=made)
+        fakes.publish(tmp_path / "results" / folder, content, figures=False)
+        changes = {"profile": "mini", "changes": {"explorations": names}}
+        (tmp_path / "results" / folder / "changes.json").write_text(json.dumps(changes))
+        state = state_of(tmp_path, fakes.section())
+        assert ("11_beyond (parts are in mini-E1)" in state) == (folder == "mini-E1")
+    assert "11_beyond" not in state
+
+
 def test_the_head_says_how_many_notebooks_are_complete(tmp_path):
     partial = fakes.section(
         notebook="06_alpha_sweep",
