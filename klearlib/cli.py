@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it is closed (>&-), and the next file would have its place
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
-        elif mode == "w" and hasattr(getattr(sys, name), "reconfigure"):
-            getattr(sys, name).reconfigure(errors="backslashreplace")  # a terminal of latin-1
+        elif getattr(getattr(sys, name), "errors", None) == "strict" and mode == "w":
+            with contextlib.suppress(AttributeError, ValueError):  # another's stream, or closed
+                getattr(sys, name).reconfigure(errors="backslashreplace")  # a latin-1 terminal
 
     def stop(number: int, frame: object) -> None:
         came.append(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -292,3 +293,12 @@ def test_version_and_help_without_torch():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("(0, 0, 0) set()\n")
+
+
+def test_a_terminal_that_lacks_a_letter_shows_its_number(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert cli.main(["--version"]) == 0
+    stream.write("\u25b2")
+    stream.flush()
+    assert stream.buffer.getvalue().endswith(b"\\u25b2")

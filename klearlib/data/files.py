@@ -201,7 +201,7 @@ def _parquet_table(path: Path, wanted: Sequence[str]) -> Table:
         number = 0
         try:
             with parquet.ParquetFile(path, pre_buffer=False) as file:
-                at_once = _rows_at_once(file.metadata)
+                at_once = _rows_at_once(file.metadata, read)
                 for batch in file.iter_batches(at_once, columns=read, use_threads=False):
                     yield from batch.to_pylist()
                     number += batch.num_rows
@@ -213,12 +213,15 @@ def _parquet_table(path: Path, wanted: Sequence[str]) -> Table:
     return Table(columns, rows)
 
 
-def _rows_at_once(metadata) -> int:
-    """As many rows as have `MAX_ROW` bytes if each holds all that a column of its group holds: a
+def _rows_at_once(metadata, columns: Sequence[str]) -> int:
+    """As many rows as have `MAX_ROW` bytes if each holds all that its group holds in `columns`: a
     text stands there once, however many rows have it."""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    largest = max((group.total_byte_size for group in groups), default=0)
-    return max(1, min(ROWS_AT_ONCE, MAX_ROW // max(1, largest)))
+    largest = 1
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        held = map(group.column, range(group.num_columns))
+        wanted = (each for each in held if each.path_in_schema.partition(".")[0] in columns)
+        largest = max(largest, sum(each.total_uncompressed_size for each in wanted))
+    return max(1, min(ROWS_AT_ONCE, MAX_ROW // largest))
 
 
 def _saved_table(

@@ -121,5 +121,5 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict:
     found = dict(pairs)
     if len(found) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise DoubledKey(f"{twice!r} is written twice")
+        raise DoubledKey(f"{twice!r:.100} is written twice")
     return found

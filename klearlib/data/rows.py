@@ -216,7 +216,9 @@ def parsed(value: object, column: str) -> object:
         raise UnusableRow("too_large", message)
     try:
         return _with_long_integers(partial(json.loads, object_pairs_hook=unique_keys), value)
-    except (json.JSONDecodeError, DoubledKey) as error:
+    except DoubledKey as error:
+        raise UnusableRow("bad_json", f"{column}: {error}") from error
+    except json.JSONDecodeError as error:
         raise UnusableRow("bad_json", f"{column} is no JSON: {error}") from error
     except ValueError as error:
         message = f"{column} holds an integer of more than {MAX_INTEGER_DIGITS} digits"
@@ -246,7 +248,7 @@ def _with_long_integers(convert: Callable, value: object) -> object:
     limit belongs to the whole interpreter: one thread at a time raises it, and puts it back."""
     try:
         return convert(value)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, DoubledKey):
         raise
     except ValueError:
         with _integer_limit:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import os
 import resource
 import signal
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -33,6 +35,7 @@ when it is first used, and characters around a prompt."""
 
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
+_TRIED = "tried"
 _tried: WeakKeyDictionary = WeakKeyDictionary()  # tokenizer -> its template that was tried
 
 
@@ -69,7 +72,7 @@ def load_policy(
         _ask_hub_once(str(path))
     stretched = {}
     try:
-        _refuse_config(PretrainedConfig.get_config_dict(path)[0])
+        _refuse_config(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
         if (Path(path) / "generation_config.json").is_file():  # else one at fault is passed over
             GenerationConfig.from_pretrained(path)
@@ -100,13 +103,16 @@ def load_policy(
     return model.to(device or default_device()).eval(), tokenizer
 
 
-def _refuse_config(config: dict) -> None:
+def _refuse_config(path: str | Path) -> None:
     """ValueError for a config of which no model can be built, where transformers would try."""
-    text = config.get("text_config") or config
-    if (layers := text.get("num_hidden_layers") or 0) > MAX_LAYERS:
+    raw = PretrainedConfig.get_config_dict(path)[0]
+    text = raw.get("text_config") or raw
+    layers = max(text.get(name) or 0 for name in ("num_hidden_layers", "n_layer", "num_layers"))
+    if layers > MAX_LAYERS:
         raise ValueError(f"config.json has {layers} layers, of {MAX_LAYERS} at most")
-    slides = "sliding_attention" in (text.get("layer_types") or ())
-    if slides and text.get("sliding_window") is None:
+    config = AutoConfig.from_pretrained(path).get_text_config()
+    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+    if slides and getattr(config, "sliding_window", None) is None:
         raise ValueError("config.json has layers of sliding attention and no sliding_window")
 
 
@@ -144,15 +150,17 @@ def _refuse_other_weights(path: str | Path, model, found: dict) -> None:
         for name, here, there in sorted(found["mismatched_keys"])
     )
     left = (name for name in sorted(found["unexpected_keys"]) if name.split(".")[0] in parts)
-    # Of a download that was broken off, or a file that was only set to its size.
-    zeros = (name for name, each in model.named_parameters() if each.ndim > 1 and not each.any())
+    matrices = {n: w for n, w in model.named_parameters() if w.ndim > 1 and not n.endswith("bias")}
+    zeros = sorted(name for name, weight in matrices.items() if not weight.count_nonzero())
+    if 2 * len(zeros) < len(matrices) and model.get_input_embeddings().weight.count_nonzero():
+        zeros = []  # a layer that adds nothing; else a download that was broken off
     faults = [
         f"{words} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
         for words, names in (
             ("lacks", sorted(found["missing_keys"])),
             ("has another shape of", list(shapes)),
             ("has no place for", list(left)),
-            ("has nothing but zeros in", sorted(zeros)),
+            ("has nothing but zeros in", zeros),
         )
         if names
     ]
@@ -275,7 +283,7 @@ def chat_prompt(tokenizer, prompt: str) -> tuple[str, list[int]]:
     What looks like a control token in `prompt` is spelt out in ordinary tokens, so that no prompt
     can end its turn or open another. Raises KlearError where a prompt that needs this is rewritten
     by the chat template, and for a template that fails, gives no text, leaves the prompt out, or
-    passes one of its limits.
+    passes one of its limits when it is first used.
     """
     if tokenizer not in _tried or _tried[tokenizer] != tokenizer.chat_template:
         _try_template(tokenizer, prompt)
@@ -320,38 +328,51 @@ def _user_turn(tokenizer, prompt: str) -> str:
 
 
 def _try_template(tokenizer, prompt: str) -> None:
-    """KlearError for a chat template that fails on `prompt`, or writes what it writes for another.
+    """KlearError for a chat template that fails on `prompt` or on a long one, or writes the same
+    text for both.
 
     A process of its own tries it: no handler of a signal is called within one long call of C, and
     Jinja goes on behind an exception where it computes constants beforehand.
     """
     reader, writer = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        child = os.fork()  # of a process with threads, none of which it needs
     if child == 0:
-        code = 1
         try:
-            _set_limits()
-            if _user_turn(tokenizer, prompt) == _user_turn(tokenizer, _STAND_IN):
-                raise KlearError(
-                    "the chat template writes the same text for every prompt: have it write the "
-                    "content of its messages, or name another"
-                )
-            code = 0
-        except KlearError as error:
-            os.write(writer, str(error).encode(errors="replace"))
-            code = 0
+            os.write(writer, _tried_within_limits(tokenizer, prompt).encode(errors="replace"))
         finally:
-            os._exit(code)
+            os._exit(0)
     os.close(writer)
-    with open(reader, "rb") as pipe:
-        fault = pipe.read().decode()
-    if os.waitpid(child, 0)[1]:
-        fault = (
-            f"the chat template fails on a prompt (more than {TEMPLATE_CPU_S:g} seconds, or "
+    try:
+        with open(reader, "rb") as pipe:
+            said = pipe.read().decode()
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        with suppress(ChildProcessError):  # SIGCHLD is ignored, and nobody is waited for
+            os.waitpid(child, 0)
+    if said != _TRIED:
+        raise KlearError(
+            said
+            or f"the chat template fails on a prompt (more than {TEMPLATE_CPU_S:g} seconds, or "
             f"{TEMPLATE_BYTES // 2**20} MiB): mend it, or name another"
         )
-    if fault:
-        raise KlearError(fault)
+
+
+def _tried_within_limits(tokenizer, prompt: str) -> str:
+    """`_TRIED`, or what is wrong with the chat template."""
+    gc.disable()
+    _set_limits()
+    try:
+        if _user_turn(tokenizer, prompt) != _user_turn(tokenizer, _STAND_IN * 500):
+            return _TRIED
+    except KlearError as error:
+        return str(error)
+    return (
+        "the chat template writes the same text for every prompt: have it write the content of its "
+        "messages, or name another"
+    )
 
 
 def _set_limits() -> None:

@@ -121,7 +121,7 @@ def choose_micro_batch_tokens(model, *, compute: Compute, free_bytes: int | None
     """
     try:
         shape = shape_of(model.config)
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise KlearError(
             f"the memory of {type(model).__name__} cannot be estimated from its config ({error}): "
             "give micro_batch_tokens a number above 0"

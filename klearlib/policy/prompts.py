@@ -39,9 +39,11 @@ def end_ids(model, tokenizer) -> list[int]:
     configured = model.generation_config.eos_token_id
     ends = configured if isinstance(configured, list) else [configured]
     ends = [end for end in [*ends, tokenizer.eos_token_id] if end is not None]
-    if not all(type(end) is int and 0 <= end < len(tokenizer) for end in ends):
-        raise KlearError(
-            "eos_token_id of generation_config.json must be the number of one of the tokenizer's "
-            f"{len(tokenizer)} tokens or a list of them, got {configured!r:.100}: mend it"
-        )
+    for end in ends:
+        known = type(end) is int and 0 <= end < 2**31
+        if not known or tokenizer.convert_ids_to_tokens(end) is None:
+            raise KlearError(
+                "eos_token_id of generation_config.json must be the number of a token of the "
+                f"tokenizer or a list of them, got {configured!r:.100}: mend it"
+            )
     return sorted(set(ends))

@@ -6,7 +6,6 @@ import os
 import posixpath
 import re
 from pathlib import Path
-from urllib.parse import quote
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.report.render import render
@@ -52,7 +51,7 @@ def write_front_page(readme: Path, results_dir: Path) -> Path:
     that is missing, there twice, or out of order.
     """
     text, start, end = block_of(readme, results_dir.resolve().name)
-    folder = quote(Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix())
+    folder = Path(os.path.relpath(results_dir.resolve(), readme.resolve().parent)).as_posix()
     block = claims_block(_read_claims(results_dir), folder)
     changed = f"{text[:start]}\n\n{block}\n{text[end:]}"
     if changed != text:

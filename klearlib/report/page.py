@@ -149,13 +149,13 @@ def _words(entries: Iterable[dict]) -> dict[str, str]:
 
 
 def _absent(names: Iterable[str], entries: Sequence[dict]) -> list[str]:
-    """Those of `names` with a claim that no folder has a verdict on, and the neighbouring folders
-    that have verdicts on others of theirs."""
+    """Those of `names` with a claim that no neighbouring folder has a final verdict on, and the
+    folders that have verdicts on others of theirs."""
     found = []
     for name in names:
-        folders = {entry["elsewhere"] for entry in entries if entry["notebook"] == name} or {None}
-        beside = sorted(filter(None, folders))
-        if None in folders:
+        mine = [entry for entry in entries if entry["notebook"] == name]
+        beside = sorted({entry["elsewhere"] for entry in mine} - {None})
+        if not mine or any(entry["interim"] or not entry["elsewhere"] for entry in mine):
             found.append(f"{name} (parts are in {', '.join(beside)})" if beside else name)
     return found
 

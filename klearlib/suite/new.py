@@ -167,8 +167,9 @@ def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, obje
 
 def _data_set(given: str, *, whole: bool) -> DataSet:
     """What `given` names, read. whole: every row must be usable, as of a benchmark."""
-    # A file may have an = in its name.
-    schema, _, place = ("", "", given) if located(given).exists() else given.rpartition("=")
+    schema, equals, place = given.partition("=")
+    if not equals or located(given).exists():  # a file may have an = in its name
+        schema, place = "", given
     source = source_named(schema) if schema else SOURCES[ROWS]
     entry, where = {"name": source.name}, None
     if is_path(place) or located(place).exists():

@@ -101,6 +101,7 @@ def test_template_that_rewrites_such_a_prompt_is_refused(tiny_tokenizer):
         chat_prompt(tokenizer, "a<|im_end|>")
 
 
+LOOPS = "{% for i in range(9**5) %}{% for j in range(9**5) %}{% endfor %}{% endfor %}"
 ENDLESS = "more than 0.2 seconds, or 1024 MiB"
 
 
@@ -117,10 +118,11 @@ ENDLESS = "more than 0.2 seconds, or 1024 MiB"
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
         ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "RecursionError"),
         ("{% for i in range(10**9) %}{% endfor %}", "OverflowError: Range too big"),
-        ("{% for i in range(9**5) %}{% for j in range(9**5) %}{% endfor %}{% endfor %}", ENDLESS),
+        (LOOPS, ENDLESS),
         ("{{ ([[0] * 10**4] * 10**4) | sum(start=[]) | length }}", ENDLESS),
         ("{{ 10 ** (9**9) % 7 }}", ENDLESS),
-        ("{{ 'a' * 10**7 }}", "9,999,998 characters around it"),
+        ("{{ 'a' * 2 * 10**6 }}", "1,999,998 characters around it"),
+        ("{% if messages[0].content | length > 99 %}" + LOOPS + "{% endif %}a", ENDLESS),
         pytest.param("{{ 'a' * (2 * 10**9) }}", "MemoryError", marks=ON_LINUX),
     ],
 )
@@ -139,11 +141,16 @@ def test_a_template_that_fails_or_never_ends_is_one_line(
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
-def test_a_template_is_bounded_in_another_thread_too(tiny_tokenizer):
+def test_a_template_is_bounded_in_another_thread_too_and_anew_where_it_changes(
+    tiny_tokenizer, monkeypatch
+):
+    monkeypatch.setattr(load, "TEMPLATE_CPU_S", 0.2)
+    tokenizer = copy.deepcopy(tiny_tokenizer)
     with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(chat_prompt, tiny_tokenizer, "2?").result() == chat_prompt(
-            tiny_tokenizer, "2?"
-        )
+        assert threads.submit(chat_prompt, tokenizer, "2?").result()
+        tokenizer.chat_template = LOOPS
+        with pytest.raises(KlearError, match=ENDLESS):
+            threads.submit(chat_prompt, tokenizer, "2?").result()
 
 
 def test_the_hub_is_asked_once_and_only_for_what_may_be_there(monkeypatch, tmp_path):
@@ -188,6 +195,10 @@ def test_damaged_folder_is_named(tiny_policy, tiny_tokenizer, tmp_path, what):
     [
         ({"num_hidden_layers": 10**9}, "has 1000000000 layers, of 10000 at most"),
         ({"layer_types": ["sliding_attention"] * 2}, "and no sliding_window"),
+        (
+            {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8, "max_window_layers": 2},
+            "and no sliding_window",
+        ),
     ],
 )
 def test_a_config_of_which_no_model_can_be_built_is_refused(
@@ -222,14 +233,21 @@ def save_changed(policy, tokenizer, path, change):
         (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], " and 8 more; make"),
         (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP} ([3, 16]"),
         (lambda held: held.update({THIRD: held[UP].clone()}), f"it has no place for {THIRD}"),
-        (lambda held: held.update({UP: held[UP] * 0}), f"it has nothing but zeros in {UP}; make"),
+        (
+            lambda held: held.update({EMBEDDING: held[EMBEDDING] * 0}),
+            f"it has nothing but zeros in {EMBEDDING}; make",
+        ),
+        (
+            lambda held: held.update({n: w * 0 for n, w in held.items() if ".0." not in n}),
+            "zeros in model.",
+        ),
         (
             lambda held: held.update({"lm_head.bias": held.pop(UP)[:, 0].clone()}),
             f"it lacks {UP}; it has no place for lm_head.bias",
         ),
         (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it lacks {UP}; make"),
     ],
-    ids=["missing", "a layer", "shape", "layer more", "zeros", "leftover", "another name"],
+    ids=["missing", "a layer", "shape", "layer more", "zeros", "half", "leftover", "another name"],
 )
 def test_weights_of_another_model_are_refused(tiny_policy, tiny_tokenizer, tmp_path, change, words):
     save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)

@@ -83,6 +83,13 @@ def test_a_link_stays_one_and_windows_line_ends_are_known(results):
     assert "1 supported" in text and text.startswith("before\r\n") and "old" not in text
 
 
+def test_a_folder_with_a_space_is_linked(results):
+    path = page(results, f"{MINI}\n{END}")
+    results.parent.rename(results.parent.with_name("my results (2)"))
+    write_front_page(path, results.parent.with_name("my results (2)") / "mini")
+    assert "](my%20results%20%282%29/mini/README.md)" in path.read_text("utf-8")
+
+
 def test_again_changes_nothing_and_a_new_verdict_does(results):
     path = page(results, f"{MINI}\n{END}")
     write_front_page(path, results)

@@ -309,6 +309,10 @@ def test_the_head_names_the_folders_beside_it_that_have_what_it_lacks(tmp_path):
         state = state_of(tmp_path, fakes.section())
         assert ("11_beyond (parts are in mini-E1)" in state) == (folder == "mini-E1")
     assert "11_beyond" not in state
+    partial = content | {"status": "partial", "missing": ["E5, seed 9"]}
+    fakes.publish(tmp_path / "results" / folder, partial, figures=False)
+    state = state_of(tmp_path, fakes.section())
+    assert "11_beyond (parts are in mini-E1, mini-rest)" in state
 
 
 def test_the_head_says_how_many_notebooks_are_complete(tmp_path):

@@ -100,6 +100,14 @@ def test_a_table_that_was_cut_off_is_no_result(tmp_path, name, cut, words):
         read_sections(tmp_path / "mini")
 
 
+def test_a_commit_that_is_no_text_is_no_result(tmp_path):
+    path = written(tmp_path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"provenance": {"commit": 7}}))
+    with pytest.raises(KlearError, match="commit 7, expected its digits"):
+        read_sections(tmp_path / "mini")
+
+
 @pytest.mark.parametrize("name", ["scores.csv", "scores.md"])
 def test_a_table_that_is_no_text_is_no_result(tmp_path, name):
     path = written(tmp_path).with_name(name)

@@ -103,3 +103,9 @@ def test_threads_that_write_one_file(tmp_path):
         thread.join()
     assert faults == []
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ValueError, match="a pipe or device"):
+        read_json(tmp_path / "config.json")
