@@ -185,7 +185,7 @@ def test_smoke_has_every_notebook_and_every_profile_the_overview(project):
         ("num_steps: !!bool x\n", "line 1: tag:yaml.org,2002:bool makes another value of it"),
         ("options: {dual_clip: 3.0, dual_clip: 4.0}\n", "line 1: dual_clip is written twice"),
         ("seeds: " + "[" * 3000 + "]" * 3000, "line 1: more than 20 lists and mappings within"),
-        ("# " + "x" * 2**18, "has more than 262144 bytes: it must hold values alone"),
+        ("# " + "x" * 2**18, "has more than 262,144 bytes: shorten it"),
         (f"seeds: {list(range(257))}\n", "seeds has 257 values: give at most 256"),
     ],
 )

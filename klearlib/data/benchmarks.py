@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,13 @@ class Benchmark:
     name: str
     problems: tuple[Problem, ...]
     summary: str
+
+
+def refuse_doubled(name: str, problems: Iterable[Problem]) -> None:
+    """KlearError where problems of the benchmark `name` share an id: each counts once."""
+    ids = [problem.id for problem in problems]
+    if twice := len(ids) - len(set(ids)):
+        raise KlearError(f"{name} holds {twice} problems with the id of another: leave them out")
 
 
 def read_benchmark(
@@ -90,8 +97,7 @@ def read_benchmark(
             f"{name} must have {size} problems, got {len(problems)} from {reader.num_read} rows: "
             "fetch the whole data set, or give expected_size for a part of it"
         )
-    if twice := len(problems) - len({problem.id for problem in problems}):
-        raise KlearError(f"{name} holds {twice} problems with the id of another: leave them out")
+    refuse_doubled(name, problems)
     if not problems:
         raise KlearError(f"{name} has no problems among {reader.num_read} rows")
     summary = f"{name}: {len(problems)} problems"

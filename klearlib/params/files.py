@@ -24,6 +24,7 @@ from klearlib.params.worlds import (
     MiniatureParams,
 )
 from klearlib.policy.compute import Compute
+from klearlib.run.files import read_own_text
 from klearlib.scale.cluster import Cluster
 
 STATISTICS = "statistics"
@@ -160,16 +161,11 @@ def _is_there(path: Path) -> bool:
 
 def _read(path: Path) -> dict:
     name = f"params/{path.parent.name}/{path.name}"
-    with path.open("rb") as file:
-        content = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise ParameterError(f"{name} has more than {_MAX_BYTES} bytes: it must hold values alone")
     try:
-        return copy.deepcopy(_parsed(content.decode("utf-8"), name))
-    except UnicodeDecodeError as error:
-        raise ParameterError(
-            f"{name} is not UTF-8 (byte {error.start}): save it in this encoding"
-        ) from None
+        text = read_own_text(path, limit=_MAX_BYTES)
+    except ValueError as error:
+        raise ParameterError(f"{name} {error}") from None
+    return copy.deepcopy(_parsed(text, name))
 
 
 @lru_cache

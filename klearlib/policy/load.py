@@ -70,22 +70,19 @@ def load_policy(
     local = Path(path).is_dir()
     if not local:
         _ask_hub_once(str(path))
-    stretched = {}
     try:
-        _refuse_config(path)
+        config = _usable_config(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
         if (Path(path) / "generation_config.json").is_file():  # else one at fault is passed over
             GenerationConfig.from_pretrained(path)
         if yarn_factor is not None:
-            stretched["config"] = with_yarn(
-                AutoConfig.from_pretrained(path), yarn_factor, original=yarn_original
-            )
+            with_yarn(config, yarn_factor, original=yarn_original)
         model, found = AutoModelForCausalLM.from_pretrained(
             path,
+            config=config,
             dtype=torch.float32,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # refused below, by name
-            **stretched,
         )
     except ParameterError:
         raise
@@ -103,17 +100,20 @@ def load_policy(
     return model.to(device or default_device()).eval(), tokenizer
 
 
-def _refuse_config(path: str | Path) -> None:
-    """ValueError for a config of which no model can be built, where transformers would try."""
+def _usable_config(path: str | Path) -> PretrainedConfig:
+    """The model's config; ValueError for one of which no model can be built, where transformers
+    would try."""
     raw = PretrainedConfig.get_config_dict(path)[0]
     text = raw.get("text_config") or raw
     layers = max(text.get(name) or 0 for name in ("num_hidden_layers", "n_layer", "num_layers"))
     if layers > MAX_LAYERS:
         raise ValueError(f"config.json has {layers} layers, of {MAX_LAYERS} at most")
-    config = AutoConfig.from_pretrained(path).get_text_config()
-    slides = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-    if slides and getattr(config, "sliding_window", None) is None:
+    config = AutoConfig.from_pretrained(path)
+    text_config = config.get_text_config()
+    slides = "sliding_attention" in (getattr(text_config, "layer_types", None) or ())
+    if slides and getattr(text_config, "sliding_window", None) is None:
         raise ValueError("config.json has layers of sliding attention and no sliding_window")
+    return config
 
 
 def missing_model(path: str | Path, error: Exception) -> MissingAsset:

@@ -122,20 +122,20 @@ def read_json(path: Path) -> Any:
         raise ValueError("lists and objects within each other beyond all measure") from None
 
 
-def read_own_text(path: Path) -> str:
+def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
     """The text of a file that a user wrote.
 
     Raises OSError where it cannot be read, and ValueError with what is wrong and how to mend it
-    where it is not UTF-8 or has more than `MAX_OWN_TEXT` characters.
+    where it has more than `limit` bytes or is not UTF-8.
     """
-    with path.open(encoding="utf-8") as file:
-        try:
-            text = file.read(MAX_OWN_TEXT + 1)
-        except UnicodeDecodeError:
-            raise ValueError("is not UTF-8: save it so") from None
-    if len(text) > MAX_OWN_TEXT:
-        raise ValueError(f"has more than {MAX_OWN_TEXT:,} characters: shorten it")
-    return text
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"has more than {limit:,} bytes: shorten it")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte {error.start}): save it in this encoding") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,6 +17,7 @@ import yaml
 from transformers import AutoTokenizer
 
 from klearlib.curation.overlap import contaminated
+from klearlib.data.benchmarks import refuse_doubled
 from klearlib.data.reader import Reject
 from klearlib.data.sources import SOURCES, read_source, source_named
 from klearlib.errors import KlearError, ParameterError
@@ -188,8 +189,8 @@ def _data_set(given: str, *, whole: bool) -> DataSet:
     told = ", ".join(f"{reason} {count}" for reason, count in rejects.items())
     if not found or (whole and rejects):
         raise KlearError(f"{given}: {len(found)} usable rows, and others not ({told}): mend them")
-    if whole and (twice := len(found) - len({problem.id for problem in found})):
-        raise KlearError(f"{given} holds {twice} problems with the id of another: leave them out")
+    if whole:
+        refuse_doubled(given, found)
     name = re.sub(r"\W+", "_", Path(place).stem.lower()).strip("_") or "data"
     return DataSet(name, entry, found, sum(rejects.values()))
 
