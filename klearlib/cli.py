@@ -150,6 +150,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from klearlib.params.place import own_places, place_of
     from klearlib.report.front_page import block_of, write_front_page
     from klearlib.report.page import build_report
+    from klearlib.suite.cache import changed_by_hand
 
     profile = require_profile(arguments.profile or PROFILE)
     own = place_of(profile, {})
@@ -160,6 +161,8 @@ def _report(arguments: argparse.Namespace) -> int:
         block_of(Path(arguments.readme), profile)  # a wrong one is said before anything is written
     for place in ran:
         print(build_report(place.folder, experiments()))
+        for line in changed_by_hand(place.folder):
+            print(f"klear: {place.folder.name}: {line} since its notebook ran", file=sys.stderr)
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), own.folder))
     return 0

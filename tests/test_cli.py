@@ -240,6 +240,9 @@ def test_status_has_a_word_for_everything(project, capsys):
         "  rl                  1 done, 1 partial, 1 absent",
         "    b partial 12/30 GPPO, seed 0",
     ]
+    (published / "section.json").write_text(json.dumps(section | {"missing": [1, "\x1b[2J"]}))
+    assert cli.main(["status", "--profile", "smoke"]) == 0
+    assert "partial   missing: 1, [2J\n" in capsys.readouterr().out
     (published / "section.json").write_text("{")
     assert cli.main(["status", "--profile", "smoke"]) == 0
     assert "broken" in capsys.readouterr().out

@@ -14,6 +14,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from types import UnionType
 
@@ -174,7 +175,16 @@ def gold_text(value: object, column: str) -> str:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isinf(value):
         message = f"{column} must be text or a finite number, got {value!r}"
         raise UnusableRow("unknown_format", message)
-    return str(int(value) if value == int(value) else value)
+    return number_text(value)
+
+
+def number_text(value: float) -> str:
+    """A finite number written out, without an exponent.
+
+    >>> number_text(73.0), number_text(1e-05)
+    ('73', '0.00001')
+    """
+    return str(int(value)) if value == int(value) else format(Decimal(repr(float(value))), "f")
 
 
 def encodable(text: str, column: str) -> str:

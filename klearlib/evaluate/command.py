@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,13 @@ from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.evaluate.score_summary import summarise, summary_text
 from klearlib.policy.compute import Compute
 from klearlib.records import Problem
-from klearlib.run.files import one_line_failures, read_json, sha256_file, write_json
+from klearlib.run.files import (
+    one_line_failures,
+    read_json,
+    remove_written,
+    sha256_file,
+    write_json,
+)
 
 LOCK, SCORES, JUDGED = ".lock", "scores.json", "judged"
 
@@ -53,7 +58,7 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         scores = summarise(record, num_repeated=num_repeated)
         save_record(record, folder / "record.npz")
         write_json(folder / SCORES, scores)
-        shutil.rmtree(folder / JUDGED, ignore_errors=True)
+        remove_written(folder / JUDGED, r"[0-9a-f]+\.json")
         print(f"{benchmark.summary}, {len(responses[0])} responses to each")
         print(summary_text(scores))
         print(f"written to {folder}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +19,13 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.prompts import end_ids, num_positions
 from klearlib.records import Problem, Response
-from klearlib.run.files import read_json, sha256_file, write_json, write_text
+from klearlib.run.files import (
+    read_json,
+    remove_written,
+    sha256_file,
+    write_json,
+    write_text,
+)
 from klearlib.run.seeding import derive_seed
 
 RESPONSES, BLOCKS = "responses.jsonl", "blocks"
@@ -100,8 +105,7 @@ def sample_responses(
         ) as engine:
             blocks = _blocks(len(problems), num_responses, compute.batch_rows)
             _sample_blocks(engine, problems, benchmark, settings, blocks, folder)
-    # Not file by file: a kill leaves half-written ones among them.
-    shutil.rmtree(folder / BLOCKS, ignore_errors=True)
+    remove_written(folder / BLOCKS, r"\d+-\d+\.jsonl")
     return read_responses(path, problems, num_responses=num_responses), sampling
 
 
@@ -221,6 +225,11 @@ def _claim(folder: Path, wanted: dict) -> None:
     """Make the folder this evaluation's, or see that it is."""
     path = folder / SETTINGS
     if not path.exists():
+        others = ("config.json", RESPONSES, BLOCKS, "scores.json")
+        if there := [name for name in others if (folder / name).exists()]:
+            raise KlearError(
+                f"{folder} holds {', '.join(there)} of something else: give --out another folder"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, wanted)
         return

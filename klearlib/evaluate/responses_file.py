@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 import zlib
 from collections import defaultdict
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.data.lines import bounded_lines, parse_row
+from klearlib.data.rows import number_text
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem
 from klearlib.verify.answers import verify_answers
@@ -243,7 +245,9 @@ def _gold(layers: Sequence[Mapping]) -> tuple[str, str] | None:
             value = layer.get(key)
             if isinstance(value, list) and len(value) == 1:
                 value = value[0]
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, float):
+                value = number_text(value) if math.isfinite(value) else ""
+            elif isinstance(value, int) and not isinstance(value, bool):
                 value = str(value)
             if not isinstance(value, str) or not value.strip() or len(value) > MAX_ANSWER_CHARS:
                 continue

@@ -8,11 +8,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from klearlib.errors import DamagedEntry
 from klearlib.paper import claims
 from klearlib.paper.schema import COMPARED, Claim
 from klearlib.params import STATISTICS, load
 from klearlib.params.statistics import StatisticsParams
-from klearlib.run.files import write_json
+from klearlib.run.files import read_json, write_json
 
 RULES = "rules.json"
 _TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectation")
@@ -53,4 +54,15 @@ def is_exploratory(rule: str, first_run: str, runs_dir: Path) -> bool:
 
 def _noted(runs_dir: Path) -> dict[str, str]:
     path = runs_dir / RULES
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        known = read_json(path)
+        if not isinstance(known, dict) or not all(isinstance(at, str) for at in known.values()):
+            raise ValueError("no object of times")
+    except ValueError as error:
+        raise DamagedEntry(
+            f"{path} is damaged ({error}): put a copy of it back, or delete it, and verdicts on "
+            "runs that are there count as exploratory"
+        ) from None
+    return known

@@ -137,7 +137,7 @@ def _ask_hub_once(name: str) -> None:
 
 
 def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
+    return " ".join(str(error).split())[:300]
 
 
 def _refuse_other_weights(path: str | Path, model, found: dict) -> None:

@@ -32,6 +32,8 @@ SECTION = "section.json"
 STATUSES = ("complete", "partial")
 PAPER_PROFILE = "paper"
 NOT_RUN = "not run"
+MAX_DIGITS = 17
+_ENDS = {".svg": b"</svg>", ".png": b"IEND\xaeB`\x82"}
 
 NOT_TESTED = "not tested"
 _DECIDED = ("supported", "contradicted", "reproduced", "not reproduced", "undecided", NOT_RUN)
@@ -136,6 +138,8 @@ class TableItem:
 
     def __post_init__(self):
         _check_name(self.name)
+        if not 0 <= self.digits <= MAX_DIGITS:
+            raise KlearError(f"{self.digits} digits, expected 0 to {MAX_DIGITS}")
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,12 @@ class Section:
     samples: tuple[SampleItem, ...] = ()
 
     def __post_init__(self):
+        if not re.fullmatch(r"\w+", self.notebook):  # it becomes an address
+            raise KlearError(f"a notebook {self.notebook!r}, expected letters, digits and _")
+        if not 0 <= self.seconds < math.inf:
+            raise KlearError(f"{self.seconds} seconds")
+        if not isinstance(self.provenance.get("memory_gb"), int | float | None):
+            raise KlearError(f"memory_gb {self.provenance['memory_gb']!r:.50}, expected a number")
         if self.status not in STATUSES:
             raise KlearError(f"status {self.status!r}, expected {' or '.join(STATUSES)}")
         if not isinstance(self.provenance.get("commit"), str | None):
@@ -334,6 +344,9 @@ def _read(path: Path) -> Section:
             for file in (section.path(item.name, kind) for item in items for kind in kinds):
                 if not file.is_file():
                     raise KlearError(f"names {file.name}, which is not there")
+                end = _ENDS.get(file.suffix, b"")
+                if not file.read_bytes().rstrip().endswith(end):
+                    raise KlearError(f"names {file.name}, which was cut off")
         for name in (item.name for item in section.tables):
             try:
                 texts = {
@@ -349,9 +362,10 @@ def _read(path: Path) -> Section:
                 raise KlearError(f"names {name}.csv with {num_rows} rows, {name}.md has {shown}")
     except KlearError as error:
         where = Path(place.folder.resolve().name, notebook, path.name)
+        fault = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(error))
         fix = f"{place.command} --only {notebook.split('_')[0]} --force"
         raise KlearError(
-            f"{where} {error}: write it again with `{fix}`, or delete the file"
+            f"{where} {fault}: write it again with `{fix}`, or delete the file"
         ) from error
     return section
 

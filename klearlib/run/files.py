@@ -8,6 +8,8 @@ import glob
 import hashlib
 import json
 import os
+import re
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +68,8 @@ def write_bytes(
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
+            if path.exists():
+                shutil.copymode(path, temporary)
             os.replace(temporary, path)
             if durable:
                 sync_folder(path.parent)
@@ -136,6 +140,17 @@ def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 (byte {error.start}): save it in this encoding") from None
+
+
+def remove_written(folder: Path, names: str) -> None:
+    """Remove the files of `folder` with names like the pattern `names`, those that a kill left half
+    written too, and the folder where nothing else is in it."""
+    wanted = re.compile(rf"{names}|\.{names}(\.\d+)+\.tmp")
+    for path in folder.glob("*"):
+        if wanted.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it holds something else, or is not there
+        folder.rmdir()
 
 
 def sync_folder(folder: Path) -> None:

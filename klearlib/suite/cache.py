@@ -130,6 +130,10 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
     changed = [name for name, digest in wanted.items() if known.get(name) != digest]
     if changed:
         return f"{' and '.join(changed)} changed"
+    return _why_changed(folder, artefacts)
+
+
+def _why_changed(folder: Path, artefacts: dict[str, str]) -> str:
     for name, digest in artefacts.items():
         path = folder.parent / name
         if not path.is_file():
@@ -137,6 +141,18 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
         if sha256_file(path) != digest:
             return f"{name} was changed"
     return ""
+
+
+def changed_by_hand(results: Path) -> list[str]:
+    """What was changed in a results folder since its notebooks ran, a line for each notebook; it is
+    known only where ``cache.json`` is, on the machine that ran them."""
+    lines = []
+    for file in sorted(results.glob(f"*/{CACHE}")):
+        try:
+            lines.append(_why_changed(file.parent, read_json(file)["artefacts"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            lines.append(f"{file.parent.name}/{CACHE} is damaged")
+    return [line for line in lines if line]
 
 
 def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:

@@ -65,7 +65,7 @@ class Facts:
 
     @property
     def left(self) -> int:
-        return len(self.train.problems) - self.shared
+        return len({problem.prompt for problem in self.train.problems}) - self.shared
 
 
 def new_profile(
@@ -124,14 +124,14 @@ def _facts(model, chat_template, problems, benchmarks, max_new_tokens) -> Facts:
     shape, positions, tokenizer = _model(model, chat_template)
     train = _data_set(problems, whole=False)
     tests = _named_apart([_data_set(each, whole=True) for each in benchmarks], train.name)
-    prompts = [problem.prompt for problem in train.problems]
+    prompts = list(dict.fromkeys(problem.prompt for problem in train.problems))
     others = [problem.prompt for each in tests for problem in each.problems]
     shared = int(contaminated(prompts, others).sum())
     if len(prompts) - shared < _FEWEST:
         raise KlearError(
-            f"{shared} of {len(prompts)} problems share 9 words in a row with a benchmark, and "
-            f"{len(prompts) - shared} are left, of {_FEWEST} that are needed: give other problems, "
-            "or another benchmark"
+            f"{shared} of {len(prompts)} different problems share 9 words in a row with a "
+            f"benchmark, and {len(prompts) - shared} are left, of {_FEWEST} that are needed: give "
+            "other problems, or another benchmark"
         )
     longest = max(len(chat_prompt(tokenizer, prompt)[1]) for prompt in (*prompts, *others))
     budget = min(_BUDGET, positions - longest) if max_new_tokens is None else max_new_tokens
@@ -217,7 +217,8 @@ def _real(found: Facts) -> str:
         *_lines({"chat_template": found.chat_template} if found.chat_template else {}),
         *_lines(shape),
         f"# {len(train.problems)} problems; {train.num_rejected} other rows cannot be used, and",
-        f"# {found.shared} problems are too like a benchmark, which leaves them out.",
+        f"# {found.shared} problems are too like a benchmark, which leaves them out; different",
+        f"# ones that are left: {found.left}.",
         *("maths_problems:", f"  {train.name}: {_flow(train.entry)}", "benchmarks:"),
     ]
     for each in found.tests:

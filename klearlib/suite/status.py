@@ -62,7 +62,9 @@ def notebook_state(place: Place, notebook: str) -> tuple[str, str]:
     if not planned.why:
         return "done", ". ".join(n for n in published.get("notes", []) if n.startswith(NO_STEP))
     if published.get("status") == "partial":
-        return "partial", "missing: " + ", ".join(published.get("missing", []))
+        missing = published.get("missing")
+        words = [str(each) for each in missing] if isinstance(missing, list) else []
+        return "partial", "missing: " + "".join(filter(str.isprintable, ", ".join(words)))
     return ("outdated" if (folder / CACHE).is_file() else "absent"), planned.why
 
 

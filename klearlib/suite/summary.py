@@ -62,9 +62,12 @@ def summary(
 
 def _entries(results: Path) -> list[dict]:
     try:
-        return read_json(results / "claims.json")
-    except (OSError, ValueError):  # the report that comes next writes it anew
-        return []
+        entries = read_json(results / "claims.json")
+        if all({"claim", "verdict", "title", "comparisons"} <= entry.keys() for entry in entries):
+            return entries
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass
+    return []  # the report that comes next writes it anew
 
 
 def _row(claim: str, title: str, word: str, number: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import resource
 import sys
 from functools import lru_cache
@@ -18,6 +19,7 @@ from klearlib.verify.judge_loop import serve
 
 MAX_MEMORY_BYTES = 2 << 30
 MAX_RELATIVE_ERROR = 1e-9
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")  # \pmod is another
 
 
 def judge(job: dict) -> dict:
@@ -62,9 +64,9 @@ def _parse_gold(gold: str) -> list:
 
 def _expand_plus_minus(text: str) -> str:
     r"""``a \pm b`` as ``a + b, a - b``, which math-verify cannot read; two signs are left alone."""
-    if text.count("\\pm") != 1 or "," in text or "\\mp" in text:
+    if len(_PLUS_MINUS.findall(text)) != 1 or "," in text or "\\mp" in text:
         return text
-    return ", ".join(text.replace("\\pm", sign) for sign in "+-")
+    return ", ".join(_PLUS_MINUS.sub(sign, text) for sign in "+-")
 
 
 def _compare(golds: list, predictions: list) -> str:

@@ -161,9 +161,13 @@ def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case
         return "judge_error", answer[:MAX_ANSWER_CHARS]
     if any(extract.same_text(answer, gold) for gold in golds if len(gold) <= MAX_ANSWER_CHARS):
         return "correct", answer
-    number = read_number(answer)
+    number, word = read_number(extract.without_unit(answer)), extract.word_of(answer)
     undecided = []
     for gold in golds:
+        if word is not None and extract.word_of(gold) is not None:
+            if word == extract.word_of(gold):
+                return "correct", answer
+            continue
         gold_number = read_number(gold) if number is not None else None
         if gold_number is None:
             undecided.append(gold)

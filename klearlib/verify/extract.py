@@ -35,6 +35,21 @@ _NUMBER_IN_TEXT = re.compile(
     re.ASCII,
 )
 
+_DASH = re.compile(r"\A(?P<before>[\s$]*)[\u2013\u2212](?=\s*[\d.\\])")
+# "3 million" and "3 squared" are other numbers, "3 or more" is none.
+_BARE_UNIT = re.compile(
+    r"(?P<number>[+-]?[\d.,]*\d)\s+"
+    r"(?!.*\b(?:hundred|thousand|million|billion|trillion|dozen|percent|half|halve|third|quarter|fifth"
+    r"|or|and|not|to|mod|time|more|less|over|plus|minus|base|point|squared|cubed|factorial"
+    r"|sin|cos|tan|log|exp|sqrt|infinity|alpha|beta|gamma|theta|lambda|sigma|phi|omega)s?\b)"
+    r"[A-Za-z]{3,}(?:\s+[A-Za-z]+)*",
+    re.ASCII | re.IGNORECASE,
+)
+_WORD = re.compile(
+    r"(?:\\(?:text(?:rm|bf|it)?|mathrm|mbox)\s*\{\s*)?"
+    r"(?P<word>[A-Z]{3,}|[A-Z]?[a-z]{4,})\s*\}?"
+)
+
 _SPACING = re.compile(r"\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:!]")
 _NEEDLESS_BLANK = re.compile(r"(?<!\w) | (?!\w)")
 _FRACTIONS = re.compile(r"\\[dt](?=frac(?![A-Za-z]))")
@@ -82,15 +97,16 @@ def check_texts(num_responses: int, **columns: Sequence) -> None:
 def trim(answer: str) -> str:
     r"""An answer without what carries no meaning: blanks, enclosing dollars, one full stop.
 
-    A number that stands in a ``\text{}``, alone or with its unit, is taken out of it, and ``~``
-    becomes the blank that it is in LaTeX: math-verify 0.9.0 finds no number in any of them.
+    A number that stands in a ``\text{}``, alone or with its unit, is taken out of it, ``~``
+    becomes the blank that it is in LaTeX, and a degree sign and a dash before a number are written
+    in LaTeX: math-verify 0.9.0 finds no number in any of them.
 
     >>> trim(" $385.$ "), trim(r"\text{18 dollars}"), trim(r"18~\text{m}")
     ('385', '18\\text{ dollars}', '18 \\text{m}')
     >>> trim(r"\text{033}"), trim(r"\text{not 33}")
     ('033', '\\text{not 33}')
     """
-    answer = answer.replace("~", " ")
+    answer = _DASH.sub(r"\g<before>-", answer.replace("~", " ").replace("\u00b0", "^\\circ"))
     for _ in range(2):  # the full stop may stand inside or outside of the dollars
         answer = _FULL_STOP.sub("", answer.strip()).strip()
         inner = answer.strip("$")
@@ -105,6 +121,28 @@ def trim(answer: str) -> str:
     if match := _NUMBER_WITH_UNIT.fullmatch(answer):
         return match["number"] + match["text"] + match["unit"]
     return answer
+
+
+def without_unit(answer: str) -> str:
+    """An answer without the plain words behind its number, for a gold answer that is a number:
+    math-verify 0.9.0 takes the letters of most words for factors.
+
+    >>> without_unit("18 eggs"), without_unit("3 million"), without_unit("2 x")
+    ('18', '3 million', '2 x')
+    """
+    match = _BARE_UNIT.fullmatch(answer)
+    return match["number"] if match else answer
+
+
+def word_of(answer: str) -> str | None:
+    r"""The one word that an answer is, in small letters, or None: at least three capitals, or four
+    letters, which may stand in a ``\text{}``. Fewer small letters are a product.
+
+    >>> word_of(r"\text{HTHT}"), word_of("Tuesday"), word_of("xy")
+    ('htht', 'tuesday', None)
+    """
+    match = _WORD.fullmatch(answer)
+    return match["word"].lower() if match else None
 
 
 def same_text(answer: str, gold: str) -> bool:

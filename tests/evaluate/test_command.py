@@ -262,6 +262,14 @@ def test_damaged_scores_are_not_written_over(judged, tmp_path, capsys, content):
     assert (tmp_path / "out" / "scores.json").read_text() == content
 
 
+def test_what_a_user_keeps_in_the_folder_stays(judged, tmp_path):
+    kept = tmp_path / "out" / "judged" / "mine.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    assert cli.main(judged) == 0
+    assert kept.read_text() == "mine" and len(list(kept.parent.iterdir())) == 1
+
+
 def test_files_of_other_places_have_other_folders(judged, tmp_path):
     parts = ("a.jsonl.parts/r.jsonl", "a.jsonl.parts/s.jsonl", "b/r.jsonl")
     for place in parts:
@@ -520,6 +528,15 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 def test_a_bad_call_of_a_model_leaves_nothing(asked, capsys, tmp_path, more, words, code):
     assert words in failure(capsys, [*asked, *more, "--out", "one"], code)
     assert not (tmp_path / "one").exists()
+
+
+@pytest.mark.parametrize("name", ["responses.jsonl", "blocks", "config.json"])
+def test_a_model_takes_no_folder_of_something_else(asked, tmp_path, capsys, name):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / name).write_text("{}")
+    words = f"one holds {name} of something else: give --out another"
+    assert words in failure(capsys, [*asked, "--out", "one"])
+    assert files(tmp_path / "one").keys() == {name}
 
 
 def test_a_model_needs_n_and_a_folder_whole_settings(asked, model, capsys, tmp_path):

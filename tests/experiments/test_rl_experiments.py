@@ -10,7 +10,7 @@ import pytest
 from fake_runs import HOW, NUM_STEPS, finish, finish_all, published, section, verdicts
 from scipy import stats
 
-from klearlib.errors import ParameterError
+from klearlib.errors import DamagedEntry, ParameterError
 from klearlib.evaluate.record_files import load_record, save_record
 from klearlib.experiments import registered
 from klearlib.experiments.catalogue import check
@@ -188,6 +188,11 @@ def test_a_rule_that_is_younger_than_its_runs_is_exploratory_until_they_run_anew
         assert verdicts(e)["C9"]["exploratory"] is exploratory
     registered.note("smoke", runs_dir())
     assert json.loads(path.read_text()) == dict.fromkeys(known, "9999")  # the first time stays
+    for content in ('{"a": ', "[]", '{"a": 1}'):
+        path.write_text(content)
+        with pytest.raises(DamagedEntry, match=f"{registered.RULES} is damaged .*put a copy"):
+            registered.note("smoke", runs_dir())
+    path.write_text(json.dumps(dict.fromkeys(known, "9999")))
     statistics = project / "params" / "smoke" / "statistics.yaml"
     before = verdicts(e)["C9"]["rule"]
     statistics.write_text(statistics.read_text().replace("margin: 0.05", "margin: 0.04"))

@@ -179,15 +179,19 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
         ({"max_new_tokens": "600"}, "leaves"),
         ({"max_new_tokens": "0"}, "leaves"),
         ({"problems": "test.jsonl", "benchmark": "mine.jsonl"}, "of 16 that are needed"),
-        ({"benchmark": "mine.jsonl"}, "40 of 40 problems share"),
+        ({"benchmark": "mine.jsonl"}, "40 of 40 different problems share"),
         ({"problems": "humaneval=mine.jsonl"}, "klear new is for mathematics"),
         ({"problems": "gsm9k=mine.jsonl"}, "did you mean gsm8k"),
+        ({"problems": "repeated.jsonl"}, "0 of 1 different problems share"),
         ({"benchmark": "twice.jsonl"}, "holds 1 problems with the id of another"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, changes, words):
     rows = (project / "test.jsonl").read_text().splitlines(keepends=True)
     (project / "twice.jsonl").write_text("".join([*rows, rows[0]]))
+    row = json.loads((project / "mine.jsonl").read_text().splitlines()[0])
+    repeated = (json.dumps(row | {"id": str(number)}) + "\n" for number in range(40))
+    (project / "repeated.jsonl").write_text("".join(repeated))
     assert new(**changes) in (1, 2)
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1

@@ -275,9 +275,9 @@ def publish(results_dir, content: dict, *, figures: bool = True) -> None:
         save_figure(corner_shares(corners()), folder, "corners")
     else:
         for item in content["figures"]:
-            for kind in ("svg", "png", "pdf"):
-                text = "<svg xmlns='http://www.w3.org/2000/svg'/>"
-                (folder / f"{item['name']}.{kind}").write_text(text)
+            svg = b"<svg xmlns='http://www.w3.org/2000/svg'></svg>"
+            for kind, content_of in (("svg", svg), ("png", b"IEND\xaeB`\x82"), ("pdf", b"")):
+                (folder / f"{item['name']}.{kind}").write_bytes(content_of)
     for item in content["tables"]:
         write_table(scores(), folder, item["name"])
     (folder / "section.json").write_text(json.dumps(content))

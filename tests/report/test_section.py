@@ -100,11 +100,40 @@ def test_a_table_that_was_cut_off_is_no_result(tmp_path, name, cut, words):
         read_sections(tmp_path / "mini")
 
 
-def test_a_commit_that_is_no_text_is_no_result(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"provenance": {"commit": 7}}, "commit 7, expected its digits"),
+        ({"provenance": {"memory_gb": "16"}}, "memory_gb '16', expected a number"),
+        ({"seconds": -1.0}, "-1.0 seconds"),
+        ({"seconds": float("inf")}, "inf seconds"),
+        ({"tables": [{"caption": "c", "name": "scores", "digits": 10**9}]}, "1000000000 digits"),
+        ({"changed": {"\x1b[2J": [1, 2]}}, "ran with .*x1b.2J changed"),
+    ],
+)
+def test_values_that_cannot_be_are_no_result(tmp_path, changes, words):
     path = written(tmp_path)
     content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"provenance": {"commit": 7}}))
-    with pytest.raises(KlearError, match="commit 7, expected its digits"):
+    path.write_text(json.dumps(content | changes))
+    with pytest.raises(KlearError, match=words) as caught:
+        read_sections(tmp_path / "mini")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["curve.svg", "curve.png"])
+def test_a_figure_that_was_cut_off_is_no_result(tmp_path, name):
+    path = written(tmp_path).with_name(name)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(KlearError, match=f"names {name}, which was cut off: write it again"):
+        read_sections(tmp_path / "mini")
+
+
+def test_a_folder_that_would_be_an_address_is_no_notebook(tmp_path):
+    path = written(tmp_path)
+    folder = path.parent.rename(path.parent.with_name("javascript:alert(1)"))
+    content = json.loads((folder / path.name).read_text())
+    (folder / path.name).write_text(json.dumps(content | {"notebook": folder.name}))
+    with pytest.raises(KlearError, match="expected letters, digits and _"):
         read_sections(tmp_path / "mini")
 
 

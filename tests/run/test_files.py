@@ -76,6 +76,13 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
     assert not (tmp_path / kept[-1]).exists()
 
 
+def test_a_file_keeps_its_permissions(tmp_path):
+    path = write_text(tmp_path / "a", "1")
+    path.chmod(0o600)
+    write_text(path, "2")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_parent_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     for make_folder in (False, True):

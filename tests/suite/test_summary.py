@@ -71,5 +71,6 @@ def test_before_anything_ran_there_are_no_verdicts(results, tmp_path):
     assert verdicts_of(results) == {}
     lines = summary(results, {}, [], 1.0).splitlines()
     assert lines[0] == "not run: 1 claim"
-    (results / "claims.json").write_text("{")
-    assert verdicts_of(results) == {}
+    for content in ("{", "null", "7", "[1]", '[{"claim": "C1"}]'):
+        (results / "claims.json").write_text(content)
+        assert verdicts_of(results) == {}

@@ -34,6 +34,33 @@ def reasons(pairs: list[tuple[str, str]]) -> list[str]:
     return [v.reason for v in verdicts]
 
 
+@pytest.mark.parametrize(
+    ("answer", "gold", "reason"),
+    [
+        (r"17 \equiv 7 \pmod{10}", "7", "correct"),  # \pmod is no \pm
+        (r"n \equiv 8 \pmod{10}", r"x \equiv 7 \pmod{10}", "wrong"),
+        (r"3 \pm 1", "2, 4", "correct"),
+        ("CAB", "BAC", "wrong"),  # a word is no product of its letters
+        ("TTHH", "HTHT", "wrong"),
+        ("Monday", "Tuesday", "wrong"),
+        (r"\text{tuesday}", "Tuesday", "correct"),
+        ("yx", "xy", "correct"),
+        ("18 eggs", "18", "correct"),
+        ("19 eggs", "18", "wrong"),
+        ("18 people per hour", "18", "correct"),
+        ("18 million", "18", "wrong"),
+        ("5 squared", "5", "wrong"),
+        ("18 or more", "18", "wrong"),
+        ("90\u00b0", "90", "correct"),
+        ("90", "90\u00b0", "correct"),
+        ("\u20133", "-3", "correct"),
+        ("\u20133", "3", "wrong"),
+    ],
+)
+def test_words_units_and_signs(answer, gold, reason):
+    assert reasons([(answer, gold)]) == [reason]
+
+
 # think tags
 
 
