@@ -179,12 +179,13 @@ def gold_text(value: object, column: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A finite number written out, without an exponent.
+    """A finite number as text, without an exponent.
 
     >>> number_text(73.0), number_text(1e-05)
     ('73', '0.00001')
     """
-    return str(int(value)) if value == int(value) else format(Decimal(repr(float(value))), "f")
+    text = str(int(value) if value == int(value) else value)
+    return format(Decimal(text), "f") if "e" in text else text
 
 
 def encodable(text: str, column: str) -> str:

@@ -58,7 +58,7 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         scores = summarise(record, num_repeated=num_repeated)
         save_record(record, folder / "record.npz")
         write_json(folder / SCORES, scores)
-        remove_written(folder / JUDGED, r"[0-9a-f]+\.json")
+        remove_written(folder / JUDGED, r"[0-9a-f]{32}\.json")
         print(f"{benchmark.summary}, {len(responses[0])} responses to each")
         print(summary_text(scores))
         print(f"written to {folder}")

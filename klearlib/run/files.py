@@ -65,11 +65,11 @@ def write_bytes(
                 path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(content)
+                with contextlib.suppress(OSError):  # there is none yet, or it cannot be changed
+                    shutil.copymode(path, temporary)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            if path.exists():
-                shutil.copymode(path, temporary)
             os.replace(temporary, path)
             if durable:
                 sync_folder(path.parent)
@@ -148,7 +148,8 @@ def remove_written(folder: Path, names: str) -> None:
     wanted = re.compile(rf"{names}|\.{names}(\.\d+)+\.tmp")
     for path in folder.glob("*"):
         if wanted.fullmatch(path.name):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
     with contextlib.suppress(OSError):  # it holds something else, or is not there
         folder.rmdir()
 

@@ -35,20 +35,25 @@ _NUMBER_IN_TEXT = re.compile(
     re.ASCII,
 )
 
-_DASH = re.compile(r"\A(?P<before>[\s$]*)[\u2013\u2212](?=\s*[\d.\\])")
-# "3 million" and "3 squared" are other numbers, "3 or more" is none.
+_DASH = re.compile(r"\A(?P<before>[\s$]*)[\u2013\u2212](?=[\d.\\])")
+# "3 million", "3 tenths" and "3 squared" are other numbers, "3 or more" is none.
+_NO_UNIT = (
+    r"\w*illion(?:th)?|\w*(?:teen|ie|hundred|thousand)th|hundred|thousand|dozen|score|grand|half|halve"
+    r"|quarter|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|percent\w*|pct"
+    r"|one|two|three|four|five|six|seven|eight|nine|ten|or|and|not|to|by|from|more|less|over|plus|minus"
+    r"|time|divided|mod|modulo|base|binary|octal|decimal|hex\w*|point|root|squared|cubed|power|raised"
+    r"|factorial|choose|log|exp|sqrt|sinh?|cosh?|tanh?|cot|csc|arc\w*|infinity|alpha|beta|gamma|delta"
+    r"|epsilon|zeta|eta|theta|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega"
+)
 _BARE_UNIT = re.compile(
-    r"(?P<number>[+-]?[\d.,]*\d)\s+"
-    r"(?!.*\b(?:hundred|thousand|million|billion|trillion|dozen|percent|half|halve|third|quarter|fifth"
-    r"|or|and|not|to|mod|time|more|less|over|plus|minus|base|point|squared|cubed|factorial"
-    r"|sin|cos|tan|log|exp|sqrt|infinity|alpha|beta|gamma|theta|lambda|sigma|phi|omega)s?\b)"
-    r"[A-Za-z]{3,}(?:\s+[A-Za-z]+)*",
+    rf"(?P<number>[+-]?[\d.,]*\d)\s+(?!.*\b(?:{_NO_UNIT})s?\b)[A-Za-z]{{3,}}(?:\s+[A-Za-z]+){{0,2}}",
     re.ASCII | re.IGNORECASE,
 )
 _WORD = re.compile(
     r"(?:\\(?:text(?:rm|bf|it)?|mathrm|mbox)\s*\{\s*)?"
-    r"(?P<word>[A-Z]{3,}|[A-Z]?[a-z]{4,})\s*\}?"
+    r"(?P<word>[A-Z]{3,}|[A-Z][a-z]{3,}|[a-z]{4,})\s*\}?"
 )
+_DEGREES = re.compile(r"\^?\s*(?:\{\s*\u00b0\s*\}|\u00b0)(?!\s*[A-Za-z])")
 
 _SPACING = re.compile(r"\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:!]")
 _NEEDLESS_BLANK = re.compile(r"(?<!\w) | (?!\w)")
@@ -106,7 +111,7 @@ def trim(answer: str) -> str:
     >>> trim(r"\text{033}"), trim(r"\text{not 33}")
     ('033', '\\text{not 33}')
     """
-    answer = _DASH.sub(r"\g<before>-", answer.replace("~", " ").replace("\u00b0", "^\\circ"))
+    answer = _DASH.sub(r"\g<before>-", _DEGREES.sub(r"^\\circ ", answer.replace("~", " ")))
     for _ in range(2):  # the full stop may stand inside or outside of the dollars
         answer = _FULL_STOP.sub("", answer.strip()).strip()
         inner = answer.strip("$")
@@ -136,7 +141,7 @@ def without_unit(answer: str) -> str:
 
 def word_of(answer: str) -> str | None:
     r"""The one word that an answer is, in small letters, or None: at least three capitals, or four
-    letters, which may stand in a ``\text{}``. Fewer small letters are a product.
+    letters, which may stand in a ``\text{}``. Fewer letters are a product.
 
     >>> word_of(r"\text{HTHT}"), word_of("Tuesday"), word_of("xy")
     ('htht', 'tuesday', None)
