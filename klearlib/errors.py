@@ -75,3 +75,12 @@ def _brief(line: str) -> str:
     if len(line) <= MAX_LINE:
         return line
     return f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 2 :]}"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """`text` without what would steer a terminal, but for the characters of `keep`.
+
+    >>> printable("red: \\x1b[31m, two\\nlines", keep="\\n")
+    'red: \\\\x1b[31m, two\\nlines'
+    """
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from klearlib.errors import KlearError
+from klearlib.errors import KlearError, printable
 from klearlib.paper import claim, claims
 from klearlib.params.fields import default_of
 from klearlib.params.place import read_place
@@ -362,10 +362,9 @@ def _read(path: Path) -> Section:
                 raise KlearError(f"names {name}.csv with {num_rows} rows, {name}.md has {shown}")
     except KlearError as error:
         where = Path(place.folder.resolve().name, notebook, path.name)
-        fault = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(error))
         fix = f"{place.command} --only {notebook.split('_')[0]} --force"
         raise KlearError(
-            f"{where} {fault}: write it again with `{fix}`, or delete the file"
+            f"{where} {printable(str(error))}: write it again with `{fix}`, or delete the file"
         ) from error
     return section
 

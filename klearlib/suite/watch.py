@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from klearlib.errors import KlearError, ParameterError
+from klearlib.errors import KlearError, ParameterError, printable
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import did_you_mean, load_profile, profiles
@@ -117,16 +117,7 @@ def show(word: str) -> int:
             f"{line['reason']}, reward {line['reward']:.2f}, advantage {line['advantage']:.2f}, "
             f"{line['tokens']} tokens{', truncated' if line['truncated'] else ''}"
         )
-        print(printable(head))
+        print(printable(head, keep="\n\t"))
         for name in ("prompt", "text"):
-            print(f"-- {name}\n{printable(line[name])}")
+            print(f"-- {name}", printable(line[name], keep="\n\t"), sep="\n")
     return 0
-
-
-def printable(text: str) -> str:
-    """`text` without what would steer a terminal.
-
-    >>> printable("red: \\x1b[31m, two\\nlines")
-    'red: \\\\x1b[31m, two\\nlines'
-    """
-    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)

@@ -164,8 +164,9 @@ def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case
     number, word = read_number(extract.without_unit(answer)), extract.word_of(answer)
     undecided = []
     for gold in golds:
-        if word is not None and extract.word_of(gold) is not None:
-            if word == extract.word_of(gold):
+        gold_word = extract.word_of(gold) if word is not None else None
+        if gold_word is not None:
+            if word == gold_word:
                 return "correct", answer
             continue
         gold_number = read_number(gold) if number is not None else None
