@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         said, code = error, error.exit_code
     except KeyboardInterrupt:
         said, code = "stopped", 128 + (came or [signal.SIGINT])[0]
+    except MemoryError:
+        said, code = "the memory is used up: split the input, or give more memory", 1
     except RuntimeError as error:
         mend = next((_MENDS[start] for start in _MENDS if str(error).startswith(start)), None)
         if mend is None:

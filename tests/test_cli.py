@@ -298,6 +298,15 @@ def test_version_and_help_without_torch():
     assert done.stdout.endswith("(0, 0, 0) set()\n")
 
 
+def test_no_memory_is_one_line(monkeypatch, capsys):
+    def use_up(profile):
+        raise MemoryError
+
+    monkeypatch.setattr("klearlib.suite.status.describe_status", use_up)
+    assert cli.main(["status"]) == 1
+    assert capsys.readouterr().err.startswith("klear: the memory is used up: ")
+
+
 def test_a_terminal_that_lacks_a_letter_shows_its_number(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     monkeypatch.setattr(sys, "stdout", stream)

@@ -53,7 +53,12 @@ def open_benchmark(
     size = expected_size if expected_size is not None else SIZES.get(full)
     if source or (full in SIZES and not _is_own_format(location)):
         return read_benchmark(full, location, expected_size=size, source=source, **options)
-    problems = tuple(read_problems(Path(location).expanduser(), expected_size=size))
+    path = Path(location).expanduser()
+    if path.is_file() and path.suffix != ".jsonl":
+        raise ParameterError(
+            f"{location} is no .jsonl file of problems: unpack it, or write one problem a line"
+        )
+    problems = tuple(read_problems(path, expected_size=size))
     for problem in problems:
         fault = "" if problem.prompt.strip() else "an empty prompt"
         if not is_code(problem):  # raises where there is nothing to judge by

@@ -201,7 +201,7 @@ def watch_figure(runs: Sequence[Watched]) -> Figure:
     series = list(dict.fromkeys(run.series for run in newest))[:MAX_SERIES]
     names = [name for name in QUANTITIES if any(name in run.curves for run in chosen)]
     rows = [
-        (name, run.series, run.seed, step, value)
+        (name, run.series.replace("$", r"\$"), run.seed, step, value)  # text, no formula
         for name in names
         for run in chosen
         if run.series in series

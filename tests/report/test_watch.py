@@ -118,6 +118,12 @@ def test_figure_is_that_of_the_report(runs_dir):
         watch_figure([])
 
 
+def test_a_label_is_text_and_no_formula(runs_dir):
+    folder = _run(runs_dir / "rl" / "dd05", r"costs $\frac{ $ more")
+    folder.append_metrics({"step": 1, "rollout/reward_mean": 0.5})
+    assert "<svg" in watch_page(watched([folder.path]))
+
+
 def test_page_escapes_and_asks_for_no_network(runs_dir):
     page = watch_page(watched(sorted(runs_dir.glob("*/*"))))
     assert "a &lt;b&gt;title" in page and "<b>title" not in page
