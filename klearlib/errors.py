@@ -17,7 +17,8 @@ class KlearError(ValueError):
     exit_code = 1
 
     def __init__(self, message: object):
-        super().__init__("\n".join(map(_brief, str(message).split("\n"))))
+        lines = printable(str(message), keep="\n\t").split("\n")
+        super().__init__("\n".join(map(_brief, lines)))
 
     def _render_traceback_(self) -> list[str]:
         # IPython's hook: the traceback of a user's mistake would only hide the line that mends it.

@@ -264,9 +264,7 @@ def test_a_home_that_is_not_there_is_one_line(project, capsys):
     assert capsys.readouterr().err.endswith(": write the path without ~\n")
 
 
-NESTED = "[" * 3000 + "]" * 3000
-
-
+@pytest.mark.parametrize("depth", [150, 900, 3000])
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -276,11 +274,11 @@ NESTED = "[" * 3000 + "]" * 3000
         ("../notebooks/05_clipping.ipynb", "05_clipping.ipynb is no notebook (lists and objects"),
     ],
 )
-def test_json_nested_beyond_measure_is_named(project, capsys, name, words):
+def test_json_nested_beyond_measure_is_named(project, capsys, name, words, depth):
     path = project / "results" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     (project / "results").mkdir(exist_ok=True)
-    path.write_text(NESTED)
+    path.write_text("[" * depth + "]" * depth)
     cli.main(["status"])
     told = capsys.readouterr()
     assert words in told.out + told.err

@@ -17,6 +17,8 @@ from klearlib.run.files import write_bytes
 UNKNOWN_TOKENS = -1
 """`EvalRecord.num_tokens` of responses whose length in tokens nobody gave."""
 
+_KINDS = {"correct": "b", "truncated": "b", "num_tokens": "i", "reason": "U", "pass_rate": "f"}
+
 
 def evaluation_record(
     problems: Sequence[Problem],
@@ -62,22 +64,23 @@ def save_record(record: EvalRecord, path: Path) -> None:
 
 
 def load_record(path: Path) -> EvalRecord:
-    """Read what `save_record` wrote; DamagedEntry where the file cannot be read."""
+    """Read what `save_record` wrote; DamagedEntry where the file holds no such thing."""
     try:
         # Opened here: NumPy would leave a damaged file open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             header = json.loads(str(stored["header"]))
+            problem_ids, arrays = stored["problem_ids"], {name: stored[name] for name in _KINDS}
+            for name, array in arrays.items():
+                shape = (len(problem_ids), *arrays["correct"].shape[1:])
+                if array.dtype.kind != _KINDS[name] or array.ndim != 2 or array.shape != shape:
+                    raise ValueError(f"{name} of {array.dtype} {list(array.shape)}")
             return EvalRecord(
                 benchmark=header["benchmark"],
-                problem_ids=tuple(map(str, stored["problem_ids"])),
-                correct=stored["correct"],
-                truncated=stored["truncated"],
-                num_tokens=stored["num_tokens"],
-                reason=stored["reason"],
-                pass_rate=stored["pass_rate"],
+                problem_ids=tuple(map(str, problem_ids)),
                 sampling=header["sampling"],
+                **arrays,
             )
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, BadZipFile) as error:
+    except (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, BadZipFile) as error:
         raise DamagedEntry(
             f"{path} is no readable evaluation ({error}); delete its run folder and run again"
         ) from error

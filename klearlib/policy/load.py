@@ -26,6 +26,7 @@ from transformers import (
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.hub import cached_snapshot, is_path
+from klearlib.policy.weights import refuse_other_weights
 
 HUB_TIMEOUT_S = 10.0
 MAX_LAYERS = 10_000
@@ -93,7 +94,8 @@ def load_policy(
                 "delete it and run again"
             ) from error
         raise missing_model(path, error) from error
-    _refuse_other_weights(path, model, found)
+    folder = Path(path) if local else cached_snapshot("model", str(path))
+    refuse_other_weights(path, folder, model, found)
     refuse_other_tokenizer(path, tokenizer, rows=model.get_input_embeddings().weight.shape[0])
     if attention is not None:
         _set_attention(model, attention)
@@ -138,37 +140,6 @@ def _ask_hub_once(name: str) -> None:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
-
-
-def _refuse_other_weights(path: str | Path, model, found: dict) -> None:
-    """DamagedEntry where the files held other weights than the model has: transformers fills what
-    is missing at random, and drops what is left over. A tied head may be missing, and what belongs
-    to no part of the model, as a value head does, may be left over."""
-    parts = dict(model.named_children())
-    shapes = (
-        f"{name} ({list(here)}, not {list(there)})"
-        for name, here, there in sorted(found["mismatched_keys"])
-    )
-    left = (name for name in sorted(found["unexpected_keys"]) if name.split(".")[0] in parts)
-    matrices = {n: w for n, w in model.named_parameters() if w.ndim > 1 and not n.endswith("bias")}
-    zeros = sorted(name for name, weight in matrices.items() if not weight.count_nonzero())
-    if 2 * len(zeros) < len(matrices) and model.get_input_embeddings().weight.count_nonzero():
-        zeros = []  # a layer that adds nothing; else a download that was broken off
-    faults = [
-        f"{words} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
-        for words, names in (
-            ("lacks", sorted(found["missing_keys"])),
-            ("has another shape of", list(shapes)),
-            ("has no place for", list(left)),
-            ("has nothing but zeros in", zeros),
-        )
-        if names
-    ]
-    if faults:
-        raise DamagedEntry(
-            f"{path} does not hold the model of its config.json: it {'; it '.join(faults)}; "
-            "make or download it anew"
-        )
 
 
 def refuse_other_tokenizer(path: str | Path, tokenizer, *, rows: int) -> None:

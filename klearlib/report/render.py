@@ -12,7 +12,7 @@ from pathlib import Path
 
 from klearlib.params.place import in_brief
 from klearlib.report.section import NOT_RUN
-from klearlib.report.tables import MISSING
+from klearlib.report.tables import MISSING, plain
 
 _WORDS = {
     "reproduced": ("✓", "holds here as the paper says"),
@@ -33,7 +33,6 @@ VERDICT_MEANINGS = {word: meaning for word, (_, meaning) in _WORDS.items()}
 
 LINES_IN_SIGHT = 2
 _FOLDER = Path(__file__).parent
-_SPECIAL = "\\`*_[]<>#"
 
 
 def render(template: str, **values) -> str:
@@ -44,12 +43,6 @@ def render(template: str, **values) -> str:
 def style_sheet(*names: str) -> str:
     """The style sheets beside this file, one after the other."""
     return "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in names)
-
-
-def plain(text: str) -> str:
-    """Text that markdown shows as it is, on one line and inside a table cell too."""
-    escaped = "".join("\\" + letter if letter in _SPECIAL else letter for letter in text)
-    return escaped.replace("|", "\\|").replace("\n", " ")
 
 
 def verdict_counts(entries: list[dict]) -> dict[str, int]:

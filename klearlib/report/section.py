@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import math
 import re
 import types
 import typing
@@ -33,6 +32,7 @@ STATUSES = ("complete", "partial")
 PAPER_PROFILE = "paper"
 NOT_RUN = "not run"
 MAX_DIGITS = 17
+MAX_SIZE = 1e100  # of a number: sums and percentages of larger ones overflow
 _ENDS = {".svg": b"</svg>", ".png": b"IEND\xaeB`\x82"}
 
 NOT_TESTED = "not tested"
@@ -75,9 +75,14 @@ class Comparison:
     p_less: float
 
     def __post_init__(self):
-        values = [self.difference, self.high, self.low, self.p_greater, self.p_less, self.p_flip]
-        if not all(value is None or math.isfinite(value) for value in values):
+        values = [self.difference, self.high, self.low, self.margin]
+        if not all(value is None or abs(value) < MAX_SIZE for value in values):
             raise KlearError(f"{self.name}: comparisons hold finite numbers, or null for no bound")
+        chances = [self.p_greater, self.p_less, self.p_flip]
+        if not all(value is None or 0 <= value <= 1 for value in chances):
+            raise KlearError(f"{self.name}: a p-value outside of 0 to 1")
+        if self.margin < 0 or self.num_replicates < 0:
+            raise KlearError(f"{self.name}: a margin or a number of replicates below 0")
 
 
 @dataclass(frozen=True)
@@ -185,14 +190,15 @@ class Section:
     def __post_init__(self):
         if not re.fullmatch(r"\w+", self.notebook):  # it becomes an address
             raise KlearError(f"a notebook {self.notebook!r}, expected letters, digits and _")
-        if not 0 <= self.seconds < math.inf:
+        if not 0 <= self.seconds < MAX_SIZE:
             raise KlearError(f"{self.seconds} seconds")
-        if not isinstance(self.provenance.get("memory_gb"), int | float | None):
-            raise KlearError(f"memory_gb {self.provenance['memory_gb']!r:.50}, expected a number")
+        for name, value in self.provenance.items():
+            kind = int | float if name in ("memory_gb", "cores") else str
+            if not isinstance(value, kind | None) or (kind is not str and abs(value or 0) >= 2**63):
+                what = "a number" if kind is not str else "text"
+                raise KlearError(f"{name} {value!r:.50}, expected {what}")
         if self.status not in STATUSES:
             raise KlearError(f"status {self.status!r}, expected {' or '.join(STATUSES)}")
-        if not isinstance(self.provenance.get("commit"), str | None):
-            raise KlearError(f"commit {self.provenance['commit']!r:.50}, expected its digits")
         wrong_here = AT_PAPER if is_paper_scale(self.profile) else AT_PAPER.values()
         decided = [verdict.claim for verdict in self.verdicts]
         for about, word in ((claim(each.claim), each.verdict) for each in self.verdicts):
@@ -399,7 +405,8 @@ def _typed(kind: type, value: object, where: str) -> typing.Any:
         return tuple(_typed(item, each, f"{where}[{index}]") for index, each in enumerate(value))
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     allowed = (*kinds, int) if float in kinds else kinds
-    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
+    huge = isinstance(value, int) and abs(value) >= 2**63
+    if not isinstance(value, allowed) or huge or (isinstance(value, bool) and bool not in kinds):
         words = {
             bool: "true or false",
             str: "text",

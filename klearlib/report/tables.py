@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
 
 MISSING = "–"
 """What stands where there is no number."""
+
+# What markdown takes for more than a letter: a < before a name, an underscore beside a word, ...
+_SPECIAL = re.compile(
+    r"[\\`*\[\]~|]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[#>]"
+)
+
+
+def plain(text: str) -> str:
+    """Text that markdown shows as it is, on one line and inside a table cell too.
+
+    >>> print(plain("<b> of max_steps < 3, *all*"))
+    \\<b> of max_steps < 3, \\*all\\*
+    """
+    return _SPECIAL.sub(r"\\\g<0>", text).replace("\r", "").replace("\n", " ")
 
 
 def number_text(value, *, digits: int = 3, signed: bool = False) -> str:
@@ -97,7 +112,7 @@ def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> 
 
 def markdown_lines(header: list[str], rows: list[list[str]], numeric: list[bool]) -> str:
     """A markdown table of texts; the columns that are `numeric` are aligned right."""
-    lines = [_line(map(_escape, row)) for row in (header, *rows)]
+    lines = [_line(map(plain, row)) for row in (header, *rows)]
     lines.insert(1, _line("---:" if right else ":---" for right in numeric))
     return "\n".join(lines) + "\n"
 
@@ -151,13 +166,9 @@ def _is_number(text: str) -> bool:
 
 
 def _rounded(text: str, digits: int) -> str:
-    whole = text.removeprefix("-").isdecimal()
+    whole = text.removeprefix("-").isdecimal() and len(text) < 20
     return number_text(int(text) if whole else float(text or "nan"), digits=digits)
 
 
 def _line(cells) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _escape(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", " ")

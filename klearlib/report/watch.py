@@ -4,6 +4,7 @@ as lines of text and as the figure of the report."""
 from __future__ import annotations
 
 import html
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from klearlib.errors import DamagedEntry, ParameterError
 from klearlib.params import did_you_mean
 from klearlib.report.curves import learning_curves
+from klearlib.report.section import MAX_SIZE
 from klearlib.run.entry import METRICS, SPEC, read_metrics, read_progress
 from klearlib.run.files import read_json
 from klearlib.run.rows import cut
@@ -97,12 +99,17 @@ def _watched(folder: Path) -> Watched:
     curves = {}
     for name, keys in QUANTITIES.items():
         found = ((line["step"], line[key]) for line in lines for key in keys if key in line)
-        curve = [(step, value) for step, value in found if value is not None]
+        curve = [(step, _in_sight(value)) for step, value in found if value is not None]
         if curve := curve if keys else _scores(folder):
             curves[name] = curve
     done = lines[-1]["step"] if lines else 0
     total = progress["total"] if progress else done
     return Watched(folder, title_of(folder), folder_state(folder), done, total, curves)
+
+
+def _in_sight(value: float) -> float:
+    """`value`, as NaN where a mean or a margin of a figure would overflow."""
+    return value if abs(value) < MAX_SIZE else math.nan
 
 
 def title_of(folder: Path) -> str:

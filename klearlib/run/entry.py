@@ -40,8 +40,12 @@ _TYPES = {
     "reason": str,
     "reward": float,
     "advantage": float,
+    "truncated": bool,
 }
-_OF_A_SAMPLE = ("problem", "response", "prompt", "text", "tokens", "reason", "reward", "advantage")
+_OF_A_SAMPLE = (
+    *("problem", "response", "prompt", "text", "tokens", "reason", "reward", "advantage"),
+    "truncated",
+)
 
 
 def read_metrics(path: Path | str) -> list[dict[str, Any]]:
@@ -131,7 +135,7 @@ def _is(value: object, kind: type) -> bool:
     kinds = (int, float) if kind is float else kind
     if isinstance(value, int) and abs(value) >= 2**63:
         return False
-    return isinstance(value, kinds) and not isinstance(value, bool)
+    return isinstance(value, kinds) and (kind is bool or not isinstance(value, bool))
 
 
 def _read_numbers(file: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +20,7 @@ from klearlib.errors import KlearError
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 MAX_OWN_TEXT = 2**20
+MAX_DEPTH = 100  # of lists and objects within each other: no code of ours need count on more
 EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
 
 
@@ -116,14 +117,24 @@ def read_json(path: Path) -> Any:
     """What a file of JSON holds.
 
     Raises OSError where it cannot be read, and ValueError where it is no JSON in UTF-8, nested
-    beyond what Python reads, or a pipe or device, which may have no end.
+    deeper than `MAX_DEPTH`, or a pipe or device, which may have no end.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError("a pipe or device")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError("lists and objects within each other beyond all measure") from None
+    with contextlib.suppress(RecursionError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        level = [value]
+        for _ in range(MAX_DEPTH):
+            level = [each for inner in level for each in _inner(inner)]
+            if not level:
+                return value
+    raise ValueError("lists and objects within each other beyond all measure")
+
+
+def _inner(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.miniature.base import train_tokenizer
@@ -110,6 +111,7 @@ ENDLESS = "more than 0.2 seconds, or 1024 MiB"
     [
         ("{% if %}", "TemplateSyntaxError: Expected an expression"),
         ("{{ raise_exception('no user turns') }}", "TemplateError: no user turns"),
+        ("{{ raise_exception('\x1b[31m\x07') }}", r"TemplateError: \x1b[31m\x07"),
         ("{{ messages[1].content }}", "UndefinedError: list object has no element 1"),
         ("{{ '\\ud800' }}", "UnicodeEncodeError"),
         ("", "no text"),
@@ -213,6 +215,7 @@ def test_a_config_of_which_no_model_can_be_built_is_refused(
 
 
 UP, THIRD = (f"model.layers.{number}.mlp.up_proj.weight" for number in (1, 2))
+DOWN, NORM = "model.layers.1.mlp.down_proj.weight", "model.norm.weight"
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -246,8 +249,21 @@ def save_changed(policy, tokenizer, path, change):
             f"it lacks {UP}; it has no place for lm_head.bias",
         ),
         (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it lacks {UP}; make"),
+        (lambda held: held.update({UP: held[UP] * 0}), f"it has nothing but zeros in {UP}; make"),
+        (
+            lambda held: held.update({NORM: held[NORM] * 0}),
+            f"it has nothing but zeros in {NORM}; make",
+        ),
+        (
+            lambda held: held.update({UP: held[UP].long()}),
+            f"it has no floating point numbers in {UP} (torch.int64); make",
+        ),
+        (lambda held: held.update({NORM: held[NORM].bool()}), f"{NORM} (torch.bool); make"),
     ],
-    ids=["missing", "a layer", "shape", "layer more", "zeros", "half", "leftover", "another name"],
+    ids=[
+        *("missing", "a layer", "shape", "layer more", "zeros", "half", "leftover", "another name"),
+        *("a matrix of zeros", "a norm of zeros", "whole numbers", "truth values"),
+    ],
 )
 def test_weights_of_another_model_are_refused(tiny_policy, tiny_tokenizer, tmp_path, change, words):
     save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
@@ -265,13 +281,34 @@ def test_weights_of_another_model_are_refused(tiny_policy, tiny_tokenizer, tmp_p
         lambda held: held.update({HEAD: held.pop(EMBEDDING)}),
         lambda held: held.update({HEAD: held[EMBEDDING].clone()}),
         lambda held: held.update({"model.rotary_emb.inv_freq": torch.zeros(4)}),
+        lambda held: held.update({"v_head.steps": torch.tensor(9)}),
     ],
-    ids=["value head", "head for embedding", "both", "frequencies"],
+    ids=["value head", "head for embedding", "both", "frequencies", "a count"],
 )
 def test_what_leaves_the_model_as_it_is_may_differ(tiny_policy, tiny_tokenizer, tmp_path, change):
     save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
     model, _ = load_policy(tmp_path, device="cpu")
     assert_same_logits(model, tiny_policy)
+
+
+def test_a_layer_may_add_nothing(tiny_policy, tiny_tokenizer, tmp_path):
+    """As those that block expansion puts in have it."""
+    expanded = copy.deepcopy(tiny_policy)
+    expanded.get_parameter(DOWN).data.zero_()
+    save_policy(expanded, tiny_tokenizer, tmp_path)
+    assert_same_logits(load_policy(tmp_path, device="cpu")[0], expanded)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
+def test_safetensors_of_no_floating_point_numbers_are_refused(
+    tiny_policy, tiny_tokenizer, tmp_path, kind
+):
+    """transformers would make 0 and 1 of them, without a word."""
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {UP: tiny_policy.get_parameter(UP).data.to(kind)}, file)
+    with pytest.raises(DamagedEntry, match=rf"no floating point numbers in {UP} \(\w+\); make"):
+        load_policy(tmp_path)
 
 
 def test_a_tokenizer_that_is_not_the_models_is_refused(tiny_policy, tiny_tokenizer, tmp_path):

@@ -70,7 +70,7 @@ def test_claims_stand_side_by_side_with_both_verdicts(folders):
     assert claims["C8"][3].startswith("– not run") and claims["C8"][5] == "◆ undecided (interim)"
     # C2 is judged in mini alone, and C1 and C8 differ
     assert "3 of 29 have different verdicts" in markdown.read_text()
-    assert "gpu, 06\\_alpha\\_sweep: not complete yet" in markdown.read_text()
+    assert "gpu, 06_alpha_sweep: not complete yet" in markdown.read_text()
     assert "alpha 0.1, seed 2" in markdown.read_text()
 
 
@@ -90,13 +90,13 @@ def test_the_page_says_what_the_markdown_says(folders):
 def test_parameters_and_provenance_that_differ(folders):
     markdown = write_comparison(*folders)[1].read_text()
     rows = rows_of(markdown)
-    differing = [row for row in rows if row[0] == "05\\_clipping" and len(row) == 4]
+    differing = [row for row in rows if row[0] == "05_clipping" and len(row) == 4]
     assert [row[1] for row in differing] == ["rules", "options.a"]
     assert differing[1][2:] == ["absent", "1"]
-    origin = next(row for row in rows if row[0] == "05\\_clipping" and len(row) == 3)
+    origin = next(row for row in rows if row[0] == "05_clipping" and len(row) == 3)
     assert "commit 0123456789ab, " in origin[1] and "no GPU" in origin[1]
     assert "commit fedcba987654 with local changes" in origin[2] and "A card of 80 GB" in origin[2]
-    assert next(r for r in rows if r[0][:2] == "06")[:2] == ["06\\_alpha\\_sweep", "not run"]
+    assert next(r for r in rows if r[0][:2] == "06")[:2] == ["06_alpha_sweep", "not run"]
 
 
 def write_csv(folder, rows):
@@ -183,7 +183,7 @@ def test_the_same_profile_of_two_clones_is_labelled(folders, tmp_path):
     text = write_comparison(folders[0], other)[1].read_text()
     assert "mini (A): verdict" in text and "mini (B): verdict" in text
     assert "0 of 29 have different verdicts" in text and "with the same parameters" in text
-    assert "The same in both: final\\_scores." in text and "Two profiles" not in text
+    assert "The same in both: final_scores." in text and "Two profiles" not in text
 
 
 def test_the_command(folders, capsys):

@@ -67,8 +67,8 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
     (row,) = (line for line in text.splitlines() if re.match(r"\| C\d", line))
     assert "| a - b: +1.5 points \\[-2.0, +5.0\\] | ▲ supported (takes 9 replicates) |" in row
     assert "GPPO above Clip-Higher (1 tie): 19 of 24; " in row and "; and 3 more |" in row
-    assert "C2, C3, C14, C18, C20 (notebook 05\\_clipping has not reached" in text
-    assert "; C8, C19 (notebook 06\\_alpha\\_sweep has not been run" in text
+    assert "C2, C3, C14, C18, C20 (notebook 05_clipping has not reached" in text
+    assert "; C8, C19 (notebook 06_alpha_sweep has not been run" in text
     assert "; C5 A stronger teacher gives a better student (notebook 03" in text
     assert "E1" not in text  # no exploration was run
 

@@ -103,8 +103,12 @@ def test_a_table_that_was_cut_off_is_no_result(tmp_path, name, cut, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"provenance": {"commit": 7}}, "commit 7, expected its digits"),
+        ({"provenance": {"commit": 7}}, "commit 7, expected text"),
         ({"provenance": {"memory_gb": "16"}}, "memory_gb '16', expected a number"),
+        ({"provenance": {"memory_gb": 2**63}}, "memory_gb 9223372036854775808, expected a number"),
+        ({"provenance": {"cores": True, "gpu": {"a": 1}}}, "gpu {'a': 1}, expected text"),
+        ({"seconds": 2**63}, "'seconds' that is no number"),
+        ({"seconds": 1e300}, "e.300 seconds"),
         ({"seconds": -1.0}, "-1.0 seconds"),
         ({"seconds": float("inf")}, "inf seconds"),
         ({"tables": [{"caption": "c", "name": "scores", "digits": 10**9}]}, "1000000000 digits"),
@@ -197,6 +201,19 @@ COMPARISON = GOOD["comparisons"][0]
             {"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, "p_less": None}]}]},
             "p_less' that is no number",
         ),
+        *(
+            ({"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, name: value}]}]}, words)
+            for name, value, words in (
+                ("p_less", 1.5, "a p-value outside of 0 to 1"),
+                ("p_flip", -0.1, "a p-value outside of 0 to 1"),
+                ("margin", math.nan, "finite numbers"),
+                ("margin", -0.1, "a margin or a number of replicates below 0"),
+                ("num_replicates", -1, "a margin or a number of replicates below 0"),
+                ("num_replicates", 2**63, "num_replicates' that is no whole number"),
+                ("difference", 10**400, "difference' that is no number"),
+                ("high", 1e300, "finite numbers"),
+            )
+        ),
         ({"title": 3}, "'title' that is no text"),
         ({"seconds": True}, "'seconds' that is no number"),
         ({"missing": [1]}, "'missing[0]' that is no text"),
@@ -211,6 +228,15 @@ def test_what_cannot_be_is_refused(mini, changes, message):
     with pytest.raises(KlearError) as caught:
         read_sections(mini)
     assert message in str(caught.value) and "--only 05 --force" in str(caught.value)
+
+
+def test_a_section_nested_without_end_is_refused(mini):
+    path = mini / "05_clipping" / "section.json"
+    content = json.loads(path.read_text())
+    content["parameters"]["deep"] = json.loads("[" * 900 + "]" * 900)
+    path.write_text(json.dumps(content))
+    with pytest.raises(KlearError, match="lists and objects within each other"):
+        read_sections(mini)
 
 
 def test_paper_scale_has_its_own_words():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 
+import mistune
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ from klearlib.report.tables import (
     interval_text,
     markdown_table,
     number_text,
+    parse_csv,
     read_csv,
     write_table,
 )
@@ -61,15 +64,23 @@ def test_csv_keeps_every_digit_and_markdown_rounds(tmp_path):
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["scores.csv", "scores.md"]
 
 
-@pytest.mark.parametrize("text", ["a | b", "\\", "\\|", "a \\ b|", "<b> & *x*", "x: 1", "|", ""])
-def test_any_text_survives_the_csv_and_keeps_its_cell_in_the_markdown(tmp_path, text):
+TEXTS = [
+    *("a | b", "\\", "\\|", "a \\ b|", "<b> & *x*", "x: 1", "|", "", "`code`", "a~~b~~", "#1"),
+    *("max_steps", "_a_ __b__", "a_b_ _c", "[here](https://x.example)", "![x](y)"),
+    *("&lt; &amp;amp;", "<!-- x"),
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_any_text_survives_the_csv_and_is_shown_as_it_is_in_the_markdown(tmp_path, text):
     frame = pd.DataFrame({"note": [text, "second"], text or "name": ["x", text]})
     paths = write_table(frame, tmp_path, "notes")
     table = read_csv(paths["csv"])
     assert table.header == ["note", text or "name"]
     assert table.for_people() == [[text, "x"], ["second", text]]
-    unescaped = re.compile(r"(?<!\\)(?:\\\\)*\|")
-    assert {len(unescaped.findall(line)) for line in paths["md"].read_text().splitlines()} == {3}
+    shown = mistune.html(paths["md"].read_text())  # with tables and strikethrough
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", shown)
+    assert [*map(html.unescape, cells)] == ["note", text or "name", text, "x", "second", text]
 
 
 @pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
@@ -92,6 +103,12 @@ def test_numbers_of_a_csv_are_rounded_and_words_are_not(tmp_path):
         ["-2", "–", "0.12345", "–"],
         ["–", "–", "", "–"],
     ]
+
+
+@pytest.mark.parametrize("digits", [19, 20, 401, 5000])
+def test_a_number_of_any_length_can_be_shown(digits):
+    table = parse_csv(f"n\n-1{'0' * (digits - 1)}\n")
+    assert table.for_people()[0][0].startswith("-1000" if digits < 309 else "–")
 
 
 @pytest.mark.parametrize("text", [None, "", "a,b\n1\n", "a\n\0\n\xff"])

@@ -124,6 +124,13 @@ def test_a_label_is_text_and_no_formula(runs_dir):
     assert "<svg" in watch_page(watched([folder.path]))
 
 
+def test_numbers_beyond_measure_leave_a_page(runs_dir):
+    folder = _run(runs_dir / "rl" / "dd05", "far")
+    for step, value in enumerate((1.7e308, -1.7e308, 0.5), 1):
+        folder.append_metrics({"step": step, "rollout/reward_mean": value})
+    assert "<svg" in watch_page(watched([folder.path]))
+
+
 def test_page_escapes_and_asks_for_no_network(runs_dir):
     page = watch_page(watched(sorted(runs_dir.glob("*/*"))))
     assert "a &lt;b&gt;title" in page and "<b>title" not in page
