@@ -65,12 +65,14 @@ def load_policy(
     Raises:
         MissingAsset: nothing there, the hub cannot be reached, or the attention is not installed.
         DamagedEntry: the files cannot be read, do not hold the weights that config.json names, or
-            hold no tokenizer or that of another model.
+            hold an adapter, no tokenizer or that of another model.
         ParameterError: YaRN or an attention that this model cannot have.
     """
     local = Path(path).is_dir()
     if not local:
         _ask_hub_once(str(path))
+    if (Path(path) / "adapter_config.json").is_file():
+        raise DamagedEntry(f"{path} holds an adapter: merge it into its model first")
     try:
         config = _usable_config(path)
         tokenizer = AutoTokenizer.from_pretrained(path)

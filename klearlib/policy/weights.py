@@ -9,12 +9,15 @@ import torch
 from safetensors import safe_open
 
 from klearlib.errors import DamagedEntry
+from klearlib.run.files import read_json
 
 _OF_WEIGHTS = {"F64", "F32", "F16", "BF16"} | {
     str(kind) for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 }
 # Matrices that write to the residual stream: with zeros there, a layer adds nothing.
 _ADDING = {"o_proj", "down_proj", "c_proj", "out_proj", "dense", "dense_4h_to_h", "fc2", "w2"}
+# What older files hold beside the weights: masks and tables that follow from config.json.
+_COMPUTED = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq", ".position_ids")
 
 
 def refuse_other_weights(path: str | Path, folder: Path | None, model, found: dict) -> None:
@@ -23,17 +26,22 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
 
     path: the model as the user calls it. folder: where its files are, if that is known. found: the
     loading info of transformers. A tied head may be missing, and what belongs to no part of the
-    model, as a value head does, may be left over. Zeros may fill a matrix whose layer then adds
-    nothing, no other and no norm.
+    model, as a value head does, may be left over. Zeros may fill matrices whose layer then adds
+    nothing, but not those of all layers, no other matrix and no norm.
     """
-    parts = dict(model.named_children())
     shapes = (
         f"{name} ({list(here)}, not {list(there)})"
         for name, here, there in sorted(found["mismatched_keys"])
     )
-    left = (name for name in sorted(found["unexpected_keys"]) if name.split(".")[0] in parts)
-    quantized = getattr(model.config, "quantization_config", None) is not None
-    kinds = _kinds(folder) if folder and not quantized else ()
+    # Files may name the tensors of the base model without its own name before them.
+    parts = {**dict(model.named_children()), **dict(model.base_model.named_children())}
+    left = (
+        name
+        for name in sorted(found["unexpected_keys"])
+        if (name.split(".")[0] in parts and not name.endswith(_COMPUTED)) or "lora_" in name
+    )
+    quantized = getattr(model, "hf_quantizer", None) is not None
+    kinds = () if folder is None or quantized else _kinds(folder, model.config)
     weights = {name for name, _ in model.named_parameters()}
     others = (
         f"{name} ({kind})"
@@ -59,8 +67,7 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
 
 
 def _is_weight(name: str, weights: set[str]) -> bool:
-    """Whether a tensor of the files is a weight of the model, or a part of one: a causal mask or
-    a table of positions, as older files hold, is none."""
+    """Whether a tensor of the files is a weight of the model, or a part of one."""
     return name.endswith(".weight") or any(
         f".{one}".endswith(f".{other}")
         for each in weights
@@ -68,24 +75,38 @@ def _is_weight(name: str, weights: set[str]) -> bool:
     )
 
 
-def _kinds(folder: Path) -> Iterator[tuple[str, str]]:
+def _kinds(folder: Path, config) -> Iterator[tuple[str, str]]:
     """Each tensor of the files that transformers reads, with the name of its type."""
-    files = sorted(folder.glob("model*.safetensors"))
-    for file in files:
-        with safe_open(file, framework="pt") as stored:
-            yield from ((name, stored.get_slice(name).get_dtype()) for name in stored.keys())  # noqa: SIM118
-    for file in () if files else sorted(folder.glob("pytorch_model*.bin")):
-        held = torch.load(file, map_location="meta", weights_only=True)
-        yield from ((name, str(tensor.dtype)) for name, tensor in held.items())
+    for file in _files(folder, getattr(config, "transformers_weights", None)):
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="pt") as stored:
+                names = stored.keys()
+                yield from ((name, stored.get_slice(name).get_dtype()) for name in names)
+        else:
+            held = torch.load(file, map_location="meta", weights_only=True)
+            tensors = (pair for pair in held.items() if isinstance(pair[1], torch.Tensor))
+            yield from ((name, str(tensor.dtype)) for name, tensor in tensors)
+
+
+def _files(folder: Path, named: str | None) -> list[Path]:
+    """The files of weights, in the order in which transformers looks for them."""
+    named = (named or "").removesuffix(".index.json")
+    for name in filter(None, (named, "model.safetensors", "pytorch_model.bin")):
+        index = folder / f"{name}.index.json"
+        if (folder / name).is_file():
+            return [folder / name]
+        if index.is_file():
+            return [folder / each for each in sorted({*read_json(index)["weight_map"].values()})]
+    return []
 
 
 def _zeros(model) -> Iterator[str]:
     """Names of the matrices and norms with which the model would say nothing, or not what it was
     trained to say."""
-    for name, weight in model.named_parameters():
-        matrix = weight.ndim > 1 and not name.endswith("bias")
-        if matrix and not _ADDING & {*name.split(".")} and not weight.count_nonzero():
-            yield name
+    matrices = {n: w for n, w in model.named_parameters() if w.ndim > 1 and not n.endswith("bias")}
+    zeros = {name for name, weight in matrices.items() if not weight.count_nonzero()}
+    adding = {name for name in matrices if _ADDING & {*name.split(".")}}
+    yield from zeros if adding <= zeros else zeros - adding
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
         if "norm" in type(module).__name__.lower() and isinstance(weight, torch.Tensor):

@@ -216,6 +216,7 @@ def test_a_config_of_which_no_model_can_be_built_is_refused(
 
 UP, THIRD = (f"model.layers.{number}.mlp.up_proj.weight" for number in (1, 2))
 DOWN, NORM = "model.layers.1.mlp.down_proj.weight", "model.norm.weight"
+ADDING = ("down_proj.weight", "o_proj.weight")
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -259,10 +260,26 @@ def save_changed(policy, tokenizer, path, change):
             f"it has no floating point numbers in {UP} (torch.int64); make",
         ),
         (lambda held: held.update({NORM: held[NORM].bool()}), f"{NORM} (torch.bool); make"),
+        (
+            lambda held: held.update({n: w * 0 for n, w in held.items() if n.endswith(ADDING)}),
+            "it has nothing but zeros in model.layers.0.mlp.down_proj.weight, model.layers.0.self",
+        ),
+        (
+            lambda held: held.update(
+                {THIRD[6:]: held[UP].clone()} | {n[6:]: held.pop(n) for n in [*held]}
+            ),
+            f"it has no place for {THIRD[6:]}",
+        ),
+        (
+            lambda held: held.update({f"base.{UP[:-6]}lora_A.weight": held[UP][:1].clone()}),
+            f"it has no place for base.{UP[:-6]}lora_A.weight",
+        ),
+        (lambda held: held.update(state_dict={n: held.pop(n) for n in [*held]}), "it lacks lm_head.weight, model"),
     ],
     ids=[
         *("missing", "a layer", "shape", "layer more", "zeros", "half", "leftover", "another name"),
         *("a matrix of zeros", "a norm of zeros", "whole numbers", "truth values"),
+        *("all that layers add", "a layer more without a name", "adapter", "one level too deep"),
     ],
 )
 def test_weights_of_another_model_are_refused(tiny_policy, tiny_tokenizer, tmp_path, change, words):
@@ -281,9 +298,11 @@ def test_weights_of_another_model_are_refused(tiny_policy, tiny_tokenizer, tmp_p
         lambda held: held.update({HEAD: held.pop(EMBEDDING)}),
         lambda held: held.update({HEAD: held[EMBEDDING].clone()}),
         lambda held: held.update({"model.rotary_emb.inv_freq": torch.zeros(4)}),
-        lambda held: held.update({"v_head.steps": torch.tensor(9)}),
+        lambda held: held.update({"v_head.steps": torch.tensor(9), "step": 5}),
+        lambda held: held.update({"model.layers.0.attn.masked_bias": torch.tensor(-1e4)}),
+        lambda held: held.update({n[6:]: held.pop(n) for n in [*held]}),
     ],
-    ids=["value head", "head for embedding", "both", "frequencies", "a count"],
+    ids=["value head", "head for embedding", "both", "frequencies", "counts", "mask", "base model"],
 )
 def test_what_leaves_the_model_as_it_is_may_differ(tiny_policy, tiny_tokenizer, tmp_path, change):
     save_changed(tiny_policy, tiny_tokenizer, tmp_path, change)
@@ -299,6 +318,10 @@ def test_a_layer_may_add_nothing(tiny_policy, tiny_tokenizer, tmp_path):
     assert_same_logits(load_policy(tmp_path, device="cpu")[0], expanded)
 
 
+def as_whole_numbers(policy, kind):
+    return {UP: policy.get_parameter(UP).data.to(kind)}
+
+
 @pytest.mark.parametrize("kind", [torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn])
 def test_safetensors_of_no_floating_point_numbers_are_refused(
     tiny_policy, tiny_tokenizer, tmp_path, kind
@@ -306,8 +329,47 @@ def test_safetensors_of_no_floating_point_numbers_are_refused(
     """transformers would make 0 and 1 of them, without a word."""
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
     file = tmp_path / "model.safetensors"
-    save_file(load_file(file) | {UP: tiny_policy.get_parameter(UP).data.to(kind)}, file)
+    save_file(load_file(file) | as_whole_numbers(tiny_policy, kind), file)
     with pytest.raises(DamagedEntry, match=rf"no floating point numbers in {UP} \(\w+\); make"):
+        load_policy(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "index"),
+    [
+        ({"quantization_config": {"quant_method": "mine", "bits": 8}}, "model.safetensors", None),
+        ({"transformers_weights": "mine.safetensors"}, "mine.safetensors", None),
+        ({}, "part.safetensors", "model.safetensors.index.json"),
+    ],
+    ids=["unknown quantization", "named by the config", "named by the index"],
+)
+def test_the_files_looked_at_are_those_that_are_read(
+    tiny_policy, tiny_tokenizer, tmp_path, config, name, index
+):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    save_file(tensors | as_whole_numbers(tiny_policy, torch.int8), tmp_path / name)
+    if index:
+        weight_map = dict.fromkeys(tensors, name)
+        (tmp_path / index).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    with pytest.raises(DamagedEntry, match="has no floating point numbers in"):
+        load_policy(tmp_path)
+
+
+def test_a_file_that_is_not_read_may_hold_anything(tiny_policy, tiny_tokenizer, tmp_path):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    left = tmp_path / "model-00001-of-00002.safetensors"
+    save_file(as_whole_numbers(tiny_policy, torch.int8), left)
+    assert_same_logits(load_policy(tmp_path, device="cpu")[0], tiny_policy)
+
+
+def test_an_adapter_is_refused(tiny_policy, tiny_tokenizer, tmp_path):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with pytest.raises(DamagedEntry, match="holds an adapter: merge it into its model first"):
         load_policy(tmp_path)
 
 
