@@ -8,7 +8,7 @@ MAX_LINE = 4000
 
 
 class KlearError(ValueError):
-    """A mistake outside the library: its message is one line that names the fix.
+    """A mistake outside the library: its message is one printable line that names the fix.
 
     The command line prints it as ``klear: <message>`` and exits with `exit_code`; a notebook shows
     the same line instead of a traceback.

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -70,6 +69,10 @@ def load_record(path: Path) -> EvalRecord:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             header = json.loads(str(stored["header"]))
             problem_ids, arrays = stored["problem_ids"], {name: stored[name] for name in _KINDS}
+            if not isinstance(header["benchmark"], str) or not isinstance(header["sampling"], dict):
+                raise ValueError("another header")
+            if problem_ids.dtype.kind != "U" or problem_ids.ndim != 1:
+                raise ValueError(f"problem_ids of {problem_ids.dtype} {list(problem_ids.shape)}")
             for name, array in arrays.items():
                 shape = (len(problem_ids), *arrays["correct"].shape[1:])
                 if array.dtype.kind != _KINDS[name] or array.ndim != 2 or array.shape != shape:
@@ -80,7 +83,7 @@ def load_record(path: Path) -> EvalRecord:
                 sampling=header["sampling"],
                 **arrays,
             )
-    except (OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, BadZipFile) as error:
+    except Exception as error:  # NumPy and zipfile raise a dozen unrelated types here
         raise DamagedEntry(
             f"{path} is no readable evaluation ({error}); delete its run folder and run again"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -15,7 +16,10 @@ _OF_WEIGHTS = {"F64", "F32", "F16", "BF16"} | {
     str(kind) for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 }
 # Matrices that write to the residual stream: with zeros there, a layer adds nothing.
-_ADDING = {"o_proj", "down_proj", "c_proj", "out_proj", "dense", "dense_4h_to_h", "fc2", "w2"}
+_ADDING = {
+    *("o_proj", "down_proj", "c_proj", "out_proj", "dense", "dense_4h_to_h", "fc2", "fc_out", "w2"),
+    *("Wo", "w_out", "attention_out", "linear_out", "output_linear", "o_b_proj"),
+}
 # What older files hold beside the weights: masks and tables that follow from config.json.
 _COMPUTED = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq", ".position_ids")
 
@@ -35,18 +39,16 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
     )
     # Files may name the tensors of the base model without its own name before them.
     parts = {**dict(model.named_children()), **dict(model.base_model.named_children())}
-    left = (
-        name
-        for name in sorted(found["unexpected_keys"])
-        if (name.split(".")[0] in parts and not name.endswith(_COMPUTED)) or "lora_" in name
-    )
+    known = {name for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
+
+    def is_own(name: str) -> bool:
+        return name.split(".")[0] in parts and name not in known and not name.endswith(_COMPUTED)
+
+    left = (name for name in sorted(found["unexpected_keys"]) if is_own(name) or "lora_" in name)
     quantized = getattr(model, "hf_quantizer", None) is not None
-    kinds = () if folder is None or quantized else _kinds(folder, model.config)
-    weights = {name for name, _ in model.named_parameters()}
+    kinds = () if folder is None or quantized else sorted(_kinds(folder, model.config))
     others = (
-        f"{name} ({kind})"
-        for name, kind in sorted(kinds)
-        if kind not in _OF_WEIGHTS and _is_weight(name, weights)
+        f"{name} ({kind})" for name, kind in kinds if kind not in _OF_WEIGHTS and is_own(name)
     )
     faults = [
         f"{words} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
@@ -64,15 +66,6 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
             f"{path} does not hold the model of its config.json: it {'; it '.join(faults)}; "
             "make or download it anew"
         )
-
-
-def _is_weight(name: str, weights: set[str]) -> bool:
-    """Whether a tensor of the files is a weight of the model, or a part of one."""
-    return name.endswith(".weight") or any(
-        f".{one}".endswith(f".{other}")
-        for each in weights
-        for one, other in ((name, each), (each, name))
-    )
 
 
 def _kinds(folder: Path, config) -> Iterator[tuple[str, str]]:
@@ -101,15 +94,20 @@ def _files(folder: Path, named: str | None) -> list[Path]:
 
 
 def _zeros(model) -> Iterator[str]:
-    """Names of the matrices and norms with which the model would say nothing, or not what it was
-    trained to say."""
+    """Names of the matrices and norms without which the model is not the one that was trained."""
     matrices = {n: w for n, w in model.named_parameters() if w.ndim > 1 and not n.endswith("bias")}
-    zeros = {name for name, weight in matrices.items() if not weight.count_nonzero()}
+    zeros = {
+        name
+        for name, weight in matrices.items()
+        if not (weight.flatten()[:4096].any() or weight.count_nonzero())  # the start is quick
+    }
     adding = {name for name in matrices if _ADDING & {*name.split(".")}}
     yield from zeros if adding <= zeros else zeros - adding
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
-        if "norm" in type(module).__name__.lower() and isinstance(weight, torch.Tensor):
-            with torch.no_grad():  # some norms multiply by 1 + weight
-                if not (weight.count_nonzero() or module(torch.arange(weight.numel()) + 1.0).any()):
+        if "norm" in type(module).__name__.lower() and getattr(weight, "ndim", 0) == 1:
+            # Some multiply by 1 + weight, some add a bias, some cannot be called alone.
+            with torch.no_grad(), suppress(TypeError, RuntimeError, AttributeError):
+                line = torch.arange(weight.numel(), dtype=weight.dtype, device=weight.device)
+                if module(line).equal(module(-line)):
                     yield f"{name}.weight"

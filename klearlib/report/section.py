@@ -77,7 +77,9 @@ class Comparison:
     def __post_init__(self):
         values = [self.difference, self.high, self.low, self.margin]
         if not all(value is None or abs(value) < MAX_SIZE for value in values):
-            raise KlearError(f"{self.name}: comparisons hold finite numbers, or null for no bound")
+            raise KlearError(
+                f"{self.name}: comparisons hold numbers below {MAX_SIZE:g}, or null for no bound"
+            )
         chances = [self.p_greater, self.p_less, self.p_flip]
         if not all(value is None or 0 <= value <= 1 for value in chances):
             raise KlearError(f"{self.name}: a p-value outside of 0 to 1")
@@ -193,10 +195,11 @@ class Section:
         if not 0 <= self.seconds < MAX_SIZE:
             raise KlearError(f"{self.seconds} seconds")
         for name, value in self.provenance.items():
-            kind = int | float if name in ("memory_gb", "cores") else str
-            if not isinstance(value, kind | None) or (kind is not str and abs(value or 0) >= 2**63):
-                what = "a number" if kind is not str else "text"
-                raise KlearError(f"{name} {value!r:.50}, expected {what}")
+            is_number = name in ("memory_gb", "cores")
+            right = type(value) in (int, float) and 0 <= value < MAX_SIZE
+            if value is not None and not (right if is_number else isinstance(value, str)):
+                expected = "a number" if is_number else "text"
+                raise KlearError(f"{name} {value!r:.50}, expected {expected}")
         if self.status not in STATUSES:
             raise KlearError(f"status {self.status!r}, expected {' or '.join(STATUSES)}")
         wrong_here = AT_PAPER if is_paper_scale(self.profile) else AT_PAPER.values()

@@ -21,7 +21,8 @@ MISSING = "–"
 
 # What markdown takes for more than a letter: a < before a name, an underscore beside a word, ...
 _SPECIAL = re.compile(
-    r"[\\`*\[\]~|]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[#>]"
+    r"[\\`*\[\]~|$]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
+    r"|^[#>]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)"
 )
 
 
@@ -31,7 +32,7 @@ def plain(text: str) -> str:
     >>> print(plain("<b> of max_steps < 3, *all*"))
     \\<b> of max_steps < 3, \\*all\\*
     """
-    return _SPECIAL.sub(r"\\\g<0>", text).replace("\r", "").replace("\n", " ")
+    return _SPECIAL.sub(r"\\\g<0>", re.sub(r"\r\n?|\n", " ", text))
 
 
 def number_text(value, *, digits: int = 3, signed: bool = False) -> str:
@@ -166,7 +167,7 @@ def _is_number(text: str) -> bool:
 
 
 def _rounded(text: str, digits: int) -> str:
-    whole = text.removeprefix("-").isdecimal() and len(text) < 20
+    whole = text.removeprefix("-").isdecimal() and len(text) < 300
     return number_text(int(text) if whole else float(text or "nan"), digits=digits)
 
 

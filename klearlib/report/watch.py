@@ -99,7 +99,7 @@ def _watched(folder: Path) -> Watched:
     curves = {}
     for name, keys in QUANTITIES.items():
         found = ((line["step"], line[key]) for line in lines for key in keys if key in line)
-        curve = [(step, _in_sight(value)) for step, value in found if value is not None]
+        curve = [(step, _drawable(value)) for step, value in found if value is not None]
         if curve := curve if keys else _scores(folder):
             curves[name] = curve
     done = lines[-1]["step"] if lines else 0
@@ -107,7 +107,7 @@ def _watched(folder: Path) -> Watched:
     return Watched(folder, title_of(folder), folder_state(folder), done, total, curves)
 
 
-def _in_sight(value: float) -> float:
+def _drawable(value: float) -> float:
     """`value`, as NaN where a mean or a margin of a figure would overflow."""
     return value if abs(value) < MAX_SIZE else math.nan
 

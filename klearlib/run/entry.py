@@ -43,8 +43,8 @@ _TYPES = {
     "truncated": bool,
 }
 _OF_A_SAMPLE = (
-    *("problem", "response", "prompt", "text", "tokens", "reason", "reward", "advantage"),
-    "truncated",
+    *("problem", "response", "prompt", "text"),
+    *("tokens", "truncated", "reason", "reward", "advantage"),
 )
 
 

@@ -20,7 +20,7 @@ from klearlib.errors import KlearError
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 MAX_OWN_TEXT = 2**20
-MAX_DEPTH = 100  # of lists and objects within each other: no code of ours need count on more
+MAX_DEPTH = 100  # of lists and objects within each other: deeper than anything we write
 EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
 
 

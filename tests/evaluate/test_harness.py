@@ -250,6 +250,8 @@ def test_a_foreign_or_missing_file_or_field_is_damaged(small, tmp_path):
     [
         {"header": "1"},
         {"header": "[1]"},
+        {"header": '{"benchmark": 1, "sampling": {}}'},
+        {"problem_ids": [1.5]},
         {"correct": [["yes"]]},
         {"correct": [["2026-01-01"]], "kind": "datetime64[D]"},
         {"correct": [[True]] * 3},

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.miniature.base import train_tokenizer
@@ -217,6 +218,8 @@ def test_a_config_of_which_no_model_can_be_built_is_refused(
 UP, THIRD = (f"model.layers.{number}.mlp.up_proj.weight" for number in (1, 2))
 DOWN, NORM = "model.layers.1.mlp.down_proj.weight", "model.norm.weight"
 ADDING = ("down_proj.weight", "o_proj.weight")
+TINY = {"vocab_size": 280, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+TINY |= {"num_attention_heads": 2, "num_key_value_heads": 1}
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -274,7 +277,10 @@ def save_changed(policy, tokenizer, path, change):
             lambda held: held.update({f"base.{UP[:-6]}lora_A.weight": held[UP][:1].clone()}),
             f"it has no place for base.{UP[:-6]}lora_A.weight",
         ),
-        (lambda held: held.update(state_dict={n: held.pop(n) for n in [*held]}), "it lacks lm_head.weight, model"),
+        (
+            lambda held: held.update(state_dict={n: held.pop(n) for n in [*held]}),
+            "it lacks lm_head.weight, model",
+        ),
     ],
     ids=[
         *("missing", "a layer", "shape", "layer more", "zeros", "half", "leftover", "another name"),
@@ -326,7 +332,7 @@ def as_whole_numbers(policy, kind):
 def test_safetensors_of_no_floating_point_numbers_are_refused(
     tiny_policy, tiny_tokenizer, tmp_path, kind
 ):
-    """transformers would make 0 and 1 of them, without a word."""
+    """transformers would turn them into float32, without a word."""
     save_policy(tiny_policy, tiny_tokenizer, tmp_path)
     file = tmp_path / "model.safetensors"
     save_file(load_file(file) | as_whole_numbers(tiny_policy, kind), file)
@@ -364,6 +370,40 @@ def test_a_file_that_is_not_read_may_hold_anything(tiny_policy, tiny_tokenizer, 
     left = tmp_path / "model-00001-of-00002.safetensors"
     save_file(as_whole_numbers(tiny_policy, torch.int8), left)
     assert_same_logits(load_policy(tmp_path, device="cpu")[0], tiny_policy)
+
+
+@pytest.mark.parametrize(
+    ("model", "gain"),
+    [
+        (Gemma2ForCausalLM(Gemma2Config(**TINY, head_dim=8)), 0.0),  # 1 + weight
+        (GPT2LMHeadModel(GPT2Config(vocab_size=280, n_embd=16, n_layer=1, n_head=2)), 1.0),
+    ],
+    ids=["gemma", "gpt2"],
+)
+def test_norms_are_looked_at_as_they_multiply(model, gain, tiny_tokenizer, tmp_path):
+    """Also a norm that adds a bias is constant where it multiplies by zero."""
+    name, norm = next((n, m) for n, m in [*model.named_modules()][::-1] if hasattr(m, "eps"))
+    for value in (gain, gain - 1):
+        norm.weight.data.fill_(value)
+        if hasattr(norm, "bias"):
+            norm.bias.data.fill_(0.5)
+        save_policy(model, tiny_tokenizer, tmp_path)
+        if value == gain:
+            load_policy(tmp_path)
+        else:
+            with pytest.raises(DamagedEntry, match=f"zeros in {name}.weight; make"):
+                load_policy(tmp_path)
+
+
+def test_old_files_of_gpt2_hold_their_masks(tiny_tokenizer, tmp_path):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=280, n_embd=16, n_layer=1, n_head=2))
+    save_policy(model, tiny_tokenizer, tmp_path)
+    file = tmp_path / "model.safetensors"
+    masks = {"bias": torch.ones(1, 1, 4, 4, dtype=torch.uint8), "masked_bias": torch.tensor(-1e4)}
+    held = load_file(file) | {f"transformer.h.0.attn.{n}": mask for n, mask in masks.items()}
+    for cut in (0, len("transformer.")):
+        save_file({name[cut:]: tensor for name, tensor in held.items()}, file)
+        assert_same_logits(load_policy(tmp_path, device="cpu")[0], model.eval())
 
 
 def test_an_adapter_is_refused(tiny_policy, tiny_tokenizer, tmp_path):
