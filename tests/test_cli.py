@@ -244,8 +244,11 @@ def test_status_has_a_word_for_everything(project, capsys):
     assert cli.main(["status", "--profile", "smoke"]) == 0
     assert "partial   missing: 1, [2J\n" in capsys.readouterr().out
     (published / "section.json").write_text("{")
+    (runs / "a" / "metrics.jsonl").write_text("x\n")  # of the run that is done
     assert cli.main(["status", "--profile", "smoke"]) == 0
-    assert "broken" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "05_clipping         broken" in told
+    assert "    a broken: " in told and "b partial 12/30" in told
 
 
 def test_a_link_that_leads_to_itself_is_one_line(project, capsys):

@@ -69,6 +69,8 @@ def load_record(path: Path) -> EvalRecord:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             header = json.loads(str(stored["header"]))
             problem_ids, arrays = stored["problem_ids"], {name: stored[name] for name in _KINDS}
+            if not arrays["correct"].size:
+                raise ValueError("no verdict")
             if not isinstance(header["benchmark"], str) or not isinstance(header["sampling"], dict):
                 raise ValueError("another header")
             if problem_ids.dtype.kind != "U" or problem_ids.ndim != 1:

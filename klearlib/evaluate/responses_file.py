@@ -37,6 +37,8 @@ text may also stand in ``prompt`` (a text or turns) and in the user's turns of `
 
 MAX_LINE_BYTES, MAX_BYTES, MAX_RESPONSE_CHARS = 2**28, 2**34, 2**24
 """Of a line and of all of them, unpacked, and of one response: 64K tokens have some 2**18."""
+MAX_RESPONSES = 2**16
+"""To one problem, as ``--n`` has it."""
 
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{.*\}", re.DOTALL)
 
@@ -95,6 +97,7 @@ def read_responses(
             )
         if len(found) > 1:
             whole.add(index)
+        _check_number(len(found) + len(groups[index]), where)
         groups[index].extend(found)
         if gold := _gold(layers):
             golds.setdefault((index, *gold), number)
@@ -282,6 +285,7 @@ def _responses(row: Mapping, where: str) -> list[FileResponse]:
     texts = value if is_list else [value]
     if not texts:
         raise KlearError(f"{where} holds an empty list of responses")
+    _check_number(len(texts), where)
     for text in texts:
         if not isinstance(text, str):
             raise KlearError(f"{where}: a response must be a text, got {type(text).__name__}")
@@ -300,6 +304,13 @@ def _responses(row: Mapping, where: str) -> list[FileResponse]:
     return [
         FileResponse(*values, prompt) for values in zip(texts, truncated, num_tokens, strict=True)
     ]
+
+
+def _check_number(count: int, where: str) -> None:
+    if count > MAX_RESPONSES:
+        raise KlearError(
+            f"{where}: a problem has more than {MAX_RESPONSES:,} responses: leave some out"
+        )
 
 
 def _each(row: Mapping, key: str, kind: type, count: int, is_list: bool, where: str) -> list:

@@ -8,16 +8,12 @@ import re
 from pathlib import Path
 
 from klearlib.errors import KlearError
-from klearlib.report.mathml import to_mathml
+from klearlib.report.mathml import TAGS, to_mathml
 from klearlib.report.render import render, style_sheet
 from klearlib.run.files import write_text
 
 _IMAGES = ("image/png", "image/jpeg")
 _KINDS = ("text/html", "text/markdown", "image/svg+xml", "text/latex", *_IMAGES, "text/plain")
-_MATHS = """
-    math mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow ms mspace msqrt
-    mstyle msub msubsup msup mtable mtd mtext mtr munder munderover semantics
-"""
 _TAGS = """
     a abbr b blockquote br caption code col colgroup dd del details div dl dt em h1 h2 h3 h4 h5 h6
     hr i img ins kbd li ol p pre q s samp small span strong sub summary sup table tbody td tfoot th
@@ -48,16 +44,21 @@ def render_notebook(ipynb: Path, html: Path) -> Path:
     ours. Formulas in markdown become MathML; outputs that are scripts or widgets are shown as their
     text, and of markup only what needs neither a script nor the network is kept.
 
-    Raises KlearError where the notebook cannot be read, or a formula cannot be drawn.
+    Raises KlearError where the notebook cannot be read or rendered, or a formula cannot be drawn.
     """
     import nbformat
     from pygments.formatters import HtmlFormatter
 
     try:
         notebook = nbformat.read(ipynb, as_version=4)
-    except (OSError, ValueError, AttributeError, nbformat.ValidationError) as error:
-        raise KlearError(f"{ipynb} cannot be read as a notebook: run it again") from error
-    body, _ = _exporter().from_notebook_node(_passive(notebook))
+        body, _ = _exporter().from_notebook_node(_passive(notebook))
+        body.encode()  # half of a surrogate pair is no text
+    except KlearError:
+        raise
+    except Exception as error:  # of nbformat, nbconvert and what they call, for a cell at fault
+        raise KlearError(
+            f"{ipynb} cannot be read as a notebook ({type(error).__name__}): run it again"
+        ) from error
     light = HtmlFormatter(style="default").get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
     css = style_sheet("page.css", "executed.css")
@@ -78,7 +79,7 @@ def _safe(body: str) -> str:
 
     return clean(
         body,
-        tags={*_TAGS.split(), *_MATHS.split()},
+        tags={*_TAGS.split(), *TAGS.split()},
         attributes=is_allowed,
         protocols={"http", "https", "mailto", "data"},  # and of these, what `_ADDRESSES` allows
         css_sanitizer=CSSSanitizer(allowed_css_properties=_STYLES.split()),

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from klearlib.report.render import render
-from klearlib.report.tables import CsvTable, markdown_lines, parse_csv
+from klearlib.report.tables import CsvTable, csv_text, markdown_lines, parse_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ def _as_published(frame: pd.DataFrame) -> CsvTable:
 
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index()
-    return parse_csv(frame.to_csv(index=False, lineterminator="\n"))
+    return parse_csv(csv_text(frame))
 
 
 def _in_sight(rows: list[list[str]]) -> list[list[str]]:

@@ -8,6 +8,7 @@ what it did not understand is an error here.
 from __future__ import annotations
 
 import re
+from html import escape
 from xml.etree import ElementTree
 
 from klearlib.errors import KlearError
@@ -17,6 +18,10 @@ _ARITY = {"mfrac": 2, "msub": 2, "msup": 2, "mover": 2, "munder": 2, "mroot": 2}
     "msubsup": 3,
     "munderover": 3,
 }
+TAGS = """
+    math mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow ms mspace msqrt
+    mstyle msub msubsup msup mtable mtd mtext mtr munder munderover semantics
+"""
 _ALPHABETS = re.compile(r"\\(mathbb|mathcal|mathbf|mathrm|mathscr|mathfrak)\s+([A-Za-z0-9])")
 _RELATIONS = {"~": "∼"}
 _WITH_LIMITS = {"msub": "munder", "msup": "mover", "msubsup": "munderover"}
@@ -38,6 +43,8 @@ def to_mathml(latex: str, *, display: bool = True) -> str:
     prepared = re.sub(r"\\begin\{(aligned|align\*?|split)\}", r"\\begin{array}{rl}", prepared)
     prepared = re.sub(r"\\end\{(aligned|align\*?|split)\}", r"\\end{array}", prepared)
     prepared = re.sub(r"\\(tag|label)\{[^}]*\}|\\nonumber", "", prepared)
+    # latex2mathml writes texts into its XML as they are.
+    prepared = re.sub(r"\\text\{[^{}]*\}", lambda found: escape(found[0], quote=False), prepared)
     braces = re.sub(r"\\\\|\\[{}]", "", prepared)
     if braces.count("{") != braces.count("}"):
         raise KlearError(f"the formula {latex!r} has a brace without its partner")
@@ -57,6 +64,8 @@ def to_mathml(latex: str, *, display: bool = True) -> str:
 
 
 def _check(node: ElementTree.Element, latex: str) -> None:
+    if node.tag not in TAGS.split() or {"href", "style", "class", "id"} & {*node.attrib}:
+        raise KlearError(f"the formula {latex!r} holds more than a formula: write mathematics only")
     text = node.text or ""
     if "\\" in text or (text == "&" and node.tag == "mi"):
         raise KlearError(f"the formula {latex!r} holds {text!r}, which latex2mathml does not know")

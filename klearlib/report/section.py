@@ -122,6 +122,10 @@ class Equation:
     latex: str
     says: str
 
+    def __post_init__(self):
+        if "`" in self.latex:  # it would end its block in the README
+            raise KlearError(f"Eq. {self.number} holds a `: remove it")
+
 
 @dataclass(frozen=True)
 class FigureItem:

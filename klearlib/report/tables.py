@@ -84,12 +84,17 @@ def write_table(
     digits: decimals of the floating point columns in the markdown, for all or by column. Returns
     the two paths by kind; the folder is made if it is absent, and a file is whole or absent.
     """
-    csv_text = frame.to_csv(index=False, lineterminator="\n")
-    texts = {"csv": csv_text, "md": markdown_table(frame, digits=digits)}
+    texts = {"csv": csv_text(frame), "md": markdown_table(frame, digits=digits)}
     return {
         kind: write_text(folder / f"{name}.{kind}", text, durable=False, make_folder=True)
         for kind, text in texts.items()
     }
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """The frame as a csv with every digit, a carriage return in a text as a blank: pandas would not
+    quote it, and a reader takes it for the end of the row."""
+    return frame.to_csv(index=False, lineterminator="\n").replace("\r", " ")
 
 
 def markdown_table(frame: pd.DataFrame, *, digits: int | dict[str, int] = 3) -> str:

@@ -88,9 +88,11 @@ def policy_loss(
 
     Raises:
         ValueError: shapes that do not fit, integer log-probabilities, an unknown normaliser, a
-            denominator that is not positive.
+            denominator or a clamp that is not positive.
     """
     mask = _checked_mask(logp, loss_mask)
+    if log_ratio_clamp is not None and not log_ratio_clamp > 0:
+        raise ValueError(f"log_ratio_clamp must be positive or None, got {log_ratio_clamp!r}")
     if not isinstance(rule, Rule):
         raise ValueError(f"rule must be a value of klearlib.rl.coefficients, got {rule!r}")
     if advantages.ndim == 1:

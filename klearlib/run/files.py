@@ -21,6 +21,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 MAX_OWN_TEXT = 2**20
 MAX_DEPTH = 100  # of lists and objects within each other: deeper than anything we write
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogate pairs
 EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
 
 
@@ -122,7 +123,10 @@ def read_json(path: Path) -> Any:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ValueError("a pipe or device")
     with contextlib.suppress(RecursionError):
-        value = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if _HALVES.search(text):
+            json.dumps(value, ensure_ascii=False).encode()  # ValueError where it is no text
         level = [value]
         for _ in range(MAX_DEPTH):
             level = [each for inner in level for each in _inner(inner)]

@@ -80,7 +80,12 @@ def _describe_runs(runs_dir: Path) -> list[str]:
         lines.append(f"  {kind.name:<19} {', '.join(words)}")
         trained = states if kind.name == "rl" else ()
         for folder in (each for each in trained if states[each] == "done"):
-            if why := untrained(read_metrics(folder)):
+            try:
+                why = untrained(read_metrics(folder))
+            except KlearError as error:
+                lines.append(f"    {folder.name} broken: {error}")
+                continue
+            if why:
                 lines.append(f"    {folder.name} no step trained{_progress(folder)}: {why}")
         for folder, word in states.items():
             if word in ("running", "partial"):

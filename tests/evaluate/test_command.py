@@ -593,7 +593,7 @@ def with_a_deaf_template(folder):
     ("change", "words"),
     [
         (without_template, ["has no chat template"]),
-        (with_a_deaf_template, ["the same text for every prompt"]),
+        (with_a_deaf_template, ["leaves out the prompt or a part of it"]),
         (with_an_end_that_is_no_token, ["eos_token_id", "got 99999"]),
         (damaged, ["no readable model folder", "mend what --model names"]),
     ],

@@ -245,6 +245,15 @@ def test_a_foreign_or_missing_file_or_field_is_damaged(small, tmp_path):
             load_record(path)
 
 
+NO_PROBLEM = {"problem_ids": np.zeros(0, "U")} | {
+    name: np.zeros((0, 1), kind)
+    for name, kind in (
+        *(("correct", "?"), ("truncated", "?"), ("num_tokens", int)),
+        *(("reason", "U"), ("pass_rate", float)),
+    )
+}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -252,6 +261,7 @@ def test_a_foreign_or_missing_file_or_field_is_damaged(small, tmp_path):
         {"header": "[1]"},
         {"header": '{"benchmark": 1, "sampling": {}}'},
         {"problem_ids": [1.5]},
+        NO_PROBLEM,
         {"correct": [["yes"]]},
         {"correct": [["2026-01-01"]], "kind": "datetime64[D]"},
         {"correct": [[True]] * 3},

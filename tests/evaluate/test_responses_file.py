@@ -245,12 +245,18 @@ def test_bad_bytes_are_named_by_their_line(tmp_path, content, words):
             b'{"response": "' + b"x" * 101 + b'"}',
             "line 1: a response has 101 characters",
         ),
+        (b'{"responses": ' + b'["", "", ""]}', "line 1: a problem has more than 2 responses"),
+        (
+            b'{"problem_id": "aime_2024-I-1", "response": ""}\n' * 3,
+            "line 3: a problem has more",
+        ),
     ],
 )
 def test_a_packed_file_is_read_within_limits(tmp_path, monkeypatch, content, words):
     monkeypatch.setattr(responses_file, "MAX_LINE_BYTES", 999)
     monkeypatch.setattr(responses_file, "MAX_BYTES", 1500)
     monkeypatch.setattr(responses_file, "MAX_RESPONSE_CHARS", 100)
+    monkeypatch.setattr(responses_file, "MAX_RESPONSES", 2)
     monkeypatch.setattr(lines, "MAX_BLANK_LINES", 99)
     (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(content))
     with pytest.raises(KlearError, match=words):

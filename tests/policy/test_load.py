@@ -81,9 +81,10 @@ def test_prompt_makes_no_control_token(tiny_tokenizer, prompt):
 
 def test_template_that_leaves_the_prompt_out_is_refused(tiny_policy, tiny_tokenizer):
     tokenizer = copy.deepcopy(tiny_tokenizer)
-    tokenizer.chat_template = "Hello!"
-    with pytest.raises(KlearError, match="the same text for every prompt"):
-        chat_prompts(tiny_policy, tokenizer, [Problem("a", "1 + 1?")], max_tokens=8)
+    for template in ("Hello!", "{{ messages[0].content[:9] }}"):
+        tokenizer.chat_template = template
+        with pytest.raises(KlearError, match="leaves out the prompt or a part"):
+            chat_prompts(tiny_policy, tokenizer, [Problem("a", "1 + 1?")], max_tokens=8)
 
 
 @pytest.mark.parametrize("ends", ["</s>", [0, [1]], True, -1, 99_999, 10**400])

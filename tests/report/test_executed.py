@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from html.parser import HTMLParser
 
@@ -180,6 +181,27 @@ def test_what_is_no_notebook_is_one_line(tmp_path, text):
         render_notebook(source, tmp_path / "page.html")
     with pytest.raises(KlearError, match="run it again"):
         render_notebook(tmp_path / "absent.ipynb", tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        {"cell_type": "markdown", "source": "![x](attachment:a.png)", "attachments": {"b": {}}},
+        {"cell_type": "code", "source": 5},
+        {"cell_type": "markdown", "source": "\ud800"},
+    ],
+    ids=["attachment", "source", "half a character"],
+)
+def test_a_cell_that_cannot_be_rendered_is_one_line(tmp_path, cell):
+    base = {"metadata": {}, "id": "a"} | (
+        {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
+    )
+    source = tmp_path / "05_clipping.ipynb"
+    source.write_text(
+        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [base | cell]})
+    )
+    with pytest.raises(KlearError, match=r"cannot be read as a notebook .*run it again"):
+        render_notebook(source, tmp_path / "page.html")
 
 
 def test_a_formula_that_cannot_be_drawn_is_named(tmp_path):

@@ -461,6 +461,28 @@ def test_formulas_keep_what_latex2mathml_loses():
     assert "<mi>clip</mi>" in to_mathml(r"\mathrm{clip}(x)")
     assert "<mo>∼</mo>" in to_mathml(r"q \sim D")
     assert "http" not in to_mathml("x") and 'alttext="a &lt; b"' in to_mathml("a < b")
+    assert "<mtext>a\xa0&lt;\xa0b\xa0&amp;\xa0c</mtext>" in to_mathml(r"\text{a < b & c}")
+    assert "<script" not in to_mathml(r"\text{<script>alert(1)</script>}")
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        r"\mbox{<script>alert(1)</script>}",
+        r"\textbf{<img>x</img>}",
+        r"\href{javascript:alert(1)}{x}",
+        r"\style{background:red}{x}",
+        r"\text{a}\text{b{<b>c</b>}}",
+    ],
+)
+def test_a_formula_holds_mathematics_only(latex):
+    """An mtext of MathML may hold any HTML, which a browser would run."""
+    try:
+        drawn = to_mathml(latex)
+    except KlearError as error:
+        assert "the formula" in str(error)
+    else:
+        assert not re.search(r"<(?!/?m)|(href|style)=", drawn)
 
 
 @pytest.mark.parametrize("latex", [r"\nosuch{x}", r"\frac{a}", r"\left( a", "a & b", "a_", "{a"])

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from klearlib.errors import KlearError
+from klearlib.report.frames import frame_text
 from klearlib.report.tables import (
     interval_text,
     markdown_table,
@@ -86,6 +87,14 @@ def test_any_text_survives_the_csv_and_is_shown_as_it_is_in_the_markdown(tmp_pat
     for start in ("", "- "):  # alone, and as an item of a list
         alone = re.sub(r"</?(?:p|ul|li)>", "", SHOWN(start + plain(text)))
         assert html.unescape(alone).strip() == text
+
+
+def test_a_carriage_return_ends_no_row(tmp_path):
+    frame = pd.DataFrame({"arm": ["a\rb", "<\rimg src=x>"], "v": [1.0, 2.0]})
+    paths = write_table(frame, tmp_path, "x")
+    assert read_csv(paths["csv"]).rows == [["a b", "1.0"], ["< img src=x>", "2.0"]]
+    assert "<img" not in paths["md"].read_text()
+    assert frame_text(frame, digits=1).count("\n") == 3
 
 
 @pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])

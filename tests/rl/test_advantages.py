@@ -81,6 +81,8 @@ def test_left_out_rollouts_change_neither_mean_nor_std(std, less):
         (torch.tensor([[1.0, math.inf]]), {}, "finite"),
         (torch.tensor([[1, 0]]), {}, "floating"),
         (torch.tensor([[1.0, 0.0]]), {"std": "sample"}, "std"),
+        (torch.tensor([[1.0, 0.0]]), {"epsilon": -1.0}, "epsilon"),
+        (torch.tensor([[1.0, 0.0]]), {"epsilon": math.nan}, "epsilon"),
         (torch.tensor([[1.0, 0.0]]), {"keep": torch.tensor([[1, 0]])}, "keep"),
         (torch.tensor([[1.0, 0.0]]), {"keep": torch.tensor([True, False])}, "keep"),
     ],

@@ -206,6 +206,8 @@ BATCH = ragged_batch()
         ({"denominator": -1.0}, "."),
         ({"denominator": math.nan}, "."),
         ({"denominator": math.inf}, "denominator must be positive and finite"),
+        ({"log_ratio_clamp": -1.0}, "log_ratio_clamp must be positive or None"),
+        ({"log_ratio_clamp": math.nan}, "log_ratio_clamp must be positive or None"),
     ],
 )
 def test_bad_arguments_are_refused(change, words):
