@@ -54,13 +54,18 @@ def has_weights(folder: Path) -> bool:
         return False
     index = folder / f"model{WEIGHTS}.index.json"
     if index.is_file():
-        try:
-            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            files = [folder / name for name in names]
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise DamagedEntry(f"{index} names no files: fetch the model again") from None
+        files = indexed_files(index)
         return bool(files) and all(map(_has_bytes, files))
     return any(map(_has_bytes, folder.glob(f"*{WEIGHTS}")))
+
+
+def indexed_files(index: Path) -> list[Path]:
+    """The files of weights that an index names; DamagedEntry where it cannot be read."""
+    try:
+        names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+        return [index.parent / name for name in sorted(names)]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise DamagedEntry(f"{index} names no files: fetch the model again") from None
 
 
 def _has_bytes(file: Path) -> bool:

@@ -75,8 +75,8 @@ def load_record(path: Path) -> EvalRecord:
                 raise ValueError("another header")
             if problem_ids.dtype.kind != "U" or problem_ids.ndim != 1:
                 raise ValueError(f"problem_ids of {problem_ids.dtype} {list(problem_ids.shape)}")
+            shape = (len(problem_ids), *arrays["correct"].shape[1:])
             for name, array in arrays.items():
-                shape = (len(problem_ids), *arrays["correct"].shape[1:])
                 if array.dtype.kind != _KINDS[name] or array.ndim != 2 or array.shape != shape:
                     raise ValueError(f"{name} of {array.dtype} {list(array.shape)}")
             return EvalRecord(

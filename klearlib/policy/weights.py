@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 from klearlib.errors import DamagedEntry
-from klearlib.run.files import read_json
+from klearlib.hub import indexed_files
 
 _OF_WEIGHTS = {"F64", "F32", "F16", "BF16"} | {
     str(kind) for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -89,7 +89,7 @@ def _files(folder: Path, named: str | None) -> list[Path]:
         if (folder / name).is_file():
             return [folder / name]
         if index.is_file():
-            return [folder / each for each in sorted({*read_json(index)["weight_map"].values()})]
+            return indexed_files(index)
     return []
 
 
