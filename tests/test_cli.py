@@ -67,7 +67,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["plan", "--set", "seeds"], "--set seeds: write NAME=VALUE"),
         (["plan", "--set", "06.seeds=[0]"], "'06' is none of the chosen notebooks (05)"),
         (["plan", "--set", "options.dual_clip=3"], "a mapping whole: options={dual_clip: 10.0}"),
-        (["plan", "--set", "seeds=[0"], "--set seeds=[0: the value is no YAML"),
+        (["plan", "--set", "seeds=[0"], "--set seeds=[0: line 1: expected ','"),
         (["plan", "--set", "seeds=0"], "seeds must be a list of integers, got 0: write [0]"),
         (["plan", "--set", "profile=mini"], "give --profile instead"),
         (["plan", "--out", "/tmp/mine"], "name a folder in "),

@@ -97,7 +97,7 @@ def unseen_rate(num_draws: int, level: float = 0.95) -> float:
     >>> round(unseen_rate(100), 3)
     0.036
     """
-    if num_draws < 1:
+    if not num_draws >= 1:
         raise ValueError(f"num_draws: expected 1 or more, got {num_draws}")
     return 1 - ((1 - _checked_level(level)) / 2) ** (1 / num_draws)
 
@@ -160,7 +160,8 @@ def best_shares(
         seed: of the draws.
 
     Raises:
-        ValueError: no arm, shapes that are empty or differ, or a score that is not finite.
+        ValueError: no arm, shapes that are empty or differ, a score that is not finite, or no
+            resample.
 
     >>> best_shares({"a": np.array([[0.5, 0.7]]), "b": np.array([[0.4, 0.1]])})
     {'a': 1.0, 'b': 0.0}
@@ -174,6 +175,8 @@ def best_shares(
         )
     if not all(np.isfinite(array).all() for array in arrays):
         raise ValueError("scores: expected finite numbers, got NaN or infinity")
+    if num_resamples < 1:
+        raise ValueError(f"num_resamples: expected 1 or more, got {num_resamples}")
     num_seeds, num_problems = arrays[0].shape
     draws = np.random.default_rng(seed)
     # How often each seed and each problem is drawn is all that a mean depends on.

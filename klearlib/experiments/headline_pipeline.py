@@ -19,9 +19,9 @@ from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.params import SMOKE, DataOptions, require_profile
 from klearlib.params.data import SFTPhase
-from klearlib.params.fields import amended, count, parameter, rate
+from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import check_schedule
-from klearlib.params.rl import ALPHA, FilteredParams, RLSchedule
+from klearlib.params.rl import ALPHA, RATE, FilteredParams, RLSchedule
 from klearlib.params.statistics import WORLDS
 from klearlib.run.stage import Stage
 
@@ -50,7 +50,7 @@ class MathsRLPhase(RLSchedule):
     """RL on mathematics, from the SFT checkpoint."""
 
     mini_batch_problems = amended(paper=16)
-    learning_rate: float = rate("of the policy", default=3.0e-4, paper=1.0e-6, place="RL settings")
+    learning_rate: float = parameter(3.0e-4, **RATE, paper=1.0e-6, place="RL settings")
     teacher_responses: int = count(
         "strong teacher's responses per problem, for its pass rate",
         default=4,
@@ -73,7 +73,7 @@ class CodeRLPhase(RLSchedule):
 
     num_problems = amended(4)
     mini_batch_problems = amended(paper=32)
-    learning_rate: float = rate("of the policy", default=3.0e-4, paper=5.0e-7, place="RL settings")
+    learning_rate: float = parameter(3.0e-4, **RATE, paper=5.0e-7, place="RL settings")
 
 
 _PHASES = {"sft": SFTPhase, "maths_rl": MathsRLPhase, "code_rl": CodeRLPhase}

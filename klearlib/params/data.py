@@ -18,7 +18,7 @@ NORMALIZER = {
     "paper": "sequence_sum",
     "place": "Eq. 8 as printed",
 }
-SFT_RATE = {"paper": 8.0e-5, "place": "SFT: 8e-5 to 4e-5"}
+SFT_RATE = {"maximum": 1.0, "paper": 8.0e-5, "place": "SFT: 8e-5 to 4e-5"}
 """Shared words of what a notebook and a profile on a real model say of the SFT."""
 
 

@@ -7,8 +7,6 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-import yaml
-
 from klearlib.errors import ParameterError, did_you_mean
 from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values
@@ -173,11 +171,8 @@ def _parsed(text: str, name: str) -> dict:
     """A file of several sections is asked for each of them."""
     try:
         values = parse_yaml(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ParameterError(f"{name}, line {line}: {error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ParameterError(f"{name} is no YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise ParameterError(f"{name}, {error}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -20,8 +20,8 @@ from klearlib.params.options import (
     check_schedule,
 )
 
-ALPHA = {"minimum": 0.0, "help": "weight of the LM loss on positives"}
-RATE = {"above": 0.0, "help": "of the policy"}
+ALPHA = {"minimum": 0.0, "maximum": 1e6, "help": "weight of the LM loss on positives"}
+RATE = {"above": 0.0, "maximum": 1.0, "help": "of the policy"}
 MATHS_RATE = RATE | {"paper": 1.0e-6, "place": "RL settings, maths"}
 """Shared words of fields that some notebooks have once and others as a list to compare."""
 

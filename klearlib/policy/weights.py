@@ -26,7 +26,8 @@ _COMPUTED = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq", ".pos
 
 def refuse_other_weights(path: str | Path, folder: Path | None, model, found: dict) -> None:
     """DamagedEntry where the files held other weights than the model has: transformers fills what
-    is missing at random, drops what is left over and makes numbers of any type floating point.
+    is missing at random, drops what is left over and makes numbers of any type floating point; and
+    where they are no finite numbers.
 
     path: the model as the user calls it. folder: where its files are, if that is known. found: the
     loading info of transformers. A tied head may be missing, and what belongs to no part of the
@@ -57,6 +58,7 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
             ("has another shape of", list(shapes)),
             ("has no place for", list(left)),
             ("has no floating point numbers in", list(others)),
+            ("has NaN or infinity in", [n for n, w in model.named_parameters() if not _finite(w)]),
             ("has nothing but zeros in", sorted(_zeros(model))),
         )
         if names
@@ -91,6 +93,11 @@ def _files(folder: Path, named: str | None) -> list[Path]:
         if index.is_file():
             return indexed_files(index)
     return []
+
+
+def _finite(weight: torch.Tensor) -> bool:
+    weight = weight.detach().float()  # of eight bits there is no sum
+    return bool(weight.sum().isfinite() or weight.isfinite().all())  # the sum is quick
 
 
 def _zeros(model) -> Iterator[str]:

@@ -21,7 +21,7 @@ from klearlib.paper import claim, claims
 from klearlib.params.fields import default_of
 from klearlib.params.place import read_place
 from klearlib.report.tables import parse_csv
-from klearlib.run.files import read_json, write_json
+from klearlib.run.files import is_plain, read_json, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -411,9 +411,7 @@ def _typed(kind: type, value: object, where: str) -> typing.Any:
         item = typing.get_args(kind)[0]
         return tuple(_typed(item, each, f"{where}[{index}]") for index, each in enumerate(value))
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    allowed = (*kinds, int) if float in kinds else kinds
-    huge = isinstance(value, int) and abs(value) >= 2**63
-    if not isinstance(value, allowed) or huge or (isinstance(value, bool) and bool not in kinds):
+    if not is_plain(value, *kinds):
         words = {
             bool: "true or false",
             str: "text",

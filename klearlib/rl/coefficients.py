@@ -240,7 +240,7 @@ def rule_from(spec: dict) -> Rule:
     arguments by keyword: eps_low and eps_high where it takes them, all others in any case.
 
     Raises:
-        ValueError: an unknown name, or arguments that the rule does not take.
+        ValueError: no dict with a name, an unknown name, or arguments that the rule does not take.
 
     >>> rule_from({"name": "clip_higher", "eps_low": 0.2, "eps_high": 0.28}).name
     'ppo_clip'
@@ -252,14 +252,14 @@ def rule_from(spec: dict) -> Rule:
         "gppo": gppo,
         "cispo": cispo,
     }
-    arguments = dict(spec)
-    name = arguments.pop("name", None)
-    if "source" in arguments:
-        return _own_rule(name, **arguments)
-    if name not in makers:
+    name = spec.get("name") if isinstance(spec, dict) else None
+    if not isinstance(name, str):
+        raise ValueError(f"a rule needs its name and arguments in a dict, got {spec!r:.100}")
+    make = functools.partial(_own_rule, name) if "source" in spec else makers.get(name)
+    if make is None:
         raise ValueError(f"unknown clipping rule {name!r}; there are {', '.join(makers)}")
     try:
-        return makers[name](**arguments)
+        return make(**{key: value for key, value in spec.items() if key != "name"})
     except TypeError as error:
         raise ValueError(f"clipping rule {name!r}: {error}") from error
 

@@ -111,6 +111,8 @@ def policy_loss(
             )
     if not advantages.is_floating_point():
         raise ValueError(f"advantages must be floating point, got {advantages.dtype}")
+    if not ((correction >= 0) & correction.isfinite() | ~mask).all():
+        raise ValueError("correction must be finite and at least 0 where the mask is 1")
     weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)
     kept = logp[mask]
     batch = TokenBatch(

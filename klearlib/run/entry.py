@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from klearlib.errors import DamagedEntry
-from klearlib.run.files import read_json, sha256_file
+from klearlib.run.files import is_plain, read_json, sha256_file
 
 METRICS, TIMINGS, SAMPLES = "metrics.jsonl", "timings.jsonl", "samples.jsonl"
 LINES = (METRICS, TIMINGS, SAMPLES)
@@ -127,15 +127,8 @@ def _require(value: object, keys: tuple[str, ...], file: Path) -> None:
     if not isinstance(value, dict):
         raise damaged(file.parent, file, "holds no JSON object where one was written")
     for key in keys:
-        if not _is(value.get(key), _TYPES.get(key, float)):  # a metric is a number
+        if not is_plain(value.get(key), _TYPES.get(key, float)):  # a metric is a number
             raise damaged(file.parent, file, f"has no valid {key!r}")
-
-
-def _is(value: object, kind: type) -> bool:
-    kinds = (int, float) if kind is float else kind
-    if isinstance(value, int) and abs(value) >= 2**63:
-        return False
-    return isinstance(value, kinds) and (kind is bool or not isinstance(value, bool))
 
 
 def _read_numbers(file: Path) -> list[dict[str, Any]]:

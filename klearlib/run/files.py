@@ -135,6 +135,16 @@ def read_json(path: Path) -> Any:
     raise ValueError("lists and objects within each other beyond all measure")
 
 
+def is_plain(value: object, *kinds: type) -> bool:
+    """Whether a value of JSON is of one of `kinds`: a whole number is a number too, below 2**63 in
+    size, and a truth value is none."""
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return False
+    return isinstance(value, (*kinds, int) if float in kinds else kinds)
+
+
 def _inner(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()

@@ -6,8 +6,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import yaml
-
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 from klearlib.params import did_you_mean
@@ -66,6 +64,5 @@ def _parsed(text: str) -> tuple[str, str, object]:
         raise ParameterError(f"--set {text}: write NAME=VALUE, such as seeds=[0]")
     try:
         return number, parameter, parse_yaml(right)
-    except (yaml.YAMLError, ValueError) as error:
-        words = " ".join(str(error).split())
-        raise ParameterError(f"--set {text}: the value is no YAML ({words})") from None
+    except ValueError as error:
+        raise ParameterError(f"--set {text:.100}: {error}") from None

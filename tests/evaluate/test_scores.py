@@ -138,5 +138,9 @@ def test_levels_outside_0_to_1_are_refused(level):
 def test_what_says_nothing_is_refused():
     with pytest.raises(ValueError, match="expected 1 or more, got 0"):
         unseen_rate(0)
+    with pytest.raises(ValueError, match="expected 1 or more, got nan"):
+        unseen_rate(float("nan"))
+    with pytest.raises(ValueError, match="expected 1 or more, got 0"):
+        best_shares({"a": np.zeros((1, 2))}, num_resamples=0)
     with pytest.raises(ValueError, match="finite"):
         best_shares({"a": np.array([[0.5, np.nan]]), "b": np.zeros((1, 2))})

@@ -98,6 +98,7 @@ def test_the_sign_flip_test_is_exact():
         ([], [], {}, "one shape"),
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), {}, "one shape"),
         ([0.1, np.nan], [0.2, 0.3], {}, "finite"),
+        ([1e308, -1e308], [0.2, 0.3], {}, "at most 1e"),
         (A, B, {"margin": 0.0}, "margin"),
         (A, B, {"margin": float("nan")}, "margin"),
         (A, B, {"level": 0.4}, "level"),

@@ -265,6 +265,14 @@ def save_changed(policy, tokenizer, path, change):
         ),
         (lambda held: held.update({NORM: held[NORM].bool()}), f"{NORM} (torch.bool); make"),
         (
+            lambda held: held.update({UP: held[UP] * torch.nan}),
+            f"it has NaN or infinity in {UP}; make",
+        ),
+        (
+            lambda held: held.update({NORM: held[NORM] / 0}),
+            f"it has NaN or infinity in {NORM}; make",
+        ),
+        (
             lambda held: held.update({n: w * 0 for n, w in held.items() if n.endswith(ADDING)}),
             "it has nothing but zeros in model.layers.0.mlp.down_proj.weight, model.layers.0.self",
         ),
@@ -285,7 +293,7 @@ def save_changed(policy, tokenizer, path, change):
     ],
     ids=[
         *("missing", "a layer", "shape", "layer more", "zeros", "half", "leftover", "another name"),
-        *("a matrix of zeros", "a norm of zeros", "whole numbers", "truth values"),
+        *("a matrix of zeros", "a norm of zeros", "whole numbers", "truth values", "NaN", "inf"),
         *("all that layers add", "a layer more without a name", "adapter", "one level too deep"),
     ],
 )

@@ -153,6 +153,11 @@ def test_dual_clip_inside_the_range_is_refused(rule, bound):
         {"name": "cispo", **CLIP, "dual_clip": 10.0},
         {"name": "unclipped", **CLIP},
         {"name": "gppo", **CLIP, "beta": 1.0},
+        {"name": ["gppo"], **CLIP},
+        {"name": "f", "source": "def f(ratio, advantage): return ratio"},
+        {"name": "gppo", **CLIP, 3: 1.0},
+        None,
+        "gppo",
     ],
 )
 def test_bad_rule_description_is_refused(spec):
