@@ -39,6 +39,9 @@ class TestCase:
     asserts: str | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, str | None):
+                raise KlearError(f"{name} of a test must be a text, got {type(value).__name__}")
         kinds = [k for k in ("stdin", "call", "asserts") if getattr(self, k) is not None]
         if len(kinds) != 1:
             raise KlearError(
@@ -54,6 +57,9 @@ class TestCase:
         """``stdin``, ``call`` or ``asserts``."""
         return next(k for k in ("stdin", "call", "asserts") if getattr(self, k) is not None)
 
+
+MAX_TIMEOUT_S, MAX_MEMORY_MB = 3600.0, 2**20
+"""Of one answer or one test of a program: the sandbox cannot set more, and none would be judged."""
 
 NOT_JUDGED = ("timeout", "judge_error")
 """The reasons of a `Verdict` that are the judge's failures and not the response's."""

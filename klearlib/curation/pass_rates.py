@@ -35,6 +35,14 @@ class PassRate:
     num_not_judged: int
     mean_tests_passed: float | None = None
 
+    def __post_init__(self) -> None:
+        wrong = self.num_responses - self.num_correct
+        if not (self.num_correct >= 0 and 0 <= self.num_not_judged <= wrong and self.num_responses):
+            raise KlearError(
+                f"problem {self.id!r}: of {self.num_responses} responses {self.num_correct} cannot "
+                f"be correct and {self.num_not_judged} not judged"
+            )
+
     @property
     def pass_rate(self) -> float:
         """Correct responses / responses: what the paper calls pass@16 where n is 16."""
@@ -92,8 +100,10 @@ def difficulties(
     below even if every response that could not be judged were right; between the two it is
     ``unknown``. The paper has its problems annotated by a model and prints no threshold.
 
-    Raises KlearError for a problem without a pass rate.
+    Raises KlearError for a problem without a pass rate, or another `easy_from`.
     """
+    if not 0 < easy_from <= 1:
+        raise KlearError(f"easy_from must be above 0 and at most 1, got {easy_from!r}")
     maybe = {False: HARD, True: UNKNOWN}
     return [
         EASY if rate.pass_rate >= easy_from else maybe[rate.highest_pass_rate >= easy_from]
@@ -107,8 +117,13 @@ def rejected_by_pass_rate(
     """For each problem why `kept_by_pass_rate` drops it, "" where it keeps it.
 
     A problem that would be kept if the responses that could not be judged were right is dropped as
-    `TOO_FEW_JUDGED`: the judge's failures are not its fault.
+    `TOO_FEW_JUDGED`: the judge's failures are not its fault. Raises KlearError as that does.
     """
+    if not 0 <= threshold <= 1 or not isinstance(keep_equal, bool):
+        raise KlearError(
+            "threshold must be from 0 to 1 and keep_equal true or false, "
+            f"got {threshold!r} and {keep_equal!r}"
+        )
 
     def keeps(rate: float) -> bool:
         return rate > threshold or (keep_equal and rate == threshold)
@@ -129,7 +144,7 @@ def kept_by_pass_rate(
     False is the text. A problem whose tests are flawed fails right programs, so a good teacher's
     low pass rate points to it, or to a problem that is too hard for the teacher.
 
-    Raises KlearError for a problem without a pass rate.
+    Raises KlearError for a problem without a pass rate, or a `threshold` outside of 0 to 1.
 
     >>> rates = {"a": PassRate("a", 16, 8, 0), "b": PassRate("b", 16, 9, 0)}
     >>> kept_by_pass_rate(["a", "b"], rates, threshold=0.5, keep_equal=False)

@@ -3,6 +3,8 @@ fields of `klearlib.records.Problem`."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
@@ -21,6 +23,14 @@ def write_problems(problems: Iterable[Problem], path: Path) -> int:
         for problem in problems:
             file.add(asdict(problem))
     return file.num_rows
+
+
+def sha256_of(problems: Iterable[Problem]) -> str:
+    """By which problems are known again, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        digest.update(json.dumps(asdict(problem), sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def read_problems(path: Path, *, expected_size: int | None = None) -> list[Problem]:

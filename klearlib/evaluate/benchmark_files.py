@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
+from klearlib.data.code_tests import assert_tests, entry_point
 from klearlib.data.problems import iter_problems, read_problems
 from klearlib.errors import KlearError, ParameterError, did_you_mean
-from klearlib.verify.extract import MAX_ANSWER_CHARS
+from klearlib.records import Problem, TestCase
+from klearlib.verify.extract import MAX_ANSWER_CHARS, trim, unboxed
 from klearlib.verify.groups import is_code
+from klearlib.verify.programs import ProgramJob
 
 ALIASES = {
     "aime24": "aime_2024",
@@ -58,20 +64,51 @@ def open_benchmark(
         raise ParameterError(
             f"{location} is no .jsonl file of problems: unpack it, or write one problem a line"
         )
-    problems = tuple(read_problems(path, expected_size=size))
-    for problem in problems:
-        fault = "" if problem.prompt.strip() else "an empty prompt"
-        if not is_code(problem):  # raises where there is nothing to judge by
-            answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
-            if not answers or not all(map(str.strip, answers)):
-                fault = "an empty answer"
-            elif max(map(len, answers)) > MAX_ANSWER_CHARS:
-                fault = (
-                    f"an answer of more than {MAX_ANSWER_CHARS} characters, which none can equal"
-                )
-        if fault:
-            raise KlearError(f"problem {problem.id!r} has {fault}: mend it")
+    problems = tuple(map(_usable, read_problems(path, expected_size=size)))
     return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
+
+
+def _usable(problem: Problem) -> Problem:
+    """A problem of a user's own, whose tests by statements import what they use of the usual
+    modules: the program would be asked for it. KlearError where no response can be judged by it."""
+    fault = "" if problem.prompt.strip() else "an empty prompt"
+    if not is_code(problem):  # raises where there is nothing to judge by
+        answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
+        if not answers or not all(trim(unboxed(answer)) for answer in answers):
+            fault = "an empty answer"
+        elif max(map(len, answers)) > MAX_ANSWER_CHARS:
+            fault = f"an answer of more than {MAX_ANSWER_CHARS} characters, which none can equal"
+    else:
+        try:
+            problem = replace(problem, tests=_usable_tests(problem))
+        except KlearError as error:
+            raise KlearError(f"problem {problem.id!r} cannot be judged: {error}") from error
+    if fault:
+        raise KlearError(f"problem {problem.id!r} has {fault}: mend it")
+    return problem
+
+
+def _usable_tests(problem: Problem) -> tuple[TestCase, ...]:
+    ProgramJob("", problem.tests, timeout_s=1.0, memory_mb=1, entry_point=problem.entry_point)
+    if problem.entry_point is not None:
+        entry_point(problem.entry_point)
+    # A test may use what the prompt defines, as some of HumanEval do.
+    given = re.findall(r"^(?:def|class) \w+", problem.prompt, re.MULTILINE | re.ASCII)
+    how = {
+        "reference": "\n".join(f"{start}(): ..." for start in given),
+        "entry_point": problem.entry_point,
+    }
+    tests = []
+    for index, test in enumerate(problem.tests):
+        if test.asserts is not None:
+            (test,), _ = assert_tests(test.asserts, f"tests[{index}].asserts", **how)
+            names = {
+                node.id for node in ast.walk(ast.parse(test.asserts)) if type(node) is ast.Name
+            }
+            if names.isdisjoint({problem.entry_point, "candidate", "Solution"}):
+                raise KlearError(f"tests[{index}].asserts never call {problem.entry_point}")
+        tests.append(test)
+    return tuple(tests)
 
 
 def _is_own_format(location: Path | str | None) -> bool:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from klearlib.data.problems import sha256_of
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate.arguments import SETTINGS, check_arguments, chosen_preset
 from klearlib.evaluate.benchmark_files import open_benchmark
@@ -39,16 +40,17 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     """
     check_arguments(arguments)
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
-    folder = Path(arguments.out or _default_folder(arguments, benchmark.name))
+    folder = Path(arguments.out or _default_folder(arguments, benchmark.name)).expanduser()
     ask = _of_model if arguments.model else _of_file
     with _own_folder(folder):
-        _check_scores(folder, arguments, benchmark.name)
+        digest = sha256_of(benchmark.problems)
+        _check_scores(folder, arguments, benchmark.name, digest)
         responses, sampling = ask(arguments, benchmark.problems, benchmark.name, folder)
         record = judge_all(
             benchmark.problems,
             responses,
             benchmark=benchmark.name,
-            sampling=sampling,
+            sampling={**sampling, "problems_sha256": digest},
             require_think=arguments.think_tags == "required",
             test_timeout_s=arguments.test_timeout_s,
             test_memory_mb=arguments.test_memory_mb,
@@ -102,9 +104,13 @@ def _own_folder(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _check_scores(folder: Path, arguments: argparse.Namespace, benchmark: str) -> None:
-    """KlearError where a folder holds scores of other responses, judged otherwise, or damaged."""
+def _check_scores(
+    folder: Path, arguments: argparse.Namespace, benchmark: str, problems: str
+) -> None:
+    """KlearError where a folder holds scores of other responses or problems, judged otherwise, or
+    damaged."""
     needed = {"benchmark": benchmark, "think_tags": arguments.think_tags}
+    needed["problems_sha256"] = problems
     if arguments.responses:
         if (folder / SETTINGS).exists():
             raise ParameterError(
@@ -120,7 +126,7 @@ def _check_scores(folder: Path, arguments: argparse.Namespace, benchmark: str) -
         held = {**scores["sampling"], "benchmark": scores["benchmark"]}
     except (ValueError, KeyError, TypeError) as error:
         raise KlearError(f"{path} is damaged ({error}): delete it") from error
-    keys = ("benchmark", "responses_sha256", "think_tags")
+    keys = ("benchmark", "problems_sha256", "responses_sha256", "think_tags")
     if others := [key for key in keys if held.get(key) != needed.get(key)]:
         raise KlearError(
             f"{folder} holds other scores ({', '.join(others)} differ): give --out another folder, "

@@ -13,7 +13,7 @@ from klearlib.evaluate.record_files import UNKNOWN_TOKENS, evaluation_record
 from klearlib.evaluate.responses_file import FileResponse
 from klearlib.evaluate.score_summary import ProgressLines
 from klearlib.records import EvalRecord, Problem, Response, TestReport, Verdict
-from klearlib.run.files import read_json, write_text
+from klearlib.run.files import is_plain, read_json, write_text
 from klearlib.run.provenance import computing_versions
 from klearlib.verify.groups import is_code, judge_responses
 
@@ -49,7 +49,7 @@ def judge_all(
         asked = problems[start : start + at_once]
         groups = responses[start : start + at_once]
         path = kept / f"{_digest(asked, groups, require_think, limits)}.json"
-        found = _read_verdicts(path)
+        found = _read_verdicts(path, [len(group) for group in groups])
         if found is None:
             rows = [
                 [_response(problem.id, response) for response in group]
@@ -118,16 +118,21 @@ def _write_verdicts(verdicts: Sequence[Sequence[Verdict]], path: Path) -> None:
     write_text(path, json.dumps(rows), make_folder=True)
 
 
-def _read_verdicts(path: Path) -> list[list[Verdict]] | None:
-    """What `_write_verdicts` wrote; None where it is not there, or damaged: it is judged again."""
+def _read_verdicts(path: Path, counts: Sequence[int]) -> list[list[Verdict]] | None:
+    """What `_write_verdicts` wrote, for groups of these sizes; None where it is not there, or
+    damaged: it is judged again."""
     try:
         rows = read_json(path)
-        return [
-            [
-                Verdict(correct, reason, report=None if share is None else TestReport((), share))
-                for correct, reason, share in group
-            ]
-            for group in rows
-        ]
+        if [len(group) for group in rows] != list(counts):
+            return None
+        return [[_verdict(*each) for each in group] for group in rows]
     except (OSError, ValueError, TypeError):
         return None
+
+
+def _verdict(correct: object, reason: object, share: object) -> Verdict:
+    """ValueError for what is none."""
+    has_share = share is None or (is_plain(share, float) and 0 <= share <= 1)
+    if correct is not (reason == "correct") or not isinstance(reason, str) or not has_share:
+        raise ValueError("no verdict")
+    return Verdict(correct, reason, report=None if share is None else TestReport((), share))

@@ -6,9 +6,10 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from klearlib.data.problems import sha256_of
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate.arguments import SETTINGS, Preset
 from klearlib.evaluate.responses_file import FileResponse, read_responses
@@ -83,10 +84,9 @@ def sample_responses(
         # How the model's own config scales its rotary positions.
         "rope_scaling": None if is_plain else {k: v for k, v in rope.items() if k != "rope_theta"},
     }
-    rows = "".join(json.dumps(asdict(problem), sort_keys=True) for problem in problems)
     claim = {
         "benchmark": benchmark,
-        "problems": hashlib.sha256(rows.encode()).hexdigest(),
+        "problems": sha256_of(problems),
         "weights": _weights(model_path, model),
         "num_responses": num_responses,
     }

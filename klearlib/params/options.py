@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from klearlib.errors import ParameterError
 from klearlib.params.fields import choice, count, parameter, rate
 from klearlib.params.own_files import read_reward
+from klearlib.records import MAX_MEMORY_MB, MAX_TIMEOUT_S
 from klearlib.rl.settings import require_correctable
 
 NOT_STATED = "not stated"
 LOCAL, VERL = "local", "verl"
 """Who trains the RL runs of a notebook: the stage's own process, or verl on a Ray cluster."""
-# Beyond these the sandbox cannot set them, and no program would be judged.
-TIMEOUT, MEMORY = {"maximum": 3600.0}, {"minimum": 16, "maximum": 2**20}
+TIMEOUT, MEMORY = {"maximum": MAX_TIMEOUT_S}, {"minimum": 16, "maximum": MAX_MEMORY_MB}
 _COLDEST = {"minimum": 0.01}  # logits divided by less may be infinite
 _BETA = {"minimum": 0.0, "maximum": 1e6}
 _TIMEOUT = {"help": "limit of one test of a program", "default": 2.0, **TIMEOUT}

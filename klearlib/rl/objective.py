@@ -12,9 +12,7 @@ import torch
 
 from klearlib.records import TokenBatch
 from klearlib.rl.coefficients import Rule, coefficient
-from klearlib.sft.objective import shares
-
-_DTYPES = (torch.float32, torch.float64)
+from klearlib.sft.objective import LOGP_DTYPES, shares, token_mask
 
 
 def token_losses(
@@ -90,7 +88,7 @@ def policy_loss(
         ValueError: shapes that do not fit, integer log-probabilities, an unknown normaliser, a
             denominator or a clamp that is not positive.
     """
-    mask = _checked_mask(logp, loss_mask)
+    mask = token_mask(logp, loss_mask)
     if log_ratio_clamp is not None and not log_ratio_clamp > 0:
         raise ValueError(f"log_ratio_clamp must be positive or None, got {log_ratio_clamp!r}")
     if not isinstance(rule, Rule):
@@ -104,7 +102,7 @@ def policy_loss(
         )
     correction = torch.ones_like(logp) if correction is None else correction
     for name, value in (("logp_old", logp_old), ("correction", correction)):
-        if value.shape != logp.shape or value.dtype not in _DTYPES:
+        if value.shape != logp.shape or value.dtype not in LOGP_DTYPES:
             raise ValueError(
                 f"{name} must be float32 or float64 {tuple(logp.shape)} as logp, "
                 f"got {value.dtype} {tuple(value.shape)}"
@@ -153,7 +151,7 @@ def positive_lm_loss(
         ValueError: shapes that do not fit, `is_correct` not bool, a denominator that is not
             positive.
     """
-    mask = _checked_mask(logp, loss_mask)
+    mask = token_mask(logp, loss_mask)
     if is_correct.dtype != torch.bool or is_correct.shape != logp.shape[:1]:
         raise ValueError(
             f"is_correct must be bool [{logp.shape[0]}], "
@@ -162,17 +160,3 @@ def positive_lm_loss(
     chosen = mask & is_correct[:, None]
     weight = shares(chosen.sum(1), normalizer="token", denominator=denominator)
     return -(weight.to(logp.dtype) * logp[chosen]).sum()
-
-
-def _checked_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
-    if logp.ndim != 2 or logp.dtype not in _DTYPES:
-        raise ValueError(
-            f"logp must be float32 or float64 [N, T] (half precision rounds ratios: use "
-            f"logp.float()), got {logp.dtype} {tuple(logp.shape)}"
-        )
-    if loss_mask.shape != logp.shape:
-        raise ValueError(
-            f"loss_mask must have the shape of logp {tuple(logp.shape)}, "
-            f"got {tuple(loss_mask.shape)}"
-        )
-    return loss_mask != 0

@@ -109,14 +109,23 @@ def ground_truth(problem: Problem, *, max_tests: int | None, tests_seed: int) ->
 
 
 def problem_of(text: str, *, problem_id: str) -> Problem:
-    """The problem of a `ground_truth`, without what it asks."""
-    held = json.loads(text)
+    """The problem of a `ground_truth`, without what it asks. KlearError for what is none."""
     problem = Problem(id=problem_id, prompt="")
-    if "tests" in held:
-        tests = tuple(TestCase(**test) for test in held["tests"])
-        return replace(problem, tests=tests, entry_point=held["entry_point"])
-    answer = held["answer"]
-    return replace(problem, answer=answer if isinstance(answer, str) else tuple(answer))
+    try:
+        held = json.loads(text)
+        if held.keys() == {"tests", "entry_point"}:
+            tests = tuple(TestCase(**test) for test in held["tests"])
+            return replace(problem, tests=tests, entry_point=held["entry_point"])
+        (answer,) = held.values()
+        answer = answer if isinstance(answer, str) else tuple(answer)
+        if "answer" in held and isinstance(held["answer"], str | list) and "".join(answer):
+            return replace(problem, answer=answer)
+        fault = ""
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        fault = f" ({type(error).__name__}: {error})"
+    raise KlearError(
+        f"ground_truth of problem {problem_id!r} is not what klear writes there{fault}"
+    )
 
 
 def compute_score(
@@ -140,7 +149,7 @@ def compute_score(
         KlearError: the prompt's text is missing. What hinders the judge itself is raised too, and
             never paid as a wrong answer.
     """
-    if PROMPT_TEXT not in extra_info:
+    if not isinstance((extra_info or {}).get(PROMPT_TEXT), str):
         raise KlearError(
             f"extra_info lacks {PROMPT_TEXT!r}, which klear's agent loop adds: "
             "set actor_rollout_ref.rollout.agent.default_agent_loop=klear"

@@ -7,6 +7,7 @@ import math
 import torch
 
 NORMALIZERS = ("token", "sequence", "sequence_sum")
+LOGP_DTYPES = (torch.float32, torch.float64)
 
 
 def sft_loss(
@@ -19,17 +20,45 @@ def sft_loss(
     """Minus the log-likelihood of the response tokens (Eq. 8, with log pi for pi).
 
     Args:
-        logp: [N, T]; loss_mask: bool [N, T], True on response tokens.
+        logp: [N, T]; loss_mask: see `token_mask`.
         normalizer, denominator: see `shares`; Eq. 8 prints ``"sequence_sum"``.
 
+    Raises:
+        ValueError: as `token_mask` and `shares`.
+
     >>> logp, mask = torch.tensor([[-1.0, -3.0], [-4.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
-    >>> sft_loss(logp, mask.bool(), normalizer="sequence")
+    >>> sft_loss(logp, mask, normalizer="sequence")
     tensor(3.)
-    >>> sft_loss(logp, mask.bool(), normalizer="sequence_sum")
+    >>> sft_loss(logp, mask, normalizer="sequence_sum")
     tensor(4.)
     """
-    weight = shares(loss_mask.sum(1), normalizer=normalizer, denominator=denominator)
-    return -(weight.to(logp.dtype) * logp[loss_mask]).sum()
+    mask = token_mask(logp, loss_mask)
+    weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)
+    return -(weight.to(logp.dtype) * logp[mask]).sum()
+
+
+def token_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
+    """bool [N, T]: which tokens a loss of the log-probabilities `logp` [N, T] counts.
+
+    loss_mask: bool, or numbers of which each is 0 or 1, 1 on response tokens.
+
+    Raises:
+        ValueError: log-probabilities of another precision or shape, or another mask.
+    """
+    if logp.ndim != 2 or logp.dtype not in LOGP_DTYPES:
+        raise ValueError(
+            f"logp must be float32 or float64 [N, T] (half precision rounds ratios: use "
+            f"logp.float()), got {logp.dtype} {tuple(logp.shape)}"
+        )
+    if loss_mask.shape != logp.shape:
+        raise ValueError(
+            f"loss_mask must have the shape of logp {tuple(logp.shape)}, "
+            f"got {tuple(loss_mask.shape)}"
+        )
+    mask = loss_mask == 1
+    if loss_mask.dtype != torch.bool and not (mask | (loss_mask == 0)).all():
+        raise ValueError("loss_mask must hold 0 and 1 alone")
+    return mask
 
 
 def shares(

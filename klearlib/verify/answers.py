@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from klearlib.records import Verdict
+from klearlib.records import MAX_TIMEOUT_S, Verdict
 from klearlib.verify import extract
 from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
 from klearlib.verify.plain import read_number, same_number
@@ -97,8 +97,11 @@ def verify_answers(
     prompts = [""] * len(responses) if prompts is None else prompts
     extract.check_texts(len(responses), responses=responses, golds=golds, prompts=prompts)
     texts = [_gold_texts(number, gold) for number, gold in enumerate(golds)]
-    if not 0 < timeout_s < float("inf"):
-        raise ValueError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise ValueError(
+            f"timeout_s must be a positive number of seconds, at most {MAX_TIMEOUT_S:g}, "
+            f"got {timeout_s}"
+        )
     most = num_workers(workers)
     readings = [extract.read_response(*pair) for pair in zip(responses, prompts, strict=True)]
     outcomes: list[tuple[str, str | None] | _Case] = []
@@ -163,7 +166,10 @@ def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case
         return "correct", answer
     number, word = read_number(extract.without_unit(answer)), extract.word_of(answer)
     undecided = []
+    words = extract.words_that_count(answer)
     for gold in golds:
+        if words != extract.words_that_count(gold):
+            continue
         gold_word = extract.word_of(gold) if word is not None else None
         if gold_word is not None:
             if word == gold_word:

@@ -49,11 +49,25 @@ _BARE_UNIT = re.compile(
     rf"(?P<number>[+-]?[\d.,]*\d)\s+(?!.*\b(?:{_NO_UNIT})s?\b)[A-Za-z]{{3,}}(?:\s+[A-Za-z]+){{0,2}}",
     re.ASCII | re.IGNORECASE,
 )
+# math-verify 0.9.0 drops what stands in a `\text{}`, also where it makes another number.
+_TEXT = r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{(?P<words>[^{}]*)\}"
+_TEXT_BEFORE = re.compile(_TEXT + r"\s*[\d\\.$(].*")
+_TEXT_BEHIND = re.compile(r".*[\d})$]\s*" + _TEXT + r"[\s.$]*")
+_REMARK = re.compile(r"\([^()]*\)")
+_SIGN = re.compile(r"\s*(?:not|minus|negative)\b", re.IGNORECASE)
+_FACTOR = re.compile(
+    r"\s*(?:\w*illion(?:th)?|hundred|thousand|dozen|grand|half|halve|third|fourth|fifth|sixth|seventh"
+    r"|eighth|ninth|tenth|eleventh|twelfth|\w*(?:teen|ie|hundred|thousand)th|squared|cubed|factorial"
+    r"|and|or|plus|minus|divided|(?-i:k))s?\b",
+    re.IGNORECASE,
+)
+_OWN_DIGITS = re.compile(r"(?<![A-Za-z])[./]?\d[\d.,/]*")
 _WORD = re.compile(
     r"(?:\\(?:text(?:rm|bf|it)?|mathrm|mbox)\s*\{\s*)?"
     r"(?P<word>[A-Z]{3,}|[A-Z][a-z]{3,}|[a-z]{4,})\s*\}?"
 )
-_DEGREES = re.compile(r"\^?\s*(?:\{\s*\u00b0\s*\}|\u00b0)(?!\s*[A-Za-z])")
+# It begins at a sign and never at a blank, of which a text may have a million.
+_DEGREES = re.compile(r"(?:\^\s*)?(?:\{\s*\u00b0\s*\}|\u00b0)(?!\s*[A-Za-z])")
 
 _SPACING = re.compile(r"\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:!]")
 _NEEDLESS_BLANK = re.compile(r"(?<!\w) | (?!\w)")
@@ -137,6 +151,21 @@ def without_unit(answer: str) -> str:
     """
     match = _BARE_UNIT.fullmatch(answer)
     return match["number"] if match else answer
+
+
+def words_that_count(answer: str) -> list[str]:
+    r"""What makes another number of the one beside which it stands in a ``\text{}``; remarks in
+    brackets do not.
+
+    >>> words_that_count(r"5\text{ million eggs}"), words_that_count(r"5\text{ eggs (of 6)}")
+    (['million'], [])
+    """
+    before, behind = _TEXT_BEFORE.fullmatch(answer), _TEXT_BEHIND.fullmatch(answer)
+    found = [_SIGN.match(before["words"])] if before else []
+    if behind:
+        words = _REMARK.sub("", behind["words"])
+        found += [_FACTOR.match(words), *_OWN_DIGITS.finditer(words)]
+    return [match[0].strip().lower() for match in found if match]
 
 
 def word_of(answer: str) -> str | None:

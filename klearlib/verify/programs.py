@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
 from klearlib.errors import KlearError
-from klearlib.records import TestCase, TestReport
+from klearlib.records import MAX_MEMORY_MB, MAX_TIMEOUT_S, TestCase, TestReport
 from klearlib.verify import program_judge
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
 from klearlib.verify.sandbox import active_tier
@@ -54,14 +53,16 @@ class ProgramJob:
         object.__setattr__(self, "tests", tuple(self.tests))
         if not isinstance(self.source, str):
             raise KlearError(f"source must be a string, got {type(self.source).__name__}")
-        if not 0 < self.timeout_s < math.inf:
+        if not 0 < self.timeout_s <= MAX_TIMEOUT_S:
             raise KlearError(
-                f"timeout_s must be a positive number of seconds, got {self.timeout_s}"
+                f"timeout_s must be a positive number of seconds, at most {MAX_TIMEOUT_S:g}, "
+                f"got {self.timeout_s}"
             )
-        if isinstance(self.memory_mb, bool) or not (
-            isinstance(self.memory_mb, int) and self.memory_mb > 0
-        ):
-            raise KlearError(f"memory_mb must be a positive integer, got {self.memory_mb!r}")
+        if type(self.memory_mb) is not int or not 0 < self.memory_mb <= MAX_MEMORY_MB:
+            raise KlearError(
+                f"memory_mb must be a positive integer, at most {MAX_MEMORY_MB}, "
+                f"got {self.memory_mb!r}"
+            )
         for index, test in enumerate(self.tests):
             _check_test(index, test, self.entry_point)
 

@@ -11,6 +11,7 @@ from klearlib.evaluate.benchmark_files import ALIASES, open_benchmark
 from klearlib.real.data import collect_benchmarks
 from klearlib.records import Problem, TestCase
 from klearlib.run.folder import RunFolder
+from klearlib.verify.programs import run_tests
 
 OWN = [Problem(f"own-{i}", f"What is {i} + 1?", str(i + 1)) for i in range(30)]
 
@@ -46,6 +47,58 @@ def test_an_alias_reads_the_released_file(released, alias):
     released.write_text("".join(lines[:-1]))
     with pytest.raises(KlearError, match="must have 30 problems, got 29"):
         open_benchmark(alias, released)
+
+
+CALLS = {"call": "[3]", "expected": "9"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"answer": "$"}, "'p' has an empty answer: mend it"),
+        ({"answer": ["7", " . "]}, "'p' has an empty answer: mend it"),
+        ({"tests": [CALLS]}, "'p' cannot be judged: tests[0] is by call: entry_point must name"),
+        ({"tests": [CALLS], "entry_point": "a b"}, "'p' cannot be judged: 'a b' is no name of a"),
+        (
+            {"tests": [CALLS | {"call": "3"}], "entry_point": "f"},
+            "tests[0].call must be a JSON arr",
+        ),
+        ({"tests": [CALLS | {"expected": "x"}], "entry_point": "f"}, "tests[0].expected must be"),
+        (
+            {"tests": [{"asserts": "# no test"}], "entry_point": "f"},
+            "tests[0].asserts never call f",
+        ),
+        ({"tests": [{"asserts": "assert f(3"}], "entry_point": "f"}, "tests[0].asserts is no Pyth"),
+        ({"tests": [{"asserts": "assert g(f(3))"}], "entry_point": "f"}, "that nothing defines: g"),
+    ],
+)
+def test_a_problem_by_which_none_can_be_judged_is_refused(tmp_path, change, words):
+    row = {"id": "p", "prompt": "Square 3."} | change
+    (tmp_path / "own.jsonl").write_text(json.dumps(row))
+    with pytest.raises(KlearError) as error:
+        open_benchmark(str(tmp_path / "own.jsonl"))
+    assert words in str(error.value)
+
+
+def test_tests_take_nothing_from_the_program_but_what_the_prompt_names(tmp_path):
+    """A program that says what Counter is would else say what is right."""
+    tests = [
+        {"asserts": "assert Counter(f([1, 2])) == Counter([2, 1])"},
+        {"asserts": "assert math.isclose(f([3])[0], g(3))"},
+    ]
+    prompt = "def g(x):\n    return x\n\ndef f(x):\n    # the same in any order"
+    row = {"id": "p", "prompt": prompt, "tests": tests, "entry_point": "f"}
+    (tmp_path / "own.jsonl").write_text(json.dumps(row))
+    (problem,) = open_benchmark(str(tmp_path / "own.jsonl")).problems
+
+    def report(*lines):
+        how = {"timeout_s": 5.0, "memory_mb": 256, "entry_point": "f"}
+        return run_tests("\n".join(lines), problem.tests, **how).outcomes
+
+    assert report("def g(x): return x", "def f(x): return x[::-1]") == ("passed", "passed")
+    forged = "class math: isclose = staticmethod(lambda a, b: True)"
+    found = report("def g(x): return x", "def f(x): return [0]", "def Counter(x): return 0", forged)
+    assert found == ("wrong_answer", "wrong_answer")
 
 
 def test_files_in_our_own_format(own, tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,6 +104,39 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
 
 class Killed(BaseException):
     pass
+
+
+def test_another_file_of_problems_with_the_same_name_has_other_scores(judged, tmp_path, capsys):
+    assert cli.main(judged) == 0
+    before, problems = files(tmp_path / "out"), read_problems(tmp_path / "own.jsonl")
+    write_problems([replace(problem, answer="1") for problem in problems], tmp_path / "own.jsonl")
+    assert "holds other scores (problems_sha256 differ)" in failure(capsys, judged)
+    assert files(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda groups: groups[1:],
+        lambda groups: {},
+        lambda groups: [[*groups[0], groups[0][0]]],
+        lambda groups: [["yes", *groups[0][1:]]],
+        lambda groups: [[[True, "wrong", None], *groups[0][1:]]],
+        lambda groups: [[[True, "correct", 5], *groups[0][1:]]],
+    ],
+)
+def test_kept_verdicts_that_are_none_are_judged_again(judged, tmp_path, monkeypatch, change):
+    assert cli.main(judged) == 0
+    whole = files(tmp_path / "out")
+    monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", 1)
+    broken = [*judged, "--out", "broken"]
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(command, "save_record", lambda *_: (_ for _ in ()).throw(Killed))
+        cli.main(broken)
+    kept = sorted((tmp_path / "broken" / "judged").iterdir())[0]
+    kept.write_text(json.dumps(change(json.loads(kept.read_text()))))
+    assert cli.main(broken) == 0
+    assert files(tmp_path / "broken") == whole
 
 
 @pytest.mark.parametrize("num_before", [0, 1, 2, 3])
@@ -491,7 +525,7 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
     asked[asked.index("--model") + 1], asked[place] = "m", "mine.jsonl"
     assert cli.main([*asked, "--out", "one"]) == 0
     write_problems(problems[::-1], tmp_path / "mine.jsonl")
-    assert "(problems differ)" in failure(capsys, [*asked, "--out", "one"])
+    assert "(problems_sha256 differ)" in failure(capsys, [*asked, "--out", "one"])
     write_problems(problems, tmp_path / "mine.jsonl")
     (tmp_path / "m" / "notes.txt").write_text("trained a little longer")
     assert "(weights differ)" in failure(capsys, [*asked, "--out", "one"])

@@ -122,8 +122,22 @@ def test_the_prompt_may_hold_the_opening_tag():
 def test_without_the_prompt_nothing_is_judged():
     chosen = judging(settings(), seed=SEED)
     truth = ground_truth(MATHS, max_tests=None, tests_seed=0)
-    with pytest.raises(KlearError, match="default_agent_loop=klear"):
-        compute_score("klear", boxed("1"), truth, {"problem_id": "m"}, **chosen)
+    for extra_info in ({"problem_id": "m"}, {"problem_id": "m", "prompt_text": 7}, None):
+        with pytest.raises(KlearError, match="default_agent_loop=klear"):
+            compute_score("klear", boxed("1"), truth, extra_info, **chosen)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        *("4", "{}", "[]", "no JSON", None, '{"answer": 4}', '{"answer": {"4": 1}}'),
+        *('{"answer": []}', '{"answer": [4]}', '{"answer": "4", "tests": []}', '{"tests": 3}'),
+        '{"tests": [{"stdin": 3, "expected": "1"}], "entry_point": null}',
+    ],
+)
+def test_what_is_no_ground_truth_is_raised_and_never_paid(truth):
+    with pytest.raises(KlearError, match="ground_truth of problem 'm'"):
+        problems.problem_of(truth, problem_id="m")
 
 
 def test_what_hinders_the_judge_is_raised_and_never_paid(monkeypatch):

@@ -43,6 +43,27 @@ def test_sequence_sum_is_eq_8_as_printed_and_the_token_mean_times_the_mean_lengt
         torch.testing.assert_close(factor * found, expected, rtol=1e-12, atol=1e-14)
 
 
+def test_a_mask_of_numbers_is_the_mask_of_truth_values():
+    logp, mask = -torch.arange(4.0).view(2, 2), torch.tensor([[1, 0], [1, 0]])
+    for given in (mask, mask.bool(), mask.float()):
+        assert sft_loss(logp, given, normalizer="token") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("logp", "mask", "words"),
+    [
+        (torch.zeros(2, 2), torch.ones(2), "loss_mask must have the shape"),
+        (torch.zeros(2, 2), torch.full((2, 2), 0.5), "loss_mask must hold 0 and 1"),
+        (torch.zeros(2, 2), torch.full((2, 2), torch.nan), "loss_mask must hold 0 and 1"),
+        (torch.zeros(2, 2).long(), torch.ones(2, 2), "logp must be float32"),
+        (torch.zeros(2, 2).half(), torch.ones(2, 2), "logp must be float32"),
+    ],
+)
+def test_what_is_no_loss_of_tokens_is_refused(logp, mask, words):
+    with pytest.raises(ValueError, match=words):
+        sft_loss(logp, mask, normalizer="token")
+
+
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="normalizer"):
         shares(LENGTHS, normalizer="mean")

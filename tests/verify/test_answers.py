@@ -301,6 +301,41 @@ def test_fast_path_agrees_with_math_verify():
 # math-verify behind its processes
 
 
+def test_what_stands_beside_a_number_in_a_text_may_make_another_number():
+    """math-verify 0.9.0 drops it."""
+    behind = (
+        *("{ million}", "{k}", "{ hundred}", "{ dozen eggs}", "{ squared}", "{ tenths}", "{/2}"),
+        *(
+            "{ and a half}",
+            "{ minus 2}",
+            "{.2}",
+            "{2}",
+            "{ is wrong, 8}",
+            "{ or more}",
+            "{ if odd, 6}",
+        ),
+    )
+    different = [(f"5\\text{text}", "5") for text in behind]
+    different += [
+        ("\\$5\\mathrm{ million}.", "5"),
+        ("\\text{5 million}", "5"),
+        ("x=5\\text{k}", "5"),
+    ]
+    different += [("\\text{negative }5", "5"), ("\\text{not }5", "5"), ("2", "2\\text{ dozen}")]
+    different += [("3\\text{ thousand}", "3\\text{ million}"), ("3", "3\\text{ million}")]
+    plain = (
+        *("{ eggs}", "{ m/s}", "{ times}", "{ more apples}", "{ points}", "{ K}", "{ months}"),
+        *("{ H2O}", "{ (since 2 + 3 = 5)}", "{ quarters}"),
+    )
+    same = [(f"5\\text{text}", "5") for text in plain]
+    same += [("3\\text{ million eggs}", "3\\text{ million}"), ("5\\text{ and }6", "5, 6")]
+    for pairs, reason in ((different, "wrong"), (same, "correct")):
+        answers, golds = zip(*pairs, strict=True)
+        verdicts = verify_answers([boxed(answer) for answer in answers], golds)
+        found = {pair: verdict.reason for pair, verdict in zip(pairs, verdicts, strict=True)}
+        assert found == dict.fromkeys(pairs, reason)
+
+
 def test_symbolic_answers():
     root = "\\frac{-1%s\\sqrt{17}}{2}"
     matrix = "\\begin{%smatrix} %s \\\\ 3 & 4 \\end{%smatrix}"

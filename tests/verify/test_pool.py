@@ -83,6 +83,8 @@ HOSTILE = {
     "open boxes": "<think></think>" + "\\boxed{" * 50_000,
     "tags": "<think>" * 50_000 + "</think>" * 50_000,
     "full stops": boxed("." * 100_000),
+    "blanks": "<think></think>a" + " " * 200_000 + "b",
+    "blank lines": boxed("a" + "\n" * 200_000 + "b"),
     "surrogate": boxed("\ud800"),
     "null": boxed("\x00 \x1b"),
     "matrix power": boxed("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^{10^9}"),
@@ -95,6 +97,7 @@ QUICKLY = (
     "too many parentheses",
     "a million digits",
     "open boxes",
+    "blanks",
     "surrogate",
     "code",
 )
