@@ -97,7 +97,9 @@ class TestReport:
 
     @classmethod
     def of(cls, outcomes: Sequence[str], messages: Sequence[str] = ()) -> TestReport:
-        """The report of these outcomes."""
+        """The report of these outcomes; KlearError for a word that is none of `OUTCOMES`."""
+        if unknown := set(outcomes) - set(OUTCOMES):
+            raise KlearError(f"no outcome of a test: {', '.join(map(repr, sorted(unknown)))}")
         share = list(outcomes).count("passed") / len(outcomes) if outcomes else 0.0
         return cls(tuple(outcomes), share, tuple(messages))
 

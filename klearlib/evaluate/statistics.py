@@ -178,7 +178,9 @@ def decide(
 def replicates_needed(
     comparisons: Sequence[Comparison], *, margin: float, spread: float | None = None
 ) -> int | None:
-    """How many replicates `decide` asks for where it cannot tell; None for more than 10,000."""
+    """How many replicates `decide` asks for where it cannot tell; None for more than 10,000.
+    Raises ValueError as `decide` does."""
+    _check_margin(margin)
     spreads = [spread or 0.0, *(pooled_spread([each]) for each in comparisons)]
     spread = max(filter(np.isfinite, spreads))
     if spread == 0:  # equal differences, too few to say anything

@@ -103,6 +103,12 @@ def mixed_accuracy_groups(
 
     Args:
         is_correct: bool [P, G]. keep: bool [P, G], False on rollouts that do not count.
+
+    Raises:
+        ValueError: another shape or dtype.
     """
     kept = torch.ones_like(is_correct) if keep is None else keep
+    for name, value in (("is_correct", is_correct), ("keep", kept)):
+        if value.dtype != torch.bool or value.ndim != 2 or value.shape != is_correct.shape:
+            raise ValueError(f"{name} must be bool [P, G], got {value.dtype} {tuple(value.shape)}")
     return (is_correct & kept).any(dim=1) & (~is_correct & kept).any(dim=1)

@@ -166,3 +166,9 @@ def test_replicates_needed_follow_from_the_spread_and_never_from_the_difference(
 def test_what_cannot_be_decided_is_an_error(comparisons, how):
     with pytest.raises(ValueError, match=r"comparisons|margin|spread"):
         decide(comparisons, **{"margin": 5.0} | how)
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])
+def test_replicates_are_counted_for_a_margin_alone(margin):
+    with pytest.raises(ValueError, match="margin: expected a positive number"):
+        replicates_needed([comparison(1, 1)], margin=margin)

@@ -32,6 +32,12 @@ HALF_RIGHT = "n = int(input())\nprint(2 * n if n < 2 else 0)"
 # reading
 
 
+@pytest.mark.parametrize("outcomes", ["passed", ["pass"], ["passed", ""]])
+def test_a_report_has_outcomes_alone(outcomes):
+    with pytest.raises(ValueError, match="no outcome of a test"):
+        TestReport.of(outcomes)
+
+
 @pytest.mark.parametrize(
     ("response", "prompt", "reason", "tags"),
     [
