@@ -51,7 +51,9 @@ def test_what_a_wrong_program_is_paid_by_the_hard_reward_moves_no_advantage():
     passed = [[16, 3, 0, 16], [4, 4, 0, 1], [16] * 4, [0, 16, 15, 2]]
     batches = []
     for failure in (-1.0, 0.0, -0.25):
-        reports = [[TestReport.of(["passed"] * n + ["x"] * (16 - n)) for n in g] for g in passed]
+        reports = [
+            [TestReport.of(["passed"] * n + ["time_limit"] * (16 - n)) for n in g] for g in passed
+        ]
         paid = [[hard_code_reward(r, failure=failure) for r in g] for g in reports]
         groups = [group(i, rewards) for i, rewards in enumerate(paid)]
         batches.append(form_batch(groups, settings()))
