@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate.arguments import SETTINGS, Preset
 from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.evaluate.score_summary import ProgressLines
+from klearlib.hub import cached_snapshot, indexed_files
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
@@ -87,7 +89,7 @@ def sample_responses(
     claim = {
         "benchmark": benchmark,
         "problems": sha256_of(problems),
-        "weights": _weights(model_path, model),
+        "weights": _weights(model_path),
         "num_responses": num_responses,
     }
     _claim(folder, claim | sampling)
@@ -246,17 +248,20 @@ def _claim(folder: Path, wanted: dict) -> None:
         )
 
 
-def _weights(model_path: str, model) -> str:
+def _weights(model_path: str) -> str:
     """What tells one model from another at the same path: a digest of its files, or the hub's
     commit."""
     path = Path(model_path)
     if not path.is_dir():
-        commit = getattr(model.config, "_commit_hash", None)
-        if commit is None:
+        snapshot = cached_snapshot("model", model_path)
+        if snapshot is None:
             raise MissingAsset(f"{model_path} has no commit on the hub: give a local folder")
-        return commit
+        return snapshot.name
+    files = {file for file in path.iterdir() if not file.name.startswith(".")}
+    files |= {*(path / "additional_chat_templates").glob("*")}
+    files |= {shard for index in path.glob("*.index.json") for shard in indexed_files(index)}
     digest = hashlib.sha256()
-    for file in sorted(path.iterdir()):
-        if file.is_file() and not file.name.startswith("."):
-            digest.update(f"{file.name} {sha256_file(file)}\n".encode())
+    for name, file in sorted((os.path.relpath(file, path), file) for file in files):
+        if file.is_file():
+            digest.update(f"{name} {sha256_file(file)}\n".encode())
     return digest.hexdigest()

@@ -42,7 +42,7 @@ from klearlib.rl.texts import shortened
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
-from klearlib.run.stage import Stage, is_done, state, with_inputs
+from klearlib.run.stage import Stage, is_done, state, wanted, with_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -299,7 +299,7 @@ class Experiment:
 
         try:
             run_stages(
-                self.stages(),
+                wanted(self.stages(), runs_dir()),
                 runs_dir=runs_dir(),
                 workers=self.params.workers,
                 on_done=publish_now_and_then,
@@ -383,7 +383,9 @@ class Experiment:
                 ),
             ],
             samples=self._samples(),
-            missing=[stage.title for stage in stages if not self.is_done(stage)],
+            missing=[
+                stage.title for stage in wanted(stages, runs_dir()) if not self.is_done(stage)
+            ],
             provenance=made[-1] if made else provenance(),
             seconds=sum(entry["seconds"] for entry in entries),
             parameters=asdict(self.params),

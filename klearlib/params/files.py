@@ -46,7 +46,8 @@ SMOKE, OVERVIEW = "smoke", "00_overview"
 
 def profiles() -> list[str]:
     """The names of the profiles, which are the folders in params/."""
-    return sorted(entry.name for entry in (root() / "params").iterdir() if entry.is_dir())
+    entries = (root() / "params").iterdir()
+    return sorted(each.name for each in entries if each.is_dir() and each.name[0] != ".")
 
 
 def require_profile(profile: str) -> str:

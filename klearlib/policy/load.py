@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from huggingface_hub import HfApi
+from tokenizers import Tokenizer
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -26,7 +27,7 @@ from transformers import (
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.hub import cached_snapshot, is_path
-from klearlib.policy.weights import refuse_other_weights
+from klearlib.policy.weights import refuse_other_class, refuse_other_weights
 
 HUB_TIMEOUT_S = 10.0
 MAX_LAYERS = 10_000
@@ -34,6 +35,8 @@ TEMPLATE_CPU_S, TEMPLATE_BYTES, TEMPLATE_CHARS = 5.0, 2**30, 2**20
 """Limits of a chat template, which is a program of whoever made the model: CPU seconds and memory
 when it is first used, and characters around a prompt."""
 
+# What tokenizers read differently: words, digits, signs, lines, what is not ASCII.
+_TEXT = "What is 12 + 34?\n\nIt's 46: na\u00efve \u65e5\u672c\n\tdef f(x):\n    return \\boxed{x}"
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
 _TRIED = "tried"
@@ -69,17 +72,18 @@ def load_policy(
         ParameterError: YaRN or an attention that this model cannot have.
     """
     local = Path(path).is_dir()
-    if not local:
-        _ask_hub_once(str(path))
-    if (Path(path) / "adapter_config.json").is_file():
+    files = {each.name for each in Path(path).iterdir()} if local else _ask_hub_once(str(path))
+    if "adapter_config.json" in files:
         raise DamagedEntry(f"{path} holds an adapter: merge it into its model first")
     try:
         config = _usable_config(path)
         tokenizer = AutoTokenizer.from_pretrained(path)
-        if (Path(path) / "generation_config.json").is_file():  # else one at fault is passed over
+        if "generation_config.json" in files:  # else one at fault is passed over
             GenerationConfig.from_pretrained(path)
         if yarn_factor is not None:
             with_yarn(config, yarn_factor, original=yarn_original)
+        if attention is not None:
+            config._attn_implementation = "eager"  # until it is set: that of the file may be absent
         model, found = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
@@ -97,8 +101,10 @@ def load_policy(
             ) from error
         raise missing_model(path, error) from error
     folder = Path(path) if local else cached_snapshot("model", str(path))
+    refuse_other_class(path, model)
     refuse_other_weights(path, folder, model, found)
-    refuse_other_tokenizer(path, tokenizer, rows=model.get_input_embeddings().weight.shape[0])
+    rows = model.get_input_embeddings().weight.shape[0]
+    refuse_other_tokenizer(path, folder, tokenizer, rows=rows)
     if attention is not None:
         _set_attention(model, attention)
     return model.to(device or default_device()).eval(), tokenizer
@@ -113,6 +119,7 @@ def _usable_config(path: str | Path) -> PretrainedConfig:
     if layers > MAX_LAYERS:
         raise ValueError(f"config.json has {layers} layers, of {MAX_LAYERS} at most")
     config = AutoConfig.from_pretrained(path)
+    config.return_dict = True
     text_config = config.get_text_config()
     slides = "sliding_attention" in (getattr(text_config, "layer_types", None) or ())
     if slides and getattr(text_config, "sliding_window", None) is None:
@@ -128,14 +135,16 @@ def missing_model(path: str | Path, error: Exception) -> MissingAsset:
     )
 
 
-def _ask_hub_once(name: str) -> None:
-    """MissingAsset where neither the hub's cache nor the hub has the model: transformers would ask
-    for each of its files, and six times for each."""
+def _ask_hub_once(name: str) -> set[str]:
+    """The names of the model's files. MissingAsset where neither the hub's cache nor the hub has
+    it: transformers would ask for each file, and six times for each."""
     try:
         if "/" in name and is_path(name):
             raise FileNotFoundError("no such folder")
-        if cached_snapshot("model", name) is None:
-            HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
+        if (folder := cached_snapshot("model", name)) is not None:
+            return {each.name for each in folder.iterdir()}
+        info = HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
+        return {each.rfilename for each in info.siblings or ()}
     except Exception as error:  # of the hub's library, and of the one below it
         raise missing_model(name, error) from error
 
@@ -144,18 +153,36 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def refuse_other_tokenizer(path: str | Path, tokenizer, *, rows: int) -> None:
-    """DamagedEntry for a tokenizer with tokens beyond the `rows` of the model's embedding, and for
-    one that has no token of a text beside those that tokenizer_config.json adds: transformers makes
-    it up where the files of one are missing."""
+def refuse_other_tokenizer(path: str | Path, folder: Path | None, tokenizer, *, rows: int) -> None:
+    """DamagedEntry for a tokenizer with tokens beyond the `rows` of the model's embedding, for one
+    that has no token of a text beside those that tokenizer_config.json adds (transformers makes it
+    up where the files of one are missing), and for one that reads a text otherwise than the
+    tokenizer.json of `folder`: the class that is named beside it may build its own."""
     ids = set(tokenizer.get_vocab().values())
+    file = None if folder is None else folder / "tokenizer.json"
     if not ids - control_ids(tokenizer) - {*tokenizer.get_added_vocab().values()}:
         fault = "holds no tokenizer"
+    elif file is not None and file.is_file() and not _follows(tokenizer, file):
+        raise DamagedEntry(
+            f"{path} has a tokenizer_class that does not read as its tokenizer.json does: write "
+            '"tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
+        )
     elif max(ids) >= rows:
         fault = f"has an embedding of {rows} tokens and a tokenizer with the token {max(ids)}"
     else:
         return
     raise DamagedEntry(f"{path} {fault}: put the model's own tokenizer there")
+
+
+def _follows(tokenizer, file: Path) -> bool:
+    own = Tokenizer.from_file(str(file))
+    own.no_padding()
+    own.no_truncation()
+    try:
+        ids = tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
+    except Exception:  # the bare kind, where it lacks its token for what is unknown
+        return False
+    return ids == own.encode(_TEXT, add_special_tokens=False).ids
 
 
 def with_yarn(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import torch
+import transformers
 from safetensors import safe_open
 
 from klearlib.errors import DamagedEntry
@@ -20,6 +24,7 @@ _ADDING = {
     *("o_proj", "down_proj", "c_proj", "out_proj", "dense", "dense_4h_to_h", "fc2", "fc_out", "w2"),
     *("Wo", "w_out", "attention_out", "linear_out", "output_linear", "o_b_proj"),
 }
+_WRITES = re.compile(r"(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)$")
 # What older files hold beside the weights: masks and tables that follow from config.json.
 _COMPUTED = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq", ".position_ids")
 
@@ -40,17 +45,27 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
     )
     # Files may name the tensors of the base model without its own name before them.
     parts = {**dict(model.named_children()), **dict(model.base_model.named_children())}
-    known = {name for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
+    buffers = {name for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
+    known = {name.rpartition(".")[2] for name in buffers}  # a file may have another path to it
+    matrices = {tuple(weight.shape) for weight in model.parameters() if weight.ndim > 1}
 
     def is_own(name: str) -> bool:
-        return name.split(".")[0] in parts and name not in known and not name.endswith(_COMPUTED)
+        is_part = name.split(".")[0] in parts and name.rpartition(".")[2] not in known
+        return is_part and not name.endswith(_COMPUTED)
 
     left = (name for name in sorted(found["unexpected_keys"]) if is_own(name) or "lora_" in name)
     quantized = getattr(model, "hf_quantizer", None) is not None
-    kinds = () if folder is None or quantized else sorted(_kinds(folder, model.config))
+    stored = [] if folder is None or quantized else sorted(_stored(folder, model.config))
     others = (
-        f"{name} ({kind})" for name, kind in kinds if kind not in _OF_WEIGHTS and is_own(name)
+        f"{name} ({kind})"
+        for name, kind, shape in stored
+        # One that has the shape of a matrix may have another name in the model.
+        if kind not in _OF_WEIGHTS
+        and (is_own(name) or (shape in matrices and name.endswith("weight")))
     )
+    base = f"{model.base_model_prefix}."
+    times = Counter(name.removeprefix(base) for name, _, _ in stored)
+    twice = (name for name, number in times.items() if number > 1 and is_own(name))
     faults = [
         f"{words} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
         for words, names in (
@@ -58,6 +73,7 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
             ("has another shape of", list(shapes)),
             ("has no place for", list(left)),
             ("has no floating point numbers in", list(others)),
+            ("has twice", list(twice)),
             ("has NaN or infinity in", [n for n, w in model.named_parameters() if not _finite(w)]),
             ("has nothing but zeros in", sorted(_zeros(model))),
         )
@@ -70,24 +86,48 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
         )
 
 
-def _kinds(folder: Path, config) -> Iterator[tuple[str, str]]:
-    """Each tensor of the files that transformers reads, with the name of its type."""
+def refuse_other_class(path: str | Path, model) -> None:
+    """DamagedEntry where config.json says that another class of transformers has been saved than
+    has been loaded, such as one that classifies, which may have all that this one has."""
+    stated = [name for name in model.config.architectures or () if name in dir(transformers)]
+    stems = {_WRITES.sub("", name).casefold() for name in stated}
+    if stems and _WRITES.sub("", type(model).__name__).casefold() not in stems:
+        raise DamagedEntry(
+            f"{path} holds a {stated[0]}, by architectures in its config.json, and transformers "
+            f"makes a {type(model).__name__} of it: mend model_type there, or name a model that "
+            "writes text"
+        )
+
+
+def _stored(folder: Path, config) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Each tensor of the files that transformers reads, with the name of its type and its shape."""
     for file in _files(folder, getattr(config, "transformers_weights", None)):
         if file.suffix == ".safetensors":
             with safe_open(file, framework="pt") as stored:
-                names = stored.keys()
-                yield from ((name, stored.get_slice(name).get_dtype()) for name in names)
+                for name in stored.keys():  # noqa: SIM118 - it is no dict
+                    tensor = stored.get_slice(name)
+                    yield name, tensor.get_dtype(), tuple(tensor.get_shape())
         else:
             held = torch.load(file, map_location="meta", weights_only=True)
             tensors = (pair for pair in held.items() if isinstance(pair[1], torch.Tensor))
-            yield from ((name, str(tensor.dtype)) for name, tensor in tensors)
+            yield from ((n, str(tensor.dtype), tuple(tensor.shape)) for n, tensor in tensors)
 
 
 def _files(folder: Path, named: str | None) -> list[Path]:
-    """The files of weights, in the order in which transformers looks for them."""
+    """The files of weights, in the order in which transformers looks for them. DamagedEntry where
+    it passes over what cannot be read and takes older ones."""
     named = (named or "").removesuffix(".index.json")
     for name in filter(None, (named, "model.safetensors", "pytorch_model.bin")):
         index = folder / f"{name}.index.json"
+        passed = [each for each in (folder / name, index) if os.path.lexists(each)]
+        passed = [each for each in passed if not each.is_file()]
+        if name == "pytorch_model.bin":
+            passed += folder.glob("model-*-of-*.safetensors")
+        if passed:
+            raise DamagedEntry(
+                f"{passed[0]} is not read, as it is no file or has no index, and older weights "
+                "are: remove it, or make or download it anew"
+            )
         if (folder / name).is_file():
             return [folder / name]
         if index.is_file():
@@ -114,7 +154,7 @@ def _zeros(model) -> Iterator[str]:
         weight = getattr(module, "weight", None)
         if "norm" in type(module).__name__.lower() and getattr(weight, "ndim", 0) == 1:
             # Some multiply by 1 + weight, some add a bias, some cannot be called alone.
-            with torch.no_grad(), suppress(TypeError, RuntimeError, AttributeError):
+            with torch.no_grad(), suppress(Exception):
                 line = torch.arange(weight.numel(), dtype=weight.dtype, device=weight.device)
                 if module(line).equal(module(-line)):
                     yield f"{name}.weight"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from klearlib.errors import DamagedEntry
-from klearlib.run.files import is_plain, read_json, sha256_file
+from klearlib.run.files import is_no_file, is_plain, read_json, sha256_file
 
 METRICS, TIMINGS, SAMPLES = "metrics.jsonl", "timings.jsonl", "samples.jsonl"
 LINES = (METRICS, TIMINGS, SAMPLES)
@@ -143,6 +143,8 @@ def _read_numbers(file: Path) -> list[dict[str, Any]]:
 def _read_lines(file: Path, *keys: str) -> list[dict[str, Any]]:
     if not file.exists():
         return []
+    if is_no_file(file):
+        raise damaged(file.parent, file, "is a folder, a pipe or a device")
     try:
         lines = file.read_text(encoding="utf-8").split("\n")[:-1]
         values = [json.loads(line) for line in lines]

@@ -56,29 +56,32 @@ def write_bytes(
 
     durable: also survive a power cut (fsync), which takes milliseconds. make_folder: make the
     folder of `path` where it is absent. Returns `path`. Raises KlearError where the file cannot be
-    written; the file that was there stays.
+    written (what was there stays), or something else than a file is there: it would be replaced.
     """
     path = Path(path)
+    if is_no_file(path):
+        raise KlearError(f"cannot write {path}, which is a folder, a pipe or a device: name a file")
     # Two processes, and two threads of one, may write the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with one_line_failures(path):
-            if make_folder:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(content)
-                with contextlib.suppress(OSError):  # there is none yet, or it cannot be changed
-                    shutil.copymode(path, temporary)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(content)
+            with contextlib.suppress(OSError):  # there is none yet, or it cannot be changed
+                shutil.copymode(path, temporary)
             if durable:
-                sync_folder(path.parent)
-            _remove_left(path)
-    except BaseException:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if durable:
+            sync_folder(path.parent)
+        _remove_left(path)
+    except BaseException as error:
         with contextlib.suppress(OSError):  # the fault that led here is the one to tell
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise write_failure(error, path) from error
         raise
     return path
 
@@ -114,14 +117,20 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n", durable=durable)
 
 
+def is_no_file(path: Path) -> bool:
+    """Whether there is a folder, a pipe, which would be waited for, or a device, which may have no
+    end."""
+    return path.exists() and not path.is_file()
+
+
 def read_json(path: Path) -> Any:
     """What a file of JSON holds.
 
     Raises OSError where it cannot be read, and ValueError where it is no JSON in UTF-8, nested
-    deeper than `MAX_DEPTH`, or a pipe or device, which may have no end.
+    deeper than `MAX_DEPTH`, or `is_no_file`.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise ValueError("a pipe or device")
+    if is_no_file(path):
+        raise ValueError("a folder, a pipe or a device")
     with contextlib.suppress(RecursionError):
         text = path.read_text(encoding="utf-8")
         value = json.loads(text)
@@ -189,7 +198,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """The hexadecimal sha256 of a file's bytes."""
+    """The hexadecimal sha256 of a file's bytes. KlearError where it `is_no_file`."""
+    if is_no_file(Path(path)):
+        raise KlearError(f"{path} is a folder, a pipe or a device: remove it")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -99,6 +99,16 @@ class Stage:
         return Path(runs_dir) / self.name / self.key
 
 
+def wanted(stages: Iterable[Stage], runs_dir: Path | str) -> list[Stage]:
+    """`stages`, and before them those from which one that is done was made: what is read of a
+    result is read of their folders too, which somebody may have removed since."""
+    asked = list(stages)
+    everything = with_inputs(asked).values()
+    done = [stage for stage in everything if (stage.folder(runs_dir) / DONE).exists()]
+    keys = {stage.key for each in (asked, *(d.inputs.values() for d in done)) for stage in each}
+    return [stage for stage in everything if stage.key in keys]
+
+
 def is_done(stage: Stage, runs_dir: Path | str) -> bool:
     """Whether the stage's result is there and its files have the sizes they were written with.
 

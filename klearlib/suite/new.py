@@ -7,7 +7,9 @@ reason, so that it can be changed there.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +32,7 @@ from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
 from klearlib.real.model import folder_of, template_of
 from klearlib.records import Problem
-from klearlib.run.files import read_json, write_text
+from klearlib.run.files import read_json, write_failure, write_text
 
 ROWS = "rows"
 NOTEBOOKS = ("05_clipping", "06_alpha_sweep")
@@ -100,8 +102,9 @@ def new_profile(
     if not _NAME.fullmatch(name):
         raise ParameterError(f"a profile is named by small letters, digits and _, got {name!r}")
     target = root() / "params" / name
+    there = ParameterError(f"{target} is there already: give another name, or delete it")
     if target.exists():
-        raise ParameterError(f"{target} is there already: give another name, or delete it")
+        raise there
     if not 1 <= len(benchmarks) <= 3:
         raise ParameterError(f"give one to three --benchmark, got {len(benchmarks)}")
     if any(benchmarks.count(each) > 1 for each in benchmarks):
@@ -114,9 +117,16 @@ def new_profile(
         "compute": _compute(),
         **{notebook: _notebook(name, notebook, found, reward) for notebook in NOTEBOOKS},
     }
-    target.mkdir(parents=True)
-    for file, text in files.items():
-        write_text(target / f"{file}.yaml", text)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=target.parent) as beside:
+        made = Path(beside, name)  # whole or absent, as a part of it would be a profile too
+        made.mkdir()
+        for file, text in files.items():
+            write_text(made / f"{file}.yaml", text)
+        try:
+            os.rename(made, target)
+        except OSError as error:
+            raise (there if target.exists() else write_failure(error, target)) from error
     return target
 
 
@@ -154,7 +164,7 @@ def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, obje
     except Exception as error:  # transformers raises a dozen unrelated types here
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         raise KlearError(f"{model} is no folder of a dense model ({fault}): mend it") from error
-    refuse_other_tokenizer(model, tokenizer, rows=shape.vocab_size)
+    refuse_other_tokenizer(model, place, tokenizer, rows=shape.vocab_size)
     if chat_template is not None:
         tokenizer.chat_template = template_of(located(chat_template))
     if tokenizer.chat_template is None:

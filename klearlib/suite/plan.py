@@ -18,7 +18,7 @@ from klearlib.params import did_you_mean, load_profile, root
 from klearlib.params.place import Place, differences, joined, keyed_values, place_of
 from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
-from klearlib.run.stage import Stage, is_done, with_inputs
+from klearlib.run.stage import Stage, is_done, wanted, with_inputs
 from klearlib.scale.cluster import cluster_of_stage
 from klearlib.scale.ray_cluster import in_words, runs_here
 from klearlib.scale.require import INSTALL_RAY
@@ -61,8 +61,8 @@ class PlannedNotebook:
 
     @functools.cached_property
     def stages(self) -> list[Stage]:
-        """What it asks for; the same objects each time, which keep their keys."""
-        return self.experiment.stages()
+        """What it asks for, see `wanted`; the same objects each time, which keep their keys."""
+        return wanted(self.experiment.stages(), runs_dir())
 
     @property
     def place(self) -> Place:

@@ -68,17 +68,18 @@ def watch(
         ParameterError: no such profile or run, or nothing to draw. MissingAsset: no TensorBoard.
     """
     folders = run_folders(words)
-    mirror = Mirror(Path(tensorboard), lambda: folders) if tensorboard else None
-    if png or html:
+    mirror = None if tensorboard is None else Mirror(Path(tensorboard), lambda: folders)
+    draws = png is not None or html is not None
+    if draws:
         runs = watched(folders)
-        if png:
+        if png is not None:
             print(write_bytes(Path(png), figure_bytes(watch_figure(runs), "png")))
-        if html:
+        if html is not None:
             print(write_text(Path(html), watch_page(runs)))
-    if png or html or not redraws(sys.stdout):
+    if draws or not redraws(sys.stdout):
         if mirror is not None:
             mirror(True)
-        if not (png or html):
+        if not draws:
             print("\n".join(text_lines(watched(folders), _WIDTH)))
         return 0
     block = Block(sys.stdout)

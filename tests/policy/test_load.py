@@ -10,11 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+)
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
+from klearlib.evaluate import model_responses
 from klearlib.miniature.base import train_tokenizer
-from klearlib.policy import load
+from klearlib.policy import load, weights
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
 from klearlib.policy.prompts import chat_prompts, end_ids
 from klearlib.records import Problem
@@ -458,3 +466,137 @@ def test_precision_of_a_forward_pass(tiny_policy, precision, dtype):
     assert logits.dtype == getattr(torch, dtype)
     with pytest.raises(ParameterError, match="precision must be 'fp32' or 'bf16', got 'fp16'"):
         autocast("cpu", "fp16")
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("Qwen3ForSequenceClassification", "holds a Qwen3ForSequenceClassification, by"),
+        ("Qwen3Model", "holds a Qwen3Model, by"),
+        ("T5ForConditionalGeneration", "and transformers makes a Qwen3ForCausalLM of it"),
+        ("LlamaForCausalLM", "mend model_type there"),
+        (None, None),
+        ("MyQwen3WithValueHead", None),  # of nobody knows which code
+        ("Qwen3ForConditionalGeneration", None),  # no class of transformers
+    ],
+)
+def test_the_class_must_be_the_one_that_was_saved(
+    tiny_policy, tiny_tokenizer, tmp_path, kind, words
+):
+    """A classifier with a tied head has all that the model needs, and so has another type."""
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    change_config(tmp_path, architectures=kind and [kind])
+    if words is None:
+        assert_same_logits(load_policy(tmp_path, device="cpu")[0], tiny_policy)
+    else:
+        with pytest.raises(DamagedEntry, match=words):
+            load_policy(tmp_path)
+
+
+def test_the_part_of_a_larger_model_that_writes_text_may_be_read(tiny_policy):
+    tiny = copy.deepcopy(tiny_policy)
+    tiny.config.architectures = ["GlmMoeDsaForCausalLM", "Qwen3ForCausalLM"]
+    weights.refuse_other_class("m", tiny)
+    with pytest.raises(DamagedEntry, match="holds a Gemma3ForConditionalGeneration"):
+        tiny.config.architectures = ["Gemma3ForConditionalGeneration"]
+        weights.refuse_other_class("m", tiny)
+    model = Gemma2ForCausalLM(Gemma2Config(**TINY, head_dim=8))
+    model.__class__ = type("Gemma3ForCausalLM", (Gemma2ForCausalLM,), {})
+    model.config.architectures = ["Gemma3ForConditionalGeneration"]
+    weights.refuse_other_class("m", model)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
+@pytest.mark.parametrize("again", [UP, UP[6:]], ids=["in two files", "under two names"])
+def test_a_tensor_that_is_there_twice_is_refused(
+    tiny_policy, tiny_tokenizer, tmp_path, suffix, again
+):
+    """transformers takes the last that it meets, whatever the index says."""
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    save = save_file if suffix == ".safetensors" else torch.save
+    save(tensors, tmp_path / f"a{suffix}")
+    save({again: tensors[UP] * 2}, tmp_path / f"b{suffix}")
+    weight_map = dict.fromkeys(tensors, f"a{suffix}") | {again + "x": f"b{suffix}"}
+    name = "model.safetensors" if suffix == ".safetensors" else "pytorch_model.bin"
+    index = {"metadata": {}, "weight_map": weight_map}
+    (tmp_path / f"{name}.index.json").write_text(json.dumps(index))
+    with pytest.raises(DamagedEntry, match=f"it has twice {UP[6:]}; make"):
+        load_policy(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["folder", "link", "index", "shards"])
+def test_old_weights_do_not_stand_in_for_what_cannot_be_read(
+    tiny_policy, tiny_tokenizer, tmp_path, what
+):
+    save_changed(tiny_policy, tiny_tokenizer, tmp_path, lambda held: None)
+    load_policy(tmp_path)
+    name = "model.safetensors"
+    if what == "folder":
+        (tmp_path / name).mkdir()
+    elif what == "link":
+        (tmp_path / name).symlink_to("gone")
+    elif what == "index":
+        name = "model.safetensors.index.json"
+        (tmp_path / name).symlink_to("gone")
+    else:
+        name = "model-00001-of-00002.safetensors"
+        (tmp_path / name).touch()
+    with pytest.raises(DamagedEntry, match=f"/{name} is not read"):
+        load_policy(tmp_path)
+
+
+def test_whole_numbers_are_seen_under_another_name(tiny_tokenizer, tmp_path):
+    how = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    model = GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=280, num_attention_heads=2, **how))
+    save_policy(model, tiny_tokenizer, tmp_path)
+    file = tmp_path / "model.safetensors"
+    held = load_file(file)
+    load_policy(tmp_path)
+    save_file(held | {"embed_out.weight": held["embed_out.weight"].to(torch.int8)}, file)
+    with pytest.raises(DamagedEntry, match=r"no floating point numbers in embed_out.weight \(I8\)"):
+        load_policy(tmp_path)
+
+
+def test_the_class_of_a_tokenizer_must_read_as_its_file_does(tiny_policy, tiny_tokenizer, tmp_path):
+    """transformers 5 has classes that build their own from the words of the file."""
+    spare = copy.deepcopy(tiny_policy)
+    spare.resize_token_embeddings(320)
+    save_policy(spare, tiny_tokenizer, tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    for name in ("LlamaTokenizerFast", "GemmaTokenizer"):
+        path.write_text(json.dumps(settings | {"tokenizer_class": name}))
+        with pytest.raises(DamagedEntry, match='write "tokenizer_class": "PreTrainedTokenizerFast'):
+            load_policy(tmp_path)
+    path.write_text(json.dumps(settings | {"tokenizer_class": "PreTrainedTokenizerFast"}))
+    assert load_policy(tmp_path)[1]("2 + 2")["input_ids"] == tiny_tokenizer("2 + 2")["input_ids"]
+
+
+def test_what_a_config_says_of_how_to_run_is_not_followed(tiny_policy, tiny_tokenizer, tmp_path):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    how = {"attn_implementation": "flash_attention_2", "return_dict": False}
+    change_config(tmp_path, **how)
+    assert_same_logits(load_policy(tmp_path, device="cpu", attention="sdpa")[0], tiny_policy)
+
+
+def test_a_model_of_the_hubs_cache(tiny_policy, tiny_tokenizer, tmp_path, monkeypatch):
+    commit = "0123456789" * 4
+    folder = tmp_path / "hub" / "models--org--tiny"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(commit)
+    save_policy(tiny_policy, tiny_tokenizer, folder / "snapshots" / commit)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert_same_logits(load_policy("org/tiny", device="cpu")[0], tiny_policy)
+    assert model_responses._weights("org/tiny") == commit
+    (folder / "snapshots" / commit / "adapter_config.json").write_text("{}")
+    with pytest.raises(DamagedEntry, match="org/tiny holds an adapter"):
+        load_policy("org/tiny")

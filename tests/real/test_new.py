@@ -19,7 +19,7 @@ from klearlib.evaluate.record_files import load_record
 from klearlib.experiments.benchmarks import counterparts, decided_on, deciding, named
 from klearlib.experiments.catalogue import check, experiment_of, stages_of
 from klearlib.experiments.origins import origin
-from klearlib.params import load, load_profile
+from klearlib.params import load, load_profile, profiles
 from klearlib.run.stage import with_inputs
 from klearlib.suite.cache import digests
 
@@ -285,6 +285,20 @@ def test_a_file_may_have_an_equals_sign_in_its_name(project):
 def test_a_name_that_is_taken_is_kept(project, capsys):
     assert new() == 0 and new() == 2
     assert "is there already" in capsys.readouterr().err
+
+
+def test_a_profile_is_whole_or_absent(project, monkeypatch):
+    before, written = profiles(), []
+
+    def write(path, text):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(path)
+        assert profiles() == before  # also after a kill that leaves what was written
+
+    monkeypatch.setattr("klearlib.suite.new.write_text", write)
+    assert new() == 130
+    assert profiles() == before and len(list((project / "params").iterdir())) == len(before)
 
 
 @pytest.mark.parametrize(

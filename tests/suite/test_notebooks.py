@@ -321,6 +321,22 @@ def test_a_cluster_is_taken_whatever_the_overview_has(project, reports, monkeypa
     assert asked == ["ray"]
 
 
+def test_a_lost_stage_from_which_another_was_made_is_computed_again(project, reports, monkeypatch):
+    """Tables read of it; what was published without it would look complete."""
+    both = toy_suite.Toy.stages
+    monkeypatch.setattr(toy_suite.Toy, "stages", lambda self: both(self)[1:])
+    put(project, "05_toy", TOY, SECTION)
+    assert notebooks.run("smoke", only=["05"]) == 0
+    (lost,) = (project / "results/runs/first").iterdir()
+    before = (lost / "sum.txt").read_text()
+    shutil.rmtree(lost)
+    experiment = toy_suite.Toy(toy_suite.ToyParams(num_steps=3))
+    section = json.loads(experiment.publish().read_text())
+    assert (section["status"], section["missing"]) == ("partial", ["first"])
+    assert notebooks.run("smoke", only=["05"], force=True) == 0
+    assert (lost / "sum.txt").read_text() == before
+
+
 def test_two_runs_of_one_profile_do_not_mix(project, reports):
     (project / "results/smoke").mkdir(parents=True)
     with open(project / "results/smoke/.lock", "w") as lock:

@@ -55,6 +55,7 @@ def test_watch_prints_once_where_there_is_no_terminal_and_writes_files(runs, cap
     assert cli.main(["watch", "rl/aa"]) == 0
     head, line = capsys.readouterr().out.splitlines()
     assert "reward" in head and line.startswith("GPPO, seed 0") and "▁█" in line
+    assert cli.main(["watch", "aa01", "--png", ""]) == 1
     files = [tmp_path / "curves.png", tmp_path / "curves.html"]
     assert cli.main(["watch", "aa01", "--png", str(files[0]), "--html", str(files[1])]) == 0
     assert capsys.readouterr().out.split() == [str(file) for file in files]
