@@ -58,9 +58,6 @@ class TestCase:
         return next(k for k in ("stdin", "call", "asserts") if getattr(self, k) is not None)
 
 
-MAX_TIMEOUT_S, MAX_MEMORY_MB = 3600.0, 2**20
-"""Of one answer or one test of a program: the sandbox cannot set more, and none would be judged."""
-
 NOT_JUDGED = ("timeout", "judge_error")
 """The reasons of a `Verdict` that are the judge's failures and not the response's."""
 

@@ -383,9 +383,7 @@ class Experiment:
                 ),
             ],
             samples=self._samples(),
-            missing=[
-                stage.title for stage in wanted(stages, runs_dir()) if not self.is_done(stage)
-            ],
+            missing=[stage.title for stage in stages if not self.is_done(stage)],
             provenance=made[-1] if made else provenance(),
             seconds=sum(entry["seconds"] for entry in entries),
             parameters=asdict(self.params),

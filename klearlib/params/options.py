@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from klearlib.errors import ParameterError
 from klearlib.params.fields import choice, count, parameter, rate
 from klearlib.params.own_files import read_reward
-from klearlib.records import MAX_MEMORY_MB, MAX_TIMEOUT_S
 from klearlib.rl.settings import require_correctable
+from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S
 
 NOT_STATED = "not stated"
 LOCAL, VERL = "local", "verl"

@@ -24,6 +24,7 @@ _ADDING = {
     *("o_proj", "down_proj", "c_proj", "out_proj", "dense", "dense_4h_to_h", "fc2", "fc_out", "w2"),
     *("Wo", "w_out", "attention_out", "linear_out", "output_linear", "o_b_proj"),
 }
+_CLASSES = frozenset(dir(transformers))
 _WRITES = re.compile(r"(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)$")
 # What older files hold beside the weights: masks and tables that follow from config.json.
 _COMPUTED = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq", ".position_ids")
@@ -89,7 +90,8 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
 def refuse_other_class(path: str | Path, model) -> None:
     """DamagedEntry where config.json says that another class of transformers has been saved than
     has been loaded, such as one that classifies, which may have all that this one has."""
-    stated = [name for name in model.config.architectures or () if name in dir(transformers)]
+    stated = model.config.architectures
+    stated = [each for each in stated if each in _CLASSES] if isinstance(stated, list) else []
     stems = {_WRITES.sub("", name).casefold() for name in stated}
     if stems and _WRITES.sub("", type(model).__name__).casefold() not in stems:
         raise DamagedEntry(

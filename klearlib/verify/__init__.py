@@ -6,3 +6,6 @@ process that knows the tests, `sandbox` and its ``sandbox_*`` parts keep program
 `extract` finds the answer, `pool` keeps the judges' processes, `rewards` pays, `groups` does all of
 it for a training step. Nothing here imports torch.
 """
+
+MAX_TIMEOUT_S, MAX_MEMORY_MB = 3600.0, 2**20
+"""Of one answer or one test of a program: the sandbox cannot set more, and none would be judged."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from klearlib.records import MAX_TIMEOUT_S, Verdict
-from klearlib.verify import extract
+from klearlib.records import Verdict
+from klearlib.verify import MAX_TIMEOUT_S, extract
 from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
 from klearlib.verify.plain import read_number, same_number
 from klearlib.verify.pool import close_pool, num_workers, shared_pool

@@ -11,8 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 
 from klearlib.errors import KlearError
-from klearlib.records import MAX_MEMORY_MB, MAX_TIMEOUT_S, TestCase, TestReport
-from klearlib.verify import program_judge
+from klearlib.records import TestCase, TestReport
+from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S, program_judge
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
 from klearlib.verify.sandbox import active_tier
 from klearlib.verify.sandbox_program import MAX_STRETCH
