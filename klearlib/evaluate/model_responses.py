@@ -21,6 +21,7 @@ from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.prompts import end_ids, num_positions
+from klearlib.policy.trial import refuse_what_cannot_be_sampled
 from klearlib.records import Problem, Response
 from klearlib.run.files import (
     read_json,
@@ -120,8 +121,11 @@ def _load(model_path: str, compute: Compute, stretched: dict):
             **stretched,
         )
     except DamagedEntry as error:  # its advice is for results of the suite, not for a user's model
-        reason = str(error).partition("; delete")[0]
-        raise KlearError(f"{reason}: fetch it again, or mend what --model names") from error
+        reason, advice, _ = str(error).partition("; delete")
+        end = ": fetch it again, or mend what --model names" if advice else ""
+        raise KlearError(reason + end) from error
+    if compute.engine != "vllm":
+        refuse_what_cannot_be_sampled(model_path, model)
     if tokenizer.chat_template is None:
         raise KlearError(
             f"{model_path} has no chat template, and problems are asked as a user's turn: add one "

@@ -190,6 +190,9 @@ def _checked_dict(value, where: str, limits) -> dict:
     if "entries" in limits:
         if not value and not limits.get("may_be_empty"):
             raise ParameterError(f"{where} is empty: name at least one")
+        for name in value:
+            if not isinstance(name, str):
+                raise ParameterError(f'{where} has the name {name!r}: write it in quotes, "{name}"')
         return {name: _entry(name, each, where, limits["entries"]) for name, each in value.items()}
     return dict(value)
 

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from transformers import (
     GenerationConfig,
     PretrainedConfig,
 )
+from transformers.utils import logging
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
 from klearlib.hub import cached_snapshot, is_path
@@ -40,6 +42,8 @@ _TEXT = "What is 12 + 34?\n\nIt's 46: na\u00efve \u65e5\u672c\n\tdef f(x):\n    
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
 _TRIED = "tried"
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+_OF_ADAPTERS = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}
 _tried: WeakKeyDictionary = WeakKeyDictionary()  # tokenizer -> its template that was tried
 
 
@@ -59,8 +63,8 @@ def load_policy(
             weights); see `autocast` for the precision of the forward pass.
         yarn_factor, yarn_original: stretch the rotary positions, see `with_yarn`; the paper: 2.5
             for its 64K budget. None leaves the model as it is.
-        attention: ``"eager"``, ``"sdpa"``, or ``"flash_attention_2"`` where it is installed; None
-            leaves the model's own, which is sdpa.
+        attention: ``"eager"``, ``"sdpa"`` (a model that has it not keeps its own), or
+            ``"flash_attention_2"`` where it is installed; None leaves what config.json says.
 
     Returns:
         (model in evaluation mode without dropout, tokenizer).
@@ -73,7 +77,7 @@ def load_policy(
     """
     local = Path(path).is_dir()
     files = {each.name for each in Path(path).iterdir()} if local else _ask_hub_once(str(path))
-    if "adapter_config.json" in files:
+    if _OF_ADAPTERS & files:
         raise DamagedEntry(f"{path} holds an adapter: merge it into its model first")
     try:
         config = _usable_config(path)
@@ -84,13 +88,14 @@ def load_policy(
             with_yarn(config, yarn_factor, original=yarn_original)
         if attention is not None:
             config._attn_implementation = "eager"  # until it is set: that of the file may be absent
-        model, found = AutoModelForCausalLM.from_pretrained(
-            path,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below, by name
-        )
+        with _without_report():
+            model, found = AutoModelForCausalLM.from_pretrained(
+                path,
+                config=config,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, by name
+            )
     except ParameterError:
         raise
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
@@ -110,12 +115,23 @@ def load_policy(
     return model.to(device or default_device()).eval(), tokenizer
 
 
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """transformers says nothing of weights on the terminal: what is wrong with them is refused."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
 def _usable_config(path: str | Path) -> PretrainedConfig:
     """The model's config; ValueError for one of which no model can be built, where transformers
     would try."""
     raw = PretrainedConfig.get_config_dict(path)[0]
     text = raw.get("text_config") or raw
-    layers = max(text.get(name) or 0 for name in ("num_hidden_layers", "n_layer", "num_layers"))
+    layers = max(text.get(name) or 0 for name in _LAYERS)
     if layers > MAX_LAYERS:
         raise ValueError(f"config.json has {layers} layers, of {MAX_LAYERS} at most")
     config = AutoConfig.from_pretrained(path)
@@ -155,18 +171,22 @@ def _line(error: Exception) -> str:
 
 def refuse_other_tokenizer(path: str | Path, folder: Path | None, tokenizer, *, rows: int) -> None:
     """DamagedEntry for a tokenizer with tokens beyond the `rows` of the model's embedding, for one
-    that has no token of a text beside those that tokenizer_config.json adds (transformers makes it
-    up where the files of one are missing), and for one that reads a text otherwise than the
-    tokenizer.json of `folder`: the class that is named beside it may build its own."""
+    that has no token of a text beside those that tokenizer_config.json adds, or loses most of one
+    (transformers makes it up where the files of one are missing), and for one that reads a text
+    otherwise than the tokenizer.json of `folder`: the class that is named beside it may build its
+    own."""
     ids = set(tokenizer.get_vocab().values())
     file = None if folder is None else folder / "tokenizer.json"
-    if not ids - control_ids(tokenizer) - {*tokenizer.get_added_vocab().values()}:
+    own = ids - control_ids(tokenizer) - {*tokenizer.get_added_vocab().values()}
+    if not own:
         fault = "holds no tokenizer"
     elif file is not None and file.is_file() and not _follows(tokenizer, file):
         raise DamagedEntry(
             f"{path} has a tokenizer_class that does not read as its tokenizer.json does: write "
             '"tokenizer_class": "PreTrainedTokenizerFast" into its tokenizer_config.json'
         )
+    elif not _keeps(tokenizer):
+        fault = "holds no tokenizer that keeps a text"
     elif max(ids) >= rows:
         fault = f"has an embedding of {rows} tokens and a tokenizer with the token {max(ids)}"
     else:
@@ -178,11 +198,21 @@ def _follows(tokenizer, file: Path) -> bool:
     own = Tokenizer.from_file(str(file))
     own.no_padding()
     own.no_truncation()
+    return _ids(tokenizer) == own.encode(_TEXT, add_special_tokens=False).ids
+
+
+def _keeps(tokenizer) -> bool:
+    """Whether half of a text's letters and digits, at least, come back from its tokens."""
+    text = tokenizer.decode(_ids(tokenizer) or [], skip_special_tokens=True)
+    there, found = (Counter(filter(str.isalnum, t.casefold())) for t in (_TEXT, text))
+    return 2 * (there & found).total() >= there.total()
+
+
+def _ids(tokenizer) -> list[int] | None:
     try:
-        ids = tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
+        return tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
     except Exception:  # the bare kind, where it lacks its token for what is unknown
-        return False
-    return ids == own.encode(_TEXT, add_special_tokens=False).ids
+        return None
 
 
 def with_yarn(
@@ -274,6 +304,8 @@ def _set_attention(model, name: str) -> None:
             f"attention {name!r} is not installed ({_line(error)}): install it, or give 'sdpa'"
         ) from error
     except ValueError as error:
+        if name == "sdpa":  # the model has it not, and keeps its own
+            return
         raise ParameterError(f"no attention {name!r} ({_line(error)}): give 'sdpa'") from error
 
 

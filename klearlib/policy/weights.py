@@ -27,7 +27,11 @@ _ADDING = {
 _CLASSES = frozenset(dir(transformers))
 _WRITES = re.compile(r"(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)$")
 # What older files hold beside the weights: masks and tables that follow from config.json.
-_COMPUTED = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq", ".position_ids")
+_COMPUTED = (
+    *(".attn.bias", ".attention.bias", ".masked_bias", ".causal_mask", ".inv_freq"),
+    *(".position_ids", ".cos_cached", ".sin_cached", "decoder.version"),
+)
+_OF_ADAPTERS = ("lora_", "ia3_", "prompt_embeddings")
 
 
 def refuse_other_weights(path: str | Path, folder: Path | None, model, found: dict) -> None:
@@ -54,7 +58,11 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
         is_part = name.split(".")[0] in parts and name.rpartition(".")[2] not in known
         return is_part and not name.endswith(_COMPUTED)
 
-    left = (name for name in sorted(found["unexpected_keys"]) if is_own(name) or "lora_" in name)
+    left = (
+        name
+        for name in sorted(found["unexpected_keys"])
+        if is_own(name) or any(mark in name for mark in _OF_ADAPTERS)
+    )
     quantized = getattr(model, "hf_quantizer", None) is not None
     stored = [] if folder is None or quantized else sorted(_stored(folder, model.config))
     others = (
@@ -142,14 +150,17 @@ def _finite(weight: torch.Tensor) -> bool:
     return bool(weight.sum().isfinite() or weight.isfinite().all())  # the sum is quick
 
 
+def _is_zero(weight: torch.Tensor) -> bool:
+    """Whether a matrix holds zeros alone, or one of several in one tensor, as experts are."""
+    if weight.ndim == 3 and weight.shape[1] > 1:
+        return not weight.flatten(1).any(dim=1).all()
+    return not (weight.flatten()[:4096].any() or weight.count_nonzero())  # the start is quick
+
+
 def _zeros(model) -> Iterator[str]:
     """Names of the matrices and norms without which the model is not the one that was trained."""
     matrices = {n: w for n, w in model.named_parameters() if w.ndim > 1 and not n.endswith("bias")}
-    zeros = {
-        name
-        for name, weight in matrices.items()
-        if not (weight.flatten()[:4096].any() or weight.count_nonzero())  # the start is quick
-    }
+    zeros = {name for name, weight in matrices.items() if _is_zero(weight)}
     adding = {name for name in matrices if _ADDING & {*name.split(".")}}
     yield from zeros if adding <= zeros else zeros - adding
     for name, module in model.named_modules():

@@ -4,12 +4,15 @@ them."""
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from klearlib.data.benchmarks import source_of
+from klearlib.data.files import is_hidden
 from klearlib.data.sources import source_named
 from klearlib.hub import (
     WEIGHTS,
@@ -22,6 +25,7 @@ from klearlib.hub import (
 from klearlib.params import root
 from klearlib.params.real import RealParams, shape_of_model
 from klearlib.policy.shape import ModelShape
+from klearlib.run.files import read_json, sha256_file, write_text
 
 SIZES_GB = {
     "open-r1/OpenR1-Math-220k": 4.2,
@@ -33,6 +37,9 @@ SIZES_GB = {
     "Kwai-Klear/KlearReasoner-CodeSub-15K": 4.2,
 }
 """Of the downloads whose size is known, in gigabytes; docs/datasets.md has the data sets."""
+
+
+_LARGE, _DIGESTS = 2**24, ".digests.json"
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,37 @@ def stamps(real: RealParams) -> dict[str, list[int]]:
         places.append(located(real.chat_template))
     files = (file for at in places for file in (at, *at.rglob("*")) if file.is_file())
     return {str(file): [file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(files)}
+
+
+def content_of(place: Path | None, *, deep: bool = True) -> str | None:
+    """The sha256 of the names and bytes of a file, or of those in a folder (deep: and in folders
+    within it); None for what is not there, and for what the hub has: its name stands for it.
+
+    A file of `_LARGE` bytes is read again only when its size or time changes.
+    """
+    if place is None or not place.exists():
+        return None
+    digest, memory = hashlib.sha256(), root() / "results" / "runs" / _DIGESTS
+    try:
+        known = read_json(memory)
+        known = known if isinstance(known, dict) else {}
+    except (OSError, ValueError):  # none yet, or damaged: all is read again
+        known = {}
+    before = dict(known)
+    for file in [place] if place.is_file() else sorted(place.glob("**/*" if deep else "*")):
+        inside = file.relative_to(place)
+        if not file.is_file() or is_hidden(inside):
+            continue
+        stat = file.stat()
+        if stat.st_size < _LARGE:
+            found = sha256_file(file)
+        else:
+            key = f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+            found = known[key] = known.get(key) or sha256_file(file)
+        digest.update(f"{inside} {found}\n".encode())
+    if known != before:
+        write_text(memory, json.dumps(known, sort_keys=True), make_folder=True)
+    return digest.hexdigest()
 
 
 def _listed(real: RealParams) -> Iterator[tuple[str, dict]]:

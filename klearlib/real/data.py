@@ -21,14 +21,20 @@ FILES = "files"
 
 
 def link_data(
-    folder: RunFolder, inputs: dict[str, Path], *, hub_id: str, location: str | None, name: str
+    folder: RunFolder,
+    inputs: dict[str, Path],
+    *,
+    hub_id: str,
+    location: str | None,
+    content: str | None,
+    name: str,
 ) -> None:
     """Stage ``data``: ``files/<name>``, a link to a file or a folder of links, and card.json.
 
     Args:
         inputs: none are read.
         hub_id: of the data set. location: a file or a folder of this machine; None takes the
-            snapshot of the hub's cache.
+            snapshot of the hub's cache. content: of that, so that a changed one is another stage.
         name: what the file or folder is called here. Hidden files are left out.
 
     Raises:

@@ -27,6 +27,7 @@ def link_model(
     inputs: dict[str, Path],
     *,
     model: str,
+    content: str | None,
     chat_template: str | None,
     template_sha256: str | None,
     positions: int,
@@ -39,7 +40,7 @@ def link_model(
     Args:
         inputs: none are read.
         model: a folder in the Hugging Face format, or a hub id, which is downloaded where the
-            hub's cache has it not.
+            hub's cache has it not. content: of a folder, so that a changed one is another stage.
         chat_template: a file with the chat template, for a model without one; it also stands in
             the place of one that is there. template_sha256: of that file, so that an edited one is
             another stage.

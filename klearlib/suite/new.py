@@ -7,6 +7,7 @@ reason, so that it can be changed there.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import tempfile
@@ -102,6 +103,8 @@ def new_profile(
     if not _NAME.fullmatch(name):
         raise ParameterError(f"a profile is named by small letters, digits and _, got {name!r}")
     target = root() / "params" / name
+    if name == "runs":
+        raise ParameterError(f"results/{name} is where stages are kept: give another name")
     there = ParameterError(f"{target} is there already: give another name, or delete it")
     if target.exists():
         raise there
@@ -229,11 +232,11 @@ def _real(found: Facts) -> str:
         f"# {len(train.problems)} problems; {train.num_rejected} other rows cannot be used, and",
         f"# {found.shared} problems are too like a benchmark, which leaves them out; different",
         f"# ones that are left: {found.left}.",
-        *("maths_problems:", f"  {train.name}: {_flow(train.entry)}", "benchmarks:"),
+        *("maths_problems:", f"  {json.dumps(train.name)}: {_flow(train.entry)}", "benchmarks:"),
     ]
     for each in found.tests:
         entry = {"domain": "math", **each.entry, "size": len(each.problems)}
-        lines.append(f"  {each.name}: {_flow(entry)}")
+        lines.append(f"  {json.dumps(each.name)}: {_flow(entry)}")
     lines += _lines(
         {
             "num_validation": (held_out, "held out of the problems, for the curves"),

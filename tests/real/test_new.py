@@ -20,6 +20,7 @@ from klearlib.experiments.benchmarks import counterparts, decided_on, deciding, 
 from klearlib.experiments.catalogue import check, experiment_of, stages_of
 from klearlib.experiments.origins import origin
 from klearlib.params import load, load_profile, profiles
+from klearlib.real import assets
 from klearlib.run.stage import with_inputs
 from klearlib.suite.cache import digests
 
@@ -152,6 +153,43 @@ def test_edited_data_are_no_cached_results(project):
     write(project / "mine.jsonl", "a", 41)
     changed = {name for name, value in digests_of("05_clipping").items() if value != before[name]}
     assert changed == {"data files"}
+
+
+def test_an_edited_model_or_data_set_is_another_stage(project, monkeypatch):
+    """Under the same path: a run that is done came from the one before."""
+    assert new() == 0
+
+    def keys():
+        params = check("05_clipping", load_profile("mine", "05_clipping"))
+        return {stage.key for stage in stages_of("05_clipping", params).values()}
+
+    monkeypatch.setattr(assets, "_LARGE", 1)
+    before = keys()
+    assert keys() == before and (project / "results/runs/.digests.json").is_file()
+    weights = project / "models" / "tiny" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + b"x")
+    assert keys() != before
+    weights.write_bytes(content)
+    assert keys() == before
+    write(project / "mine.jsonl", "a", 41)
+    assert keys() != before
+
+
+@pytest.mark.parametrize("name", ["2025", "null", "true"])
+def test_a_file_may_have_the_name_of_a_number(project, name):
+    shutil.move(project / "test.jsonl", project / f"{name}.jsonl")
+    assert new(benchmark=f"{name}.jsonl") == 0
+    assert [*load("mine", "real").benchmarks] == [name]
+    path = project / "params" / "mine" / "real.yaml"
+    path.write_text(path.read_text().replace(f'"{name}": ', f"{name}: "))
+    with pytest.raises(ParameterError, match="write it in quotes"):
+        load("mine", "real")
+
+
+def test_results_runs_is_no_profile(project, capsys):
+    assert main(["new", "runs", *(word for pair in ARGUMENTS.items() for word in pair)]) == 2
+    assert "results/runs is where stages are kept" in capsys.readouterr().err
 
 
 def digests_of(notebook):

@@ -112,7 +112,7 @@ def test_a_data_set_of_the_hubs_cache_is_curated(project):
 
 
 def test_a_data_set_that_is_not_here_is_one_line(project, tmp_path):
-    how = {"hub_id": "Org/Rows", "name": "Rows"}
+    how = {"hub_id": "Org/Rows", "name": "Rows", "content": None}
     with pytest.raises(MissingAsset, match=r"hf download Org/Rows --repo-type dataset"):
         data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=None, **how)
     with pytest.raises(MissingAsset, match=r"none: mend the path in real\.yaml"):

@@ -14,7 +14,7 @@ from klearlib.experiments.benchmarks import named
 from klearlib.experiments.origins.base import DOMAIN_WORDS, Joint, Origin, Start
 from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import benchmarks_of, shape_of_model
-from klearlib.real.assets import located, model_path
+from klearlib.real.assets import content_of, located, model_path
 from klearlib.real.data import FILES
 from klearlib.run.files import sha256_file
 from klearlib.run.stage import Stage
@@ -262,6 +262,7 @@ class RealOrigin(Origin):
             "klearlib.real.model:link_model",
             {
                 "model": model if place is None else str(place),
+                "content": content_of(place, deep=False),
                 "chat_template": template and str(template),
                 "template_sha256": sha256_file(template)
                 if template and template.is_file()
@@ -337,7 +338,12 @@ def _linked(source: Source, how: dict) -> tuple[Stage, str]:
     stage = Stage(
         "data",
         "klearlib.real.data:link_data",
-        {"hub_id": hub_id, "location": place, "name": name},
+        {
+            "hub_id": hub_id,
+            "location": place,
+            "content": content_of(place and Path(place)),
+            "name": name,
+        },
         label=f"data set {hub_id if location is None else name}",
         estimate_s=60.0,
     )
