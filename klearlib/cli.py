@@ -20,6 +20,7 @@ PROFILE = "mini"
 """Where no --profile is given, as in the Makefile: the profile whose results are in git, with seeds
 enough for verdicts. `smoke` only shows that everything runs."""
 
+_FAILING = ("strict", "surrogateescape")  # where a stream cannot hold all that is written
 _MENDS = {
     "Symlink loop": "remove this link",  # of Path.resolve, before Python 3.13
     "Could not determine home directory": "write the path without ~",  # of Path.expanduser
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it is closed (>&-), and the next file would have its place
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
-        elif getattr(getattr(sys, name), "errors", None) == "strict" and mode == "w":
+        elif getattr(getattr(sys, name), "errors", None) in _FAILING and mode == "w":
             with contextlib.suppress(AttributeError, ValueError):  # another's stream, or closed
                 getattr(sys, name).reconfigure(errors="backslashreplace")  # a latin-1 terminal
 

@@ -280,6 +280,7 @@ def save_policy(model, tokenizer, path: str | Path) -> None:
     """Write model and tokenizer in the Hugging Face format, readable by transformers and vLLM."""
     os.makedirs(path, exist_ok=True)
     model.save_pretrained(path)
+    tokenizer.init_kwargs.pop("local_files_only", None)  # how it was found, not what it is
     tokenizer.save_pretrained(path)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from klearlib.errors import KlearError
+from klearlib.errors import KlearError, printable
 from klearlib.experiments.catalogue import notebooks_of
 from klearlib.experiments.experiment import NO_STEP
 from klearlib.params import profiles, require_profile, root
@@ -37,7 +37,7 @@ def describe_status(only_profile: str = "") -> str:
             lines.append(f"{place.folder.name} ({place.says() or 'nothing changed'})")
             there = [name for name in notebooks_of(profile) if (place.folder / name).is_dir()]
             lines += _states(place, there)
-    return "\n".join(lines + _describe_runs(root() / "results" / "runs"))
+    return printable("\n".join(lines + _describe_runs(root() / "results" / "runs")), keep="\n")
 
 
 def _states(place: Place, notebooks: Sequence[str]) -> list[str]:

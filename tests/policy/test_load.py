@@ -17,6 +17,14 @@ from transformers import (
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+    RobertaConfig,
+    RobertaForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
 )
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
@@ -25,6 +33,7 @@ from klearlib.miniature.base import train_tokenizer
 from klearlib.policy import load, weights
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
 from klearlib.policy.prompts import chat_prompts, end_ids
+from klearlib.policy.trial import refuse_what_cannot_be_sampled
 from klearlib.records import Problem
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="has no limit of memory")
@@ -600,3 +609,78 @@ def test_a_model_of_the_hubs_cache(tiny_policy, tiny_tokenizer, tmp_path, monkey
     (folder / "snapshots" / commit / "adapter_config.json").write_text("{}")
     with pytest.raises(DamagedEntry, match="org/tiny holds an adapter"):
         load_policy("org/tiny")
+
+
+SMALL = {"vocab_size": 280, "hidden_size": 16, "num_hidden_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GPT2LMHeadModel(GPT2Config(vocab_size=280, n_embd=16, n_layer=1, n_head=2)), None),
+        (lambda: Gemma2ForCausalLM(Gemma2Config(**TINY, head_dim=8)), None),
+        (
+            lambda: RwkvForCausalLM(RwkvConfig(**SMALL | {"num_hidden_layers": 2})),
+            "gives other probabilities where it is",
+        ),
+        (lambda: RobertaForCausalLM(RobertaConfig(**SMALL, num_attention_heads=2)), "gives other"),
+        (lambda: MambaForCausalLM(MambaConfig(**SMALL)), r"fails where it is sampled \(Attribute"),
+    ],
+    ids=[
+        "gpt2",
+        "gemma",
+        "a state that is no cache",
+        "sees what comes after",
+        "cannot be repeated",
+    ],
+)
+def test_a_model_that_is_not_sampled_as_it_reads_is_refused(make, words):
+    torch.manual_seed(0)
+    model = make().eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.4)
+    if words is None:
+        refuse_what_cannot_be_sampled("m", model)
+    else:
+        with pytest.raises(KlearError, match=words) as error:
+            refuse_what_cannot_be_sampled("m", model)
+        assert str(error.value).endswith("give --engine vllm, or name another model")
+
+
+def test_a_tokenizer_that_loses_a_text_is_refused(tiny_policy, tiny_tokenizer, tmp_path):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    path = tmp_path / "tokenizer.json"
+    held = json.loads(path.read_text())
+    gone = {"type": "Replace", "pattern": {"Regex": "[a-z0-9]"}, "content": "_"}
+    path.write_text(json.dumps(held | {"normalizer": gone}))
+    with pytest.raises(DamagedEntry, match="holds no tokenizer that keeps a text: put the model's"):
+        load_policy(tmp_path)
+
+
+def test_one_expert_of_zeros_is_refused(tiny_tokenizer, tmp_path):
+    how = {"num_experts": 3, "num_experts_per_tok": 1, "moe_intermediate_size": 8, "head_dim": 8}
+    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**TINY, **how))
+    save_policy(model, tiny_tokenizer, tmp_path)
+    load_policy(tmp_path)
+    model.get_parameter("model.layers.0.mlp.experts.gate_up_proj").data[1] = 0
+    save_policy(model, tiny_tokenizer, tmp_path)
+    with pytest.raises(
+        DamagedEntry, match=r"zeros in model\.layers\.0\.mlp\.experts\.gate_up_proj"
+    ):
+        load_policy(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_model.bin"])
+def test_an_adapter_without_its_config_is_refused(tiny_policy, tiny_tokenizer, tmp_path, name):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    (tmp_path / name).touch()
+    with pytest.raises(DamagedEntry, match="holds an adapter"):
+        load_policy(tmp_path)
+
+
+def test_loading_prints_nothing(tiny_policy, tiny_tokenizer, tmp_path, capfd):
+    save_changed(tiny_policy, tiny_tokenizer, tmp_path, lambda held: held.pop(UP))
+    with pytest.raises(DamagedEntry, match="it lacks"):
+        load_policy(tmp_path)
+    assert "LOAD REPORT" not in "".join(capfd.readouterr())
