@@ -96,7 +96,8 @@ class TestReport:
     def of(cls, outcomes: Sequence[str], messages: Sequence[str] = ()) -> TestReport:
         """The report of these outcomes; KlearError for a word that is none of `OUTCOMES`."""
         if unknown := set(outcomes) - set(OUTCOMES):
-            raise KlearError(f"no outcome of a test: {', '.join(map(repr, sorted(unknown)))}")
+            words = ", ".join(map(repr, sorted(unknown)))
+            raise KlearError(f"no outcome of a test: {words}; there are {', '.join(OUTCOMES)}")
         share = list(outcomes).count("passed") / len(outcomes) if outcomes else 0.0
         return cls(tuple(outcomes), share, tuple(messages))
 

@@ -40,7 +40,7 @@ class PassRate:
         if not (self.num_correct >= 0 and 0 <= self.num_not_judged <= wrong and self.num_responses):
             raise KlearError(
                 f"problem {self.id!r}: of {self.num_responses} responses {self.num_correct} cannot "
-                f"be correct and {self.num_not_judged} not judged"
+                f"be correct and {self.num_not_judged} not judged: count them again"
             )
 
     @property

@@ -22,7 +22,7 @@ _CALL_WORDS = {"functional", "function_call", "call_based"}
 _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
 _MODULES = "collections copy datetime functools heapq itertools json math random re string sys"
 _TYPES = "Any Callable Dict Iterable Iterator List Optional Set Tuple Union"
-_IMPORTS = {
+USUAL = {
     **{name: f"import {name}" for name in _MODULES.split()},
     **{name: f"from typing import {name}" for name in _TYPES.split()},
     **{name: f"from collections import {name}" for name in ("Counter", "OrderedDict", "deque")},
@@ -30,6 +30,7 @@ _IMPORTS = {
     "deepcopy": "from copy import deepcopy",
     "inf": "from math import inf",
 }
+"""Names that graders import for every program, and how."""
 _BUILTINS = {*dir(builtins), "__name__", "__file__", "candidate"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -222,14 +223,14 @@ def assert_tests(
         free.append(used - provided - _defined([tree]))
     if entry_point is None:
         entry_point = _methods(trees) or _shared_name(free, own, column)
-    known = {entry_point, "Solution", *own, *_IMPORTS}
+    known = {entry_point, "Solution", *own, *USUAL}
     unknown = sorted(set().union(*free) - known)
     if unknown:
         message = f"{column} uses names that nothing defines: {', '.join(unknown[:5])}"
         raise UnusableRow("undefined_names", message)
     tests = []
     for text, names in zip(statements, free, strict=True):
-        imports = [_IMPORTS[name] for name in sorted(names - {entry_point, *own} & set(_IMPORTS))]
+        imports = [USUAL[name] for name in sorted(names - {entry_point, *own} & set(USUAL))]
         whole = "\n".join(
             [*imports, *([setup.rstrip()] if setup.strip() else []), text.strip("\n")]
         )
@@ -330,7 +331,7 @@ def _methods(trees: Iterable[ast.Module]) -> str | None:
 
 
 def _shared_name(free: Sequence[set[str]], own: Sequence[str], column: str) -> str:
-    shared = set.intersection(*free) - set(_IMPORTS)
+    shared = set.intersection(*free) - set(USUAL)
     preferred = [name for name in own if name in shared]
     names = preferred[:1] or sorted(shared)
     if len(names) != 1:

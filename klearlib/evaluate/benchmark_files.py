@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import replace
 from pathlib import Path
 
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
-from klearlib.data.code_tests import assert_tests, entry_point
+from klearlib.data.code_tests import USUAL, assert_tests, entry_point
 from klearlib.data.problems import iter_problems, read_problems
 from klearlib.errors import KlearError, ParameterError, did_you_mean
-from klearlib.records import Problem, TestCase
+from klearlib.records import Problem
 from klearlib.verify.extract import MAX_ANSWER_CHARS, trim, unboxed
 from klearlib.verify.groups import is_code
 from klearlib.verify.programs import ProgramJob
@@ -80,35 +79,42 @@ def _usable(problem: Problem) -> Problem:
             fault = f"an answer of more than {MAX_ANSWER_CHARS} characters, which none can equal"
     else:
         try:
-            problem = replace(problem, tests=_usable_tests(problem))
+            problem = _usable_program(problem)
         except KlearError as error:
-            raise KlearError(f"problem {problem.id!r} cannot be judged: {error}") from error
+            raise KlearError(
+                f"problem {problem.id!r} cannot be judged: {error}: mend it"
+            ) from error
     if fault:
         raise KlearError(f"problem {problem.id!r} has {fault}: mend it")
     return problem
 
 
-def _usable_tests(problem: Problem) -> tuple[TestCase, ...]:
+def _usable_program(problem: Problem) -> Problem:
     ProgramJob("", problem.tests, timeout_s=1.0, memory_mb=1, entry_point=problem.entry_point)
-    if problem.entry_point is not None:
-        entry_point(problem.entry_point)
-    # A test may use what the prompt defines, as some of HumanEval do.
-    given = re.findall(r"^(?:def|class) \w+", problem.prompt, re.MULTILINE | re.ASCII)
-    how = {
-        "reference": "\n".join(f"{start}(): ..." for start in given),
-        "entry_point": problem.entry_point,
-    }
-    tests = []
+    if all(test.kind == "stdin" for test in problem.tests):
+        return problem
+    name = entry_point(problem.entry_point)
+    tests, calls = [], [test for test in problem.tests if test.asserts is None]
     for index, test in enumerate(problem.tests):
         if test.asserts is not None:
-            (test,), _ = assert_tests(test.asserts, f"tests[{index}].asserts", **how)
-            names = {
-                node.id for node in ast.walk(ast.parse(test.asserts)) if type(node) is ast.Name
-            }
-            if names.isdisjoint({problem.entry_point, "candidate", "Solution"}):
-                raise KlearError(f"tests[{index}].asserts never call {problem.entry_point}")
+            used = _names(test.asserts, f"tests[{index}].asserts")
+            if used & {name, "candidate", "Solution"}:
+                calls.append(test)
+            if "__future__" not in test.asserts:  # which must stay the first
+                # Names that are none of the usual ones are left to the program.
+                own = "\n".join(f"def {each}(): ..." for each in used - {*USUAL})
+                (test,), _ = assert_tests(test.asserts, "tests", reference=own, entry_point=name)
         tests.append(test)
-    return tuple(tests)
+    if not calls:
+        raise KlearError(f"no test calls {name}")
+    return replace(problem, tests=tuple(tests), entry_point=name)
+
+
+def _names(text: str, where: str) -> set[str]:
+    try:
+        return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise KlearError(f"{where} is no Python: {error}") from error
 
 
 def _is_own_format(location: Path | str | None) -> bool:

@@ -105,12 +105,12 @@ def _own_folder(folder: Path) -> Iterator[None]:
 
 
 def _check_scores(
-    folder: Path, arguments: argparse.Namespace, benchmark: str, problems: str
+    folder: Path, arguments: argparse.Namespace, benchmark: str, problems_sha256: str
 ) -> None:
     """KlearError where a folder holds scores of other responses or problems, judged otherwise, or
     damaged."""
     needed = {"benchmark": benchmark, "think_tags": arguments.think_tags}
-    needed["problems_sha256"] = problems
+    needed["problems_sha256"] = problems_sha256
     if arguments.responses:
         if (folder / SETTINGS).exists():
             raise ParameterError(

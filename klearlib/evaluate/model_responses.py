@@ -263,7 +263,8 @@ def _weights(model_path: str) -> str:
         return snapshot.name
     files = {file for file in path.iterdir() if not file.name.startswith(".")}
     files |= {*(path / "additional_chat_templates").glob("*")}
-    files |= {shard for index in path.glob("*.index.json") for shard in indexed_files(index)}
+    indices = (path / f"{name}.index.json" for name in ("model.safetensors", "pytorch_model.bin"))
+    files |= {shard for index in indices if index.is_file() for shard in indexed_files(index)}
     digest = hashlib.sha256()
     for name, file in sorted((os.path.relpath(file, path), file) for file in files):
         if file.is_file():

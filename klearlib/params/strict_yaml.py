@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import typing
 
@@ -23,7 +24,7 @@ _OTHERWISE = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "merge")}
 class _Strict(yaml.SafeLoader):
     """Of YAML 1.1 it leaves out 1:30 for 90, 1_0 for 10 and 010 for 8, which are texts here, merge
     keys, anchors, aliases and tags; and it refuses a key written twice, of which plain YAML takes
-    the last, and a number so small that it would be read as 0."""
+    the last, and a number that would be read as 0 or as infinity."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as its base has it
         first: [(tag, pattern) for tag, pattern in known if tag not in _OTHERWISE]
@@ -65,13 +66,15 @@ class _Strict(yaml.SafeLoader):
 
     def integer(self, node):
         if len(node.value) > MAX_DIGITS:
-            _refuse(node, f"an integer of {len(node.value):,} digits: give at most {MAX_DIGITS}")
+            _refuse(node, f"an integer of {len(node.value):,} digits: give at most {MAX_DIGITS:,}")
         return int(node.value)
 
     def number(self, node):
         number = self.construct_yaml_float(node)
         if number == 0 and re.search("[1-9]", re.split("[eE]", node.value)[0]):
             _refuse(node, f"{node.value} is too small for a number: write 0.0")
+        if math.isinf(number) and "inf" not in node.value.lower():
+            _refuse(node, f"{node.value} is too large for a number: write a smaller one")
         return number
 
 

@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -43,7 +42,6 @@ _TEXT = "What is 12 + 34?\n\nIt's 46: na\u00efve \u65e5\u672c\n\tdef f(x):\n    
 _STAND_IN = "stand-in of a prompt"
 _TRIED = "tried"
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
-_OF_ADAPTERS = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}
 _tried: WeakKeyDictionary = WeakKeyDictionary()  # tokenizer -> its template that was tried
 
 
@@ -63,7 +61,7 @@ def load_policy(
             weights); see `autocast` for the precision of the forward pass.
         yarn_factor, yarn_original: stretch the rotary positions, see `with_yarn`; the paper: 2.5
             for its 64K budget. None leaves the model as it is.
-        attention: ``"eager"``, ``"sdpa"`` (a model that has it not keeps its own), or
+        attention: ``"eager"``, ``"sdpa"`` (a model that has it not is eager), or
             ``"flash_attention_2"`` where it is installed; None leaves what config.json says.
 
     Returns:
@@ -77,7 +75,7 @@ def load_policy(
     """
     local = Path(path).is_dir()
     files = {each.name for each in Path(path).iterdir()} if local else _ask_hub_once(str(path))
-    if _OF_ADAPTERS & files:
+    if "adapter_config.json" in files:
         raise DamagedEntry(f"{path} holds an adapter: merge it into its model first")
     try:
         config = _usable_config(path)
@@ -171,7 +169,7 @@ def _line(error: Exception) -> str:
 
 def refuse_other_tokenizer(path: str | Path, folder: Path | None, tokenizer, *, rows: int) -> None:
     """DamagedEntry for a tokenizer with tokens beyond the `rows` of the model's embedding, for one
-    that has no token of a text beside those that tokenizer_config.json adds, or loses most of one
+    that has no token of a text beside those that tokenizer_config.json adds, or loses all of one
     (transformers makes it up where the files of one are missing), and for one that reads a text
     otherwise than the tokenizer.json of `folder`: the class that is named beside it may build its
     own."""
@@ -198,14 +196,18 @@ def _follows(tokenizer, file: Path) -> bool:
     own = Tokenizer.from_file(str(file))
     own.no_padding()
     own.no_truncation()
-    return _ids(tokenizer) == own.encode(_TEXT, add_special_tokens=False).ids
+    try:
+        ids = own.encode(_TEXT, add_special_tokens=False).ids
+    except Exception:  # as in `_ids`
+        ids = None
+    return _ids(tokenizer) == ids
 
 
 def _keeps(tokenizer) -> bool:
-    """Whether half of a text's letters and digits, at least, come back from its tokens."""
-    text = tokenizer.decode(_ids(tokenizer) or [], skip_special_tokens=True)
-    there, found = (Counter(filter(str.isalnum, t.casefold())) for t in (_TEXT, text))
-    return 2 * (there & found).total() >= there.total()
+    """Whether a letter or digit of a text comes back from its tokens."""
+    ids = [each for each in _ids(tokenizer) or [] if each != tokenizer.unk_token_id]
+    text = tokenizer.decode(ids, skip_special_tokens=True)
+    return any(each.isalnum() and each in _TEXT.casefold() for each in text.casefold())
 
 
 def _ids(tokenizer) -> list[int] | None:
@@ -305,7 +307,7 @@ def _set_attention(model, name: str) -> None:
             f"attention {name!r} is not installed ({_line(error)}): install it, or give 'sdpa'"
         ) from error
     except ValueError as error:
-        if name == "sdpa":  # the model has it not, and keeps its own
+        if name == "sdpa":  # the model has it not, and stays eager
             return
         raise ParameterError(f"no attention {name!r} ({_line(error)}): give 'sdpa'") from error
 

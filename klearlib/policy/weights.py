@@ -25,7 +25,7 @@ _ADDING = {
     *("Wo", "w_out", "attention_out", "linear_out", "output_linear", "o_b_proj"),
 }
 _CLASSES = frozenset(dir(transformers))
-_WRITES = re.compile(r"(?:ForCausalLM|LMHeadModel|ForConditionalGeneration)$")
+_HEAD = re.compile(r"(?:ForCausalLM|LMHeadModel|ForConditionalGeneration|Model)$")
 # What older files hold beside the weights: masks and tables that follow from config.json.
 _COMPUTED = (
     *(".attn.bias", ".attention.bias", ".masked_bias", ".causal_mask", ".inv_freq"),
@@ -51,11 +51,11 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
     # Files may name the tensors of the base model without its own name before them.
     parts = {**dict(model.named_children()), **dict(model.base_model.named_children())}
     buffers = {name for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
-    known = {name.rpartition(".")[2] for name in buffers}  # a file may have another path to it
+    known = {_end(name) for name in buffers}  # a file may have another path to them
     matrices = {tuple(weight.shape) for weight in model.parameters() if weight.ndim > 1}
 
     def is_own(name: str) -> bool:
-        is_part = name.split(".")[0] in parts and name.rpartition(".")[2] not in known
+        is_part = name.split(".")[0] in parts and _end(name) not in known
         return is_part and not name.endswith(_COMPUTED)
 
     left = (
@@ -95,17 +95,21 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
         )
 
 
+def _end(name: str) -> str:
+    return ".".join(name.split(".")[-2:])
+
+
 def refuse_other_class(path: str | Path, model) -> None:
     """DamagedEntry where config.json says that another class of transformers has been saved than
     has been loaded, such as one that classifies, which may have all that this one has."""
     stated = model.config.architectures
     stated = [each for each in stated if each in _CLASSES] if isinstance(stated, list) else []
-    stems = {_WRITES.sub("", name).casefold() for name in stated}
-    if stems and _WRITES.sub("", type(model).__name__).casefold() not in stems:
+    stems = {_HEAD.sub("", name).casefold() for name in stated}
+    if stems and _HEAD.sub("", type(model).__name__).casefold() not in stems:
         raise DamagedEntry(
             f"{path} holds a {stated[0]}, by architectures in its config.json, and transformers "
-            f"makes a {type(model).__name__} of it: mend model_type there, or name a model that "
-            "writes text"
+            f"makes a {type(model).__name__} of it: mend architectures or model_type there, or "
+            "name a model that writes text"
         )
 
 
@@ -135,8 +139,8 @@ def _files(folder: Path, named: str | None) -> list[Path]:
             passed += folder.glob("model-*-of-*.safetensors")
         if passed:
             raise DamagedEntry(
-                f"{passed[0]} is not read, as it is no file or has no index, and older weights "
-                "are: remove it, or make or download it anew"
+                f"{passed[0]} is not read, as it is no file or has no index: remove it, or make or "
+                "download it anew"
             )
         if (folder / name).is_file():
             return [folder / name]
@@ -153,7 +157,8 @@ def _finite(weight: torch.Tensor) -> bool:
 def _is_zero(weight: torch.Tensor) -> bool:
     """Whether a matrix holds zeros alone, or one of several in one tensor, as experts are."""
     if weight.ndim == 3 and weight.shape[1] > 1:
-        return not weight.flatten(1).any(dim=1).all()
+        some = weight[:, 0].any(dim=1)  # the start is quick
+        return not weight[~some].flatten(1).any(dim=1).all()
     return not (weight.flatten()[:4096].any() or weight.count_nonzero())  # the start is quick
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from klearlib.data.benchmarks import source_of
 from klearlib.data.files import is_hidden
 from klearlib.data.sources import source_named
+from klearlib.errors import KlearError
 from klearlib.hub import (
     WEIGHTS,
     cached_snapshot,
@@ -39,7 +41,7 @@ SIZES_GB = {
 """Of the downloads whose size is known, in gigabytes; docs/datasets.md has the data sets."""
 
 
-_LARGE, _DIGESTS = 2**24, ".digests.json"
+_LARGE, _DIGESTS = 2**16, ".digests.json"
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,10 @@ def stamps(real: RealParams) -> dict[str, list[int]]:
     return {str(file): [file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(files)}
 
 
-def content_of(place: Path | None, *, deep: bool = True) -> str | None:
-    """The sha256 of the names and bytes of a file, or of those in a folder (deep: and in folders
-    within it); None for what is not there, and for what the hub has: its name stands for it.
+def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None:
+    """The sha256 of the names and bytes of a file, or of all in a folder; with `suffixes` of those
+    in itself with such endings. None for what is not there, and for what the hub has: its name
+    stands for it.
 
     A file of `_LARGE` bytes is read again only when its size or time changes.
     """
@@ -126,9 +129,11 @@ def content_of(place: Path | None, *, deep: bool = True) -> str | None:
     except (OSError, ValueError):  # none yet, or damaged: all is read again
         known = {}
     before = dict(known)
-    for file in [place] if place.is_file() else sorted(place.glob("**/*" if deep else "*")):
+    for file in [place] if place.is_file() else sorted(place.rglob("*")):
         inside = file.relative_to(place)
         if not file.is_file() or is_hidden(inside):
+            continue
+        if suffixes and (len(inside.parts) > 1 or not file.name.endswith(suffixes)):
             continue
         stat = file.stat()
         if stat.st_size < _LARGE:
@@ -138,7 +143,8 @@ def content_of(place: Path | None, *, deep: bool = True) -> str | None:
             found = known[key] = known.get(key) or sha256_file(file)
         digest.update(f"{inside} {found}\n".encode())
     if known != before:
-        write_text(memory, json.dumps(known, sort_keys=True), make_folder=True)
+        with suppress(KlearError):  # it is read again next time
+            write_text(memory, json.dumps(known, sort_keys=True), make_folder=True)
     return digest.hexdigest()
 
 

@@ -17,8 +17,8 @@ from klearlib.run.files import read_own_text, write_json, write_text
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
-# What transformers and vLLM read of a model's folder; the weights in one format.
-_SUFFIXES = (WEIGHTS, ".json", ".txt", ".model", ".jinja")
+OF_A_MODEL = (WEIGHTS, ".json", ".txt", ".model", ".jinja")
+"""What transformers and vLLM read of a model's folder; the weights in one format."""
 _CONFIG, _TEMPLATE = "config.json", "chat_template.jinja"
 
 
@@ -56,7 +56,7 @@ def link_model(
     """
     source = folder_of(model)
     files = sorted(
-        file for file in source.iterdir() if file.is_file() and file.name.endswith(_SUFFIXES)
+        file for file in source.iterdir() if file.is_file() and file.name.endswith(OF_A_MODEL)
     )
     if not has_weights(source):
         raise MissingAsset(
@@ -124,7 +124,7 @@ def _downloaded(model: str) -> Path:
     try:
         return Path(
             huggingface_hub.snapshot_download(
-                model, allow_patterns=[f"*{suffix}" for suffix in _SUFFIXES]
+                model, allow_patterns=[f"*{suffix}" for suffix in OF_A_MODEL]
             )
         )
     except GatedRepoError as error:  # is a RepositoryNotFoundError too

@@ -120,7 +120,10 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 def is_no_file(path: Path) -> bool:
     """Whether there is a folder, a pipe, which would be waited for, or a device, which may have no
     end."""
-    return path.exists() and not path.is_file()
+    try:
+        return path.exists() and not path.is_file()
+    except OSError:  # a name that is too long: opening it says so
+        return False
 
 
 def read_json(path: Path) -> Any:

@@ -124,7 +124,8 @@ def problem_of(text: str, *, problem_id: str) -> Problem:
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         fault = f" ({type(error).__name__}: {error})"
     raise KlearError(
-        f"ground_truth of problem {problem_id!r} is not what klear writes there{fault}"
+        f"ground_truth of problem {problem_id!r} is not what klear writes there{fault}: "
+        "take that of ground_truth(problem)"
     )
 
 

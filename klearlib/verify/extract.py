@@ -51,17 +51,18 @@ _BARE_UNIT = re.compile(
 )
 # math-verify 0.9.0 drops what stands in a `\text{}`, also where it makes another number.
 _TEXT = r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{(?P<words>[^{}]*)\}"
-_TEXT_BEFORE = re.compile(_TEXT + r"\s*[\d\\.$(].*")
-_TEXT_BEHIND = re.compile(r".*[\d})$]\s*" + _TEXT + r"[\s.$]*")
-_REMARK = re.compile(r"\([^()]*\)")
-_SIGN = re.compile(r"\s*(?:not|minus|negative)\b", re.IGNORECASE)
+_TEXT_BEFORE = re.compile(_TEXT + r"\s*[\d\\.$(].*", re.DOTALL)
+_TEXT_BEHIND = re.compile(r".*[\d})$]\s*" + _TEXT + r"[\s.$]*", re.DOTALL)
+_SIGN = re.compile(r"\s*(?P<word>not|minus|negative)\b", re.IGNORECASE)
+# Digits and operators; multiples; fractions and powers, where no noun follows ("third graders").
 _FACTOR = re.compile(
-    r"\s*(?:\w*illion(?:th)?|hundred|thousand|dozen|grand|half|halve|third|fourth|fifth|sixth|seventh"
-    r"|eighth|ninth|tenth|eleventh|twelfth|\w*(?:teen|ie|hundred|thousand)th|squared|cubed|factorial"
-    r"|and|or|plus|minus|divided|(?-i:k))s?\b",
-    re.IGNORECASE,
+    r"\s*(?P<word>[./]?\d[\d.,/]*(?![\w.,/])|(?:plus|minus|divided|if|is)\b.*|(?-i:k)\b"
+    r"|(?:\w*illion|hundred|thousand|dozen)(?=s?\b)"
+    r"|(?:and (?:a|one) (?:half|third|quarter|fifth))\b"
+    r"|(?:half|halve|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth"
+    r"|\w*(?:teen|ie|hundred|thousand|illion)th|squared|cubed|factorial)(?=s?(?: of\b|\W*$)))",
+    re.IGNORECASE | re.DOTALL,
 )
-_OWN_DIGITS = re.compile(r"(?<![A-Za-z])[./]?\d[\d.,/]*")
 _WORD = re.compile(
     r"(?:\\(?:text(?:rm|bf|it)?|mathrm|mbox)\s*\{\s*)?"
     r"(?P<word>[A-Z]{3,}|[A-Z][a-z]{3,}|[a-z]{4,})\s*\}?"
@@ -154,18 +155,14 @@ def without_unit(answer: str) -> str:
 
 
 def words_that_count(answer: str) -> list[str]:
-    r"""What makes another number of the one beside which it stands in a ``\text{}``; remarks in
-    brackets do not.
+    r"""What makes another number of the one beside which it stands in a ``\text{}``.
 
-    >>> words_that_count(r"5\text{ million eggs}"), words_that_count(r"5\text{ eggs (of 6)}")
+    >>> words_that_count(r"5\text{ million eggs}"), words_that_count(r"5\text{ eggs of 6}")
     (['million'], [])
     """
     before, behind = _TEXT_BEFORE.fullmatch(answer), _TEXT_BEHIND.fullmatch(answer)
-    found = [_SIGN.match(before["words"])] if before else []
-    if behind:
-        words = _REMARK.sub("", behind["words"])
-        found += [_FACTOR.match(words), *_OWN_DIGITS.finditer(words)]
-    return [match[0].strip().lower() for match in found if match]
+    found = [before and _SIGN.match(before["words"]), behind and _FACTOR.match(behind["words"])]
+    return [" ".join(match["word"].lower().split()) for match in found if match]
 
 
 def word_of(answer: str) -> str | None:

@@ -66,10 +66,9 @@ CALLS = {"call": "[3]", "expected": "9"}
         ({"tests": [CALLS | {"expected": "x"}], "entry_point": "f"}, "tests[0].expected must be"),
         (
             {"tests": [{"asserts": "# no test"}], "entry_point": "f"},
-            "tests[0].asserts never call f",
+            "no test calls f: mend it",
         ),
         ({"tests": [{"asserts": "assert f(3"}], "entry_point": "f"}, "tests[0].asserts is no Pyth"),
-        ({"tests": [{"asserts": "assert g(f(3))"}], "entry_point": "f"}, "that nothing defines: g"),
     ],
 )
 def test_a_problem_by_which_none_can_be_judged_is_refused(tmp_path, change, words):
@@ -80,14 +79,14 @@ def test_a_problem_by_which_none_can_be_judged_is_refused(tmp_path, change, word
     assert words in str(error.value)
 
 
-def test_tests_take_nothing_from_the_program_but_what_the_prompt_names(tmp_path):
+def test_tests_take_no_usual_name_from_the_program(tmp_path):
     """A program that says what Counter is would else say what is right."""
     tests = [
         {"asserts": "assert Counter(f([1, 2])) == Counter([2, 1])"},
         {"asserts": "assert math.isclose(f([3])[0], g(3))"},
     ]
-    prompt = "def g(x):\n    return x\n\ndef f(x):\n    # the same in any order"
-    row = {"id": "p", "prompt": prompt, "tests": tests, "entry_point": "f"}
+    tests += [{"asserts": "from __future__ import annotations\nassert f([1]) == [1]"}]
+    row = {"id": "p", "prompt": "Any order.", "tests": tests, "entry_point": "Solution.f"}
     (tmp_path / "own.jsonl").write_text(json.dumps(row))
     (problem,) = open_benchmark(str(tmp_path / "own.jsonl")).problems
 
@@ -95,10 +94,10 @@ def test_tests_take_nothing_from_the_program_but_what_the_prompt_names(tmp_path)
         how = {"timeout_s": 5.0, "memory_mb": 256, "entry_point": "f"}
         return run_tests("\n".join(lines), problem.tests, **how).outcomes
 
-    assert report("def g(x): return x", "def f(x): return x[::-1]") == ("passed", "passed")
+    assert report("def g(x): return x", "def f(x): return x[::-1]") == ("passed",) * 3
     forged = "class math: isclose = staticmethod(lambda a, b: True)"
     found = report("def g(x): return x", "def f(x): return [0]", "def Counter(x): return 0", forged)
-    assert found == ("wrong_answer", "wrong_answer")
+    assert found == ("wrong_answer",) * 3
 
 
 def test_files_in_our_own_format(own, tmp_path):

@@ -311,7 +311,6 @@ def test_what_stands_beside_a_number_in_a_text_may_make_another_number():
             "{.2}",
             "{2}",
             "{ is wrong, 8}",
-            "{ or more}",
             "{ if odd, 6}",
         ),
     )
@@ -322,12 +321,18 @@ def test_what_stands_beside_a_number_in_a_text_may_make_another_number():
         ("x=5\\text{k}", "5"),
     ]
     different += [("\\text{negative }5", "5"), ("\\text{not }5", "5"), ("2", "2\\text{ dozen}")]
-    different += [("3\\text{ thousand}", "3\\text{ million}"), ("3", "3\\text{ million}")]
+    different += [
+        ("=\n5\\text{ million}", "5"),
+        ("3\\text{ thousand}", "3\\text{ million}"),
+        ("3", "3\\text{ million}"),
+    ]
     plain = (
         *("{ eggs}", "{ m/s}", "{ times}", "{ more apples}", "{ points}", "{ K}", "{ months}"),
-        *("{ H2O}", "{ (since 2 + 3 = 5)}", "{ quarters}"),
+        *("{ H2O}", "{ (since 2 + 3 = 5)}", "{ quarters}", "{ third graders}", "{ half-hours}"),
+        *("{ 1st graders}", "{ out of 100}", "{, or 10/2}", "{ dollars and 0 cents}"),
     )
     same = [(f"5\\text{text}", "5") for text in plain]
+    same += [("3\\text{ millions}", "3\\text{ million}"), ("3\\text{ Tenths}", "3\\text{ tenth}")]
     same += [("3\\text{ million eggs}", "3\\text{ million}"), ("5\\text{ and }6", "5, 6")]
     for pairs, reason in ((different, "wrong"), (same, "correct")):
         answers, golds = zip(*pairs, strict=True)

@@ -16,6 +16,7 @@ from klearlib.params import DataOptions, RealParams, SFTPhase, load
 from klearlib.params.real import benchmarks_of, shape_of_model
 from klearlib.real.assets import content_of, located, model_path
 from klearlib.real.data import FILES
+from klearlib.real.model import OF_A_MODEL
 from klearlib.run.files import sha256_file
 from klearlib.run.stage import Stage
 
@@ -262,7 +263,7 @@ class RealOrigin(Origin):
             "klearlib.real.model:link_model",
             {
                 "model": model if place is None else str(place),
-                "content": content_of(place, deep=False),
+                "content": content_of(place, OF_A_MODEL),
                 "chat_template": template and str(template),
                 "template_sha256": sha256_file(template)
                 if template and template.is_file()
