@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klearlib.data.lines import parse_row
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Verdict
@@ -36,8 +37,15 @@ class PassRate:
     mean_tests_passed: float | None = None
 
     def __post_init__(self) -> None:
-        wrong = self.num_responses - self.num_correct
-        if not (self.num_correct >= 0 and 0 <= self.num_not_judged <= wrong and self.num_responses):
+        counts = self.num_responses, self.num_correct, self.num_not_judged
+        known = all(type(count) is int and 0 <= count < 2**63 for count in counts)
+        passed = self.mean_tests_passed
+        if not isinstance(self.id, str) or not (passed is None or 0 <= passed <= 1):
+            raise KlearError(
+                "a pass rate needs a text as id and 0 to 1 as mean_tests_passed, "
+                f"got {self.id!r:.60} and {passed!r:.60}"
+            )
+        if not known or not max(1, sum(counts[1:])) <= counts[0]:
             raise KlearError(
                 f"problem {self.id!r}: of {self.num_responses} responses {self.num_correct} cannot "
                 f"be correct and {self.num_not_judged} not judged: count them again"
@@ -79,10 +87,10 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
     Raises KlearError for a line that is no pass rate, or a problem that comes twice.
     """
     rates: dict[str, PassRate] = {}
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                rate = PassRate(**json.loads(line))
+                rate = PassRate(**parse_row(line.decode()))
             except (TypeError, ValueError) as error:
                 raise KlearError(f"{path.name} line {number} is no pass rate: {error}") from error
             if rate.id in rates:

@@ -38,6 +38,7 @@ def can_decode(model) -> bool:
         kind in (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
         and config._attn_implementation == "sdpa"
         and not set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+        and getattr(config, "is_causal", True)
         and config.hidden_act == "silu"
         and config.rope_parameters["rope_type"] in _ROPE
         and 2 * len(model.model.rotary_emb.inv_freq) == model.model.layers[0].self_attn.head_dim

@@ -37,7 +37,10 @@ TEMPLATE_CPU_S, TEMPLATE_BYTES, TEMPLATE_CHARS = 5.0, 2**30, 2**20
 when it is first used, and characters around a prompt."""
 
 # What tokenizers read differently: words, digits, signs, lines, what is not ASCII.
-_TEXT = "What is 12 + 34?\n\nIt's 46: na\u00efve \u65e5\u672c\n\tdef f(x):\n    return \\boxed{x}"
+_TEXT = (
+    "What is 12 + 3456789?\n\nIt's 46, I'M: na\u00efve \u65e5\u672c\n\tdef f(x):\n"
+    "    return \\boxed{x}"
+)
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
 _TRIED = "tried"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 import transformers
 from safetensors import safe_open
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
 from klearlib.errors import DamagedEntry
 from klearlib.hub import indexed_files
@@ -31,7 +33,7 @@ _COMPUTED = (
     *(".attn.bias", ".attention.bias", ".masked_bias", ".causal_mask", ".inv_freq"),
     *(".position_ids", ".cos_cached", ".sin_cached", "decoder.version"),
 )
-_OF_ADAPTERS = ("lora_", "ia3_", "prompt_embeddings")
+_OF_ADAPTERS = ("lora_", "ia3_", "oft_", "hada_", "lokr_", "prompt_embeddings")
 
 
 def refuse_other_weights(path: str | Path, folder: Path | None, model, found: dict) -> None:
@@ -50,13 +52,10 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
     )
     # Files may name the tensors of the base model without its own name before them.
     parts = {**dict(model.named_children()), **dict(model.base_model.named_children())}
-    buffers = {name for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
-    known = {_end(name) for name in buffers}  # a file may have another path to them
-    matrices = {tuple(weight.shape) for weight in model.parameters() if weight.ndim > 1}
+    known = {name for name, buffer in model.named_buffers() if not buffer.is_floating_point()}
 
     def is_own(name: str) -> bool:
-        is_part = name.split(".")[0] in parts and _end(name) not in known
-        return is_part and not name.endswith(_COMPUTED)
+        return name.split(".")[0] in parts and name not in known and not name.endswith(_COMPUTED)
 
     left = (
         name
@@ -65,16 +64,21 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
     )
     quantized = getattr(model, "hf_quantizer", None) is not None
     stored = [] if folder is None or quantized else sorted(_stored(folder, model.config))
+    state, target_of = model.state_dict(), _renamed(model)
+    targets = {name: target_of(name) for name, _ in stored}
     others = (
         f"{name} ({kind})"
-        for name, kind, shape in stored
-        # One that has the shape of a matrix may have another name in the model.
+        for name, kind in stored
         if kind not in _OF_WEIGHTS
-        and (is_own(name) or (shape in matrices and name.endswith("weight")))
+        and targets[name][0] in state
+        and state[targets[name][0]].is_floating_point()
     )
-    base = f"{model.base_model_prefix}."
-    times = Counter(name.removeprefix(base) for name, _, _ in stored)
-    twice = (name for name, number in times.items() if number > 1 and is_own(name))
+    # Several tensors may be parts of one, each of which is there once, and none is the whole.
+    whole = Counter(targets[name][0] for name, _ in stored if targets[name][1] is None)
+    parts_of = {target for target, part in targets.values() if part is not None}
+    again = Counter(name for name, _ in stored)
+    twice = {name for name in whole if name in state and (whole[name] > 1 or name in parts_of)}
+    twice |= {name for name in again if again[name] > 1 and targets[name][0] in state}
     faults = [
         f"{words} {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
         for words, names in (
@@ -82,8 +86,8 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
             ("has another shape of", list(shapes)),
             ("has no place for", list(left)),
             ("has no floating point numbers in", list(others)),
-            ("has twice", list(twice)),
-            ("has NaN or infinity in", [n for n, w in model.named_parameters() if not _finite(w)]),
+            ("has twice", sorted(twice)),
+            ("has NaN or infinity in", [n for n, w in _numbers(model, state) if not _finite(w)]),
             ("has nothing but zeros in", sorted(_zeros(model))),
         )
         if names
@@ -95,15 +99,37 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
         )
 
 
-def _end(name: str) -> str:
-    return ".".join(name.split(".")[-2:])
+def _renamed(model) -> Callable[[str], tuple[str, str | None]]:
+    """The name in the model that transformers gives to one of a file, and, where that is of several
+    tensors that become one, by which pattern it is a part of it."""
+    mapping = get_model_conversion_mapping(model)
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    state = model.state_dict()
+
+    def rename(name: str) -> tuple[str, str | None]:
+        for rules in ((renamings, converters), ([], [])):
+            found = rename_source_key(name, *rules, model.base_model_prefix, state)
+            if found[0] in state:
+                break
+        return found
+
+    return rename
+
+
+def _numbers(model, state: Mapping) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    for name, buffer in model.named_buffers():
+        if name in state and buffer.is_floating_point():
+            yield name, buffer
 
 
 def refuse_other_class(path: str | Path, model) -> None:
     """DamagedEntry where config.json says that another class of transformers has been saved than
     has been loaded, such as one that classifies, which may have all that this one has."""
     stated = model.config.architectures
-    stated = [each for each in stated if each in _CLASSES] if isinstance(stated, list) else []
+    stated = stated if isinstance(stated, list) else [stated]
+    stated = [each for each in stated if isinstance(each, str) and each in _CLASSES]
     stems = {_HEAD.sub("", name).casefold() for name in stated}
     if stems and _HEAD.sub("", type(model).__name__).casefold() not in stems:
         raise DamagedEntry(
@@ -113,24 +139,24 @@ def refuse_other_class(path: str | Path, model) -> None:
         )
 
 
-def _stored(folder: Path, config) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Each tensor of the files that transformers reads, with the name of its type and its shape."""
+def _stored(folder: Path, config) -> Iterator[tuple[str, str]]:
+    """Each tensor of the files that transformers reads, with the name of its type."""
     for file in _files(folder, getattr(config, "transformers_weights", None)):
         if file.suffix == ".safetensors":
             with safe_open(file, framework="pt") as stored:
-                for name in stored.keys():  # noqa: SIM118 - it is no dict
-                    tensor = stored.get_slice(name)
-                    yield name, tensor.get_dtype(), tuple(tensor.get_shape())
+                names = stored.keys()
+                yield from ((name, stored.get_slice(name).get_dtype()) for name in names)
         else:
             held = torch.load(file, map_location="meta", weights_only=True)
             tensors = (pair for pair in held.items() if isinstance(pair[1], torch.Tensor))
-            yield from ((n, str(tensor.dtype), tuple(tensor.shape)) for n, tensor in tensors)
+            yield from ((name, str(tensor.dtype)) for name, tensor in tensors)
 
 
 def _files(folder: Path, named: str | None) -> list[Path]:
     """The files of weights, in the order in which transformers looks for them. DamagedEntry where
     it passes over what cannot be read and takes older ones."""
-    named = (named or "").removesuffix(".index.json")
+    if named is not None and named.endswith(".index.json"):
+        return indexed_files(folder / named)
     for name in filter(None, (named, "model.safetensors", "pytorch_model.bin")):
         index = folder / f"{name}.index.json"
         passed = [each for each in (folder / name, index) if os.path.lexists(each)]

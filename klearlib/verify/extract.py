@@ -53,11 +53,12 @@ _BARE_UNIT = re.compile(
 _TEXT = r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{(?P<words>[^{}]*)\}"
 _TEXT_BEFORE = re.compile(_TEXT + r"\s*[\d\\.$(].*", re.DOTALL)
 _TEXT_BEHIND = re.compile(r".*[\d})$]\s*" + _TEXT + r"[\s.$]*", re.DOTALL)
-_SIGN = re.compile(r"\s*(?P<word>not|minus|negative)\b", re.IGNORECASE)
+_SIGN = re.compile(r"\s*(?P<word>not|minus|negative|cos|sin|tan|log|ln)\b", re.IGNORECASE)
 # Digits and operators; multiples; fractions and powers, where no noun follows ("third graders").
 _FACTOR = re.compile(
     r"\s*(?P<word>[./]?\d[\d.,/]*(?![\w.,/])|(?:plus|minus|divided|if|is)\b.*|(?-i:k)\b"
-    r"|(?:\w*illion|hundred|thousand|dozen)(?=s?\b)"
+    r"|(?:\w*illion|hundred|thousand|dozen|lakh|crore|gross)(?=s?\b)|e[-+]?\d+\b|(?:bn|pi)\b"
+    r"|(?-i:i)(?=\W*$)"
     r"|(?:and (?:a|one) (?:half|third|quarter|fifth))\b"
     r"|(?:half|halve|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth"
     r"|\w*(?:teen|ie|hundred|thousand|illion)th|squared|cubed|factorial)(?=s?(?: of\b|\W*$)))",

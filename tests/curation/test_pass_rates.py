@@ -48,7 +48,19 @@ def test_thresholds_that_no_rate_can_have_are_refused(threshold):
         kept(threshold=0.5, keep_equal="no")
 
 
-@pytest.mark.parametrize("counts", [(2, 5, 0), (0, 0, 0), (4, -1, 0), (4, 3, 2), (4, 0, -1)])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (2, 5, 0),
+        (0, 0, 0),
+        (4, -1, 0),
+        (4, 3, 2),
+        (4, 0, -1),
+        (2.5, 1, 0),
+        (4, True, 0),
+        (10**400, 1, 0),
+    ],
+)
 def test_counts_that_are_no_rate_are_refused(counts):
     with pytest.raises(ValueError, match="cannot be correct"):
         PassRate("a", *counts)
@@ -115,9 +127,20 @@ def test_pass_rates_round_trip_and_name_a_bad_line(tmp_path):
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
     with pytest.raises(ValueError, match=r"line 6: problem 'none' comes twice"):
         read_pass_rates(path)
-    path.write_text('{"id": "a"}\n')
-    with pytest.raises(ValueError, match=r"pass_rates\.jsonl line 1 is no pass rate"):
-        read_pass_rates(path)
+    whole = '"num_responses": 2, "num_correct": 1, "num_not_judged": 0'
+    for line in (
+        *(
+            b'{"id": "a"}',
+            b"[" * 3000 + b"]" * 3000,
+            b"\xff",
+            b"5",
+            b'{"id": ["a"], %s}' % whole.encode(),
+        ),
+        *(b'{"id": "a", "id": "b", %s}' % whole.encode(), b'{"id": 5, %s}' % whole.encode()),
+    ):
+        path.write_bytes(line + b"\n")
+        with pytest.raises(ValueError, match=r"pass_rates\.jsonl line 1 is no pass rate"):
+            read_pass_rates(path)
 
 
 ANSWERED = {"never": (0, 0), "once": (1, 0), "half": (2, 0), "perhaps": (1, 1), "always": (4, 0)}

@@ -1,5 +1,6 @@
 """Policies survive saving and loading, and what is missing or damaged says so in one line."""
 
+import contextlib
 import copy
 import json
 import resource
@@ -16,12 +17,16 @@ from tokenizers.pre_tokenizers import Split
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
+    Glm4MoeConfig,
+    Glm4MoeForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     MambaConfig,
     MambaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     PreTrainedTokenizerFast,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
@@ -35,6 +40,7 @@ from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterErr
 from klearlib.evaluate import model_responses
 from klearlib.miniature.base import train_tokenizer
 from klearlib.policy import load, weights
+from klearlib.policy.decoder import can_decode
 from klearlib.policy.load import autocast, chat_prompt, control_ids, load_policy, save_policy
 from klearlib.policy.prompts import chat_prompts, end_ids
 from klearlib.policy.trial import refuse_what_cannot_be_sampled
@@ -540,7 +546,7 @@ def test_a_tensor_that_is_there_twice_is_refused(
     name = "model.safetensors" if suffix == ".safetensors" else "pytorch_model.bin"
     index = {"metadata": {}, "weight_map": weight_map}
     (tmp_path / f"{name}.index.json").write_text(json.dumps(index))
-    with pytest.raises(DamagedEntry, match=f"it has twice {UP[6:]}; make"):
+    with pytest.raises(DamagedEntry, match=f"it has twice {UP}; make"):
         load_policy(tmp_path)
 
 
@@ -575,6 +581,54 @@ def test_whole_numbers_are_seen_under_another_name(tiny_tokenizer, tmp_path):
     save_file(held | {"embed_out.weight": held["embed_out.weight"].to(torch.int8)}, file)
     with pytest.raises(DamagedEntry, match=r"no floating point numbers in embed_out.weight \(I8\)"):
         load_policy(tmp_path)
+
+
+def test_a_renamed_tensor_beside_the_one_of_its_new_name_is_refused(tiny_tokenizer, tmp_path):
+    model = MixtralForCausalLM(MixtralConfig(**TINY, num_local_experts=2, num_experts_per_tok=1))
+    save_policy(model, tiny_tokenizer, tmp_path)
+    file = tmp_path / "model.safetensors"
+    held = load_file(file)
+    load_policy(tmp_path)
+    old = "model.layers.0.block_sparse_moe.gate.weight"
+    save_file(held | {"model.layers.0.mlp.gate.weight": held[old] * 2}, file)
+    with pytest.raises(DamagedEntry, match=r"it has twice model\.layers\.0\.mlp\.gate\.weight"):
+        load_policy(tmp_path)
+
+
+def test_numbers_that_are_no_parameters_are_finite_too(tiny_tokenizer, tmp_path):
+    how = {"moe_intermediate_size": 8, "n_routed_experts": 2, "num_experts_per_tok": 1}
+    how |= {"head_dim": 8, "first_k_dense_replace": 0, "n_group": 1, "topk_group": 1}
+    model = Glm4MoeForCausalLM(Glm4MoeConfig(**TINY, **how))
+    for value in (0.5, torch.nan):
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight)
+        model.get_buffer("model.layers.0.mlp.gate.e_score_correction_bias")[0] = value
+        save_policy(model, tiny_tokenizer, tmp_path)
+        if value == 0.5:
+            load_policy(tmp_path)
+        else:
+            with pytest.raises(DamagedEntry, match=r"NaN or infinity in .*e_score_correction_bias"):
+                load_policy(tmp_path)
+
+
+def test_a_model_that_sees_what_comes_after_is_refused(tiny_policy, tiny_tokenizer, tmp_path):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    change_config(tmp_path, is_causal=False)
+    model, _ = load_policy(tmp_path, device="cpu", attention="sdpa")
+    assert not can_decode(model)
+    with pytest.raises(KlearError, match="gives other probabilities"):
+        refuse_what_cannot_be_sampled("m", model)
+
+
+@pytest.mark.parametrize("architectures", [[[]], 5, {"a": 1}, "Qwen3ForTokenClassification"])
+def test_architectures_of_any_kind_are_looked_at(
+    tiny_policy, tiny_tokenizer, tmp_path, architectures
+):
+    save_policy(tiny_policy, tiny_tokenizer, tmp_path)
+    change_config(tmp_path, architectures=architectures)
+    with contextlib.suppress(DamagedEntry):
+        load_policy(tmp_path)
+        assert not isinstance(architectures, str)
 
 
 def test_the_class_of_a_tokenizer_must_read_as_its_file_does(tiny_policy, tiny_tokenizer, tmp_path):

@@ -320,7 +320,13 @@ def test_what_stands_beside_a_number_in_a_text_may_make_another_number():
         ("\\text{5 million}", "5"),
         ("x=5\\text{k}", "5"),
     ]
-    different += [("\\text{negative }5", "5"), ("\\text{not }5", "5"), ("2", "2\\text{ dozen}")]
+    different += [(f"5\\text{{{text}}}", "5") for text in ("E3", "e-3", " lakh", " bn", " pi", "i")]
+    different += [
+        ("\\text{cos }0", "0"),
+        ("\\text{negative }5", "5"),
+        ("\\text{not }5", "5"),
+        ("2", "2\\text{ dozen}"),
+    ]
     different += [
         ("=\n5\\text{ million}", "5"),
         ("3\\text{ thousand}", "3\\text{ million}"),
