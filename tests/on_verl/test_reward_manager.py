@@ -16,6 +16,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tokenizer import hf_tokenizer
 
+from klearlib.errors import KlearError
 from klearlib.policy.load import chat_prompt
 from klearlib.records import Problem, Response, TestCase
 from klearlib.rl.schedule import judging, problem_order
@@ -153,7 +154,7 @@ def test_verl_pays_what_the_local_run_pays(config, batches, tiny_tokenizer, plac
 def test_a_judge_that_fails_fails_the_rollout(config, batches, tiny_tokenizer):
     row = rows(batches[0])[0] | {"reward_model": {"ground_truth": "{}", "style": "rule"}}
     ids = tiny_tokenizer("3", add_special_tokens=False)["input_ids"]
-    with pytest.raises(KeyError, match="answer"):
+    with pytest.raises(KlearError, match="ground_truth of problem"):
         judged_by_verl(config, row, ids, ids, "")
 
 
