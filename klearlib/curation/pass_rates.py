@@ -12,7 +12,7 @@ from klearlib.data.lines import parse_row
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Verdict
-from klearlib.run.files import write_json, write_text
+from klearlib.run.files import is_plain, write_json, write_text
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -38,7 +38,7 @@ class PassRate:
 
     def __post_init__(self) -> None:
         counts = self.num_responses, self.num_correct, self.num_not_judged
-        known = all(type(count) is int and 0 <= count < 2**63 for count in counts)
+        known = all(is_plain(count, int) and count >= 0 for count in counts)
         passed = self.mean_tests_passed
         if not isinstance(self.id, str) or not (passed is None or 0 <= passed <= 1):
             raise KlearError(

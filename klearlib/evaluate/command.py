@@ -109,8 +109,11 @@ def _check_scores(
 ) -> None:
     """KlearError where a folder holds scores of other responses or problems, judged otherwise, or
     damaged."""
-    needed = {"benchmark": benchmark, "think_tags": arguments.think_tags}
-    needed["problems_sha256"] = problems_sha256
+    needed = {
+        "benchmark": benchmark,
+        "problems_sha256": problems_sha256,
+        "think_tags": arguments.think_tags,
+    }
     if arguments.responses:
         if (folder / SETTINGS).exists():
             raise ParameterError(

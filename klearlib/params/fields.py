@@ -161,9 +161,8 @@ def _checked(value, kind, where: str, limits):
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
         if not isinstance(value, (list, tuple)):
-            fix = (
-                "give at least one" if value is None else f"write [{' '.join(str(value).split())}]"
-            )
+            given = " ".join(str(value).split())
+            fix = "give at least one" if value is None else f"write [{given}]"
             if isinstance(value, str) and value.lstrip().startswith("["):
                 name = where.rpartition(" ")[2]
                 fix = f"papermill's -p gives a text, write -y '{{{name}: {value}}}'"

@@ -64,7 +64,8 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
     )
     quantized = getattr(model, "hf_quantizer", None) is not None
     stored = [] if folder is None or quantized else sorted(_stored(folder, model.config))
-    state, target_of = model.state_dict(), _renamed(model)
+    state = model.state_dict()
+    target_of = _renamed(model, state)
     targets = {name: target_of(name) for name, _ in stored}
     others = (
         f"{name} ({kind})"
@@ -99,13 +100,12 @@ def refuse_other_weights(path: str | Path, folder: Path | None, model, found: di
         )
 
 
-def _renamed(model) -> Callable[[str], tuple[str, str | None]]:
+def _renamed(model, state: Mapping) -> Callable[[str], tuple[str, str | None]]:
     """The name in the model that transformers gives to one of a file, and, where that is of several
     tensors that become one, by which pattern it is a part of it."""
     mapping = get_model_conversion_mapping(model)
     renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
     converters = [each for each in mapping if isinstance(each, WeightConverter)]
-    state = model.state_dict()
 
     def rename(name: str) -> tuple[str, str | None]:
         for rules in ((renamings, converters), ([], [])):
