@@ -58,6 +58,24 @@ class TestCase:
         return next(k for k in ("stdin", "call", "asserts") if getattr(self, k) is not None)
 
 
+REASONS = (
+    "correct",
+    "wrong",
+    "not_worked_out",
+    "no_answer",
+    "bad_format",
+    "truncated",
+    "timeout",
+    "judge_error",
+)
+"""What a `Verdict` can say. ``not_worked_out``: an expression equal to the gold answer where a
+written number was asked for; ``truncated``: the token budget ended the response; ``bad_format``: a
+think tag is missing."""
+
+FOUND = ("boxed", "marked", "last")
+"""Where an answer stood: in the last box, behind a marker ("the answer is", ``<answer>``, ``=``),
+or merely the last number of the last sentence."""
+
 NOT_JUDGED = ("timeout", "judge_error")
 """The reasons of a `Verdict` that are the judge's failures and not the response's."""
 
@@ -160,8 +178,9 @@ class SourceRow:
 class Verdict:
     """The verifier's word on one response.
 
-    `reason` is one of ``correct``, ``wrong``, ``no_answer``, ``bad_format``, ``timeout``,
-    ``judge_error``; `extracted` is the answer that was judged, None where there was none.
+    `reason` is a word of `REASONS`; `extracted` is the answer that was judged, None where there
+    was none. `found` says where it stood, a word of `FOUND`, None for programs and where there was
+    none.
     `has_think_open` and `has_think_close` say which think tags the response (with its prompt) has.
     `reward` is what a reward function of one's own pays, None where the built-in ones do.
     For code, `correct` means that every test passed, `extracted` is the program, and `report` holds
@@ -178,6 +197,7 @@ class Verdict:
     has_think_close: bool = True
     report: TestReport | None = None
     reward: float | None = None
+    found: str | None = None
 
 
 @dataclass(frozen=True)

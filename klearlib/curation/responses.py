@@ -19,10 +19,9 @@ from klearlib.errors import KlearError, Stopped
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine
-from klearlib.records import Response
+from klearlib.records import REASONS, Response
 from klearlib.run.files import sha256_file, write_json
 from klearlib.run.seeding import derive_seed
-from klearlib.verify.answers import REASONS
 from klearlib.verify.groups import judge_responses
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from klearlib.data.lines import LineWriter
 from klearlib.data.problems import ProblemFile
 from klearlib.data.tables import SampleWriter, read_rows, read_samples
 from klearlib.errors import KlearError, Stopped
-from klearlib.records import Verdict
+from klearlib.records import REASONS, Verdict
 from klearlib.run.files import sha256_file, write_json
-from klearlib.verify.answers import REASONS
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder

@@ -13,9 +13,9 @@ from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
 from klearlib.verify.plain import read_number, same_number
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
 
-__all__ = ["REASONS", "close_pool", "verify_answer", "verify_answers"]
+__all__ = ["ANSWER_FORMS", "close_pool", "verify_answer", "verify_answers"]
 
-REASONS = ("correct", "wrong", "no_answer", "bad_format", "timeout", "judge_error")
+ANSWER_FORMS = ("written", "equivalent")
 
 # math-verify finds answers only where there is a digit, a dollar or a LaTeX bracket or command.
 _CAN_HOLD_ANSWER = re.compile(r"[\d$\\\[]")
@@ -37,6 +37,8 @@ def verify_answer(
     *,
     prompt: str = "",
     require_think: bool = True,
+    truncated: bool = False,
+    answer_form: str = "written",
     timeout_s: float = 5.0,
 ) -> Verdict:
     r"""Judge one response; see `verify_answers`, which is faster for many.
@@ -45,7 +47,13 @@ def verify_answer(
     'correct'
     """
     return verify_answers(
-        [response], [gold], prompts=[prompt], require_think=require_think, timeout_s=timeout_s
+        [response],
+        [gold],
+        prompts=[prompt],
+        require_think=require_think,
+        truncated=[truncated],
+        answer_form=answer_form,
+        timeout_s=timeout_s,
     )[0]
 
 
@@ -55,6 +63,8 @@ def verify_answers(
     *,
     prompts: Sequence[str] | None = None,
     require_think: bool = True,
+    truncated: Sequence[bool] | None = None,
+    answer_form: str = "written",
     workers: int | None = None,
     timeout_s: float = 5.0,
 ) -> list[Verdict]:
@@ -78,6 +88,10 @@ def verify_answers(
         prompts: N prompts, None for empty ones; one that ends with ``<think>`` counts as the
             opening tag of its response.
         require_think: False judges text without tags.
+        truncated: N flags, True where the token budget ended the response: it is ``truncated`` and
+            not looked at. None: nobody knows, and each is judged as the text that it is.
+        answer_form: ``"written"``: where the gold answer is a written number, so is a right answer,
+            and an expression equal to it is ``not_worked_out``; ``"equivalent"``: it is right.
         workers: how many judge processes this Python process may grow to; None for one per usable
             core, up to `pool.MAX_DEFAULT_WORKERS`. They stay for the next call, till `close_pool`.
         timeout_s: wall-clock seconds for one answer, from the moment a process takes it. Time in
@@ -95,7 +109,12 @@ def verify_answers(
     ['correct', 'bad_format']
     """
     prompts = [""] * len(responses) if prompts is None else prompts
-    extract.check_texts(len(responses), responses=responses, golds=golds, prompts=prompts)
+    truncated = [False] * len(responses) if truncated is None else truncated
+    extract.check_texts(
+        len(responses), responses=responses, golds=golds, prompts=prompts, truncated=truncated
+    )
+    if answer_form not in ANSWER_FORMS:
+        raise ValueError(f"answer_form must be one of {ANSWER_FORMS}, got {answer_form!r}")
     texts = [_gold_texts(number, gold) for number, gold in enumerate(golds)]
     if not 0 < timeout_s <= MAX_TIMEOUT_S:
         raise ValueError(
@@ -108,9 +127,11 @@ def verify_answers(
     judging: dict[_Case, Future] = {}  # the rollouts of a group often share a case
     judged: dict[_Case, tuple[str, str | None]] = {}
     try:
-        for reading, gold in zip(readings, texts, strict=True):
-            if require_think and not (reading.has_think_open and reading.has_think_close):
-                outcome: tuple[str, str | None] | _Case = ("bad_format", None)
+        for reading, gold, cut in zip(readings, texts, truncated, strict=True):
+            if cut:
+                outcome: tuple[str, str | None] | _Case = ("truncated", None)
+            elif require_think and not (reading.has_think_open and reading.has_think_close):
+                outcome = ("bad_format", None)
             else:
                 outcome = _decide(reading.text, gold)
             if isinstance(outcome, _Case) and outcome not in judging:

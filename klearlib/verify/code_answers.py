@@ -64,6 +64,7 @@ def verify_programs(
     *,
     prompts: Sequence[str] | None = None,
     require_think: bool = True,
+    truncated: Sequence[bool] | None = None,
     timeout_s: float,
     memory_mb: int,
     max_tests: int | None = None,
@@ -85,6 +86,7 @@ def verify_programs(
         prompts: N prompts, None for empty ones; one that ends with ``<think>`` counts as the
             opening tag of its response.
         require_think: False judges text without tags.
+        truncated: that of `answers.verify_answers`; a program in such a response is not run.
         timeout_s, memory_mb: of `programs.run_tests`.
         max_tests, tests_seed: at most so many tests of a problem, see `chosen_tests`.
         prelude: Python statements run before the programs of problems with an entry point, such as
@@ -99,17 +101,24 @@ def verify_programs(
         KlearError: lengths that differ, a problem without tests, a number out of range.
     """
     prompts = [""] * len(responses) if prompts is None else prompts
-    check_texts(len(responses), responses=responses, prompts=prompts, problems=problems)
+    truncated = [False] * len(responses) if truncated is None else truncated
+    check_texts(
+        len(responses),
+        responses=responses,
+        prompts=prompts,
+        problems=problems,
+        truncated=truncated,
+    )
     readings = [read_response(*pair) for pair in zip(responses, prompts, strict=True)]
     tests = {
         problem: chosen_tests(problem, max_tests=max_tests, seed=tests_seed)
         for problem in dict.fromkeys(problems)
     }
     faults, sources = [], []
-    for reading in readings:
+    for reading, cut in zip(readings, truncated, strict=True):
         is_formed = not require_think or (reading.has_think_open and reading.has_think_close)
-        faults.append("no_answer" if is_formed else "bad_format")
-        sources.append(last_code_block(reading.text) if is_formed else None)
+        faults.append("truncated" if cut else "no_answer" if is_formed else "bad_format")
+        sources.append(last_code_block(reading.text) if is_formed and not cut else None)
     jobs = (
         ProgramJob(
             source=_with_prelude(source, prelude if problem.entry_point else ""),

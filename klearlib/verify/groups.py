@@ -13,6 +13,7 @@ from klearlib.verify.code_answers import USUAL_IMPORTS, verify_programs
 from klearlib.verify.own_judge import verdicts_of
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
 
+TRUNCATED = ("wrong", "as_text")
 CODE_REWARDS = {"soft": soft_code_reward, "hard": hard_code_reward}
 
 
@@ -34,6 +35,8 @@ def judge_responses(
     max_tests: int | None = None,
     tests_seed: int = 0,
     require_think: bool = True,
+    truncated: str = "wrong",
+    answer_form: str = "written",
     reward_function: dict | None = None,
 ) -> list[tuple[Verdict, ...]]:
     """The verdict on every response to each problem.
@@ -44,9 +47,14 @@ def judge_responses(
             `code_answers.chosen_tests` (docs/deviations.md, D10). None: all of them.
         require_think: whether a response without both think tags is ``bad_format``; if not, what
             stands after the last closing tag is judged, or all of it.
+        truncated: ``"wrong"``: a response that the token budget ended is ``truncated``, whatever
+            stands in it; ``"as_text"``: it is judged as the text that it is.
+        answer_form: that of `answers.verify_answers`.
         reward_function: judges answers in the place of the built-in judge, see
             `own_judge.verdicts_of`, and looks for no tags.
     """
+    if truncated not in TRUNCATED:
+        raise KlearError(f"truncated must be one of {TRUNCATED}, got {truncated!r}")
     verdicts: dict[tuple[int, int], Verdict] = {}
     for code in (False, True):
         places = [
@@ -58,6 +66,7 @@ def judge_responses(
         texts = [responses[row][column].text for row, column in places]
         prompts = [responses[row][column].prompt for row, column in places]
         asked = [problems[row] for row, _ in places]
+        cut = [responses[row][column].truncated and truncated == "wrong" for row, column in places]
         if not places:
             continue
         if code:
@@ -66,6 +75,7 @@ def judge_responses(
                 asked,
                 prompts=prompts,
                 require_think=require_think,
+                truncated=cut,
                 timeout_s=test_timeout_s,
                 memory_mb=test_memory_mb,
                 max_tests=max_tests,
@@ -77,7 +87,14 @@ def judge_responses(
             judged = verdicts_of(reward_function, texts, asked)
         else:
             golds = [problem.answer for problem in asked]
-            judged = verify_answers(texts, golds, prompts=prompts, require_think=require_think)
+            judged = verify_answers(
+                texts,
+                golds,
+                prompts=prompts,
+                require_think=require_think,
+                truncated=cut,
+                answer_form=answer_form,
+            )
         verdicts |= zip(places, judged, strict=True)
     return [
         tuple(verdicts[row, column] for column in range(len(group)))
@@ -99,6 +116,8 @@ def judge_groups(
     test_memory_mb: int,
     max_tests: int | None = None,
     tests_seed: int = 0,
+    truncated: str = "wrong",
+    answer_form: str = "written",
     reward_function: dict | None = None,
 ) -> tuple[Group, ...]:
     """Verdicts and rewards for the responses to each problem (docs/deviations.md, D9, D10).
@@ -120,6 +139,8 @@ def judge_groups(
         max_tests=max_tests,
         tests_seed=tests_seed,
         require_think=think_tags == "required",
+        truncated=truncated,
+        answer_form=answer_form,
         reward_function=reward_function,
     )
     code_pay = CODE_REWARDS[code_reward]

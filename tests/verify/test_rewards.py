@@ -3,8 +3,7 @@ from itertools import product
 
 import pytest
 
-from klearlib.records import TestReport, Verdict
-from klearlib.verify.answers import REASONS
+from klearlib.records import REASONS, TestReport, Verdict
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
 
 CODE_REWARDS = (soft_code_reward, hard_code_reward)
