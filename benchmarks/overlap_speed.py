@@ -26,13 +26,11 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, keep
 
 from klearlib.curation.duplicates import Deduplicator
 from klearlib.curation.overlap import OverlapIndex
-from klearlib.report.tables import write_table
 
 N = 9
 NUM_WORDS = 80
@@ -47,16 +45,11 @@ def main() -> None:
     parser.add_argument("--compared", type=int, default=4000, help="prompts, of each kind")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
-    arguments = parser.parse_args()
-    results = Path(__file__).parent / "results"
-    table = pd.DataFrame(
-        [compare(kind, arguments.compared, arguments.repeats) for kind in VOCABULARIES]
-    )
-    write_table(table, results, "overlap_speed", digits=2)
-    print(table.to_string(index=False))
-    table = pd.DataFrame(stream(arguments.prompts, arguments.workers))
-    write_table(table, results, "overlap_speed_stream", digits=2)
-    print(table.to_string(index=False))
+    arguments = arguments_of(parser, prompts=400, compared=100, repeats=1)
+    rows = [compare(kind, arguments.compared, arguments.repeats) for kind in VOCABULARIES]
+    keep(rows, "overlap_speed", arguments, digits=2)
+    rows = stream(arguments.prompts, arguments.workers)
+    keep(rows, "overlap_speed_stream", arguments, digits=2)
 
 
 def compare(kind: str, num_prompts: int, repeats: int) -> dict:
@@ -96,7 +89,7 @@ def compare(kind: str, num_prompts: int, repeats: int) -> dict:
 
 def stream(num_prompts: int, workers: int) -> Iterator[dict]:
     benchmarks = draw_benchmarks("prose")
-    pool = draw_prompts("prose", 20_000, benchmarks)
+    pool = draw_prompts("prose", min(num_prompts, 20_000), benchmarks)
     index = OverlapIndex(benchmarks, n=N)
 
     def prompts() -> Iterator[str]:
