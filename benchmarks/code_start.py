@@ -15,7 +15,7 @@ from dataclasses import asdict
 
 import numpy as np
 import torch
-from common import arguments_of, keep
+from common import arguments_of, finish, keep
 
 from klearlib.data.problems import read_problems
 from klearlib.experiments.experiment import runs_dir
@@ -24,7 +24,6 @@ from klearlib.params import LOCAL, SMOKE, RLOptions, load
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
 from klearlib.policy.sampling import sample_groups
-from klearlib.run.pool import run_stages
 from klearlib.verify.groups import judge_responses
 
 _SETTINGS = {"1": (1.0, 1.0), "0.6, top_p 0.95": (0.6, 0.95)}
@@ -38,8 +37,8 @@ def main() -> None:
     arguments = arguments_of(parser, profile=SMOKE, responses=1)
     world, limits = load(arguments.profile, "code_miniature"), RLOptions()
     stages = code_start_stages(world, compute=asdict(load(arguments.profile, LOCAL)))
-    run_stages([stages["sft"], stages["teacher"]], runs_dir=runs_dir())
     torch.set_num_threads(1)
+    finish([stages["sft"], stages["teacher"]], arguments)
     rows = [
         {"model": name, "temperature": text}
         | measures(stages, name, arguments.responses, world.max_new_tokens, limits, sampling)

@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results"
 # Enough for a world that has all its parts, and for models that answer at random.
-_TINY_WORLD = {r"\w+_steps": 2, "num_train_problems": 24, r"(base|sft|teacher)_examples": 120}
+_TINY_WORLD = {
+    r"\w+_steps": 2,
+    r"(base|sft|teacher)_examples": 120,
+    "num_train_problems": 24,
+    "num_deciding": 6,
+    "num_validation": 6,
+    "max_new_tokens": 16,
+}
 
 
 def arguments_of(parser: argparse.ArgumentParser, **tiny) -> argparse.Namespace:
@@ -68,6 +76,26 @@ def keep(
     table = pd.DataFrame(rows)
     write_table(table, arguments.results, name, digits=digits)
     print(table.to_string(index=False), flush=True)
+
+
+def finish(stages: Iterable[Stage], arguments: argparse.Namespace, *, workers: int = 0) -> None:
+    """Run the stages that are not done; with --tiny in this process, as to import torch in others
+    takes longer than the stages."""
+    from klearlib.experiments.experiment import runs_dir
+    from klearlib.run.folder import RunFolder
+    from klearlib.run.pool import run_stages
+
+    if not arguments.tiny:
+        run_stages([*stages], runs_dir=runs_dir(), workers=workers)
+        return
+    for stage in stages:
+        if (folder := stage.folder(runs_dir())).exists():
+            continue
+        finish(stage.inputs.values(), arguments)
+        module, _, function = stage.target.partition(":")
+        inputs = {name: each.folder(runs_dir()) for name, each in stage.inputs.items()}
+        getattr(import_module(module), function)(RunFolder(folder), inputs, **stage.params)
+        RunFolder(folder).finish()
 
 
 def clipping_run(profile: str) -> Stage:

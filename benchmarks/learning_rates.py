@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 
-from common import arguments_of, keep
+from common import arguments_of, finish, keep
 
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.results import Results
 from klearlib.params import SMOKE, load_profile
 from klearlib.report.style import series_style
 from klearlib.rl.coefficients import CORNERS
-from klearlib.run.pool import run_stages
 
 
 def main() -> None:
@@ -37,7 +35,7 @@ def main() -> None:
         values["num_steps"] = arguments.steps
     clipping = Clipping(check(Clipping.name, values))
     cells = clipping.cells(arguments.seeds)
-    run_stages([*cells.values()], runs_dir=runs_dir(), workers=clipping.params.workers)
+    finish(cells.values(), arguments, workers=clipping.params.workers)
     rows = [
         {"learning_rate": f"{rate:g}", "rule": series_style(rule).label, "seed": seed}
         | measures(Results({(rule, seed): clipping.folder(stage)}))

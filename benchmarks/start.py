@@ -13,7 +13,7 @@ import argparse
 import dataclasses
 
 import torch
-from common import arguments_of, keep
+from common import arguments_of, finish, keep
 
 from klearlib.data.problems import read_problems
 from klearlib.evaluate.harness import evaluate
@@ -25,7 +25,6 @@ from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
-from klearlib.run.pool import run_stages
 
 _SETTINGS = {"temperature 1": (1.0, 1.0), "temperature 0.6, top_p 0.95": (0.6, 0.95)}
 
@@ -45,8 +44,8 @@ def main() -> None:
         )
     compute = dataclasses.asdict(load(arguments.profile, LOCAL))
     stages = [start_stages(world, compute=compute) for world in worlds]
-    run_stages([made["sft"] for made in stages], runs_dir=runs_dir())
     torch.set_num_threads(1)
+    finish([made["sft"] for made in stages], arguments)
     rows = [
         measures(world, made, arguments.responses)
         for world, made in zip(worlds, stages, strict=True)
