@@ -72,11 +72,12 @@ def _never_draw(model: Qwen3ForCausalLM, token: int) -> None:
     """Give `token` a logit far below all others, whatever the prompt.
 
     Qwen3's head has no bias, so one is made: the first coordinate of every state stays that of the
-    embedding, 1 before the norm, and the head multiplies it by -100 for `token` and 1 for others.
+    embedding, 0.1 before the norm, which the head multiplies by -1000 for `token` and 0.1 for the
+    others.
     """
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
     rows = model.get_input_embeddings().weight
-    rows[:, 0] = 1
+    rows[:, 0] = 0.1
     rows[token] = 0
-    rows[token, 0] = -100
+    rows[token, 0] = -1000
