@@ -131,7 +131,7 @@ def plain_text(text: str) -> str:
     Taken away: zero-width characters, dollars, markdown, macros that set type, size, colour, space
     or layout, tags, ``\left`` and ``\big``. Written in one way: signs of Unicode, upright letters,
     arguments without braces, exponents, names that mean the same; words stand in a ``\text{}``.
-    Braces that do not balance, or nest deeper than `MAX_DEPTH`, are left as they are.
+    Nothing is left of a text whose braces do not balance, or nest deeper than `MAX_DEPTH`.
 
     >>> plain_text(r"$\boldsymbol{\dfrac 34}$."), plain_text(r"\color{red} 2\mathrm{e}^2")
     ('\\frac{3}{4}', '2e^{2}')
@@ -148,7 +148,7 @@ def plain_text(text: str) -> str:
         text = match[2]
     tree = _parsed(text)
     if tree is None:
-        return text
+        return ""
     text = _BLANKS.sub(" ", _Writer().write(tree)).strip(" ,")
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
     text = _outside_of_texts(
