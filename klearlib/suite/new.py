@@ -242,7 +242,7 @@ def _real(found: Facts) -> str:
             "num_validation": (held_out, "held out of the problems, for the curves"),
             "validation_responses": 2,
             "max_prompt_tokens": (found.longest, "the longest prompt here"),
-            "max_new_tokens": (found.budget, "what is longer is cut off, and wrong: truncated"),
+            "max_new_tokens": (found.budget, "what is longer is cut off, and wrong to the judge"),
         }
     )
     return "\n".join(lines) + "\n"

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from klearlib.errors import KlearError
 from klearlib.records import Problem, TestCase, Verdict
 from klearlib.run.seeding import derive_seed
-from klearlib.verify.extract import check_texts, last_code_block, read_response
+from klearlib.verify.extract import check_texts, read_response
+from klearlib.verify.fences import last_code_block
 from klearlib.verify.programs import ProgramJob, run_many
 
 USUAL_IMPORTS = """\

@@ -1,0 +1,489 @@
+r"""Whether an answer is the gold answer: read as what they are, compared part by part.
+
+Both are plain texts (`plain.plain_text`). Letters and words, written numbers, intervals and
+relations, lists, tuples, sets and matrices are taken apart here; an expression that is left goes to
+`symbolic`, which is math-verify in a process of its own (`answer_judge`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from klearlib.verify.numbers import Number, read_number, same_number, without_unit
+
+CORRECT, WRONG, NOT_WORKED_OUT, JUDGE_ERROR = "correct", "wrong", "not_worked_out", "judge_error"
+BEST_FIRST = CORRECT, NOT_WORKED_OUT, JUDGE_ERROR, WRONG
+"""Of several golds the one that fits best counts."""
+MAX_ITEMS = 64  # of a list: matching them without an order takes the square
+
+Symbolic = Callable[[str, str], str]
+"""Of gold and answer: whether two expressions are equal, `CORRECT`, `WRONG` or `JUDGE_ERROR`."""
+
+_MARKER = re.compile(
+    r"\A(?:\\text\{(?:(?:the |my |our )?(?:final |correct )?answers?(?: is| are)?|so|thus|hence"
+    r"|therefore)\b[:, ]*(?P<rest>[^{}]*)\}[:, ]*|(?:\\therefore|\\Rightarrow|=|:) ?)",
+    re.IGNORECASE,
+)
+_ARROW = re.compile(r"\\(?:to|Rightarrow|Leftrightarrow) ?")
+_CHAIN = re.compile(r"(?<![<>!:])=|\\approx ?|:=")
+_NAMED = re.compile(
+    r"\\(?:overline|vec|hat|overrightarrow|tilde|widehat|dot)\{[^{}]*\}|\\text\{[^{}]*\}"
+)
+_INDEXED = re.compile(r"_\{[^{}]*\}|'|\^\{(?:-1|\\prime ?)\}")
+_NAME = re.compile(
+    r"(?:m?\\(?:angle|triangle|lim|max|min|Delta|theta|alpha|beta|gamma|lambda|phi|omega|mu) ?)?"
+    r"[A-Za-z]{0,4}(?:\([^()=]*\))?|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}\|"
+)
+_SUM = re.compile(r"(?:\d?[A-Za-z]{1,3}|\d+)(?:[-+](?:\d?[A-Za-z]{1,3}|\d+))+|\d?[A-Za-z]{1,3}")
+_OPERATIONS = re.compile(r"\\(?:times|cdot|sqrt|frac|binom)(?![a-z])")
+_MEMBER = re.compile(r"[A-Za-z]\w?\\in ?")
+_RELATION = re.compile(r"<|>|\\le(?![a-z]) ?|\\ge(?![a-z]) ?")
+_FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_TEXTS = re.compile(r"\\text\{([^{}]*)\}")
+_ONLY_WORDS = re.compile(r"\\text\{([^{}]*)\}[.!]?")
+_CONGRUENCE = re.compile(r"(?:.*\\equiv ?)?(.*?) ?(?:\(?\\(?:pmod|bmod|mod) ?\{?([^{}()]*)\}?\)?)")
+_BASE = re.compile(r"\(?(\w+)\)?_\{(?:\\text\{)?(\w+)\}?\}", re.ASCII)
+_BASES = {"two": "2", "three": "3", "eight": "8", "ten": "10", "sixteen": "16"}
+_MATRIX = re.compile(r"\(?\\begin\{[pbvBV]?matrix\}(.*)\\end\{[pbvBV]?matrix\}\)?", re.DOTALL)
+_LETTERS = re.compile(r"[A-J]+")
+_OPTION = re.compile(
+    r"(?:option|choice|answer)?[ :]*(?:\(([A-J])\)|([A-J])(?=\Z|[).:]|  \d))(.*)", re.I
+)
+_CLOSERS = {"(": ")", "[": "]", "\\{": "\\}"}
+_MEANINGS = {
+    **dict.fromkeys(
+        (
+            r"(-\infty,\infty)",
+            r"(-\infty,+\infty)",
+            "all real numbers",
+            "all reals",
+            "real numbers",
+        ),
+        r"\mathbb{R}",
+    ),
+    **dict.fromkeys(("infinity", r"+\infty", "positive infinity"), r"\infty"),
+    **dict.fromkeys(
+        (r"\{\}", "empty set", "the empty set", "no solution", "no solutions"), r"\emptyset"
+    ),
+}
+
+
+class Undecided(Exception):
+    """An expression is left, and there is no `symbolic` to compare it."""
+
+
+def match(gold: str, answer: str, *, is_written: bool, symbolic: Symbolic | None) -> str:
+    r"""`CORRECT`, `WRONG`, `NOT_WORKED_OUT` or `JUDGE_ERROR` for two plain texts.
+
+    Args:
+        is_written: where a part of the gold is a written number, so is that part of a right
+            answer: an equal expression, or a fraction that is an integer, is `NOT_WORKED_OUT`.
+        symbolic: compares expressions; None raises `Undecided` where one is left.
+
+    >>> match("44", "7+37", is_written=True, symbolic=lambda gold, answer: CORRECT)
+    'not_worked_out'
+    >>> match("(3,5)", r"(3,\frac{10}{2})", is_written=False, symbolic=None)
+    'correct'
+    """
+    answer = _unmarked(answer)
+    if gold == answer:
+        return CORRECT
+    return _Matcher(is_written, symbolic).match(_unmarked(gold), answer)
+
+
+def _unmarked(text: str) -> str:
+    """Without "the answer is" in front of it."""
+    while match := _MARKER.match(text):
+        rest = rf"\text{{{match['rest']}}}" if match["rest"] else ""
+        text = rest + text[match.end() :]
+    return text
+
+
+class _Reading(NamedTuple):
+    """A plain text without markers, left side and unit; `equation`: the whole, where its left side
+    is no name."""
+
+    text: str
+    number: Number | None
+    unit: str
+    equation: str = ""
+
+
+@lru_cache(maxsize=65536)
+def _read(text: str) -> _Reading:
+    text = re.sub(r"=\??\Z", "", text)
+    words = _ONLY_WORDS.fullmatch(text)
+    text = _MEANINGS.get(words[1].lower() if words else text, text)
+    equation = ""
+    if "=" in text or "\\" in text:
+        text = _split(text, _ARROW)[-1] if "\\lim" not in text else text
+        sides = _split(text, _CHAIN)
+        if len(sides) > 1:
+            if "\\approx" in text and "=" not in text and not _is_name(sides[0]):
+                text = sides[0]
+            elif len(_split(text, _SEPARATOR)) == 1:
+                equation = "" if all(map(_is_asked, sides[:-1])) else text
+                text = sides[-1]
+        text = _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
+        text = _MEANINGS.get(text, text)
+    quantity = without_unit(text)
+    number = read_number(quantity.text)
+    if number is not None and quantity.times != 1:
+        number = number._replace(value=number.value * quantity.times)
+    if number is None and quantity.times != 1:
+        return _Reading(text, None, "", equation)
+    return _Reading(quantity.text, number, quantity.unit, equation)
+
+
+def _is_name(side: str) -> bool:
+    side = _INDEXED.sub("", _NAMED.sub("X", side)).strip()
+    return bool(side) and bool(_NAME.fullmatch(side))
+
+
+def _is_asked(side: str) -> bool:
+    """Whether a right side answers what stands on the left: a name, a sum of names (m + n), or what
+    was worked out (7 + 37)."""
+    return (
+        _is_name(side)
+        or bool(_SUM.fullmatch(side))
+        or not re.search("[A-Za-z]", _OPERATIONS.sub("", side))
+    )
+
+
+# A comma in front of three digits belongs to a number.
+_SEPARATOR = re.compile(
+    r"(?:;|(?<!\d),|,(?!\d{3}(?!\d))) ?|\\text\{,? ?(?:and|or),?\} ?|\\vee ?|\\wedge ?"
+)
+_IN_BRACKETS = re.compile(r"[,;] ?")
+_CUP = re.compile(r"\\cup ?")
+_BRACKETS = re.compile(r"\\[{}]|\\[A-Za-z]+|[(\[{}\])]")
+
+
+def _split(text: str, separator: re.Pattern) -> list[str]:
+    """The parts between separators that stand in no bracket."""
+    places = list(separator.finditer(text))
+    if not places:
+        return [text]
+    depths, depth = [], 0
+    tokens = list(_BRACKETS.finditer(text))
+    next_token = 0
+    for place in places:
+        while next_token < len(tokens) and tokens[next_token].start() < place.start():
+            token = tokens[next_token][0]
+            depth += (token in ("(", "[", "{", "\\{")) - (token in (")", "]", "}", "\\}"))
+            next_token += 1
+        depths.append(depth)
+    parts, start = [], 0
+    for place, depth in zip(places, depths, strict=True):
+        if depth <= 0:
+            parts.append(text[start : place.start()].strip())
+            start = place.end()
+    return [*parts, text[start:].strip()]
+
+
+def _items(text: str) -> tuple[str, list[str]] | None:
+    """The bracket and the parts of a tuple or a set, ``""`` and those of a bare list; None for
+    what is neither."""
+    for opener, closer in _CLOSERS.items():
+        for end in {closer, *({")", "]"} if opener != "\\{" else ())}:
+            if text.startswith(opener) and text.endswith(end) and len(text) > len(opener + end):
+                inner = text[len(opener) : -len(end)]
+                if _closes_late(inner):
+                    return opener + end, _spread(_split(inner, _IN_BRACKETS))
+    parts = _spread(_split(text, _SEPARATOR))
+    return ("", parts) if len(parts) > 1 else None
+
+
+def _closes_late(inner: str) -> bool:
+    """Whether no bracket inside closes one that opened before it."""
+    depth = 0
+    for token in _BRACKETS.finditer(inner):
+        depth += (token[0] in ("(", "[", "{", "\\{")) - (token[0] in (")", "]", "}", "\\}"))
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
+
+
+def _spread(parts: Sequence[str]) -> list[str]:
+    r"""Each ``a \pm b`` as two."""
+    found = []
+    for part in parts:
+        if len(_PLUS_MINUS.findall(part)) == 1 and "\\mp" not in part:
+            found += [_worked_out(*_PLUS_MINUS.split(part), sign) for sign in (1, -1)]
+        else:
+            found.append(part)
+    return found
+
+
+def _worked_out(before: str, behind: str, sign: int) -> str:
+    """One value of "before plus or minus behind", as a number where both are."""
+    numbers = read_number(before or "0"), read_number(behind)
+    if all(numbers):
+        return str(numbers[0].value + sign * numbers[1].value)
+    return f"{before}{'-' if sign < 0 else '+'}{behind}".removeprefix("+")
+
+
+def _ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
+    """The variable ("" for none) and the intervals, as (bracket, low, high, bracket), that
+    intervals, their union, or relations name."""
+    if _RELATION.search(text):
+        return _relations(text)
+    found = []
+    for part in _split(text, _CUP):
+        held = _items(part)
+        if held is None or held[0] not in ("()", "(]", "[)", "[]") or len(held[1]) != 2:
+            return None
+        found.append((held[0][0], *held[1], held[0][1]))
+    return "", found
+
+
+def _relations(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
+    is_both = "\\text{and}" in text or "\\wedge" in text
+    found, names = [], set()
+    for part in _split(text, _SEPARATOR):
+        sides = [side.strip() for side in _RELATION.split(part)]
+        signs = [sign.strip() for sign in _RELATION.findall(part)]
+        if len(sides) == 2 and _is_name(sides[1]) and not _is_name(sides[0]):
+            sides, signs = sides[::-1], [_FLIPPED[signs[0]]]
+        if len(sides) == 3 and signs[0] in (">", r"\ge"):
+            sides, signs = sides[::-1], [_FLIPPED[sign] for sign in signs[::-1]]
+        if len(sides) == 2 and _is_name(sides[0]):
+            names.add(sides[0])
+            closed = signs[0] in (r"\le", r"\ge")
+            if signs[0] in ("<", r"\le"):
+                found.append(("(", r"-\infty", sides[1], ")]"[closed]))
+            else:
+                found.append(("(["[closed], sides[1], r"\infty", ")"))
+        elif len(sides) == 3 and _is_name(sides[1]) and all(s in ("<", r"\le") for s in signs):
+            names.add(sides[1])
+            found.append(("(["[signs[0] == r"\le"], sides[0], sides[2], ")]"[signs[1] == r"\le"]))
+        else:
+            return None
+    if len(names) != 1:
+        return None
+    if is_both:
+        lows = [each for each in found if each[1] != r"-\infty"]
+        highs = [each for each in found if each[2] != r"\infty"]
+        if len(found) != 2 or len(lows) != 1 or len(highs) != 1:
+            return None
+        found = [(*lows[0][:2], *highs[0][2:])]
+    return names.pop(), found
+
+
+def _words(text: str) -> list[str]:
+    return [" ".join(re.findall(r"\w+", words.lower())) for words in _TEXTS.findall(text)]
+
+
+def _bare(text: str) -> str:
+    return _TEXTS.sub(r" \1 ", text).strip()
+
+
+class _Matcher:
+    def __init__(self, is_written: bool, symbolic: Symbolic | None) -> None:
+        self.is_written, self.symbolic = is_written, symbolic
+
+    def match(self, gold: str, answer: str) -> str:
+        for look in (_same_letters, _same_words, self._congruence):
+            if (found := look(gold, answer)) is not None:
+                return found
+        a, b = _read(gold), _read(answer)
+        if a.equation or b.equation:
+            if not ("=" in gold and "=" in answer):
+                return WRONG
+            return self._symbolic(a.equation or gold, b.equation or answer)
+        if a.number is not None and b.number is not None:
+            if not same_number(a.number, b.number) or not _same_unit(a, b):
+                return WRONG
+            is_done = b.number.is_reduced or not a.number.is_reduced
+            return CORRECT if is_done or not self.is_written else NOT_WORKED_OUT
+        if a.text == b.text:
+            return CORRECT if _same_unit(a, b) else WRONG
+        if re.fullmatch("[A-Z]", b.text):
+            return WRONG  # math-verify takes E for e
+        if ":" in a.text or ":" in b.text:
+            return self._ratio(a.text, b.text)
+        base_a, base_b = _BASE.fullmatch(a.text), _BASE.fullmatch(b.text)
+        if (base_a and base_a[1].isdigit()) or (base_b and base_b[1].isdigit()):
+            same = base_a and base_b and base_a[1] == base_b[1]
+            return CORRECT if same and _base(base_a[2]) == _base(base_b[2]) else WRONG
+        if (found := self._parts(a.text, b.text)) is not None:
+            return found
+        if _words(a.text) != _words(b.text):
+            return WRONG
+        found = self._symbolic(*(_expression(each) for each in (a, b)))
+        if found == CORRECT and not _same_unit(a, b):
+            return WRONG
+        if found == CORRECT and a.number is not None and self.is_written:
+            return NOT_WORKED_OUT
+        return found
+
+    def _symbolic(self, gold: str, answer: str) -> str:
+        if self.symbolic is None:
+            raise Undecided
+        return self.symbolic(gold, answer)
+
+    def _parts(self, gold: str, answer: str) -> str | None:
+        """Intervals, matrices, tuples, sets and lists; None where neither side is one."""
+        ranges = _ranges(gold), _ranges(answer)
+        if ranges[0] and ranges[1]:
+            return self._same_ranges(*ranges)
+        if bool(_RELATION.search(gold)) != bool(_RELATION.search(answer)):
+            return WRONG
+        matrices = _MATRIX.fullmatch(gold), _MATRIX.fullmatch(answer)
+        if matrices[0] or matrices[1]:
+            rows = [_rows(found[1]) if found else None for found in matrices]
+            shapes = [row and [len(cells) for cells in row] for row in rows]
+            if shapes[0] != shapes[1]:
+                return WRONG
+            cells = [[cell for row in each for cell in row] for each in rows]
+            return self._in_order(*cells)
+        held = _items(gold), _items(answer)
+        if "\\begin" in gold + answer or not (held[0] or held[1]):
+            return None
+        if not held[0] and answer[:1] == "(" and len(held[1][1]) == 1:
+            return None  # brackets around an expression
+        if not held[1] and gold[:1] in "([" and len(held[0][1]) == 1:
+            return None
+        if _RELATION.search(gold + answer):
+            return WRONG
+        bracket, golds = held[0] or ("", [gold])
+        other, answers = held[1] or ("", [answer])
+        if len(golds) == len(answers) == 1 and not {bracket, other} & {"\\{\\}"}:
+            return None
+        if len(golds) != len(answers) or len(golds) > MAX_ITEMS:
+            return WRONG
+        is_set = [each == "\\{\\}" for each in (bracket, other)]
+        is_bare = not bracket, not other
+        if len(golds) == 1 and is_set[0] != is_set[1]:
+            return WRONG if not is_set[0] else self.match(golds[0], answers[0])
+        if any(is_set) or all(is_bare):
+            brackets_fit = all(s or b for s, b in zip(is_set, is_bare, strict=True))
+            return self._in_any_order(golds, answers) if brackets_fit else WRONG
+        if {bracket, other} <= {"()", ""} or bracket == other:
+            return self._in_order(golds, answers)
+        return WRONG
+
+    def _same_ranges(self, gold: tuple, answer: tuple) -> str:
+        if gold[0] and answer[0] and gold[0] != answer[0]:
+            return WRONG
+        if len(gold[1]) != len(answer[1]):
+            return WRONG
+
+        def same(a: tuple, b: tuple) -> str:
+            if (a[0], a[3]) != (b[0], b[3]):
+                return WRONG
+            return self._in_order(a[1:3], b[1:3])
+
+        return self._in_any_order(gold[1], answer[1], same)
+
+    def _in_order(self, golds: Sequence[str], answers: Sequence[str]) -> str:
+        return _worst(
+            self.match(gold, answer) if gold != answer else CORRECT
+            for gold, answer in zip(golds, answers, strict=True)
+        )
+
+    def _in_any_order(
+        self, golds: Sequence, answers: Sequence, same: Callable | None = None
+    ) -> str:
+        same = same or (
+            lambda gold, answer: CORRECT if gold == answer else self.match(gold, answer)
+        )
+        left, found = list(answers), []
+        for gold in golds:
+            words = [same(gold, answer) for answer in left]
+            word = next((w for w in (CORRECT, NOT_WORKED_OUT, JUDGE_ERROR) if w in words), WRONG)
+            if word == WRONG:
+                return WRONG
+            del left[words.index(word)]
+            found.append(word)
+        return _worst(found)
+
+    def _ratio(self, gold: str, answer: str) -> str:
+        """a : b against another ratio, or against a fraction; a time (5:30) is no ratio."""
+        if ":" not in gold or re.fullmatch(r"\d{1,2}:\d\d", gold):
+            return WRONG
+        golds, answers = gold.split(":"), answer.split(":")
+        number = read_number(answer)
+        if len(golds) == 2 and number is not None and number.kind == "fraction":
+            answers = [str(number.value.numerator), str(number.value.denominator)]
+        values = [[read_number(part) for part in parts] for parts in (golds, answers)]
+        if len(golds) != len(answers) or any(v is None for parts in values for v in parts):
+            return WRONG
+        a, b = ([number.value for number in parts] for parts in values)
+        same = all(a[0] * y == b[0] * x for x, y in zip(a, b, strict=True)) and any(b)
+        return CORRECT if same else WRONG
+
+    def _congruence(self, gold: str, answer: str) -> str | None:
+        if "mod" not in gold and "mod" not in answer:
+            return None
+        a, b = _CONGRUENCE.fullmatch(gold), _CONGRUENCE.fullmatch(answer)
+        if not a and b:
+            return self.match(gold, b[1])
+        if not (a and b):
+            return WRONG
+        return self._in_order(a.groups(), b.groups())
+
+
+def _expression(reading: _Reading) -> str:
+    """For math-verify, which reads "1,024" as two numbers and "3 1/2" as 2."""
+    number = reading.number
+    if number is None or number.kind in ("decimal", "scientific"):
+        return reading.text.replace(",", "") if number else reading.text
+    top, bottom = number.value.numerator, number.value.denominator
+    return str(top) if bottom == 1 else rf"\frac{{{top}}}{{{bottom}}}"
+
+
+def _same_unit(gold: _Reading, answer: _Reading) -> bool:
+    return not (gold.unit and answer.unit) or gold.unit == answer.unit
+
+
+def _worst(found) -> str:
+    worst = CORRECT
+    for word in found:
+        if word == WRONG:
+            return WRONG
+        if word != CORRECT and worst != JUDGE_ERROR:
+            worst = word
+    return worst
+
+
+def _rows(text: str) -> list[list[str]]:
+    rows = [row.strip() for row in text.split("\\\\")]
+    return [[cell.strip() for cell in row.split("&")] for row in rows if row]
+
+
+def _base(name: str) -> str:
+    return _BASES.get(name, name)
+
+
+def _same_letters(gold: str, answer: str) -> str | None:
+    """Options of a question, where the gold is one or several of them; None where it is not."""
+    letters = _bare(gold).removeprefix("(").removesuffix(")").strip()
+    if not _LETTERS.fullmatch(letters) or list(letters) != sorted(set(letters)):
+        return None
+    if len(letters) > 1:
+        found = re.sub(r"\band\b|[\s,;]", "", _bare(answer))
+        is_list = bool(_LETTERS.fullmatch(found))
+        return CORRECT if is_list and sorted(found) == list(letters) else WRONG
+    option = _OPTION.fullmatch(_bare(answer))
+    if not option or (option[1] or option[2]) != letters:
+        return WRONG
+    return WRONG if re.search(r"(?<![A-Za-z])[A-J](?![A-Za-z])", option[3]) else CORRECT
+
+
+def _same_words(gold: str, answer: str) -> str | None:
+    """Words in the place of a formula; None where the gold is no text."""
+    if (
+        not _ONLY_WORDS.fullmatch(gold)
+        or re.search(r"\d", gold)
+        or _bare(gold).lower() in _MEANINGS
+    ):
+        return None
+    same = _ONLY_WORDS.fullmatch(answer) and _words(gold) == _words(answer)
+    return CORRECT if same else WRONG
