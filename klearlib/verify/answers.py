@@ -18,6 +18,7 @@ __all__ = ["ANSWER_FORMS", "close_pool", "verify_answer", "verify_answers"]
 
 ANSWER_FORMS = ("written", "equivalent")
 
+_STRANGE = r"\boxed{\sqrt{0.73684}}"  # no gold
 _PLAIN_INTEGER = re.compile(r"-?[1-9]\d{0,15}|0")
 
 
@@ -156,6 +157,16 @@ def verify_answers(
         tags = reading.has_think_open, reading.has_think_close
         verdicts.append(Verdict(reason == "correct", reason, extracted, *tags, found=found))
     return verdicts
+
+
+def has_no_match(golds: Sequence[str | Sequence[str]]) -> list[bool]:
+    r"""Of N golds, whether nothing but its own text can be right: the judge cannot read it.
+
+    >>> has_no_match(["7", r"\frac{1}{0}"])
+    [False, True]
+    """
+    verdicts = verify_answers([_STRANGE] * len(golds), golds, require_think=False)
+    return [verdict.reason == "judge_error" for verdict in verdicts]
 
 
 def _gold_texts(number: int, gold: str | Sequence[str]) -> tuple[str, ...]:
