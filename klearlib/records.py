@@ -254,6 +254,7 @@ class EvalRecord:
 
     correct, truncated bool [P, n]; num_tokens int [P, n]; reason str [P, n] (words of `Verdict`).
     pass_rate float [P, n]: the share of its tests that a program passed; for an answer 1 or 0.
+    found str [P, n]: where the answer stood, a word of `FOUND`; "" for programs and for none.
     `sampling` is the whole sampling record (temperature, top_p, max_tokens, seed, ...).
     """
 
@@ -264,4 +265,5 @@ class EvalRecord:
     num_tokens: np.ndarray
     reason: np.ndarray
     pass_rate: np.ndarray
+    found: np.ndarray
     sampling: dict = field(default_factory=dict)

@@ -50,6 +50,13 @@ class RLOptions:
     think_tags: str = choice(
         "whether a response without both think tags is wrong; D9", "required", "optional"
     )
+    answer_form: str = choice(
+        "what answers a written number: one that is written too, or all that equals it; D9",
+        *("written", "equivalent"),
+    )
+    truncated: str = choice(
+        "how responses that the token budget ended are judged; D11", "wrong", "as_text"
+    )
     reward_function: object = parameter(
         None, check=read_reward, help="FILE.py:FUNCTION that judges and pays answers; own.md"
     )

@@ -308,8 +308,9 @@ def _notebook(profile: str, notebook: str, found: Facts, reward: str | None) -> 
         "engine": "local",
         "workers": 0,
         "options": (
-            {"think_tags": "optional"} | ({"reward_function": reward} if reward else {}),
-            "responses are judged with or without their tags",
+            {"think_tags": "optional", "truncated": "wrong"}
+            | ({"reward_function": reward} if reward else {}),
+            "tags may be missing; what the budget cut off is wrong",
         ),
     }
     return _yaml(f"{notebook}: for the size of this model and of its data.", values)

@@ -45,12 +45,14 @@ def test_record_is_what_sampling_and_judging_say(measured):
     assert record.correct.shape == (30, 3) and record.correct.dtype == np.bool_
     for row, (problem, group) in enumerate(zip(problems, groups, strict=True)):
         for column, response in enumerate(group):
-            verdict = verify_answer(response.text, problem.answer, prompt=response.prompt)
+            flag = {"prompt": response.prompt, "truncated": response.truncated}
+            verdict = verify_answer(response.text, problem.answer, **flag)
             assert record.correct[row, column] == verdict.correct
             assert record.reason[row, column] == verdict.reason
             assert record.num_tokens[row, column] == len(response.token_ids)
             assert record.truncated[row, column] == response.truncated
             assert record.pass_rate[row, column] == verdict.correct
+            assert record.found[row, column] == (verdict.found or "")
     assert 0 < record.correct.mean() < 1, "the test needs right and wrong responses"
     drawn = {"temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_tokens": 40, "seed": 7}
     how = {"repetition_penalty": 1.0, "engine": "transformers", "precision": "fp32"}
@@ -155,7 +157,7 @@ def test_nothing_to_measure_is_refused(tiny_policy, tiny_tokenizer, problems, nu
 
 def assert_equal_records(a: EvalRecord, b: EvalRecord) -> None:
     assert (a.benchmark, a.problem_ids, a.sampling) == (b.benchmark, b.problem_ids, b.sampling)
-    for name in ("correct", "truncated", "num_tokens", "reason", "pass_rate"):
+    for name in ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found"):
         found, expected = getattr(a, name), getattr(b, name)
         assert found.dtype == expected.dtype and np.array_equal(found, expected)
 
@@ -196,6 +198,7 @@ def small(tmp_path):
         num_tokens=np.array([[3], [40]]),
         reason=np.array([["correct"], ["no_answer"]]),
         pass_rate=np.array([[1.0], [0.25]]),
+        found=np.array([["boxed"], [""]]),
         sampling={"seed": 1},
     )
     save_record(record, tmp_path / "x-00001.npz")
@@ -249,7 +252,7 @@ NO_PROBLEM = {"problem_ids": np.zeros(0, "U")} | {
     name: np.zeros((0, 1), kind)
     for name, kind in (
         *(("correct", "?"), ("truncated", "?"), ("num_tokens", int)),
-        *(("reason", "U"), ("pass_rate", float)),
+        *(("reason", "U"), ("pass_rate", float), ("found", "U")),
     )
 }
 
@@ -267,6 +270,7 @@ NO_PROBLEM = {"problem_ids": np.zeros(0, "U")} | {
         {"correct": [[True]] * 3},
         {"num_tokens": [[1.5]]},
         {"pass_rate": [1.0]},
+        {"found": [[0], [1]]},
     ],
 )
 def test_a_field_of_another_kind_is_damaged(small, change):
