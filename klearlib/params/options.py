@@ -38,7 +38,9 @@ class RLOptions:
     normalizer: str = choice(
         "mean over tokens, sequences (Eq. 3) or prompts (Eq. 7); D7", "token", "sequence", "prompt"
     )
-    group_std: str = choice("deviation in Eq. 4; D6", "population", "unbiased")
+    group_std: str = choice(
+        "deviation in Eq. 4; none: no division (Dr. GRPO); D6", "population", "unbiased", "none"
+    )
     group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
     lm_normalizer: str = choice("positive tokens of Eq. 13; D5", "mini_batch", "micro_batch")
     loss_denominator: str = choice("tokens of Eq. 7's mean; D7", "mini_batch", "micro_batch")

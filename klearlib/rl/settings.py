@@ -122,7 +122,7 @@ _WORDS = {
     "normalizer": ("token", "sequence", "prompt"),
     "loss_denominator": ("mini_batch", "micro_batch"),
     "lm_normalizer": ("mini_batch", "micro_batch"),
-    "group_std": ("population", "unbiased"),
+    "group_std": ("population", "unbiased", "none"),
     "zero_advantage_filter": ("off", "advantage", "accuracy"),
     "positives": ("verdict", "reward_is_one"),
     "think_tags": ("required", "optional"),
