@@ -77,8 +77,9 @@ class RLOptions:
     checkpoint_every: int = count("steps between checkpoints", default=5)
     log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", default=None)
     batch_weights: str = choice(
-        "what weighs a token beside F: the ratio of its response (GSPO), a mask (M2PO)",
-        *("none", "sequence_ratio", "second_moment"),
+        "what weighs a token beside F: the ratio of its response (GSPO), a mask (M2PO, as printed "
+        "or, capped, as in its code)",
+        *("none", "sequence_ratio", "second_moment", "second_moment_capped"),
     )
     logp_old: str = choice("whose old log-probabilities; D14", "sampler", "trainer")
     sampler_correction: float | None = parameter(

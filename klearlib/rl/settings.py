@@ -130,5 +130,5 @@ _WORDS = {
     "code_reward": ("soft", "hard"),
     "code_scores": ("pass_rate", "released"),
     "logp_old": ("sampler", "trainer"),
-    "batch_weights": ("none", "sequence_ratio", "second_moment"),
+    "batch_weights": ("none", "sequence_ratio", "second_moment", "second_moment_capped"),
 }
