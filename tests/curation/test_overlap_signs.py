@@ -120,18 +120,22 @@ def spelt(draw: random.Random, words: list[str], signs: list[str]) -> str:
     return "".join(parts) + draw.choice(["", "?", ".", " ="])
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 9])
+@pytest.mark.parametrize("n", [3, 5, 9])
 def test_random_texts_against_the_rule_as_it_is_written_down(n):
-    draw = random.Random(n)
-    # `\times` and `\cdot` are words where words are counted, so texts stay clear of n on one side.
-    short = [drawn(draw, draw.randrange(1, 3)) for _ in range(60)]
-    texts = [(w, s) for w, s in short if len(w) + s.count("*") < n]
+    """Equal words and equal signs, in any spelling; others differ in one sign or in more."""
+    draw, texts = random.Random(n), []
+    for _ in range(150):
+        words, signs = drawn(draw, draw.randrange(2, n))
+        place = draw.randrange(len(signs))
+        texts.append((words, signs))
+        texts.append((words, [*signs[:place], draw.choice([*SPELLINGS]), *signs[place + 1 :]]))
+    # Where words are counted, \times and \le are words too.
+    texts = [(w, s) for w, s in texts if len(w) + s.count("*") + s.count("<=") < n]
     items = draw.sample(texts, len(texts) // 3)
-    found = contaminated(
-        [spelt(draw, *text) for text in texts], [spelt(draw, *item) for item in items], n=n
-    )
+    prompts = [spelt(draw, *text) for text in texts]
+    found = contaminated(prompts, [spelt(draw, *item) for item in items], n=n)
     assert found.tolist() == [text in items for text in texts]
-    assert n < 3 or 0 < sum(found) < len(texts)
+    assert 0.2 < found.mean() < 0.9
 
 
 def test_all_ways_through_the_search_agree():
@@ -159,7 +163,7 @@ def test_hostile_texts_take_no_long_time():
     texts += ["(" * many + "a+1" + ")" * many, "- " + "a" * 3 * many, "a" + "<sup>" * many]
     start = time.process_time()
     assert contaminated(texts, texts).all()
-    assert time.process_time() - start < 20, time.process_time() - start
+    assert time.process_time() - start < 20
 
 
 def test_the_rule_of_open_r1_knows_no_signs_of_short_texts():
