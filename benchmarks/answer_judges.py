@@ -1,4 +1,4 @@
-r"""How right answers are judged, beside math-verify alone, on sets that were written before the judge.
+r"""How right answers are judged, beside math-verify alone, on sets older than the judge.
 
     .venv/bin/python benchmarks/answer_judges.py
 

@@ -20,8 +20,11 @@ from klearlib.verify.match import BEST_FIRST, match
 
 MAX_MEMORY_BYTES = 2 << 30
 MAX_DIFFERENCE = 1e-20  # of exact numbers, in proportion: more, and they are not equal
+MAX_NOISE = 1e-12  # of a decimal that is a whole number, which rounds nothing
 MAX_ROUNDING = 1e-6  # of a decimal and what it rounds
 _TEXT = re.compile(r"\\text\{[^{}]*\}")  # equal on both sides, see `match`
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\^\{\\circ\}")
 _BLANK_IN_PRODUCT = re.compile(r"(?<=\d) (?=[A-Za-z])")
 
 
@@ -50,6 +53,8 @@ def _parse(text: str) -> list:
 
     # Without a time-out math-verify arms no signal: the clock is the pool's.
     text = _BLANK_IN_PRODUCT.sub("", _TEXT.sub("", text)).replace("\0", "")
+    if _TRIGONOMETRIC.search(text):
+        text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
 
 
@@ -57,6 +62,8 @@ def _symbolic(gold_text: str, answer_text: str) -> str:
     """``correct``, ``wrong`` or ``judge_error`` for two expressions."""
     from math_verify import verify
 
+    if "=" in gold_text and "=" in answer_text:
+        return _same_equation(gold_text, answer_text)
     golds, answers = _parse(gold_text), _parse(answer_text)
     failed = all(isinstance(gold, str) for gold in golds)
     for gold in golds:
@@ -75,6 +82,26 @@ def _symbolic(gold_text: str, answer_text: str) -> str:
             except Exception:  # whatever sympy raises on odd input must not read as "wrong"
                 failed = True
     return "judge_error" if failed else "wrong"
+
+
+def _same_equation(gold_text: str, answer_text: str) -> str:
+    """Whether two equations have one solution set, by their left sides minus their right sides: one
+    is the other times a number."""
+    import sympy
+
+    differences = []
+    for text in (gold_text, answer_text):
+        sides = [
+            [each for each in _parse(side) if isinstance(each, sympy.Expr)]
+            for side in text.split("=")
+        ]
+        if len(sides) != 2 or not all(sides):
+            return "judge_error" if text is gold_text else "wrong"
+        differences.append(sides[0][0] - sides[1][0])
+    if any(sympy.simplify(each) == 0 for each in differences):
+        return "wrong"
+    quotient = sympy.simplify(differences[1] / differences[0])
+    return "correct" if quotient.is_number and quotient != 0 else "wrong"
 
 
 def _same_value(gold: object, answer: object) -> bool | None:
@@ -99,12 +126,15 @@ def _same_value(gold: object, answer: object) -> bool | None:
         return None
     difference, size = abs(sympy.N(a - b, 30)), max(map(abs, values))
     if a.has(sympy.Float) or b.has(sympy.Float):
-        return bool(difference <= MAX_ROUNDING * size)
+        is_whole = any(float(value).is_integer() for value in values if value.is_real)
+        return bool(difference <= (MAX_NOISE if is_whole else MAX_ROUNDING) * size)
     if size < MAX_DIFFERENCE and not all(values):  # sin(pi) against 0 leaves digits of rounding
         return sympy.simplify(a - b) == 0
     if difference > MAX_DIFFERENCE * size:
         return False
-    return True if a.has(sympy.I) or b.has(sympy.I) else None
+    if not (a.has(sympy.I) or b.has(sympy.I)):
+        return None
+    return bool(abs(sympy.N(a - b, 120)) <= MAX_DIFFERENCE**5 * size)
 
 
 def _uses_much_memory() -> bool:

@@ -14,14 +14,18 @@ MAX_ANSWER_CHARS = 2000  # some ten times the longest gold answer of the benchma
 _PREFILL = re.compile(r"<think>\s*(?P<closed></think>\s*)?\Z")
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 
+_BOX_WITHOUT_BRACES = re.compile(r"\\boxed\s+([^\s{}$.,]+)\s*[$.]*\Z")
 _TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
 # After these words an answer stands, up to the end of the line or sentence.
 _MARKED = re.compile(
     r"(?:\banswers?\b(?: to [\w ,']{1,80}?)?\s*(?:\*\*|__)?\s*(?:(?:is|are)\b|[:=\uff1a]|\n)"
-    r"|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a])|####"
+    r"|\b(?:option|choice)\b[^.\n]{0,20}?\bis\b|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a])|\u9009\s*[:\uff1a]?|####"
     r"|\b(?:therefore|thus|hence)\b)"
     r"[\s*_:\uff1a]*(?!\Z)",
     re.IGNORECASE,
+)
+_NO_MARKER = re.compile(
+    r"\b(?:if|whether|suppose|assume|wrong)\s+(?:the\s+|an?\s+)?\Z", re.IGNORECASE
 )
 _FORMULA = re.compile(
     r"\$\$(?P<display>.+?)\$\$|(?<!\\)\$(?P<inline>[^$\n]+?)(?<!\\)\$"
@@ -37,7 +41,7 @@ _ATOM = (
 )
 _OPERATOR = r"(?:\s*(?:[-+*/=:^\u00d7\u00b7\u00f7\u2212]|\\times|\\cdot|\\div)\s*|\s+(?=\d+/\d))"
 _RUN = re.compile(
-    rf"(?<![\w.])[-+\u2212(]*\s?(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
+    rf"(?<![A-Za-z0-9_.])[-+\u2212(]*\s?(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
     r"(?:\s*=\s*\??(?=\s*\Z))?"
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+(?=\S)|\n\s*\n|\n")
@@ -48,7 +52,8 @@ _GOES_ON = re.compile(
     re.IGNORECASE,
 )
 _ASIDE = re.compile(
-    r",(?!\s?\d|\s?[A-J]\b)|;|\b(?:since|because|which|that|who|as|where|so|for|in total)\b|\u2014",
+    r",(?!\s?(?:\d|[A-J]\b|or\b|and\b))|;|\u2014"
+    r"|\b(?:since|because|which|that|who|as|where|so|for|in total)\b",
     re.IGNORECASE,
 )
 _CUT = re.compile(
@@ -58,6 +63,32 @@ _CUT = re.compile(
 )
 _PROSE = re.compile(r"(?<![^\W\d_])(?!(?:and|or|sin|cos|tan|log|ln)\b)[^\W\d_]{2,}")
 _MACRO = re.compile(r"\\[A-Za-z]+|\\text\{[^{}]*\}")
+_SYMBOLS = re.compile(r"[A-Za-z\u221a\u03c0\\(\[]")
+_STATED = re.compile(r"\b(?:is|are|equals|gives|becomes|at)\b|:")
+_SIGN_WORD = re.compile(r"\b(?:minus|negative)\s+\Z", re.IGNORECASE)
+# What stands before a number and makes another of it, or names something by it.
+_ANOTHER_OF = re.compile(
+    r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter) of|by|below|above"
+    r"|under|over|up to|modulo|mod|base|case|theorem|lemma|step|equation|choose|in|than|out of|plus"
+    r"|times|to|january|february|march|april|may|june|july|august|september|october|november"
+    r"|december)\s+\Z",
+    re.IGNORECASE,
+)
+_LEFT_SIDE = re.compile(r"(?:(?<![A-Za-z0-9])\d*[A-Za-z](?:\^\d+)?\s*[-+*/=]\s*)*\Z")
+_FRAGMENT = re.compile(r"[\u221a^_([{*/<>\u2264\u2265]\s*\Z|\b[A-Za-z]\s*[-+]\s*\Z|\bsqrt\s*\Z")
+# Sentences that ask, set a task, deny or bound: what stands in them is no answer.
+_NO_CLAIM = re.compile(
+    r"\?[\s*_\"')\]]*\Z|n't\b|\b(?:not|cannot|never|(?:greater|more|less|fewer|other) than|at least"
+    r"|at most|between|unless|may be|might be|could be|maybe|perhaps|possibly|alternatively|whether"
+    r"|anything but|candidates?|wrong|incorrect|undefined|impossible|if the answer|asks?|depends on"
+    r"|we are given|consider|must (?:find|compute|expand|solve))\b",
+    re.IGNORECASE,
+)
+_TASK = re.compile(
+    r"\W*(?:simplify|factor|find|compute|evaluate|solve|calculate|determine|expand|prove|show"
+    r"|consider|suppose|assume|let|given|what|how|(?:we|you|i) (?:need|want|have|ask)\w*)\b",
+    re.IGNORECASE,
+)
 _MOST_WORDS, _MOST_UNIT_WORDS = 8, 3
 
 
@@ -124,6 +155,8 @@ def find_answer(text: str) -> Answer | None:
     if boxed is not None:
         return Answer(boxed, "boxed")
     text = text.strip()
+    if match := _BOX_WITHOUT_BRACES.search(text):
+        return Answer(match[1], "boxed")
     if "boxed" in text or text.startswith("{"):
         return None  # a broken box
     if len(text) > MAX_ANSWER_CHARS:
@@ -134,6 +167,8 @@ def find_answer(text: str) -> Answer | None:
         return Answer(answer, "marked") if answer else None
     for marker in reversed(list(_MARKED.finditer(text))):
         segment = text[marker.end() :]
+        if _NO_MARKER.search(text[: marker.start()]):
+            continue
         is_weak = marker[0].strip().lower() in ("therefore", "thus", "hence")
         answer = _in_sentence(*_first_sentence(segment)) if is_weak else _behind_marker(segment)
         if answer:
@@ -174,10 +209,14 @@ def _first_sentence(text: str) -> tuple[str, bool]:
 def _behind_marker(segment: str) -> str | None:
     """The answer that follows "the answer is"."""
     sentence, is_ended = _first_sentence(segment)
+    if _NO_CLAIM.search(sentence):
+        return None
     formula = _FORMULA.search(sentence)
     if formula and not re.search(r"\w", sentence[: formula.start()]):
-        return _formulas(sentence, [*_FORMULA.finditer(sentence)])[0]
-    bare = re.sub(r"\*\*|__", "", sentence).strip(" \n`\"'")
+        listed = _formulas(sentence, [*_FORMULA.finditer(sentence)])
+        is_hedged = len(listed) > 1 and re.search(r"\bor\b", sentence[formula.end() :])
+        return None if is_hedged else listed[0]
+    bare = re.sub(r"\*{2,}|__", "", sentence).strip(" \n`\"'")
     if formula is None and (not _RUN.search(bare) or _RUN.match(bare) or bare[:1] in "([{\\|"):
         clause = _ASIDE.split(bare, maxsplit=1)[0].strip()
         if len(clause.split()) <= _MOST_WORDS:
@@ -187,24 +226,44 @@ def _behind_marker(segment: str) -> str | None:
 
 def _in_sentence(sentence: str, is_ended: bool) -> str | None:
     """The last formula of a sentence, or its last number with the words behind it."""
+    if _NO_CLAIM.search(sentence):
+        return None
     if formulas := [*_FORMULA.finditer(sentence)]:
+        if _TASK.match(sentence) or _ANOTHER_OF.search(sentence[: formulas[-1].start()]):
+            return None
         return _formulas(sentence, formulas)[-1]
-    bare = re.sub(r"\*\*|__|`", "", sentence).strip()
+    bare = re.sub(r"\*{2,}|__|`", "", sentence).strip()
     closed = re.sub(r"(?<!\.)[.?\u3002]+\Z", "", bare).strip()
     if closed and not _PROSE.search(_MACRO.sub(" ", closed)):
         return closed
+    stated = _STATED.split(closed)[-1].strip()
+    if stated and not _PROSE.search(_MACRO.sub(" ", stated)) and _SYMBOLS.search(stated):
+        return None if _TASK.match(bare) else stated
     bare = bare.rstrip("!")  # no factorial in prose
     runs = [*_RUN.finditer(bare)]
-    if not runs:
+    if not runs or (_TASK.match(bare) and "=" not in runs[-1][0]):
         return None
+    start = runs[-1].start()
+    for run in reversed(runs[:-1]):  # "1 and 2" is one answer, or a hedge
+        if not _JOINS.fullmatch(bare[run.end() : start]):
+            break
+        start = run.start()
     run = runs[-1]
     rest = bare[run.end() :]
+    start -= len(_LEFT_SIDE.search(bare[:start])[0])
+    sign = _SIGN_WORD.search(bare[:start])
+    if not sign and (_ANOTHER_OF.search(bare[:start]) or _FRAGMENT.search(bare[:start])):
+        return None
+    if re.match(r"[\u221a\u03c0^_(\\]|[A-Za-z](?![A-Za-z])", rest):
+        return None
+    if sign:
+        return f"-{bare[start : run.end()].strip()}"
     if not is_ended and (_GOES_ON.search(rest) or len(rest.split()) > _MOST_UNIT_WORDS):
         return None
     words = _CUT.split(rest, maxsplit=1)[0].split()[:_MOST_UNIT_WORDS]
-    return run[0].strip() + ("" if rest[:1] in ("", ".", ",") else " " + " ".join(words)).rstrip(
-        " .,;!?"
-    )
+    return bare[start : run.end()].strip() + (
+        "" if rest[:1] in ("", ".", ",") else " " + " ".join(words)
+    ).rstrip(" .,;!?")
 
 
 def _formulas(sentence: str, formulas: list[re.Match]) -> list[str]:

@@ -25,25 +25,39 @@ Symbolic = Callable[[str, str], str]
 
 _MARKER = re.compile(
     r"\A(?:\\text\{(?:(?:the |my |our )?(?:final |correct )?answers?(?: is| are)?|so|thus|hence"
-    r"|therefore)\b[:, ]*(?P<rest>[^{}]*)\}[:, ]*|(?:\\therefore|\\Rightarrow|=|:) ?)",
+    r"|therefore|(?!what)[a-z]+(?: [a-z]+)? is)\b[:, ]*(?P<rest>[^{}]*)\}[:, ]*"
+    r"|(?:\\therefore|\\Rightarrow|=|:) ?)",
     re.IGNORECASE,
 )
 _ARROW = re.compile(r"\\(?:to|Rightarrow|Leftrightarrow) ?")
 _CHAIN = re.compile(r"(?<![<>!:])=|\\approx ?|:=")
-_SUM = re.compile(r"(?:\d?[A-Za-z]{1,3}|\d+)(?:[-+](?:\d?[A-Za-z]{1,3}|\d+))+|\d?[A-Za-z]{1,3}")
+_SUM = re.compile(r"[A-Za-z]{1,3}(?:[-+][A-Za-z]{1,3})*")
 _OPERATIONS = re.compile(r"\\(?:times|cdot|sqrt|frac|binom)(?![a-z])")
+_UNDONE = re.compile(r"\\(?:int|sum|prod|lim)(?![a-z])|\\frac\{d\}\{d")
+_TOWER = re.compile(r"\^\{[^{}]*\^\{[^{}]*\^")  # of powers, which takes all the time there is
+_GREEK = re.compile(r"\\([A-Z]?[a-z]+)")
 _MEMBER = re.compile(r"[A-Za-z]\w?\\in ?")
 _SET_BUILDER = re.compile(r"\A\\\{[A-Za-z](?:\\in ?\\mathbb\{R\})?[|:](.*)\\\}\Z")
+_POINT = re.compile(r"\A[A-Z](?=\([^()]*,[^()]*\)\Z)")
 _TEXTS = re.compile(r"\\text\{([^{}]*)\}")
 _ONLY_WORDS = re.compile(r"\\text\{([^{}]*)\}[.!]?")
+_FRACTION_OF = re.compile(r"\A(\d+):(\d+)\Z")
 _CONGRUENCE = re.compile(r"(?:.*\\equiv ?)?(.*?) ?(?:\(?\\(?:pmod|bmod|mod) ?\{?([^{}()]*)\}?\)?)")
 _BASE = re.compile(r"\(?(\w+)\)?_\{(?:\\text\{)?(\w+)\}?\}", re.ASCII)
+_NUMBER_WORDS = {
+    rf"\text{{{word}}}": read_number(str(value))
+    for value, word in enumerate(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    )
+}
 _BASES = {"two": "2", "three": "3", "eight": "8", "ten": "10", "sixteen": "16"}
-_MATRIX = re.compile(r"\(?\\begin\{[pbvBV]?matrix\}(.*)\\end\{[pbvBV]?matrix\}\)?", re.DOTALL)
+_MATRIX = re.compile(r"[(\[]?\\begin\{[pbB]?matrix\}(.*)\\end\{[pbB]?matrix\}[)\]]?", re.DOTALL)
+_ARTICLE = re.compile(r"\A(?:it is|it's|an?|the) ")
 _LETTERS = re.compile(r"[A-J]+")
 _OPTION = re.compile(
     r"(?:option|choice|answer)?[ :]*(?:\(([A-J])\)|([A-J])(?=\Z|[).:]|  \d))(.*)", re.I
 )
+_ANOTHER_OPTION = re.compile(r"(?:[(,/]|\b(?:or|and)\b) ?[A-J](?![A-Za-z])")
 _MEANINGS = {
     **dict.fromkeys(
         (
@@ -82,6 +96,8 @@ def match(gold: str, answer: str, *, is_written: bool, symbolic: Symbolic | None
     answer = _unmarked(answer)
     if gold == answer:
         return CORRECT
+    if answer.endswith(("=", "=?")):  # what was asked
+        return WRONG
     return _Matcher(is_written, symbolic).match(_unmarked(gold), answer)
 
 
@@ -104,25 +120,26 @@ class _Reading(NamedTuple):
 
 
 @lru_cache(maxsize=65536)
-def _read(text: str) -> _Reading:
-    text = re.sub(r"=\??\Z", "", text)
+def _read(text: str, is_gold: bool = False) -> _Reading:
     words = _ONLY_WORDS.fullmatch(text)
     text = _MEANINGS.get(words[1].lower() if words else text, text)
     equation = ""
     if "=" in text or "\\" in text:
         text = split(text, _ARROW)[-1] if "\\lim" not in text else text
         sides = split(text, _CHAIN)
-        if len(sides) > 1:
-            if "\\approx" in text and "=" not in text and not is_name(sides[0]):
-                text = sides[0]
-            elif len(split(text, SEPARATOR)) == 1:
-                equation = "" if all(map(_is_asked, sides[:-1])) else text
-                text = sides[-1]
+        if "\\approx" in text and "=" not in text and not is_name(sides[0]):
+            text = sides[0]
+        elif len(split(text, SEPARATOR)) == 1:
+            is_answer = all(
+                is_name(side) if is_gold else _is_asked(side, sides[-1]) for side in sides[:-1]
+            )
+            equation = "" if is_answer else text
+            text = sides[-1]
         text = _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
         text = _SET_BUILDER.sub(r"\1", text)
         text = _MEANINGS.get(text, text)
-    quantity = without_unit(text)
-    number = read_number(quantity.text)
+    quantity = without_unit(_POINT.sub("", text))
+    number = read_number(quantity.text) or _NUMBER_WORDS.get(quantity.text.lower())
     if number is not None and quantity.times != 1:
         number = number._replace(value=number.value * quantity.times)
     if number is None and quantity.times != 1:
@@ -130,14 +147,15 @@ def _read(text: str) -> _Reading:
     return _Reading(quantity.text, number, quantity.unit, equation)
 
 
-def _is_asked(side: str) -> bool:
+def _is_asked(left: str, right: str) -> bool:
     """Whether a right side answers what stands on the left: a name, a sum of names (m + n), or what
-    was worked out (7 + 37)."""
-    return (
-        is_name(side)
-        or bool(_SUM.fullmatch(side))
-        or not re.search("[A-Za-z]", _OPERATIONS.sub("", side))
-    )
+    was worked out (7 + 37); a number equals no other."""
+    if number := read_number(left):
+        other = read_number(right)
+        return other is not None and same_number(number, other)
+    if is_name(left) or not re.search("[A-Za-z]", _OPERATIONS.sub("", left)):
+        return True
+    return bool(_SUM.fullmatch(left)) and read_number(right) is not None
 
 
 def _words(text: str) -> list[str]:
@@ -156,11 +174,17 @@ class _Matcher:
         for look in (_same_letters, _same_words, self._congruence):
             if (found := look(gold, answer)) is not None:
                 return found
-        a, b = _read(gold), _read(answer)
+        a, b = _read(gold, is_gold=True), _read(answer)
+        if "=" in gold and "=" in answer and gold.count("'") != answer.count("'"):
+            return WRONG
+        if (
+            "=" in gold
+            and "=" in answer
+            and (a.equation or b.equation or _other_left_side(gold, answer))
+        ):
+            return self._symbolic(gold, answer)
         if a.equation or b.equation:
-            if not ("=" in gold and "=" in answer):
-                return WRONG
-            return self._symbolic(a.equation or gold, b.equation or answer)
+            return WRONG
         if a.number is not None and b.number is not None:
             if not same_number(a.number, b.number) or not _same_unit(a, b):
                 return WRONG
@@ -174,16 +198,21 @@ class _Matcher:
             return self._ratio(a.text, b.text)
         base_a, base_b = _BASE.fullmatch(a.text), _BASE.fullmatch(b.text)
         if (base_a and base_a[1].isdigit()) or (base_b and base_b[1].isdigit()):
+            if base_b and base_b[2] == "10" and not base_a:
+                return self.match(a.text, base_b[1])
             same = base_a and base_b and base_a[1] == base_b[1]
             return CORRECT if same and _base(base_a[2]) == _base(base_b[2]) else WRONG
         if (found := self._parts(a.text, b.text)) is not None:
             return found
         if _words(a.text) != _words(b.text):
             return WRONG
+        if _other_signs(a.text, b.text) or (_TOWER.search(b.text) and not _TOWER.search(a.text)):
+            return WRONG
         found = self._symbolic(*(_expression(each) for each in (a, b)))
         if found == CORRECT and not _same_unit(a, b):
             return WRONG
-        if found == CORRECT and a.number is not None and self.is_written:
+        is_undone = _UNDONE.search(b.text) and not _UNDONE.search(a.text)
+        if found == CORRECT and self.is_written and (a.number is not None or is_undone):
             return NOT_WORKED_OUT
         return found
 
@@ -200,6 +229,8 @@ class _Matcher:
         if bool(RELATION.search(gold)) != bool(RELATION.search(answer)):
             return WRONG
         matrices = _MATRIX.fullmatch(gold), _MATRIX.fullmatch(answer)
+        if bool(matrices[0]) != bool(matrices[1]) and (found := _vectors(gold, answer, *matrices)):
+            return self._in_order(*found)
         if matrices[0] or matrices[1]:
             rows = [_rows(found[1]) if found else None for found in matrices]
             shapes = [row and [len(cells) for cells in row] for row in rows]
@@ -218,6 +249,14 @@ class _Matcher:
             return WRONG
         bracket, golds = held[0] or ("", [gold])
         other, answers = held[1] or ("", [answer])
+        named = _named(golds), _named(answers)
+        if named[1] and bracket in ("", "()") and not other:
+            if named[0]:
+                return (
+                    self._in_order(named[0], named[1]) if named[0][::2] == named[1][::2] else WRONG
+                )
+            if bracket == "()":
+                return self._in_order(golds, named[1][1::2])
         if len(golds) == len(answers) == 1 and not {bracket, other} & {"\\{\\}"}:
             return None
         if len(golds) != len(answers) or len(golds) > MAX_ITEMS:
@@ -270,9 +309,11 @@ class _Matcher:
 
     def _ratio(self, gold: str, answer: str) -> str:
         """a : b against another ratio, or against a fraction; a time (5:30) is no ratio."""
-        if ":" not in gold or re.fullmatch(r"\d{1,2}:\d\d", gold):
+        if ":" not in gold:
+            return CORRECT if gold == _FRACTION_OF.sub(r"\\frac{\1}{\2}", answer) else WRONG
+        if re.fullmatch(r"\d{1,2}:\d\d", gold):
             return WRONG
-        golds, answers = gold.split(":"), answer.split(":")
+        golds, answers = gold.split(":"), answer.replace(r"\text{to}", ":").split(":")
         number = read_number(answer)
         if len(golds) == 2 and number is not None and number.kind == "fraction":
             answers = [str(number.value.numerator), str(number.value.denominator)]
@@ -317,6 +358,29 @@ def _worst(found) -> str:
     return worst
 
 
+def _named(parts: Sequence[str]) -> list[str]:
+    """Names and values of x = 2, y = 5, in the order of the names, [] where each part is not that,
+    or a name comes twice."""
+    pairs = sorted(part.split("=") for part in parts if re.fullmatch(r"[A-Za-z]=[^=]+", part))
+    is_all = len(pairs) == len(parts) == len({name for name, _ in pairs})
+    return [each for pair in pairs for each in pair] if is_all else []
+
+
+def _vectors(gold: str, answer: str, *matrices: re.Match | None) -> list[list[str]] | None:
+    """The coordinates of a column or a row and of a tuple, None where they are not that."""
+    found = []
+    for text, matrix in zip((gold, answer), matrices, strict=True):
+        held = items(text)
+        if matrix:
+            rows = _rows(matrix[1])
+            if len(rows) > 1 and len(rows[0]) > 1:
+                return None
+            found.append([cell for row in rows for cell in row])
+        elif held and held[0] == "()":
+            found.append(held[1])
+    return found if len(found) == 2 and len(found[0]) == len(found[1]) else None
+
+
 def _rows(text: str) -> list[list[str]]:
     rows = [row.strip() for row in text.split("\\\\")]
     return [[cell.strip() for cell in row.split("&")] for row in rows if row]
@@ -324,6 +388,21 @@ def _rows(text: str) -> list[list[str]]:
 
 def _base(name: str) -> str:
     return _BASES.get(name, name)
+
+
+def _other_left_side(gold: str, answer: str) -> bool:
+    """Whether two equations have other letters on the left: y = x/2 and x = 2y."""
+    a, b = (
+        re.match(r"([A-Za-z]|[-+\w{}^]*[-+][-+\w{}^]*)=[^=,;]*\Z", text) for text in (gold, answer)
+    )
+    return bool(a and b) and a[1] != b[1]
+
+
+def _other_signs(gold: str, answer: str) -> bool:
+    r"""Whether capitals of Greek letters or primes differ, which math-verify does not see."""
+    a, b = ({*_GREEK.findall(text)} for text in (gold, answer))
+    folded = [{name.lower() for name in names} for names in (a, b)]
+    return (a != b and folded[0] == folded[1]) or gold.count("'") != answer.count("'")
 
 
 def _same_letters(gold: str, answer: str) -> str | None:
@@ -338,14 +417,16 @@ def _same_letters(gold: str, answer: str) -> str | None:
     option = _OPTION.fullmatch(_bare(answer))
     if not option or (option[1] or option[2]) != letters:
         return WRONG
-    return WRONG if re.search(r"(?<![A-Za-z])[A-J](?![A-Za-z])", option[3]) else CORRECT
+    return WRONG if _ANOTHER_OPTION.search(option[3]) else CORRECT
 
 
 def _same_words(gold: str, answer: str) -> str | None:
     """Words in the place of a formula ("Tuesday", "June 20"); None where the gold has none."""
     a, b = (" ".join(_bare(text).lower().rstrip(".!").split()) for text in (gold, answer))
-    if a == b and re.search("[a-z]{2}", a) and "\\" not in a:
+    if a == b and re.search("[a-z]{2}|[\u4e00-\u9fff]", a) and "\\" not in a:
         return CORRECT
     if not _ONLY_WORDS.fullmatch(gold) or re.search(r"\d", a) or a in _MEANINGS:
         return None
-    return WRONG
+    a, b = (_ARTICLE.sub("", words) for words in (a, b))
+    is_yes_or_no = a in ("yes", "no") and re.fullmatch(rf"{a}[,.;:] (?!.*\b(?:yes|no|not)\b).*", b)
+    return CORRECT if a == b or is_yes_or_no else WRONG

@@ -27,8 +27,9 @@ _SCIENTIFIC = re.compile(
     re.ASCII,
 )
 _REPEATING = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>\d*)\.(?P<once>\d*)"
-    r"(?:\\overline\{(?P<again>\d+)\}|\\dot\{(?P<dotted>\d)\}|\((?P<held>\d+)\))",
+    r"(?P<sign>[+-]?)(?P<whole>\d*)\.(?P<once>\d*?)"
+    r"(?:\\overline\{(?P<again>\d+)\}|(?P<dotted>(?:\\dot\{\d\}\d*)?\\dot\{\d\})"
+    r"|\((?P<held>\d+)\)|(?P<seen>\d+?)(?P=seen)+(?:\.{3}|\\ldots ?))",
     re.ASCII,
 )
 _HELD = re.compile(r"\(([^()]*)\)")
@@ -55,13 +56,16 @@ _NEVER_A_UNIT = names(
     """or and not no to by from than plus minus times divided multiplied mod modulo base if is are
     was were when where otherwise unless else out but because since which that for either between
     with wrong all both only some n x y z a an the squared cubed root one two three four five six
-    seven eight nine ten about approximately am pm"""
+    seven eight nine ten about approximately am pm tens ones nines googol doubled tripled inverse
+    reciprocal fewer below above too many negative sure maybe perhaps alternatively possibly"""
 )
 """Words that make no plain quantity of a number, wherever they stand behind it."""
 _MAY_BE_INSIDE = {"by", "from", "to", "for", "with", "the", "a", "an", "times"}
 
 _CURRENCIES = "\0\u20ac\u00a3\u00a5\u20b9"  # \0 stands for an escaped dollar
-_CURRENCY = re.compile(rf"(?P<sign>[+-]?) ?(?:[{_CURRENCIES}]|Rs\.? ?|\\text\{{(?:Rs|USD|US)\}}) ?")
+_CURRENCY = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:[{_CURRENCIES}]|Rs\.? ?|\\text\{{(?:Rs\.?|USD|US)\}}) ?"
+)
 _SYMBOLS = names(
     """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms h hr hrs min sec l L ml mL mph kmh fps
     kJ J kW W V A N Pa kPa Hz mol C F USD"""
@@ -98,7 +102,11 @@ _SAME = {
 """One name for each unit that can be told from others: 5 hours are not 5 minutes."""
 
 _POWER_OF = r"(?:\^\{?-?\d\}?)?"
-_SYMBOL = "(?:" + "|".join(sorted(map(re.escape, _SYMBOLS), key=len, reverse=True)) + ")"
+_SYMBOL = (
+    r"(?:\\mu ?\\text\{m\}|\\Omega|"
+    + "|".join(sorted(map(re.escape, _SYMBOLS), key=len, reverse=True))
+    + ")"
+)
 _BEHIND = r"(?:(?<=[\d})\]!])|(?<=\\pi))"
 _DEGREE = r"(?:\\text\{\})?\^\{\\circ\} ?(?:[CF](?![A-Za-z]))?"
 _ONE_UNIT = rf"(?:\\text\{{(?P<words>[^{{}}]*)\}}|(?P<symbol>{_SYMBOL})(?![A-Za-z]))"
@@ -111,6 +119,9 @@ _UNIT = re.compile(
 )
 _UNIT_WORD = re.compile(r"\(?[A-Za-z][\w'.^-]*\)?[.,;]?|\d+(?:st|nd|rd|th)")
 _ASIDE = re.compile(r"\([^()]*\)")
+
+
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc) ?")
 
 
 class Quantity(NamedTuple):
@@ -139,7 +150,7 @@ def without_unit(text: str) -> Quantity:
         currency = _SAME.get(match[0].strip("+- "), "")
         text = match["sign"] + text[match.end() :]
     match = _UNIT.search(text)
-    if match is None or match.start() == 0:
+    if match is None or match.start() == 0 or _TRIGONOMETRIC.search(text):
         return Quantity(text, currency)
     body = text[: match.start()].rstrip()
     words = match["words"] or match["above"] or match["symbol"] or match["noun"] or match["han"]
@@ -162,7 +173,13 @@ def without_unit(text: str) -> Quantity:
 
 def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
     """The known unit and the factor that these words are, None where they are no unit."""
+    for aside in _ASIDE.findall(words):
+        inside = _unit_words(aside[1:-1], is_text=is_text)
+        if inside is None or re.search(r"\d", aside) or any(word in aside for word in _TIMES):
+            return None
     words = _ASIDE.sub("", words).strip()
+    if words.startswith("\\"):
+        return "", 1
     if words[:1] in _TIMES and words not in _SAME:
         return _SAME.get(words[1:], ""), _TIMES[words[0]]
     if words and not words[0].isascii():
@@ -177,7 +194,8 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
         re.fullmatch(r"\(?[A-Za-z][\w'.^-]*\)?[.,;]?|\d+(?:st|nd|rd|th)", w) for w in listed
     ):
         return None
-    bare = [word.strip("().,;").lower() for word in listed]
+    bare = [word.strip("().,;") for word in listed]
+    bare = [word.lower() if len(word) > 1 else word for word in bare]
     if any(re.fullmatch(r"e-?\d+", word) for word in bare):
         return None
     if bare and bare[0] in _NEVER_A_UNIT - {"times"}:
@@ -260,7 +278,8 @@ def _read(text: str) -> Number | None:
         value = Fraction(digits.rstrip(".")) * Fraction(10) ** power
         return Number(-value if match["sign"] == "-" else value, "scientific")
     if match := _REPEATING.fullmatch(text):
-        again = match["again"] or match["dotted"] or match["held"]
+        again = match["again"] or match["dotted"] or match["held"] or match["seen"]
+        again = re.sub(r"\D", "", again)
         shift = 10 ** len(match["once"])
         value = Fraction(int(match["whole"] + match["once"] or "0"), shift)
         value += Fraction(int(again), shift * (10 ** len(again) - 1))
@@ -298,4 +317,6 @@ def _same_value(gold: Number, answer: Number) -> bool:
     kinds = {gold.kind, answer.kind}
     if not kinds & {"decimal", "scientific"} or "integer" in kinds:
         return False
+    if any(n.kind == "decimal" and n.value.denominator == 1 for n in (gold, answer)):
+        return False  # 1.0 rounds nothing
     return abs(a - b) <= MAX_RELATIVE_ERROR * max(abs(a), abs(b))

@@ -22,6 +22,9 @@ _CLOSERS = {"(": ")", "[": "]", "\\{": "\\}"}
 SEPARATOR = re.compile(
     r"(?:;|(?<!\d),|,(?!\d{3}(?!\d))) ?|\\text\{,? ?(?:and|or),?\} ?|\\vee ?|\\wedge ?"
 )
+_ALL_BUT = re.compile(r"(?P<name>[A-Za-z])\\ne ?(?P<point>[^,;\\]+)")
+_SIZE = re.compile(r"\|(?P<name>[A-Za-z])\|(?P<sign><|\\le ?)(?P<most>\d+(?:\.\d+)?)")
+_TURNED = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")
 _IN_BRACKETS = re.compile(r"[,;] ?")
 _CUP = re.compile(r"\\cup ?")
 _BRACKETS = re.compile(r"\\[{}]|\\[A-Za-z]+|[(\[{}\])]")
@@ -38,7 +41,8 @@ def split(text: str, separator: re.Pattern) -> list[str]:
     places = list(separator.finditer(text))
     if not places:
         return [text]
-    depths, depth = [], 0
+    depths: list[int] = []
+    depth = 0
     tokens = list(_BRACKETS.finditer(text))
     next_token = 0
     for place in places:
@@ -52,7 +56,8 @@ def split(text: str, separator: re.Pattern) -> list[str]:
         if depth <= 0:
             parts.append(text[start : place.start()].strip())
             start = place.end()
-    return [*parts, text[start:].strip()]
+    parts.append(text[start:].strip())
+    return [part for part in parts if part] or [text]
 
 
 def items(text: str) -> tuple[str, list[str]] | None:
@@ -103,10 +108,20 @@ def _worked_out(before: str, behind: str, sign: int) -> str:
 def ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
     """The variable ("" for none) and the intervals, as (bracket, low, high, bracket), that
     intervals, their union, or relations name."""
+    if match := _ALL_BUT.fullmatch(text):
+        point = match["point"]
+        return match["name"], [("(", r"-\infty", point, ")"), ("(", point, r"\infty", ")")]
+    if match := _SIZE.fullmatch(text):
+        open_, close = ("[", "]") if "le" in match["sign"] else ("(", ")")
+        return match["name"], [(open_, f"-{match['most']}", match["most"], close)]
     if RELATION.search(text):
         return _relations(text)
+    if match := _TURNED.fullmatch(text):  # ]0,1[
+        turned = {"]": "(", "[": "["}[match[1]], {"[": ")", "]": "]"}[match[3]]
+        text = f"{turned[0]}{match[2]}{turned[1]}"
     found = []
-    for part in split(text, _CUP):
+    parts = [part for each in split(text, SEPARATOR) for part in split(each, _CUP)]
+    for part in parts:
         held = items(part)
         if held is None or held[0] not in ("()", "(]", "[)", "[]") or len(held[1]) != 2:
             return None
@@ -114,9 +129,18 @@ def ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
     return "", found
 
 
+def _overlap(found: Sequence[tuple[str, str, str, str]]) -> bool:
+    """Whether two relations, one from below and one from above, leave an interval: x > 1, x < 3."""
+    numbers = [[read_number(end) for end in each[1:3]] for each in found]
+    lows = [low for low, high in numbers if low and not high]
+    highs = [high for low, high in numbers if high and not low]
+    return len(lows) == len(highs) == 1 == len(found) - 1 and lows[0].value < highs[0].value
+
+
 def _relations(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
     is_both = "\\text{and}" in text or "\\wedge" in text
-    found, names = [], set()
+    found: list[tuple[str, str, str, str]] = []
+    names: set[str] = set()
     for part in split(text, SEPARATOR):
         sides = [side.strip() for side in RELATION.split(part)]
         signs = [sign.strip() for sign in RELATION.findall(part)]
@@ -138,7 +162,7 @@ def _relations(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
             return None
     if len(names) != 1:
         return None
-    if is_both:
+    if is_both or ("\\text{or}" not in text and _overlap(found)):
         lows = [each for each in found if each[1] != r"-\infty"]
         highs = [each for each in found if each[2] != r"\infty"]
         if len(found) != 2 or len(lows) != 1 or len(highs) != 1:

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-MAX_DEPTH = 50  # of braces: nobody nests an answer deeper
+MAX_DEPTH = 50  # of braces and brackets: nobody nests an answer deeper
 
 
 def names(text: str) -> frozenset[str]:
@@ -38,6 +38,12 @@ _SIGNS = {
     },
     **{"\u03c0": r"\pi ", "\u03b8": r"\theta ", "\u03b1": r"\alpha ", "\u03b2": r"\beta "},
     **{"\u00bd": r"\frac12 ", "\u00bc": r"\frac14 ", "\u00be": r"\frac34 "},
+    **{
+        "\u221b": r"\sqrt[3]",
+        "\u03a9": r"\Omega ",
+        "\u548c": r"\text{and}",
+        "\u6216": r"\text{or}",
+    },
     **{"\u2153": r"\frac13 ", "\u2154": r"\frac23 "},
 }
 _RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207a\u207f"
@@ -53,6 +59,8 @@ _TYPED = (
     (re.compile(r"!="), r"\\ne "),
     (re.compile(r"(?<=\w)\*\*(?=[\w(])"), "^"),
     (re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"(?<![\\A-Za-z])sqrt(?=\{)"), r"\\sqrt"),
+    (re.compile(r"\\! *"), ""),
 )
 _SIGN_TABLE = str.maketrans(_SIGNS)
 
@@ -66,8 +74,8 @@ _SWITCHES = names(
     """displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits displaylimits large
     Large LARGE huge Huge small footnotesize scriptsize tiny normalsize bf it rm sf tt bfseries
     itshape rmfamily sffamily ttfamily boldmath unboldmath mathstrut strut noindent centering hfill
-    nonumber notag null relax negthinspace allowbreak protect hline left right middle big Big bigg
-    Bigg bigl bigr bigm Bigl Bigr Bigm biggl biggr biggm Biggl Biggr Biggm"""
+    nonumber notag null relax checkmark negthinspace allowbreak protect hline left right middle big
+    Big bigg Bigg bigl bigr bigm Bigl Bigr Bigm biggl biggr biggm Biggl Biggr Biggm"""
 )
 # Dropped with so many arguments.
 _DROPPED = {"tag": 1, "tag*": 1, "label": 1, "phantom": 1, "hphantom": 1, "vphantom": 1, "color": 1}
@@ -75,12 +83,23 @@ _DROPPED |= {"hspace": 1, "hspace*": 1, "vspace": 1, "vspace*": 1, "pagecolor": 
 # The last of so many arguments stays, as it is or as a text.
 _STYLES = {"textcolor": 2, "colorbox": 2, "fcolorbox": 3, "bbox": 1, "smash": 1, "ensuremath": 1}
 _STYLES |= dict.fromkeys(["mathbf", "boldsymbol", "bm", "pmb", "mathit", "mathsf", "mathtt"], 1)
-_STYLES |= dict.fromkeys(["underline", "uline", "boxed", "fbox", "framebox", "cancel", "emph"], 1)
+_STYLES |= dict.fromkeys(
+    ["underline", "vec", "hat", "uline", "boxed", "fbox", "framebox", "cancel", "emph"], 1
+)
 _STYLES |= dict.fromkeys(["mathnormal", "mathop", "mathrel", "mathbin", "mathord", "bold"], 1)
 _TEXTS = {"text", "textrm", "textbf", "textit", "textsf", "texttt", "textnormal", "textup", "mbox"}
 _TEXTS |= {"hbox", "mathrm", "operatorname", "operatorname*", "textmd", "textsl", "textsc"}
 _RENAMED = {
-    **{"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom"},
+    **{
+        "dfrac": "frac",
+        "tfrac": "frac",
+        "cfrac": "frac",
+        "nicefrac": "frac",
+        "sfrac": "frac",
+        "uppi": "pi",
+        "dbinom": "binom",
+        "tbinom": "binom",
+    },
     **{"geq": "ge", "leq": "le", "geqslant": "ge", "leqslant": "le", "neq": "ne", "surd": "sqrt"},
     **{"varnothing": "emptyset", "centerdot": "cdot", "cdotp": "cdot", "dots": "ldots"},
     **{"cdots": "ldots", "rightarrow": "to", "longrightarrow": "to", "implies": "Rightarrow"},
@@ -91,12 +110,20 @@ _WRITTEN = {
     **{"lt": "<", "gt": ">", "colon": ":", "lbrack": "[", "rbrack": "]", "ast": "*", "div": "/"},
     **{"lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|"},
     **{"degree": "^{\\circ}", "R": r"\mathbb{R}", "textdegree": "^{\\circ}", "percent": "%"},
-    **{"slash": "/", "langle": "(", "rangle": ")", "textdollar": "$", "backslash": " "},
+    **{
+        "slash": "/",
+        "langle": "(",
+        "rangle": ")",
+        "lparen": "(",
+        "rparen": ")",
+        "textdollar": "$",
+        "backslash": " ",
+    },
 }
-_ESCAPED = {r"\%": "%", r"\$": "\0", r"\#": "#", r"\_": "_", r"\&": "&", r"\!": "", r"\-": ""}
+_ESCAPED = {r"\%": "%", r"\$": "\0", r"\#": "", r"\_": "_", r"\&": "&", r"\!": "", r"\-": ""}
 _ESCAPED |= {r"\(": "", r"\)": "", r"\[": "", r"\]": "", r"\/": "", r"\|": "|"}
-_ARGUMENTS = {"frac": 2, "binom": 2, "pmod": 1, "overline": 1, "mathbb": 1, "dot": 1, "vec": 1}
-_ARGUMENTS |= {"hat": 1, "overrightarrow": 1, "widehat": 1, "tilde": 1, "mathcal": 1, "underset": 2}
+_ARGUMENTS = {"frac": 2, "binom": 2, "pmod": 1, "overline": 1, "mathbb": 1, "dot": 1}
+_ARGUMENTS |= {"overrightarrow": 1, "widehat": 1, "tilde": 1, "mathcal": 1, "underset": 2}
 _LAYOUTS = re.compile(
     r"(?:aligned|alignedat|align|equation|gather|gathered|split|multline|math|displaymath|center"
     r"|flushleft|eqnarray)\*?"
@@ -104,7 +131,7 @@ _LAYOUTS = re.compile(
 _MATRICES = {"pmatrix", "bmatrix", "matrix", "Bmatrix", "smallmatrix", "array", "psmallmatrix"}
 FUNCTIONS = names(
     """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp gcd lcm max min det
-    lim sup inf deg arg dim ker mod"""
+    lim sup inf arg dim ker mod"""
 )
 _LETTERS = {"pi", "theta", "alpha", "beta", "gamma", "lambda", "phi", "omega", "infty"}
 
@@ -127,8 +154,8 @@ _TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
 _SHORT_WORDS = names(
     """is are was the of or and not no if to at by per in on an for so it all yes odd out any cm mm
-    km kg mg ml mL dm hr hrs min sec mph ft lb lbs oz yd kJ kW Hz Pa mol USD pm am day days men cat
-    cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six pct ways way
+    km kg mg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa mol USD pm am day days men
+    cat cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six pct ways way
     pts"""
 )
 _FULL_STOP = re.compile(r"(?<!\.)\.\Z")
@@ -161,7 +188,7 @@ def plain_text(text: str) -> str:
     tree = _parsed(text)
     if tree is None:
         return ""
-    text = _BLANKS.sub(" ", _Writer().write(tree)).strip(" ,")
+    text = _BLANKS.sub(" ", _Writer().write(tree)).strip(" ,;")
     text = _ONE_CELL.sub(r"\1", text)
     text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
@@ -209,10 +236,15 @@ def _join_texts(text: str) -> str:
 def _parsed(text: str) -> list | None:
     """Tokens, each group a list of its own; None where braces do not balance."""
     stack: list[list] = [[]]
+    depth = 0
     for token in _TOKEN.findall(text):
+        if token in ("(", "["):
+            depth += 1
+        elif token in (")", "]"):
+            depth -= 1
+        if depth > MAX_DEPTH or len(stack) > MAX_DEPTH:
+            return None
         if token == "{":
-            if len(stack) > MAX_DEPTH:
-                return None
             stack.append([])
         elif token == "}":
             if len(stack) == 1:
@@ -310,7 +342,8 @@ class _Writer:
             return inner if "\\" in word or word[:1] not in ".,/:" else rf"\text{{{word}}}"
         if match := _NUMBER_FIRST.fullmatch(word):
             return rf"{match[1]}\text{{{match[2]}}}"
-        if len(word) == 1 and not (word in "msghL" and name != "textit"):
+        is_unit = word in "msghL" or (inner != word and word not in "eixyznkt")
+        if len(word) == 1 and not (is_unit and name != "textit"):
             return inner
         if word in _LETTERS:
             return f"\\{word} "
