@@ -336,7 +336,8 @@ class Experiment:
             self.refresh()
 
     def table(self, name: str) -> pd.DataFrame:
-        return self._made("table", name)
+        """A copy: what a cell writes into it is not published."""
+        return self._made("table", name).copy()
 
     def figure(self, name: str) -> Figure:
         return self._made("figure", name)

@@ -127,7 +127,7 @@ _WORDS = {
     "normalizer": ("token", "sequence", "prompt"),
     "loss_denominator": ("mini_batch", "micro_batch"),
     "lm_normalizer": ("mini_batch", "micro_batch"),
-    "group_std": ("population", "unbiased"),
+    "group_std": ("population", "unbiased", "none"),
     "zero_advantage_filter": ("off", "advantage", "accuracy"),
     "positives": ("verdict", "reward_is_one"),
     "think_tags": ("required", "optional"),
@@ -137,5 +137,5 @@ _WORDS = {
     "code_reward": ("soft", "hard"),
     "code_scores": ("pass_rate", "released"),
     "logp_old": ("sampler", "trainer"),
-    "batch_weights": ("none", "sequence_ratio", "second_moment"),
+    "batch_weights": ("none", "sequence_ratio", "second_moment", "second_moment_capped"),
 }

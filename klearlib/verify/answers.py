@@ -195,10 +195,10 @@ def _decide(text: str, golds: tuple[str, ...], is_written: bool) -> _Outcome:
         return _Outcome("no_answer")
     words, undecided = set(), []
     for gold in golds:
-        if len(gold) > MAX_ANSWER_CHARS:
+        plain_gold = plain_text(gold) if len(gold) <= MAX_ANSWER_CHARS else ""
+        if not plain_gold:
             words.add("judge_error")
             continue
-        plain_gold = plain_text(gold)
         try:
             words.add(match(plain_gold, plain, is_written=is_written, symbolic=None))
         except Undecided:

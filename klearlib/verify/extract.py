@@ -124,7 +124,7 @@ def find_answer(text: str) -> Answer | None:
     if boxed is not None:
         return Answer(boxed, "boxed")
     text = text.strip()
-    if "\\boxed" in text or text.startswith("{"):
+    if "boxed" in text or text.startswith("{"):
         return None  # a broken box
     if len(text) > MAX_ANSWER_CHARS:
         # The first word of the tail is dropped: it may be the end of a longer number.

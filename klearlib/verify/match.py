@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from klearlib.verify.numbers import Number, read_number, same_number, without_unit
+from klearlib.verify.parts import RELATION, SEPARATOR, is_name, items, ranges, split
 
 CORRECT, WRONG, NOT_WORKED_OUT, JUDGE_ERROR = "correct", "wrong", "not_worked_out", "judge_error"
 BEST_FIRST = CORRECT, NOT_WORKED_OUT, JUDGE_ERROR, WRONG
@@ -29,19 +30,10 @@ _MARKER = re.compile(
 )
 _ARROW = re.compile(r"\\(?:to|Rightarrow|Leftrightarrow) ?")
 _CHAIN = re.compile(r"(?<![<>!:])=|\\approx ?|:=")
-_NAMED = re.compile(
-    r"\\(?:overline|vec|hat|overrightarrow|tilde|widehat|dot)\{[^{}]*\}|\\text\{[^{}]*\}"
-)
-_INDEXED = re.compile(r"_\{[^{}]*\}|'|\^\{(?:-1|\\prime ?)\}")
-_NAME = re.compile(
-    r"(?:m?\\(?:angle|triangle|lim|max|min|Delta|theta|alpha|beta|gamma|lambda|phi|omega|mu) ?)?"
-    r"[A-Za-z]{0,4}(?:\([^()=]*\))?|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}\|"
-)
 _SUM = re.compile(r"(?:\d?[A-Za-z]{1,3}|\d+)(?:[-+](?:\d?[A-Za-z]{1,3}|\d+))+|\d?[A-Za-z]{1,3}")
 _OPERATIONS = re.compile(r"\\(?:times|cdot|sqrt|frac|binom)(?![a-z])")
 _MEMBER = re.compile(r"[A-Za-z]\w?\\in ?")
-_RELATION = re.compile(r"<|>|\\le(?![a-z]) ?|\\ge(?![a-z]) ?")
-_FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_SET_BUILDER = re.compile(r"\A\\\{[A-Za-z](?:\\in ?\\mathbb\{R\})?[|:](.*)\\\}\Z")
 _TEXTS = re.compile(r"\\text\{([^{}]*)\}")
 _ONLY_WORDS = re.compile(r"\\text\{([^{}]*)\}[.!]?")
 _CONGRUENCE = re.compile(r"(?:.*\\equiv ?)?(.*?) ?(?:\(?\\(?:pmod|bmod|mod) ?\{?([^{}()]*)\}?\)?)")
@@ -52,7 +44,6 @@ _LETTERS = re.compile(r"[A-J]+")
 _OPTION = re.compile(
     r"(?:option|choice|answer)?[ :]*(?:\(([A-J])\)|([A-J])(?=\Z|[).:]|  \d))(.*)", re.I
 )
-_CLOSERS = {"(": ")", "[": "]", "\\{": "\\}"}
 _MEANINGS = {
     **dict.fromkeys(
         (
@@ -119,15 +110,16 @@ def _read(text: str) -> _Reading:
     text = _MEANINGS.get(words[1].lower() if words else text, text)
     equation = ""
     if "=" in text or "\\" in text:
-        text = _split(text, _ARROW)[-1] if "\\lim" not in text else text
-        sides = _split(text, _CHAIN)
+        text = split(text, _ARROW)[-1] if "\\lim" not in text else text
+        sides = split(text, _CHAIN)
         if len(sides) > 1:
-            if "\\approx" in text and "=" not in text and not _is_name(sides[0]):
+            if "\\approx" in text and "=" not in text and not is_name(sides[0]):
                 text = sides[0]
-            elif len(_split(text, _SEPARATOR)) == 1:
+            elif len(split(text, SEPARATOR)) == 1:
                 equation = "" if all(map(_is_asked, sides[:-1])) else text
                 text = sides[-1]
         text = _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
+        text = _SET_BUILDER.sub(r"\1", text)
         text = _MEANINGS.get(text, text)
     quantity = without_unit(text)
     number = read_number(quantity.text)
@@ -138,142 +130,14 @@ def _read(text: str) -> _Reading:
     return _Reading(quantity.text, number, quantity.unit, equation)
 
 
-def _is_name(side: str) -> bool:
-    side = _INDEXED.sub("", _NAMED.sub("X", side)).strip()
-    return bool(side) and bool(_NAME.fullmatch(side))
-
-
 def _is_asked(side: str) -> bool:
     """Whether a right side answers what stands on the left: a name, a sum of names (m + n), or what
     was worked out (7 + 37)."""
     return (
-        _is_name(side)
+        is_name(side)
         or bool(_SUM.fullmatch(side))
         or not re.search("[A-Za-z]", _OPERATIONS.sub("", side))
     )
-
-
-# A comma in front of three digits belongs to a number.
-_SEPARATOR = re.compile(
-    r"(?:;|(?<!\d),|,(?!\d{3}(?!\d))) ?|\\text\{,? ?(?:and|or),?\} ?|\\vee ?|\\wedge ?"
-)
-_IN_BRACKETS = re.compile(r"[,;] ?")
-_CUP = re.compile(r"\\cup ?")
-_BRACKETS = re.compile(r"\\[{}]|\\[A-Za-z]+|[(\[{}\])]")
-
-
-def _split(text: str, separator: re.Pattern) -> list[str]:
-    """The parts between separators that stand in no bracket."""
-    places = list(separator.finditer(text))
-    if not places:
-        return [text]
-    depths, depth = [], 0
-    tokens = list(_BRACKETS.finditer(text))
-    next_token = 0
-    for place in places:
-        while next_token < len(tokens) and tokens[next_token].start() < place.start():
-            token = tokens[next_token][0]
-            depth += (token in ("(", "[", "{", "\\{")) - (token in (")", "]", "}", "\\}"))
-            next_token += 1
-        depths.append(depth)
-    parts, start = [], 0
-    for place, depth in zip(places, depths, strict=True):
-        if depth <= 0:
-            parts.append(text[start : place.start()].strip())
-            start = place.end()
-    return [*parts, text[start:].strip()]
-
-
-def _items(text: str) -> tuple[str, list[str]] | None:
-    """The bracket and the parts of a tuple or a set, ``""`` and those of a bare list; None for
-    what is neither."""
-    for opener, closer in _CLOSERS.items():
-        for end in {closer, *({")", "]"} if opener != "\\{" else ())}:
-            if text.startswith(opener) and text.endswith(end) and len(text) > len(opener + end):
-                inner = text[len(opener) : -len(end)]
-                if _closes_late(inner):
-                    return opener + end, _spread(_split(inner, _IN_BRACKETS))
-    parts = _spread(_split(text, _SEPARATOR))
-    return ("", parts) if len(parts) > 1 else None
-
-
-def _closes_late(inner: str) -> bool:
-    """Whether no bracket inside closes one that opened before it."""
-    depth = 0
-    for token in _BRACKETS.finditer(inner):
-        depth += (token[0] in ("(", "[", "{", "\\{")) - (token[0] in (")", "]", "}", "\\}"))
-        if depth < 0:
-            return False
-    return depth == 0
-
-
-_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z]) ?")
-
-
-def _spread(parts: Sequence[str]) -> list[str]:
-    r"""Each ``a \pm b`` as two."""
-    found = []
-    for part in parts:
-        if len(_PLUS_MINUS.findall(part)) == 1 and "\\mp" not in part:
-            found += [_worked_out(*_PLUS_MINUS.split(part), sign) for sign in (1, -1)]
-        else:
-            found.append(part)
-    return found
-
-
-def _worked_out(before: str, behind: str, sign: int) -> str:
-    """One value of "before plus or minus behind", as a number where both are."""
-    numbers = read_number(before or "0"), read_number(behind)
-    if all(numbers):
-        return str(numbers[0].value + sign * numbers[1].value)
-    return f"{before}{'-' if sign < 0 else '+'}{behind}".removeprefix("+")
-
-
-def _ranges(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
-    """The variable ("" for none) and the intervals, as (bracket, low, high, bracket), that
-    intervals, their union, or relations name."""
-    if _RELATION.search(text):
-        return _relations(text)
-    found = []
-    for part in _split(text, _CUP):
-        held = _items(part)
-        if held is None or held[0] not in ("()", "(]", "[)", "[]") or len(held[1]) != 2:
-            return None
-        found.append((held[0][0], *held[1], held[0][1]))
-    return "", found
-
-
-def _relations(text: str) -> tuple[str, list[tuple[str, str, str, str]]] | None:
-    is_both = "\\text{and}" in text or "\\wedge" in text
-    found, names = [], set()
-    for part in _split(text, _SEPARATOR):
-        sides = [side.strip() for side in _RELATION.split(part)]
-        signs = [sign.strip() for sign in _RELATION.findall(part)]
-        if len(sides) == 2 and _is_name(sides[1]) and not _is_name(sides[0]):
-            sides, signs = sides[::-1], [_FLIPPED[signs[0]]]
-        if len(sides) == 3 and signs[0] in (">", r"\ge"):
-            sides, signs = sides[::-1], [_FLIPPED[sign] for sign in signs[::-1]]
-        if len(sides) == 2 and _is_name(sides[0]):
-            names.add(sides[0])
-            closed = signs[0] in (r"\le", r"\ge")
-            if signs[0] in ("<", r"\le"):
-                found.append(("(", r"-\infty", sides[1], ")]"[closed]))
-            else:
-                found.append(("(["[closed], sides[1], r"\infty", ")"))
-        elif len(sides) == 3 and _is_name(sides[1]) and all(s in ("<", r"\le") for s in signs):
-            names.add(sides[1])
-            found.append(("(["[signs[0] == r"\le"], sides[0], sides[2], ")]"[signs[1] == r"\le"]))
-        else:
-            return None
-    if len(names) != 1:
-        return None
-    if is_both:
-        lows = [each for each in found if each[1] != r"-\infty"]
-        highs = [each for each in found if each[2] != r"\infty"]
-        if len(found) != 2 or len(lows) != 1 or len(highs) != 1:
-            return None
-        found = [(*lows[0][:2], *highs[0][2:])]
-    return names.pop(), found
 
 
 def _words(text: str) -> list[str]:
@@ -330,10 +194,10 @@ class _Matcher:
 
     def _parts(self, gold: str, answer: str) -> str | None:
         """Intervals, matrices, tuples, sets and lists; None where neither side is one."""
-        ranges = _ranges(gold), _ranges(answer)
-        if ranges[0] and ranges[1]:
-            return self._same_ranges(*ranges)
-        if bool(_RELATION.search(gold)) != bool(_RELATION.search(answer)):
+        found = ranges(gold), ranges(answer)
+        if found[0] and found[1]:
+            return self._same_ranges(*found)
+        if bool(RELATION.search(gold)) != bool(RELATION.search(answer)):
             return WRONG
         matrices = _MATRIX.fullmatch(gold), _MATRIX.fullmatch(answer)
         if matrices[0] or matrices[1]:
@@ -343,14 +207,14 @@ class _Matcher:
                 return WRONG
             cells = [[cell for row in each for cell in row] for each in rows]
             return self._in_order(*cells)
-        held = _items(gold), _items(answer)
+        held = items(gold), items(answer)
         if "\\begin" in gold + answer or not (held[0] or held[1]):
             return None
         if not held[0] and answer[:1] == "(" and len(held[1][1]) == 1:
             return None  # brackets around an expression
         if not held[1] and gold[:1] in "([" and len(held[0][1]) == 1:
             return None
-        if _RELATION.search(gold + answer):
+        if RELATION.search(gold + answer):
             return WRONG
         bracket, golds = held[0] or ("", [gold])
         other, answers = held[1] or ("", [answer])
@@ -478,12 +342,10 @@ def _same_letters(gold: str, answer: str) -> str | None:
 
 
 def _same_words(gold: str, answer: str) -> str | None:
-    """Words in the place of a formula; None where the gold is no text."""
-    if (
-        not _ONLY_WORDS.fullmatch(gold)
-        or re.search(r"\d", gold)
-        or _bare(gold).lower() in _MEANINGS
-    ):
+    """Words in the place of a formula ("Tuesday", "June 20"); None where the gold has none."""
+    a, b = (" ".join(_bare(text).lower().rstrip(".!").split()) for text in (gold, answer))
+    if a == b and re.search("[a-z]{2}", a) and "\\" not in a:
+        return CORRECT
+    if not _ONLY_WORDS.fullmatch(gold) or re.search(r"\d", a) or a in _MEANINGS:
         return None
-    same = _ONLY_WORDS.fullmatch(answer) and _words(gold) == _words(answer)
-    return CORRECT if same else WRONG
+    return WRONG

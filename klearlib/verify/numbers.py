@@ -55,7 +55,7 @@ _NEVER_A_UNIT = names(
     """or and not no to by from than plus minus times divided multiplied mod modulo base if is are
     was were when where otherwise unless else out but because since which that for either between
     with wrong all both only some n x y z a an the squared cubed root one two three four five six
-    seven eight nine ten about approximately"""
+    seven eight nine ten about approximately am pm"""
 )
 """Words that make no plain quantity of a number, wherever they stand behind it."""
 _MAY_BE_INSIDE = {"by", "from", "to", "for", "with", "the", "a", "an", "times"}
@@ -64,7 +64,7 @@ _CURRENCIES = "\0\u20ac\u00a3\u00a5\u20b9"  # \0 stands for an escaped dollar
 _CURRENCY = re.compile(rf"(?P<sign>[+-]?) ?(?:[{_CURRENCIES}]|Rs\.? ?|\\text\{{(?:Rs|USD|US)\}}) ?")
 _SYMBOLS = names(
     """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms h hr hrs min sec l L ml mL mph kmh fps
-    kJ J kW W V A N Pa kPa Hz mol C F USD pm am"""
+    kJ J kW W V A N Pa kPa Hz mol C F USD"""
 )
 _SAME = {
     word: words[0]

@@ -46,6 +46,14 @@ _RUNS = tuple(
     (re.compile(f"[{signs}]+"), str.maketrans(signs, plain), mark)
     for signs, plain, mark in ((_RAISED, "0123456789-+n", "^"), (_LOWERED, "0123456789", "_"))
 )
+# What is typed without LaTeX.
+_TYPED = (
+    (re.compile(r"<="), r"\\le "),
+    (re.compile(r">="), r"\\ge "),
+    (re.compile(r"!="), r"\\ne "),
+    (re.compile(r"(?<=\w)\*\*(?=[\w(])"), "^"),
+    (re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
+)
 _SIGN_TABLE = str.maketrans(_SIGNS)
 
 # Macros
@@ -83,7 +91,7 @@ _WRITTEN = {
     **{"lt": "<", "gt": ">", "colon": ":", "lbrack": "[", "rbrack": "]", "ast": "*", "div": "/"},
     **{"lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|"},
     **{"degree": "^{\\circ}", "R": r"\mathbb{R}", "textdegree": "^{\\circ}", "percent": "%"},
-    **{"slash": "/", "lparen": "(", "rparen": ")", "textdollar": "$", "backslash": " "},
+    **{"slash": "/", "langle": "(", "rangle": ")", "textdollar": "$", "backslash": " "},
 }
 _ESCAPED = {r"\%": "%", r"\$": "\0", r"\#": "#", r"\_": "_", r"\&": "&", r"\!": "", r"\-": ""}
 _ESCAPED |= {r"\(": "", r"\)": "", r"\[": "", r"\]": "", r"\/": "", r"\|": "|"}
@@ -106,6 +114,8 @@ _ALL_MARKED = re.compile(r"(\*|_|`{1,3})(?=[^\s*_`])([^*`]+)(?<=\S)\1")
 _BLANKS = re.compile(r"\s+")
 # Between two characters of a name or number a blank may matter ("3 1/2", "\pi r"), nowhere else.
 _NEEDLESS_BLANK = re.compile(r"(?<!\w) | (?!\w)")
+_ONE_CELL = re.compile(r"\\begin\{pmatrix\}((?:(?!\\\\|\\begin)[^&])*)\\end\{pmatrix\}")
+_CASES = re.compile(r"\\begin\{cases\}((?:(?!\\begin)[^&])*)\\end\{cases\}")  # a list of equations
 _RAISED_DEGREE = re.compile(r"\^ ?\{? ?\^\{\\circ\} ?\}?")
 _TWO_NUMBERS = re.compile(r"(?<=\d), +(?=\d{3}(?!\d))")  # not 1,234
 _PERCENT = re.compile(r" ?\\text\{ ?(?:percent|per cent|pct)\.?\}", re.IGNORECASE)
@@ -131,7 +141,7 @@ def plain_text(text: str) -> str:
     Taken away: zero-width characters, dollars, markdown, macros that set type, size, colour, space
     or layout, tags, ``\left`` and ``\big``. Written in one way: signs of Unicode, upright letters,
     arguments without braces, exponents, names that mean the same; words stand in a ``\text{}``.
-    Braces that do not balance, or nest deeper than `MAX_DEPTH`, are left as they are.
+    Nothing is left of a text whose braces do not balance, or nest deeper than `MAX_DEPTH`.
 
     >>> plain_text(r"$\boldsymbol{\dfrac 34}$."), plain_text(r"\color{red} 2\mathrm{e}^2")
     ('\\frac{3}{4}', '2e^{2}')
@@ -143,13 +153,17 @@ def plain_text(text: str) -> str:
     text = unicodedata.normalize("NFKC", text.translate(_SIGN_TABLE)).translate(_SIGN_TABLE)
     text = "".join(c for c in text if c.isprintable() or c.isspace())
     text = _BLANKS.sub(" ", text).strip()
+    for typed, macro in _TYPED:
+        text = typed.sub(macro, text)
     text = _BOLD.sub(r"\2", text)
     if match := _ALL_MARKED.fullmatch(text):
         text = match[2]
     tree = _parsed(text)
     if tree is None:
-        return text
+        return ""
     text = _BLANKS.sub(" ", _Writer().write(tree)).strip(" ,")
+    text = _ONE_CELL.sub(r"\1", text)
+    text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
     text = _outside_of_texts(
         text, lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(_power, part)))
