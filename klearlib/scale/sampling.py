@@ -30,7 +30,7 @@ from klearlib.policy.requests import (
 from klearlib.rl.schedule import rollout_sampling
 from klearlib.rl.settings import RLSettings
 from klearlib.run.seeding import derive_seed
-from klearlib.scale.problems import KLEAR, PROMPT_TEXT, BUDGET_ENDED
+from klearlib.scale.problems import BUDGET_ENDED, KLEAR, PROMPT_TEXT
 
 TRIES = 3
 """How often a response is asked for."""
