@@ -29,10 +29,10 @@ from klearlib.verify.pool import num_workers, shared_pool
 
 KLEAR = "klear"
 """What verl calls the source of all rows, and our agent loop."""
-PROMPT_TEXT, TRUNCATED = "prompt_text", "budget_ended"
+PROMPT_TEXT, BUDGET_ENDED = "prompt_text", "budget_ended"
 """The keys of ``extra_info`` under which that loop hands on the rendered prompt, which may hold the
 opening think tag, and whether the token budget ended the response."""
-_HANDED_ON = {PROMPT_TEXT: str, TRUNCATED: bool}
+_HANDED_ON = {PROMPT_TEXT: str, BUDGET_ENDED: bool}
 
 _SCHEMA = pa.schema(
     [
@@ -141,7 +141,7 @@ def compute_score(
     Args:
         solution_str: the response's text.
         ground_truth: of `ground_truth`. All tests in it are run.
-        extra_info: ``problem_id`` of the row, `PROMPT_TEXT` and `TRUNCATED`.
+        extra_info: ``problem_id`` of the row, `PROMPT_TEXT` and `BUDGET_ENDED`.
         judging: the keywords of `judge_groups`, see `klearlib.rl.schedule.judging`.
 
     Returns:
@@ -168,7 +168,7 @@ def compute_score(
         token_ids=(),
         logp=(),
         text=solution_str,
-        truncated=told[TRUNCATED],
+        truncated=told[BUDGET_ENDED],
     )
     (group,) = judge_groups([problem], [[response]], **judging)
     return {"score": float(group.rewards[0]), "verdict": json.dumps(asdict(group.verdicts[0]))}

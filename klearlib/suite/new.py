@@ -310,7 +310,7 @@ def _notebook(profile: str, notebook: str, found: Facts, reward: str | None) -> 
         "options": (
             {"think_tags": "optional", "truncated": "wrong"}
             | ({"reward_function": reward} if reward else {}),
-            "tags may be missing; what the budget cut off is wrong",
+            "tags may be missing; what is cut off is wrong to the judge",
         ),
     }
     return _yaml(f"{notebook}: for the size of this model and of its data.", values)

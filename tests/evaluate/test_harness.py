@@ -135,6 +135,34 @@ def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():
     assert record.reason.tolist() == [["correct", "wrong", "wrong", "no_answer"]]
 
 
+ATTACKS = [
+    ("I do not know: 7 + 37.", False),
+    (r"\boxed{7+37}", False),
+    ("The sum is 44, that is to say 44, or 44 and", True),
+]
+SUM = Problem("sum", "What is 7 + 37?", "44")
+
+
+def attacked(**rule):
+    """The record of the three attacks on a judge, and of a right answer behind them."""
+    given = [*ATTACKS, (r"\boxed{44}", False)]
+
+    def canned(problems, *, group_size, settings):
+        return [[Response("sum", "?", (1,), (2,), (-1.0,), *each) for each in given]]
+
+    how = {"benchmark": "x", "num_responses": 4, "settings": SETTINGS, "think_tags": "optional"}
+    return evaluate(Canned(canned), [SUM], **how, **LIMITS, **rule)
+
+
+def test_the_three_attacks_are_wrong_unless_the_older_rule_is_asked_for():
+    record = attacked()
+    assert record.correct.tolist() == [[False, False, False, True]]
+    assert record.reason[0, 1:3].tolist() == ["not_worked_out", "truncated"]
+    assert record.found.tolist()[0][2:] == ["", "boxed"]
+    assert attacked(answer_form="equivalent").correct[0, 1]
+    assert attacked(truncated="as_text").reason[0, 2] != "truncated"
+
+
 @pytest.mark.parametrize(
     ("problems", "num_responses", "words"),
     [
