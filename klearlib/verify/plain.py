@@ -154,8 +154,9 @@ _TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
 _SHORT_WORDS = names(
     """is are was the of or and not no if to at by per in on an for so it all yes odd out any cm mm
-    km kg mg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa mol USD pm am day days men
-    cat cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six pct ways way
+    km kg mg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa mol USD pm am day days
+    men cat cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six pct
+    ways way
     pts"""
 )
 _FULL_STOP = re.compile(r"(?<!\.)\.\Z")
