@@ -93,6 +93,7 @@ ODD = "s = 'a\u2028b\x0cc\x85'  # \x1c"
         (f"<answer>{F}python\nx = 1\n{F}</answer>", "x = 1"),
         (f"<answer>{F}\nx = 1\n{F}</answer>", "x = 1"),
         (f"{fenced('draft')}<answer>{F}python\nx = 1\n{F}</answer>", "x = 1"),
+        (f"{fenced('draft', '')}So: {F}\nx = 1\n{F}", "x = 1"),
         (f"{fenced('draft')}So: {F}python\nx = 1{F}</answer>", "x = 1"),
         (f"{F}python\nx = 1\n{F} Done.", "x = 1"),
         (f"{F}python\nx = 1\n{F}Done.", "x = 1"),

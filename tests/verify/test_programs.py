@@ -326,9 +326,7 @@ def test_lines_are_the_program_s_own(tier, around):
 def test_a_prelude_is_the_test_code_s_too(tier):
     """A program cannot change what a test finds there, nor does a test ask it for that."""
     source = "gcd = gcd\nmath = None\ndef f(x): return x"
-    asserts = (
-        "assert gcd(f(4), 6) == 2 and Counter([f(1)]) == Counter({1: 1})\nassert 3 - gcd(4, 6)"
-    )
+    asserts = "import math as own\nassert gcd is own.gcd and Counter([f(1)]) == Counter({1: 1})"
     test = TestCase(asserts=asserts)
     for around in ({"preset": "lcb"}, {"prelude": USUAL_IMPORTS}):
         assert outcome(source, test, entry_point="f", **around) == "passed"

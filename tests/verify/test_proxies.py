@@ -245,6 +245,10 @@ ASSERTS = {
         "assert issubclass(Worse, Failure) and not isinstance(1, Bare)",
         "passed",
     ),
+    "no hidden attributes": (
+        "assert Odd().n == 9 and not hasattr(f(Odd()), '__array_interface__')",
+        "passed",
+    ),
     "names": ("assert f.__name__ == 'f' and Bare.__qualname__ == 'Bare'", "passed"),
     # Operators that a class does not define
     "itself": ("b = Bare()\nassert f(b) == b and b in [b] and b in {b} and b != None", "passed"),
