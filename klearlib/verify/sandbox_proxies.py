@@ -127,6 +127,8 @@ class _Program:
     def _refer(self, value: object, *base: object) -> object:
         if isinstance(value, _Proxy | _Derived):
             return {"reference": [_number(value)]}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return {"namedtuple": [type(value).__name__, list(value._fields), *base]}
         what = f"a test passes a {type(value).__name__}, which cannot be sent"
         if isinstance(value, enum.Enum):  # the program may have the same
             return base[0] if base else {"unknown": what}

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from array import array
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -208,6 +208,11 @@ def decode(coded: object, side: Side) -> Any:
         return side.resolve(*fields)
     if tag == "numpy":
         return _decode_numpy(*fields)
+    if tag == "namedtuple":
+        name, names, values = fields
+        own = side.names.get(name)
+        is_same = isinstance(own, type) and getattr(own, "_fields", None) == tuple(names)
+        return (own if is_same else namedtuple(name, names))(*values)
     kind = _KINDS[tag]
     make = kind.make or getattr(importlib.import_module(kind.module), tag)
     return make(*fields)

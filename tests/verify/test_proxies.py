@@ -57,6 +57,8 @@ class Failure(Exception):
         super().__init__(f"code {code}")
         self.code = code
 class Worse(Failure, ValueError): pass
+def get(x, name): return getattr(x, name)
+def norm(p): return p.norm() if isinstance(p, Point) else -1
 def f(x): return x
 def show(x): return f"{type(x).__module__}.{type(x).__qualname__} {x!r}"
 def fail(kind, *given): raise kind(*given) if callable(kind) else Worse(kind)
@@ -200,8 +202,10 @@ ASSERTS = {
     "a list": ("rows = Rows([2])\nrows.append(1)\nsort(rows)\nassert rows == [1, 2]", "passed"),
     "of the test's own": ("class Own(int): pass\nassert f(Own(1)) == 1", "judge_error"),
     "a named tuple of the test": (
-        "from collections import namedtuple\nassert f(namedtuple('P', 'x')(1)) == (1,)",
-        "judge_error",
+        "from collections import namedtuple\np = namedtuple('P', 'x')([1])\nassert f(p) == p\n"
+        "assert get(p, 'x') == f([p])[0].x == [1] and show(p).endswith(' P(x=[1])')\n"
+        "Point = namedtuple('Point', 'x y')\nassert norm(Point(1, -2)) == 3",
+        "passed",
     ),
     # Operators that ask
     "length and items": (
