@@ -126,7 +126,9 @@ class Problem:
     for code.
 
     `entry_point` names the function, or the method of a class ``Solution``, that ``call`` and
-    ``asserts`` tests call. `date` is the day of the contest (ISO 8601), for benchmark windows.
+    ``asserts`` tests call. `preset` says what programs find around them, a name of
+    `klearlib.verify.presets.PRESETS`. `date` is the day of the contest (ISO 8601), for benchmark
+    windows.
 
     >>> Problem(id="chain-0", prompt="What is 2 + 2?", answer="4").answer
     '4'
@@ -141,6 +143,7 @@ class Problem:
     family: str = ""
     difficulty: int = 0
     source: str = ""
+    preset: str = "python"
 
 
 @dataclass(frozen=True)

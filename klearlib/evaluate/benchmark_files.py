@@ -102,7 +102,7 @@ def _usable(problem: Problem) -> Problem:
 
 
 def _usable_program(problem: Problem) -> Problem:
-    ProgramJob("", problem.tests, timeout_s=1.0, memory_mb=1, entry_point=problem.entry_point)
+    ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)
     if all(test.kind == "stdin" for test in problem.tests):
         return problem
     name = entry_point(problem.entry_point)

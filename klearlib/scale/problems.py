@@ -105,7 +105,8 @@ def ground_truth(problem: Problem, *, max_tests: int | None, tests_seed: int) ->
     if is_code(problem):
         tests = chosen_tests(problem, max_tests=max_tests, seed=tests_seed)
         given = [{k: v for k, v in asdict(test).items() if v is not None} for test in tests]
-        return json.dumps({"tests": given, "entry_point": problem.entry_point})
+        how = {"entry_point": problem.entry_point, "preset": problem.preset}
+        return json.dumps({"tests": given, **how})
     return json.dumps({"answer": problem.answer})
 
 
@@ -114,9 +115,9 @@ def problem_of(text: str, *, problem_id: str) -> Problem:
     problem = Problem(id=problem_id, prompt="")
     try:
         held = json.loads(text)
-        if held.keys() == {"tests", "entry_point"}:
-            tests = tuple(TestCase(**test) for test in held["tests"])
-            return replace(problem, tests=tests, entry_point=held["entry_point"])
+        if held.keys() == {"tests", "entry_point", "preset"}:
+            held["tests"] = tuple(TestCase(**test) for test in held["tests"])
+            return replace(problem, **held)
         (answer,) = held.values()
         answer = answer if isinstance(answer, str) else tuple(answer)
         if "answer" in held and isinstance(held["answer"], str | list) and "".join(answer):

@@ -9,8 +9,9 @@ from functools import partial
 from klearlib.errors import KlearError
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.verify.answers import verify_answers
-from klearlib.verify.code_answers import USUAL_IMPORTS, verify_programs
+from klearlib.verify.code_answers import verify_programs
 from klearlib.verify.own_judge import verdicts_of
+from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
 
 TRUNCATED = ("wrong", "as_text")
