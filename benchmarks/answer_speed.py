@@ -20,16 +20,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import math_verify
-import pandas as pd
+from common import arguments_of, keep
 
-from klearlib.report.tables import write_table
 from klearlib.verify.answers import close_pool, verify_answers
 
 Pair = tuple[str, str]
-WARM_UP = 300  # answers that every process has judged before the clock starts
 _MATRIX = "\\begin{%smatrix} %d & %d \\\\ %d & %d \\end{%smatrix}"
 
 
@@ -39,7 +36,8 @@ def main() -> None:
     parser.add_argument("--integers", type=int, default=1000, help="per round")
     parser.add_argument("--latex", type=int, default=240, help="per round")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    arguments = parser.parse_args()
+    parser.add_argument("--warm-up", type=int, default=300, help="per process, before the clock")
+    arguments = arguments_of(parser, repeats=1, integers=20, latex=8, workers=[1], warm_up=10)
     logging.disable(logging.WARNING)  # math-verify warns of every call without its time-out
     tasks = [
         ("integers", integer_pairs, arguments.integers, [1]),
@@ -49,12 +47,10 @@ def main() -> None:
     rows = [
         row
         for name, draw, num_answers, workers in tasks
-        for row in compare(name, draw, num_answers, workers, arguments.repeats)
+        for row in compare(name, draw, num_answers, workers, arguments.repeats, arguments.warm_up)
     ]
     close_pool()
-    table = pd.DataFrame(rows)
-    write_table(table, Path(__file__).parent / "results", "answer_speed", digits=2)
-    print(table.to_string(index=False))
+    keep(rows, "answer_speed", arguments, digits=2)
 
 
 def compare(
@@ -63,15 +59,16 @@ def compare(
     num_answers: int,
     workers: list[int],
     repeats: int,
+    warm_up: int,
 ) -> list[dict]:
     """One row for each number of workers."""
     alone_s: list[float] = []
     ours_s: dict[int, list[float]] = {number: [] for number in workers}
     num_differences = 0
-    judge_alone(draw_pairs(draw, WARM_UP, name))
+    judge_alone(draw_pairs(draw, warm_up, name))
     for number in workers:
         close_pool()  # its processes may be more than `number`
-        judge_ours(draw_pairs(draw, WARM_UP * number, name), number)
+        judge_ours(draw_pairs(draw, warm_up * number, name), number)
         for round_number in range(repeats):
             pairs = draw_pairs(draw, num_answers, f"{name} {number} {round_number}")
             start = time.perf_counter()

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
+from common import arguments_of, finish, keep
 
 from klearlib.data.problems import read_problems
 from klearlib.experiments.experiment import runs_dir
 from klearlib.miniature.stages import code_start_stages
-from klearlib.params import LOCAL, RLOptions, load
+from klearlib.params import LOCAL, SMOKE, RLOptions, load
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
 from klearlib.policy.sampling import sample_groups
-from klearlib.report.tables import write_table
-from klearlib.run.pool import run_stages
 from klearlib.verify.groups import judge_responses
 
 _SETTINGS = {"1": (1.0, 1.0), "0.6, top_p 0.95": (0.6, 0.95)}
@@ -37,22 +34,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--profile", default="mini")
     parser.add_argument("--responses", type=int, default=4)
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, profile=SMOKE, responses=1)
     world, limits = load(arguments.profile, "code_miniature"), RLOptions()
     stages = code_start_stages(world, compute=asdict(load(arguments.profile, LOCAL)))
-    run_stages([stages["sft"], stages["teacher"]], runs_dir=runs_dir())
     torch.set_num_threads(1)
-    table = pd.DataFrame(
-        [
-            {"model": name, "temperature": text}
-            | measures(stages, name, arguments.responses, world.max_new_tokens, limits, sampling)
-            for name in ("sft", "teacher")
-            for text, sampling in _SETTINGS.items()
-        ]
-    )
-    name = f"code_start_{arguments.profile}"
-    write_table(table, Path(__file__).parent / "results", name)
-    print(table.to_string(index=False))
+    finish([stages["sft"], stages["teacher"]], arguments)
+    rows = [
+        {"model": name, "temperature": text}
+        | measures(stages, name, arguments.responses, world.max_new_tokens, limits, sampling)
+        for name in ("sft", "teacher")
+        for text, sampling in _SETTINGS.items()
+    ]
+    keep(rows, f"code_start_{arguments.profile}", arguments)
 
 
 def measures(stages, name, num_responses, max_tokens, limits, sampling) -> dict:

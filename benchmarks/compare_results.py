@@ -9,10 +9,13 @@ other columns. Exit code 1 where something differs.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import sys
 from pathlib import Path
+
+from common import arguments_of
 
 _TIMED = {"seconds", "per_second", "minutes"}  # columns and keys that no two runs share
 _SECTION = _TIMED | {"provenance"}
@@ -74,14 +77,34 @@ def _short(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]} ..."
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Print the differences of two folders; 1 where there are some."""
-    first, second = map(Path, argv)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", type=Path, nargs="*", help="two of them")
+    arguments = arguments_of(parser)
+    if arguments.tiny:
+        arguments.folders = two_runs(arguments.results)
+    if len(arguments.folders) != 2:
+        parser.error("give two folders")
+    first, second = arguments.folders
     assert published(first), f"{first} holds no results"
     lines = differences(first, second)
     print("\n".join(lines) or f"{len(published(first))} files are the same")
     return 1 if lines else 0
 
 
+def two_runs(folder: Path) -> list[Path]:
+    """Results that differ in their seconds alone."""
+    runs = []
+    for seconds in (1, 2):
+        runs.append(folder / str(seconds))
+        notebook = runs[-1] / "05_clipping"
+        notebook.mkdir(parents=True)
+        (notebook / "cost.csv").write_text(f"rule,seconds\ngppo,{seconds}\n", encoding="utf-8")
+        section = json.dumps({"title": "GPPO", "seconds": seconds})
+        (notebook / "section.json").write_text(section, encoding="utf-8")
+    return runs
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

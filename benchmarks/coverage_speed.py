@@ -20,14 +20,12 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
+from common import arguments_of, keep
 
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.embeddings import hashed_tfidf
-from klearlib.report.tables import write_table
 
 DIM = 384
 
@@ -39,15 +37,13 @@ def main() -> None:
     parser.add_argument("--plain-picks", type=int, default=3000)
     parser.add_argument("--device", help="a device of torch for ours; default: numpy")
     parser.add_argument("--name", default="coverage_speed", help="of the table")
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, sizes=[300], plain_picks=20)
     rows = [
         measures(name, size, arguments.plain_picks, arguments.device)
         for size in sorted(arguments.sizes)
         for name in arguments.points
     ]
-    table = pd.DataFrame(rows)
-    write_table(table, Path(__file__).parent / "results", arguments.name, digits=2)
-    print(table.to_string(index=False))
+    keep(rows, arguments.name, arguments, digits=2)
 
 
 def measures(name: str, size: int, plain_picks: int, device: str | None) -> dict:

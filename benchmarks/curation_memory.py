@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, keep
 
 from klearlib.curation import curate as stage
 from klearlib.curation.curate import curate
@@ -31,7 +31,6 @@ from klearlib.data.reader import SourceReader
 from klearlib.data.rows import Row
 from klearlib.data.sources import source_named
 from klearlib.records import LabelledResponse, Problem
-from klearlib.report.tables import write_table
 from klearlib.run.folder import RunFolder
 
 NUM_WORDS, PROMPT_WORDS, RESPONSE_WORDS, NUM_ITEMS = 20_000, 80, 400, 1_000
@@ -42,12 +41,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_500_000)
     parser.add_argument("--workers", type=int, default=2)
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, rows=2000)
     with tempfile.TemporaryDirectory() as path:
         row = measure(Path(path), arguments.rows, arguments.workers)
-    table = pd.DataFrame([row])
-    write_table(table, Path(__file__).parent / "results", "curation_memory", digits=2)
-    print(table.T.to_string(header=False))
+    keep([row], "curation_memory", arguments, digits=2)
     if row["peak GiB"] > LIMIT_GIB:
         raise SystemExit(f"peak memory is above {LIMIT_GIB} GiB")
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/gpu.py
     .venv/bin/python benchmarks/gpu.py --engine vllm --only step
-    .venv/bin/python benchmarks/gpu.py --device cpu --tiny
+    .venv/bin/python benchmarks/gpu.py --tiny
 
 - step: sampling and training of one RL step of the profile's notebook 05, with its compute.yaml and
   a random model of its shape, so that responses end by chance; rewards are made up and mixed in
@@ -16,7 +16,7 @@
   points for each pick, at the speed of a copy in the same run; batches of picks may go below it.
 
 Medians of --repeats after one round that warms up; peak GB is what torch allocated at most. Writes
-benchmarks/results/gpu.csv. --tiny takes seconds anywhere and shows only that the code runs.
+benchmarks/results/gpu.csv. --tiny shows only that the code runs, without a GPU too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
+from common import arguments_of, clipping_run, keep
 from device_time import (
     copy_rate,
     device_name,
@@ -37,13 +37,13 @@ from device_time import (
     new_optimizer,
     product_rate,
 )
-from gpu_step import stage_params, step
+from gpu_step import step
 
 from klearlib.curation.coverage import k_center_greedy
+from klearlib.params import SMOKE
 from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.shape import ModelShape, shape_of
-from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
@@ -63,25 +63,26 @@ GPPO = {"name": "gppo", "eps_low": 0.2, "eps_high": 0.28, "beta_low": 1.0, "beta
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--profile", default="gpu", help="whose RL step (--tiny: smoke)")
+    parser.add_argument("--profile", default="gpu", help="whose RL step")
     parser.add_argument("--engine", choices=("transformers", "vllm"), help="default: the profile's")
     parser.add_argument("--attention", default="sdpa", help="of the long sequences")
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--tiny", action="store_true", help="small sizes, for a trial")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    arguments = parser.parse_args()
+    parser.add_argument("--results", type=Path)
+    arguments = arguments_of(parser, profile=SMOKE, repeats=1)
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        print(
-            "gpu.py: no NVIDIA GPU that torch sees: use a machine with one, or try the code with "
-            "--device cpu --tiny",
-            file=sys.stderr,
-        )
-        return 1
-    rows = [row for name in arguments.only for row in MEASURES[name](arguments)]
-    table = pd.DataFrame([{"device": device_name(arguments), **row} for row in rows])
-    write_table(table, arguments.results, "gpu_tiny" if arguments.tiny else "gpu")
-    print(table.to_string(index=False))
+        if not arguments.tiny:
+            print(
+                "gpu.py: no NVIDIA GPU that torch sees: use a machine with one, or try the code "
+                "with --tiny",
+                file=sys.stderr,
+            )
+            return 1
+        print("no GPU: the same code on the CPU")
+        arguments.device = "cpu"
+    device = {"device": device_name(arguments)}
+    rows = [device | row for name in arguments.only for row in MEASURES[name](arguments)]
+    keep(rows, "gpu", arguments)
     return 0
 
 
@@ -105,7 +106,7 @@ def length(arguments: argparse.Namespace) -> list[dict]:
         batch_gradient(model, examples, normalizer="token", plan=plan, seed=0)
         optimizer.step()
 
-    chosen = stage_params("smoke" if arguments.tiny else arguments.profile)["settings"]
+    chosen = clipping_run(arguments.profile).params["settings"]
     settings = RLSettings(**chosen | {"alpha": 0.1, "temperature": 1.0, "max_new_tokens": tokens})
     rows = [
         Row(tuple(row), num_prompt, (-5.0,) * (tokens - num_prompt), advantage, advantage > 0)

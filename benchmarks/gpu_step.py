@@ -7,12 +7,11 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from common import clipping_run
 from device_time import line, new_model, new_optimizer, timed
 
-from klearlib.experiments.catalogue import check
-from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.miniature.base import train_tokenizer
-from klearlib.params import load, load_profile
+from klearlib.params import load
 from klearlib.policy.batch_plan import plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
@@ -28,8 +27,8 @@ from klearlib.rl.train import train_on
 
 def step(arguments: argparse.Namespace) -> list[dict]:
     """Sampling and updates of one RL step: a row for each, and one for an update."""
-    profile = "smoke" if arguments.tiny else arguments.profile
-    params = stage_params(profile)
+    profile = arguments.profile
+    params = clipping_run(profile).params
     settings, rule = RLSettings(**params["settings"]), rule_from(params["rule"])
     named = {"engine": arguments.engine} if arguments.engine else {}
     compute = Compute(**params["compute"] | named)
@@ -72,13 +71,6 @@ def step(arguments: argparse.Namespace) -> list[dict]:
         line(f"training of a step, {what}", training_s, tokens, "tokens", training_gb),
         line(f"an update, {what}", training_s / updates, tokens / updates, "tokens", training_gb),
     ]
-
-
-def stage_params(profile: str) -> dict:
-    """Those of a training of the profile's notebook 05."""
-    params = check(Clipping.name, load_profile(profile, Clipping.name))
-    stage, *_ = Clipping(params).stages()
-    return stage.params
 
 
 def random_policy(profile: str, compute: Compute, device: str):

@@ -21,11 +21,10 @@ import random
 from collections import Counter
 from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, keep
 
 from klearlib.data.sources import read_source
 from klearlib.records import OUTCOMES
-from klearlib.report.tables import write_table
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.programs import ProgramJob, close_pool, run_many
 
@@ -54,6 +53,16 @@ _NEIGHBOURS = {
     ast.Or: ast.And,
     ast.USub: ast.UAdd,
 }
+_TINY = [
+    {
+        "task_id": f"tiny/{name}",
+        "prompt": f'def {name}(a, b):\n    """{solution}"""\n',
+        "canonical_solution": f"    return {solution}\n",
+        "entry_point": name,
+        "test": f"def check(candidate):\n    assert candidate(2, 3) == {expected}\n",
+    }
+    for name, solution, expected in (("plus", "a + b", 5), ("less", "a < b", True), ("one", "a", 2))
+]
 _KINDS = {bool: "truth value", int: "number", float: "number", str: "text"}
 
 
@@ -61,9 +70,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout-s", type=float, default=2.0)
-    arguments = parser.parse_args()
-    with gzip.open(SHARED / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
+    arguments = arguments_of(parser)
+    rows = _TINY if arguments.tiny else humaneval()
     problems = [row.problem for row in read_source("humaneval", rows)]
     mutants = [
         mutant(row["prompt"] + row["canonical_solution"], row["entry_point"],
@@ -81,20 +89,22 @@ def main() -> None:
     for (_, kind), outcome in zip(mutants, outcomes, strict=True):
         by_kind.setdefault(kind or "nothing to change", Counter())[outcome] += 1
     columns = [outcome for outcome in OUTCOMES if outcome in outcomes]
-    table = pd.DataFrame(
-        [
-            {"change": kind, "mutants": counts.total()} | {o: counts[o] for o in columns}
-            for kind, counts in sorted(by_kind.items())
-        ]
-    )
-    write_table(table, Path(__file__).parent / "results", "humaneval_mutants")
-    print(table.to_string(index=False))
+    table = [
+        {"change": kind, "mutants": counts.total()} | {o: counts[o] for o in columns}
+        for kind, counts in sorted(by_kind.items())
+    ]
+    keep(table, "humaneval_mutants", arguments)
     passed = [
         row["task_id"]
         for row, (_, kind), outcome in zip(rows, mutants, outcomes, strict=True)
         if kind and outcome == "passed"
     ]
     print("mutants that pass:", *passed)
+
+
+def humaneval() -> list[dict]:
+    with gzip.open(SHARED / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def mutant(source: str, entry_point: str, *, seed: int) -> tuple[str, str]:

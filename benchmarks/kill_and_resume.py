@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/kill_and_resume.py --profile mini --kills 10
 
-The stages that the run starts from are taken from results/runs (run the profile first). Exit code 0
-if weights, metrics and evaluations are the same bytes, 1 if not.
+The stages that the run starts from are made, or taken from results/runs. Exit code 0 if weights,
+metrics and evaluations are the same bytes, 1 if not.
 """
 
 from __future__ import annotations
@@ -18,37 +18,39 @@ import tempfile
 import time
 from pathlib import Path
 
-from klearlib.experiments.catalogue import check
+from common import arguments_of, clipping_run
+
 from klearlib.experiments.experiment import runs_dir
-from klearlib.experiments.nb05_clipping import Clipping
-from klearlib.params import load_profile
+from klearlib.params import SMOKE
 from klearlib.run.entry import DONE
 from klearlib.run.pool import run_stages
+from klearlib.run.stage import Stage
 
 # The seconds of a run differ between any two runs; everything else must not.
 _NOT_COMPARED = {"timings.jsonl"}
 
 
-def run_one(profile: str, runs: Path) -> None:
-    params = check(Clipping.name, load_profile(profile, Clipping.name))
-    run_stages(Clipping(params).stages()[:1], runs_dir=runs, workers=1)
-
-
-def digests(runs: Path) -> dict[str, str]:
-    (done,) = runs.glob(f"rl/*/{DONE}")
+def digests(done: Path) -> dict[str, str]:
     files = json.loads(done.read_text())["files"]
     return {name: entry["sha256"] for name, entry in files.items() if name not in _NOT_COMPARED}
 
 
-def start(profile: str, runs: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, __file__, "--profile", profile, "--child", str(runs)])
+def stage_of(arguments: argparse.Namespace) -> Stage:
+    run = clipping_run(arguments.profile)
+    return run if arguments.stage == run.name else run.inputs[arguments.stage]
 
 
-def copy_of_start() -> Path:
-    """A runs folder that links to the finished world, base and SFT stages and has no RL run."""
-    folder = Path(tempfile.mkdtemp(prefix="klear-kill-"))
-    for name in ("world", "base", "sft"):
-        (folder / name).symlink_to(runs_dir() / name)
+def start(arguments: argparse.Namespace, runs: Path) -> subprocess.Popen:
+    words = ["--profile", arguments.profile, "--stage", arguments.stage, "--child", str(runs)]
+    return subprocess.Popen([sys.executable, __file__, *words])
+
+
+def copy_of_start(place: str, stage: Stage) -> Path:
+    """A runs folder that links to the finished stages that `stage` starts from."""
+    folder = Path(tempfile.mkdtemp(dir=place))
+    for kind in runs_dir().glob("*"):
+        if kind.name != stage.name:
+            (folder / kind.name).symlink_to(kind)
     return folder
 
 
@@ -57,21 +59,31 @@ def main() -> int:
     parser.add_argument("--profile", default="mini")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stage", choices=("rl", "sft", "world"), default="rl")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, profile=SMOKE, kills=1, stage="world")
+    stage = stage_of(arguments)
     if arguments.child:
-        run_one(arguments.profile, arguments.child)
+        run_stages([stage], runs_dir=arguments.child, workers=1)
         return 0
-    unbroken = copy_of_start()
+    run_stages([*stage.inputs.values()], runs_dir=runs_dir())
+    with tempfile.TemporaryDirectory(prefix="klear-kill-") as place:
+        return compare(arguments, stage, place)
+
+
+def compare(arguments: argparse.Namespace, stage: Stage, place: str) -> int:
+    unbroken = copy_of_start(place, stage)
+    expected = stage.folder(unbroken) / DONE
     begun = time.monotonic()
-    if start(arguments.profile, unbroken).wait():
+    if start(arguments, unbroken).wait():
         return 1
     length = time.monotonic() - begun
     moments, kills, runs, same = random.Random(arguments.seed), 0, 0, True
     while kills < arguments.kills:
-        broken = copy_of_start()
-        while not list(broken.glob(f"rl/*/{DONE}")):
-            process = start(arguments.profile, broken)
+        broken = copy_of_start(place, stage)
+        done = stage.folder(broken) / DONE
+        while not done.exists():
+            process = start(arguments, broken)
             limit = moments.uniform(2, 0.45 * length) if kills < arguments.kills else None
             try:
                 process.wait(limit)
@@ -81,8 +93,8 @@ def main() -> int:
                 kills += 1
                 print(f"kill {kills} after {limit:.1f} s", flush=True)
         runs += 1
-        same = same and digests(unbroken) == digests(broken)
-    files = len(digests(unbroken))
+        same = same and digests(expected) == digests(done)
+    files = len(digests(expected))
     print(f"{kills} kills in {runs} runs of {files} files: {'all equal' if same else 'DIFFERENT'}")
     return 0 if same else 1
 

@@ -34,22 +34,30 @@ from pathlib import Path
 
 import pandas as pd
 import psutil
+from common import arguments_of
 from compare_results import content, published
 
+from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.registered import RULES
+from klearlib.params import SMOKE, root
 from klearlib.report.tables import markdown_table
 from klearlib.run.entry import DONE, LOCK, LOG, PROGRESS, TIMINGS
 from klearlib.run.files import read_json, write_json, write_text
 from klearlib.run.stage import is_locked
 
-CLONE, TABLES = Path(__file__).resolve().parents[1], Path(__file__).parent / "results"
+CLONE = Path(__file__).resolve().parents[1]
 NOTEBOOKS = {  # number -> what differs from the profile, so that a short part is computed anew
     "01": ("num_responses=3", "stop_list=2"),
     "03": ("seeds=[7]", "num_epochs=2"),
     "05": ("seeds=[7]", "rules=[gppo]", "joint=null", "options={checkpoint_every: 1}"),
     "07": ("seeds=[7]", "half_cosine=false", "num_problems=4", "options={checkpoint_every: 1}"),
 }
+TINY = """from common import clipping_run
+from klearlib.run.pool import run_stages
+run_stages([clipping_run("smoke").inputs["world"]], runs_dir="results/runs")
+"""
 KINDS = {  # by a word of the command line
+    "clipping_run": "runner",
     "klearlib.cli": "runner",
     "multiprocessing.forkserver": "fork server",
     "multiprocessing.resource_tracker": "resource tracker",
@@ -68,31 +76,30 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Run:
-    """One `klear run` of a notebook in a project of its own."""
+    """One `klear run` of a notebook, or another command of Python, in a project of its own."""
 
-    def __init__(self, number: str, folder: Path):
-        self.number, self.folder, self.results = number, folder, folder / "results"
+    def __init__(self, number: str, command: list[str], folder: Path):
+        self.number, self.command = number, command
+        self.folder, self.results = folder, folder / "results"
         self.process: subprocess.Popen | None = None
 
     def make(self) -> None:
-        """The project, with the stages that are done in this clone."""
+        """The project, with the stages that are done in this one."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         for name in ("notebooks", "params"):
-            (self.folder / name).symlink_to(CLONE / name)
-        runs = CLONE / "results" / "runs"
-        for done in runs.glob(f"*/*/{DONE}"):
-            link = self.results / "runs" / done.parent.relative_to(runs)
+            (self.folder / name).symlink_to(root() / name)
+        for done in runs_dir().glob(f"*/*/{DONE}"):
+            link = self.results / "runs" / done.parent.relative_to(runs_dir())
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(done.parent)
 
     def start(self) -> None:
-        words = ["run", "--profile", "smoke", "--only", self.number]
-        words += [word for each in NOTEBOOKS[self.number] for word in ("--set", each)]
-        environment = {**os.environ, "KLEAR_ROOT": str(self.folder), "PYTHONPATH": str(CLONE)}
+        paths = os.pathsep.join([str(CLONE), str(CLONE / "benchmarks")])
+        environment = {**os.environ, "KLEAR_ROOT": str(self.folder), "PYTHONPATH": paths}
         with open(self.folder / "run.log", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "klearlib.cli", *words],
+                [sys.executable, "-P", *self.command],
                 cwd=self.folder,
                 env=environment | {"CUDA_VISIBLE_DEVICES": ""},
                 stdin=subprocess.DEVNULL,
@@ -181,6 +188,13 @@ class Run:
         return sum(is_locked(file) for file in files)
 
 
+def klear(command: str, *numbers: str) -> list[str]:
+    """`klear` for these notebooks, with what differs from the profile."""
+    changes = [f"{number}.{each}" for number in numbers for each in NOTEBOOKS[number]]
+    sets = [word for change in changes for word in ("--set", change)]
+    return ["-m", "klearlib.cli", command, "--profile", SMOKE, "--only", *numbers, *sets]
+
+
 def outcome(results: Path) -> dict[str, object]:
     """What is compared, by the path in `results`: every byte of the stages' files, the published
     ones as `compare_results` reads them, of all others that they are there."""
@@ -206,7 +220,7 @@ def one_kill(whole: Run, spans: dict, folder: Path, draw: random.Random) -> dict
     """Kill, go on, compare: a line of the table; None where it ended before."""
     kind = draw.choice(sorted(spans))
     first, last = spans[kind]
-    run = Run(whole.number, folder)
+    run = Run(whole.number, whole.command, folder)
     run.make()
     killed = run.kill(kind, draw.uniform(0, last - first), draw)
     line = {"notebook": whole.number, "exit": run.end(), "left": run.left(), "locks": run.locks()}
@@ -243,22 +257,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=600, help="after which none is begun")
     parser.add_argument("--folder", type=Path, help="keeps the undisturbed runs for the next call")
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, number=1)
+    commands = {number: klear("run", number) for number in NOTEBOOKS}
+    if arguments.tiny:
+        subprocess.run([sys.executable, *klear("plan", *NOTEBOOKS)], check=True)
+        commands = {"world": ["-c", TINY]}
     ends = time.monotonic() + 60 * arguments.minutes
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     place = arguments.folder or Path(tempfile.mkdtemp(prefix="klear-kills-"))
     place.mkdir(exist_ok=True)
-    table = TABLES / "kills.csv"
+    table = arguments.results / "kills.csv"
     if not table.exists():
-        table.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
+        write_text(table, ",".join(COLUMNS) + "\n", make_folder=True)
     while True:
         lines = pd.read_csv(table, dtype={"notebook": str})
-        write_text(TABLES / "kills.md", markdown_table(summary(lines)))
+        write_text(table.with_suffix(".md"), markdown_table(summary(lines)))
         count = len(lines)
         if count >= arguments.number or time.monotonic() > ends:
             break
-        number = list(NOTEBOOKS)[count % len(NOTEBOOKS)]
-        whole = Run(number, place / f"undisturbed-{number}")
+        number = list(commands)[count % len(commands)]
+        whole = Run(number, commands[number], place / f"undisturbed-{number}")
         if not (known := whole.folder / "spans.json").exists():
             write_json(known, whole.spans())
         draw, folder = random.Random(f"{arguments.seed} {count}"), place / str(count)

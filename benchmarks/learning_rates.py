@@ -11,19 +11,15 @@ correct, the largest gradient norm and the share of tokens outside the clip rang
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, finish, keep
 
 from klearlib.experiments.catalogue import check
-from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.results import Results
-from klearlib.params import load_profile
+from klearlib.params import SMOKE, load_profile
 from klearlib.report.style import series_style
-from klearlib.report.tables import write_table
 from klearlib.rl.coefficients import CORNERS
-from klearlib.run.pool import run_stages
 
 
 def main() -> None:
@@ -32,23 +28,20 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[2.5e-5, 5e-5, 1e-4, 2e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[100], help="they decide nothing")
     parser.add_argument("--steps", type=int, help="RL steps (default: the profile's)")
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, profile=SMOKE, rates=[5e-5], steps=1)
     values = load_profile(arguments.profile, Clipping.name)
     values |= {"learning_rates": arguments.rates, "joint": None}
     if arguments.steps is not None:
         values["num_steps"] = arguments.steps
     clipping = Clipping(check(Clipping.name, values))
     cells = clipping.cells(arguments.seeds)
-    run_stages([*cells.values()], runs_dir=runs_dir(), workers=clipping.params.workers)
+    finish(cells.values(), arguments, workers=clipping.params.workers)
     rows = [
         {"learning_rate": f"{rate:g}", "rule": series_style(rule).label, "seed": seed}
         | measures(Results({(rule, seed): clipping.folder(stage)}))
         for (rule, rate, seed), stage in cells.items()
     ]
-    table = pd.DataFrame(rows)
-    name = f"learning_rates_{arguments.profile}"
-    write_table(table, Path(__file__).parent / "results", name)
-    print(table.to_string(index=False))
+    keep(rows, f"learning_rates_{arguments.profile}", arguments)
 
 
 def measures(run: Results) -> dict[str, float]:

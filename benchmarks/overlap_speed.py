@@ -18,6 +18,7 @@ overlap_speed.csv and overlap_speed_stream.csv.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import re
 import resource
@@ -26,17 +27,15 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, keep
 
 from klearlib.curation.duplicates import Deduplicator
 from klearlib.curation.overlap import OverlapIndex
-from klearlib.report.tables import write_table
 
 N = 9
 NUM_WORDS = 80
-NUM_BENCHMARKS, NUM_ITEMS, ITEM_WORDS = 5, 200, 150  # AIME to LiveCodeBench, roughly
+NUM_BENCHMARKS, ITEM_WORDS = 5, 150  # AIME to LiveCodeBench, roughly
 PLANTED = 100  # one prompt in so many
 Benchmarks = dict[str, list[tuple[str, str]]]
 
@@ -47,20 +46,19 @@ def main() -> None:
     parser.add_argument("--compared", type=int, default=4000, help="prompts, of each kind")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
-    arguments = parser.parse_args()
-    results = Path(__file__).parent / "results"
-    table = pd.DataFrame(
-        [compare(kind, arguments.compared, arguments.repeats) for kind in VOCABULARIES]
-    )
-    write_table(table, results, "overlap_speed", digits=2)
-    print(table.to_string(index=False))
-    table = pd.DataFrame(stream(arguments.prompts, arguments.workers))
-    write_table(table, results, "overlap_speed_stream", digits=2)
-    print(table.to_string(index=False))
+    parser.add_argument("--items", type=int, default=200, help="of each benchmark")
+    arguments = arguments_of(parser, prompts=400, compared=100, repeats=1, items=10)
+    rows = [
+        compare(kind, arguments.compared, arguments.repeats, arguments.items)
+        for kind in VOCABULARIES
+    ]
+    keep(rows, "overlap_speed", arguments, digits=2)
+    rows = stream(arguments.prompts, arguments.workers, arguments.items)
+    keep(rows, "overlap_speed_stream", arguments, digits=2)
 
 
-def compare(kind: str, num_prompts: int, repeats: int) -> dict:
-    benchmarks = draw_benchmarks(kind)
+def compare(kind: str, num_prompts: int, repeats: int, num_items: int) -> dict:
+    benchmarks = draw_benchmarks(kind, num_items)
     prompts = draw_prompts(kind, num_prompts, benchmarks)
     index = OverlapIndex(benchmarks, n=N)
     ways: dict[str, Callable[[], list]] = {
@@ -94,9 +92,9 @@ def compare(kind: str, num_prompts: int, repeats: int) -> dict:
     }
 
 
-def stream(num_prompts: int, workers: int) -> Iterator[dict]:
-    benchmarks = draw_benchmarks("prose")
-    pool = draw_prompts("prose", 20_000, benchmarks)
+def stream(num_prompts: int, workers: int, num_items: int) -> Iterator[dict]:
+    benchmarks = draw_benchmarks("prose", num_items)
+    pool = draw_prompts("prose", min(num_prompts, 20_000), benchmarks)
     index = OverlapIndex(benchmarks, n=N)
 
     def prompts() -> Iterator[str]:
@@ -206,22 +204,22 @@ def draw_texts(kind: str, num: int, num_words: int, seed: str) -> list[str]:
     chosen = VOCABULARIES[kind](random.Random(kind))
     # Zipf's law; phrases come more evenly, or all prompts would share two of them in a row.
     start = 10 if kind != "stock phrases" else 20_000
-    weights = [1 / (rank + start) for rank in range(len(chosen))]
+    weights = list(itertools.accumulate(1 / (rank + start) for rank in range(len(chosen))))
     rng = random.Random(f"{kind} {seed}")
     texts = []
     for _ in range(num):
         # A piece may be several words, so too many are drawn and the text is cut behind the last.
-        drawn = " ".join(rng.choices(chosen, weights, k=num_words))
+        drawn = " ".join(rng.choices(chosen, cum_weights=weights, k=num_words))
         ends = [match.end() for match in re.finditer(r"\w+", drawn)]
         texts.append(drawn[: ends[num_words - 1]].capitalize() + ".")
     return texts
 
 
-def draw_benchmarks(kind: str) -> Benchmarks:
+def draw_benchmarks(kind: str, num_items: int) -> Benchmarks:
     return {
         f"benchmark {b}": [
             (str(number), text)
-            for number, text in enumerate(draw_texts(kind, NUM_ITEMS, ITEM_WORDS, f"items {b}"))
+            for number, text in enumerate(draw_texts(kind, num_items, ITEM_WORDS, f"items {b}"))
         ]
         for b in range(NUM_BENCHMARKS)
     }

@@ -1,4 +1,7 @@
-"""Peers of a benchmark: a process each, with one thread and an environment of its own."""
+"""Peers of a benchmark: a process each, with one thread and an environment of its own.
+
+A side is a module of this folder with a function `serve`, which takes texts and reads its tasks.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ MARK = "@@"  # begins the lines of a worker that are answers; peers print others
 
 
 class Worker:
-    """A script that does one task for each JSON line that it reads, and answers with one."""
+    """A side that does one task for each JSON line that it reads, and answers with one."""
 
-    def __init__(self, python: str | Path, script: Path, *arguments: str) -> None:
+    def __init__(self, python: str, side: str, *arguments: str) -> None:
+        here = Path(__file__).parent
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
-            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "PYTHONPATH": os.pathsep.join(map(str, (here, here.parent))),
         }
         self._process = subprocess.Popen(
-            [str(python), str(script), *arguments],
+            [python, "-c", f"import sys, {side}; {side}.serve(*sys.argv[1:])", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -64,15 +68,21 @@ def answer(**values) -> None:
     print(MARK + json.dumps(values), flush=True)
 
 
-def peer_python(given: str | None, folder: Path, *requirements: str) -> str:
-    """`given`, or the interpreter of an environment in `folder` with the `requirements`, which is
-    made where it is not there."""
+def peer_python(
+    peer: str, given: str | None, folder: Path, *requirements: str, install: bool
+) -> str | None:
+    """`given`, or the interpreter of an environment in `folder` with the `requirements`, which with
+    `install` is made where it is not there. None, said in a line, where there is none."""
     if given:
         return given
     python = folder / "bin" / "python"
     done = folder / ".complete"
-    if not done.exists():
+    if install and not done.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *requirements], check=True)
-        done.touch()
-    return str(python)
+        pip = [str(python), "-m", "pip", "install", "-q", *requirements]
+        if subprocess.run(pip).returncode == 0:
+            done.touch()
+    if done.exists():
+        return str(python)
+    print(f"{peer} is absent, without {folder.name} or an interpreter that has it: klear alone")
+    return None

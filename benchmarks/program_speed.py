@@ -18,10 +18,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, keep
 
 from klearlib.records import TestCase
-from klearlib.report.tables import write_table
 from klearlib.verify import pool, program_judge
 from klearlib.verify.compare import same_output
 from klearlib.verify.programs import ProgramJob, run_many
@@ -47,13 +46,11 @@ def main() -> None:
     parser.add_argument("--fresh-programs", type=int, default=3, help="for the fresh processes")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, programs=1, fresh_programs=1, repeats=1, workers=[1])
     rows = [
         measures(kind, workers, arguments) for workers in arguments.workers for kind in PROGRAMS
     ]
-    table = pd.DataFrame(rows)
-    write_table(table, Path(__file__).parent / "results", "program_speed")
-    print(table.to_string(index=False))
+    keep(rows, "program_speed", arguments)
 
 
 def measures(kind: str, workers: int, arguments: argparse.Namespace) -> dict:

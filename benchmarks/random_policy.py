@@ -25,17 +25,18 @@ def save_random_policy(
 ) -> int:
     """Write model and tokenizer to `folder` in the Hugging Face format.
 
-    Words are ``w2``, ``w3``, ...; a prompt of n words has n tokens, its chat template adds none.
+    Words are ``2``, ``3``, ..., some of which a usual text has too, or `load_policy` would not take
+    it for a tokenizer; a prompt of n words has n tokens, its chat template adds none.
 
     Args:
-        ends: the end token is a word of the model, as likely as the others; otherwise it lies
-            outside its vocabulary, so that every response has the length of the budget.
+        ends: the end token is a word of the model, as likely as the others; otherwise it is one
+            more, which is never drawn, so that every response has the length of the budget.
 
     Returns:
         The number of parameters.
     """
     end = END if ends else vocab_size
-    words = {"<pad>": PAD} | {f"w{i}": i for i in range(1, vocab_size) if i != end} | {"<end>": end}
+    words = {"<pad>": PAD} | {str(i): i for i in range(1, vocab_size) if i != end} | {"<end>": end}
     backend = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
@@ -45,7 +46,7 @@ def save_random_policy(
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=vocab_size,
+            vocab_size=len(words),
             hidden_size=width,
             num_hidden_layers=layers,
             num_attention_heads=heads,
@@ -59,6 +60,20 @@ def save_random_policy(
             pad_token_id=PAD,
         )
     )
+    if not ends:
+        _never_draw(model, end)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model.num_parameters()
+
+
+@torch.no_grad()
+def _never_draw(model: Qwen3ForCausalLM, token: int) -> None:
+    """Every state has the same positive first coordinate, by which the head gives all tokens the
+    same and `token` far less: as there is no bias, no weights of its row alone would do."""
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
+    rows = model.get_input_embeddings().weight
+    rows[:, 0] = 1
+    rows[token] = 0
+    rows[token, 0] = -100

@@ -24,11 +24,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, keep
 
 from klearlib.data.problems import write_problems
 from klearlib.records import Problem
-from klearlib.report.tables import write_table
 
 NUM_PROBLEMS = 30
 KINDS = {"integers": 0.0, "half LaTeX": 0.5, "all LaTeX": 1.0}
@@ -40,15 +39,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=64)
     parser.add_argument("--words", type=int, nargs=2, default=[3000, 12000], help="of thinking")
-    arguments = parser.parse_args()
+    parser.add_argument("--answers", nargs="+", choices=KINDS, default=list(KINDS))
+    arguments = arguments_of(parser, n=1, words=[20, 40], answers=["half LaTeX"])
     rows = []
-    for name, share in KINDS.items():
+    for name in arguments.answers:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(measure(name, share, Path(folder), arguments.n, arguments.words))
+            rows.append(measure(name, KINDS[name], Path(folder), arguments.n, arguments.words))
         print(rows[-1], flush=True)
-    table = pd.DataFrame(rows)
-    write_table(table, Path(__file__).parent / "results", "response_scoring", digits=1)
-    print(table.to_string(index=False))
+    keep(rows, "response_scoring", arguments, digits=1)
 
 
 def measure(name: str, share: float, folder: Path, n: int, words: list[int]) -> dict:

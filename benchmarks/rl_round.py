@@ -19,26 +19,26 @@ largest differences of an update's loss, the largest relative ones of its gradie
 relative one of the step of all weights over the round, and the largest difference of klear's
 log-probabilities before the round from TRL's old ones.
 
-TRL is installed into .venv-trl unless --peer-python names an interpreter that has it. Writes
-benchmarks/results/rl_round.csv.
+TRL is installed into .venv-trl unless --peer-python names an interpreter that has it; where it
+cannot be had, klear's side runs alone. Writes benchmarks/results/rl_round.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import random
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-import pandas as pd
 import torch
 import transformers
+from common import arguments_of, keep
 from peers import Worker, peer_python
 from random_policy import FIRST_WORD, save_random_policy
-
-from klearlib.report.tables import write_table
 
 VOCABULARY = 64
 SHAPE = {
@@ -50,6 +50,7 @@ SHAPE = {
     "learning_rate": 1e-6,
     "max_grad_norm": 1.0,
 }
+TINY = SHAPE | {"problems": 4, "group_size": 2, "max_tokens": 4}
 DIGITS = {"loss apart": 9, "norm apart": 9, "step apart": 9, "logp apart": 9, "tokens": 0}
 LENGTHS = {"64 tokens": False, "natural ends": True}
 
@@ -58,49 +59,62 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer-python", help="an interpreter that has TRL 1.16")
-    arguments = parser.parse_args()
-    here = Path(__file__).parent
+    parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS))
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"])
+    parser.set_defaults(shape=SHAPE)
+    tiny = {"rounds": 1, "shape": TINY, "lengths": ["natural ends"], "precisions": ["bf16"]}
+    arguments = arguments_of(parser, **tiny)
     peer = peer_python(
+        "TRL",
         arguments.peer_python,
-        here.parent / ".venv-trl",
+        Path(__file__).parents[1] / ".venv-trl",
         "trl==1.16.0",
         f"torch=={torch.__version__.partition('+')[0]}",
         f"transformers=={transformers.__version__}",
+        install=not arguments.tiny,
     )
+    sides = {"TRL": ("rl_round_trl", peer), "klear": ("rl_round_klear", sys.executable)}
+    sides = {side: (module, python) for side, (module, python) in sides.items() if python}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for lengths, ends in LENGTHS.items():
-            for precision in ("fp32", "bf16"):
-                rows += compare(Path(folder), lengths, ends, precision, peer, arguments.rounds)
-                table = pd.DataFrame(rows)
-                print(table.to_string(index=False), flush=True)
-                write_table(table, here / "results", "rl_round", digits=DIGITS)
+        for lengths, precision in itertools.product(arguments.lengths, arguments.precisions):
+            rows += compare(
+                Path(folder), lengths, precision, sides, arguments.shape, arguments.rounds
+            )
+            keep(rows, "rl_round", arguments, digits=DIGITS)
 
 
 def compare(
-    folder: Path, lengths: str, ends: bool, precision: str, peer: str, rounds: int
+    folder: Path,
+    lengths: str,
+    precision: str,
+    sides: dict[str, tuple[str, str]],
+    shape: dict,
+    rounds: int,
 ) -> list[dict]:
     """One row for each side."""
-    policy = folder / f"{lengths} {precision}"
+    policy, ends = folder / f"{lengths} {precision}", LENGTHS[lengths]
     size = {"width": 128, "layers": 4, "heads": 4, "kv_heads": 2, "mlp": 384}
     save_random_policy(policy, vocab_size=VOCABULARY, ends=ends, **size)
-    shape = SHAPE | {"prompts": draw_prompts(ends)}
-    here = Path(__file__).parent
-    record = folder / "record.pt"
-    answers: dict[str, list[dict]] = {"TRL": [], "klear": []}
-    with (
-        Worker(peer, here / "rl_round_trl.py", str(policy), precision) as trl,
-        Worker(sys.executable, here / "rl_round_klear.py", str(policy), precision) as klear,
-    ):
-        trl.tell(**shape)
-        klear.tell(**shape)
+    shape = shape | {"prompts": draw_prompts(ends, shape["problems"])}
+    record = {"record": str(folder / "record.pt")}
+    answers: dict[str, list[dict]] = {side: [] for side in sides}
+    apart = {}
+    with contextlib.ExitStack() as stack:
+        workers = {
+            side: stack.enter_context(Worker(python, module, str(policy), precision))
+            for side, (module, python) in sides.items()
+        }
+        for worker in workers.values():
+            worker.tell(**shape)
         # The first round, which warms up, has fresh optimisers on both sides.
-        trl.ask(record=str(record))
-        apart = klear.ask(record=str(record))
-        klear.ask()
+        if "TRL" in workers:
+            workers["TRL"].ask(**record)
+            apart = workers["klear"].ask(**record)
+        workers["klear"].ask()
         for _ in range(rounds):
-            answers["TRL"].append(trl.ask())
-            answers["klear"].append(klear.ask())
+            for side, worker in workers.items():
+                answers[side].append(worker.ask())
     medians = {
         side: {key: statistics.median(x[key] for x in given) for key in given[0]}
         for side, given in answers.items()
@@ -115,21 +129,21 @@ def compare(
                 for phase in ("sampling", "old_logp", "training", "round")
             },
             "tokens": values["tokens"],
-            "ratio": medians["TRL"]["round"] / values["round"],
+            "ratio": medians["TRL"]["round"] / values["round"] if "TRL" in medians else None,
             **{f"{name} apart": value for name, value in apart.items()},
         }
         for side, values in medians.items()
     ]
 
 
-def draw_prompts(ends: bool) -> list[str]:
+def draw_prompts(ends: bool, num_problems: int) -> list[str]:
     draws = random.Random(0)
     return [
         " ".join(
-            f"w{draws.randrange(FIRST_WORD, VOCABULARY)}"
+            str(draws.randrange(FIRST_WORD, VOCABULARY))
             for _ in range(draws.randint(18, 24) if ends else 24)
         )
-        for _ in range(SHAPE["problems"])
+        for _ in range(num_problems)
     ]
 
 

@@ -4,13 +4,13 @@ verification; and a recorded round of TRL computed again. Seconds are those of t
 from __future__ import annotations
 
 import copy
-import sys
 import time
-from pathlib import Path
 
 import torch
+from common import clipping_run
 from peers import answer, next_task
 
+from klearlib.params import SMOKE
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
@@ -30,9 +30,9 @@ VERDICT = Verdict(correct=False, reason="wrong")
 COMPUTE = {"micro_batch_tokens": 2816}
 
 
-def main(folder: Path, precision: str, shape: dict) -> None:
+def serve(folder: str, precision: str) -> None:
     torch.set_num_threads(1)
-    compute = local_compute(precision, **COMPUTE)
+    shape, compute = next_task(), local_compute(precision, **COMPUTE)
     settings = rl_settings(shape)
     model, tokenizer = load_policy(folder)
     problems = [Problem(id=str(i), prompt=x, answer="") for i, x in enumerate(shape["prompts"])]
@@ -84,52 +84,21 @@ def main(folder: Path, precision: str, shape: dict) -> None:
 
 
 def rl_settings(shape: dict) -> RLSettings:
-    """Those under which klear computes what TRL's defaults compute."""
-    return RLSettings(
-        num_steps=1,
-        num_problems=shape["problems"],
-        group_size=shape["group_size"],
-        mini_batch_problems=shape["problems"] // shape["updates"],
-        learning_rate=shape["learning_rate"],
-        alpha=0.0,
-        max_new_tokens=shape["max_tokens"],
-        eval_every=1,
-        eval_responses=1,
-        validation_responses=1,
-        benchmarks={},
-        deciding={},
-        num_validation=1,
-        temperature=1.0,
-        normalizer="token",
-        loss_denominator="mini_batch",
-        lm_normalizer="mini_batch",
-        group_std="unbiased",
-        group_epsilon=1e-4,
-        zero_advantage_filter="off",
-        positives="verdict",
-        drop_truncated=False,
-        think_tags="required",
-        format_scores="penalty",
-        format_penalty=0.0,
-        code_reward="soft",
-        code_scores="pass_rate",
-        hard_failure=-1.0,
-        max_tests=None,
-        test_timeout_s=1.0,
-        test_memory_mb=1,
-        logp_old="sampler",
-        sampler_correction=None,
-        log_ratio_clamp=None,
-        warmup_steps=0,
-        weight_decay=0.0,
-        adam_beta1=0.9,
-        adam_beta2=0.999,
-        max_grad_norm=shape["max_grad_norm"],
-        checkpoint_every=1,
-        steps_before=0,
-        half_cosine=False,
-        batch_weights="none",
-    )
+    """The defaults, and where they differ what TRL's compute."""
+    changes = {
+        "num_problems": shape["problems"],
+        "group_size": shape["group_size"],
+        "mini_batch_problems": shape["problems"] // shape["updates"],
+        "learning_rate": shape["learning_rate"],
+        "max_new_tokens": shape["max_tokens"],
+        "max_grad_norm": shape["max_grad_norm"],
+        "alpha": 0.0,
+        "normalizer": "token",
+        "group_std": "unbiased",
+        "group_epsilon": 1e-4,
+        "zero_advantage_filter": "off",
+    }
+    return RLSettings(**clipping_run(SMOKE).params["settings"] | changes)
 
 
 def new_optimizer(model, settings: RLSettings) -> torch.optim.AdamW:
@@ -201,7 +170,3 @@ def peer_rows(batch: dict) -> list[Row]:
             Row(tuple(prompt + response), len(prompt), tuple(old.tolist()), advantage, False)
         )
     return rows
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], next_task())

@@ -6,7 +6,6 @@ rewards, and one optimiser update for each mini-batch. Seconds are those of the 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -15,13 +14,13 @@ import torch
 from datasets import Dataset
 from peers import answer, next_task
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
 
 PHASES = ("sampling", "old_logp")
 
 
-class TimedTrainer(GRPOTrainer):
-    """Adds up the seconds of its phases, and keeps the batch and what each update gave."""
+class Timed:
+    """What a `GRPOTrainer` gets beside: it adds up the seconds of its phases, and keeps the batch
+    and what each update gave."""
 
     def __init__(self, **keywords) -> None:
         super().__init__(**keywords)
@@ -98,15 +97,21 @@ def reward(completion_ids, **_) -> list[float]:
     return [float(sum(ids) % 7) for ids in completion_ids]
 
 
-def main(folder: Path, precision: str, shape: dict) -> None:
+def serve(folder: str, precision: str) -> None:
+    from trl import GRPOConfig, GRPOTrainer  # klear's environment has it not
+
+    class TimedTrainer(Timed, GRPOTrainer):
+        pass
+
     torch.set_num_threads(1)
+    shape = next_task()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     rows = shape["problems"] * shape["group_size"]
     trainer = TimedTrainer(
         model=model,
         reward_funcs=reward,
         args=GRPOConfig(
-            output_dir=str(folder / "trl"),
+            output_dir=str(Path(folder, "trl")),
             per_device_train_batch_size=rows // shape["updates"],
             steps_per_generation=shape["updates"],
             gradient_accumulation_steps=1,
@@ -143,7 +148,3 @@ def main(folder: Path, precision: str, shape: dict) -> None:
     trainer.accelerator.clip_grad_norm_ = kept_norm
     trainer.add_callback(Rounds(shape["updates"], lambda: trainer))
     trainer.train()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], next_task())

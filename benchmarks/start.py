@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from pathlib import Path
 
-import pandas as pd
 import torch
+from common import arguments_of, finish, keep
 
 from klearlib.data.problems import read_problems
 from klearlib.evaluate.harness import evaluate
 from klearlib.evaluate.scores import avg_at_n
 from klearlib.experiments.experiment import runs_dir
 from klearlib.miniature.stages import start_stages
-from klearlib.params import LOCAL, RLOptions, load
+from klearlib.params import LOCAL, SMOKE, RLOptions, load
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import TransformersEngine
 from klearlib.policy.load import load_policy
-from klearlib.report.tables import write_table
-from klearlib.run.pool import run_stages
 
 _SETTINGS = {"temperature 1": (1.0, 1.0), "temperature 0.6, top_p 0.95": (0.6, 0.95)}
 
@@ -37,7 +34,7 @@ def main() -> None:
     parser.add_argument("--profile", default="mini")
     parser.add_argument("--slips", nargs="+", default=["0.25,0.55,0.01", "0,0,0.12"])
     parser.add_argument("--responses", type=int, default=4)
-    arguments = parser.parse_args()
+    arguments = arguments_of(parser, profile=SMOKE, slips=["0,0,0.12"], responses=1)
     worlds = []
     for text in arguments.slips:
         share, rate, noise = map(float, text.split(","))
@@ -47,17 +44,13 @@ def main() -> None:
         )
     compute = dataclasses.asdict(load(arguments.profile, LOCAL))
     stages = [start_stages(world, compute=compute) for world in worlds]
-    run_stages([made["sft"] for made in stages], runs_dir=runs_dir())
     torch.set_num_threads(1)
-    table = pd.DataFrame(
-        [
-            measures(world, made, arguments.responses)
-            for world, made in zip(worlds, stages, strict=True)
-        ]
-    )
-    name = f"start_{arguments.profile}"
-    write_table(table, Path(__file__).parent / "results", name, digits={"step_noise": 2})
-    print(table.to_string(index=False))
+    finish([made["sft"] for made in stages], arguments)
+    rows = [
+        measures(world, made, arguments.responses)
+        for world, made in zip(worlds, stages, strict=True)
+    ]
+    keep(rows, f"start_{arguments.profile}", arguments, digits={"step_noise": 2})
 
 
 def measures(world, stages, num_responses: int) -> dict:

@@ -17,23 +17,24 @@ Writes benchmarks/results/token_logprobs_<device>.csv.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
-import pandas as pd
 import torch
 import torch.nn.functional as F
+from common import arguments_of, keep
 
-from klearlib.policy.head import head_logprobs
 from klearlib.policy.load import autocast
+from klearlib.policy.logprobs import token_logprobs
 from klearlib.policy.memory import head_chunk_tokens
-from klearlib.report.tables import write_table
+from klearlib.policy.reader import Reader, in_chunks
 
-DENSE, AGAIN, FORESEEN = "dense", "chunks, computed again", "chunks, gradient foreseen"
+# The first by hand, the others are `token_logprobs` and `in_chunks`, which the trainer takes.
+DENSE, AGAIN, BY_CHUNK = "dense", "chunks, computed again", "chunks, a backward pass each"
 LIGER = "liger fused linear cross entropy"
 
 
@@ -45,31 +46,21 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=151_936)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", help=argparse.SUPPRESS)  # one way, in this process
-    arguments = parser.parse_args()
-    if arguments.only:
-        print(json.dumps(measure(arguments.only, arguments)))
-        return
+    arguments = arguments_of(parser, tokens=[32], words=500, width=16, repeats=1)
     rows = [row for tokens in arguments.tokens for row in compare(tokens, arguments)]
-    table = pd.DataFrame(rows)
-    folder = Path(__file__).parent / "results"
-    write_table(table, folder, f"token_logprobs_{arguments.device}", digits={"apart": 7})
-    print(table.to_string(index=False))
+    keep(rows, f"token_logprobs_{arguments.device}", arguments, digits={"apart": 7})
 
 
 def compare(tokens: int, arguments: argparse.Namespace) -> list[dict]:
     """One row for each way at `tokens`."""
-    ways = [DENSE, AGAIN, FORESEEN]
+    ways = [DENSE, AGAIN, BY_CHUNK]
     if arguments.device == "cuda" and find_spec("liger_kernel") is not None:
         ways.append(LIGER)
     found: dict[str, list[dict]] = {way: [] for way in ways}
     for _ in range(arguments.repeats):
         for way in ways:
-            command = [sys.executable, __file__, "--only", way, "--tokens", str(tokens)]
-            for name in ("device", "precision", "words", "width"):
-                command += [f"--{name}", str(getattr(arguments, name))]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            found[way].append(json.loads(output.splitlines()[-1]))
+            with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
+                found[way].append(process.submit(measure, way, tokens, arguments).result())
     seconds = {way: min(run["seconds"] for run in runs) for way, runs in found.items()}
     bytes_ = {way: max(run["bytes"] for run in runs) for way, runs in found.items()}
     return [
@@ -96,36 +87,38 @@ def compare(tokens: int, arguments: argparse.Namespace) -> list[dict]:
     ]
 
 
-def measure(way: str, arguments: argparse.Namespace) -> dict:
+def measure(way: str, tokens: int, arguments: argparse.Namespace) -> dict:
     """Seconds, bytes beyond the inputs, and norms of the gradients of one pass."""
     torch.set_num_threads(1)
-    device, (tokens,) = arguments.device, arguments.tokens
+    device, precision = arguments.device, arguments.precision
     draws = torch.Generator().manual_seed(0)
     states = torch.randn(tokens, arguments.width, generator=draws)
     weight = torch.randn(arguments.words, arguments.width, generator=draws) * 0.03
     targets = torch.randint(0, arguments.words, (tokens,), generator=draws).to(device)
     scale = torch.randn(tokens, generator=draws).to(device) / tokens
     states, weight = (x.to(device).requires_grad_() for x in (states, weight))
+    head = SimpleNamespace(weight=weight, bias=None)
     size = head_chunk_tokens(arguments.words, device=device)
 
     def one_pass(states: torch.Tensor, targets: torch.Tensor, scale: torch.Tensor) -> None:
-        with autocast(device, arguments.precision):
+        ids = F.pad(targets, (1, 0))
+        if way == BY_CHUNK:
+            dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+            reader = Reader(lambda _: states, head, dtype, arguments.words)
+            sequence = SimpleNamespace(ids=ids.tolist(), num_prompt=1)
+            for chunk, logp, _ in in_chunks(reader, [[sequence]]):
+                (logp * scale[chunk]).sum().backward()
+            return
+        with autocast(device, precision):
             if way == LIGER:
                 from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
                 loss = LigerFusedLinearCrossEntropyLoss()(weight, states, targets)
-            elif way == DENSE:
-                loss = (dense(states, weight, targets)[0] * scale).sum()
             else:
-                logp, _ = head_logprobs(
-                    states,
-                    weight,
-                    None,
-                    targets,
-                    chunk_size=size,
-                    temperature=1.0,
-                    with_entropy=True,
-                    loss=(lambda logp: (logp * scale).sum()) if way == FORESEEN else None,
+                logp = (
+                    dense(states, weight, targets)[0]
+                    if way == DENSE
+                    else token_logprobs(model_of(states, head), ids[None], chunk_size=size)[0][0]
                 )
                 loss = (logp * scale).sum()
         loss.backward()
@@ -144,6 +137,14 @@ def measure(way: str, arguments: argparse.Namespace) -> dict:
         "bytes": peak(device) - held,
         "norms": [float(x.grad.norm()) for x in (states, weight)],
     }
+
+
+def model_of(states: torch.Tensor, head: SimpleNamespace) -> SimpleNamespace:
+    """A model of transformers as far as `token_logprobs` asks one."""
+    output = SimpleNamespace(last_hidden_state=F.pad(states, (0, 0, 0, 1))[None])
+    return SimpleNamespace(
+        config=None, base_model=lambda **_: output, get_output_embeddings=lambda: head
+    )
 
 
 def dense(states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor):

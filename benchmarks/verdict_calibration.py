@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from common import arguments_of
 from scipy.stats import t, ttest_1samp
 
 NUM_TRIALS = 100_000
@@ -125,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, default=NUM_TRIALS)
     parser.add_argument("--write", type=Path, help="file whose marked part is replaced")
-    asked = parser.parse_args()
+    asked = arguments_of(parser, trials=200)
     made = tables(asked.trials)
     if asked.write is None:
         print(made)

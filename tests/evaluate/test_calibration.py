@@ -9,7 +9,9 @@ import pytest
 from klearlib.evaluate.statistics import compare, decide
 
 ROOT = Path(__file__).resolve().parents[2]
-BENCH = runpy.run_path(str(ROOT / "benchmarks" / "verdict_calibration.py"))
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(ROOT / "benchmarks")
+    BENCH = runpy.run_path(str(ROOT / "benchmarks" / "verdict_calibration.py"))
 DESIGNS, TRUTHS, WORDS = BENCH["DESIGNS"], BENCH["TRUTHS"], BENCH["WORDS"]
 CELLS = [
     pytest.param(margin, family, replicates, anew, id=f"{family.name}-{replicates}")

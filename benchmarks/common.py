@@ -1,0 +1,108 @@
+"""What the scripts share: --tiny, the tables that they keep, the run that several of them time."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klearlib.run.stage import Stage
+
+RESULTS = Path(__file__).parent / "results"
+# Enough for a world that has all its parts, and for models that answer at random.
+_TINY_WORLD = {
+    r"\w+_steps": 2,
+    r"(base|sft|teacher)_examples": 120,
+    "num_train_problems": 24,
+    "num_deciding": 6,
+    "num_validation": 6,
+    "max_new_tokens": 16,
+}
+
+
+def arguments_of(parser: argparse.ArgumentParser, **tiny) -> argparse.Namespace:
+    """The arguments, and in `results` the folder of the tables.
+
+    With --tiny the defaults are those in `tiny`, and all that is written, stages and tables, goes
+    into a project of this process alone, whose profile smoke has worlds of seconds.
+    """
+    parser.add_argument(
+        "--tiny", action="store_true", help="small sizes for a trial of seconds, nothing is kept"
+    )
+    parser.set_defaults(results=RESULTS)
+    arguments = parser.parse_args()
+    if arguments.tiny:
+        project = tempfile.TemporaryDirectory(prefix="klear-tiny-")
+        atexit.register(project.cleanup)
+        _fill(Path(project.name))
+        os.environ["KLEAR_ROOT"] = project.name
+        parser.set_defaults(results=Path(project.name, "tables"), **tiny)
+        arguments = parser.parse_args()
+    return arguments
+
+
+def _fill(project: Path) -> None:
+    from klearlib.params import SMOKE, root
+
+    (project / "notebooks").symlink_to(root() / "notebooks")
+    (project / "params" / SMOKE).mkdir(parents=True)
+    for file in (root() / "params" / SMOKE).iterdir():
+        text = file.read_text(encoding="utf-8")
+        if file.name == "worlds.yaml":
+            for name, value in _TINY_WORLD.items():
+                text = re.sub(rf"^(  {name}:) .*", rf"\1 {value}", text, flags=re.MULTILINE)
+        (project / "params" / SMOKE / file.name).write_text(text, encoding="utf-8")
+
+
+def keep(
+    rows: Iterable[dict],
+    name: str,
+    arguments: argparse.Namespace,
+    *,
+    digits: int | dict[str, int] = 3,
+) -> None:
+    """Print the rows, and write them as the table `name`."""
+    import pandas as pd
+
+    from klearlib.report.tables import write_table
+
+    table = pd.DataFrame(rows)
+    write_table(table, arguments.results, name, digits=digits)
+    print(table.to_string(index=False), flush=True)
+
+
+def finish(stages: Iterable[Stage], arguments: argparse.Namespace, *, workers: int = 0) -> None:
+    """Run the stages that are not done; with --tiny in this process, as to import torch in others
+    takes longer than the stages."""
+    from klearlib.experiments.experiment import runs_dir
+    from klearlib.run.folder import RunFolder
+    from klearlib.run.pool import run_stages
+
+    if not arguments.tiny:
+        run_stages([*stages], runs_dir=runs_dir(), workers=workers)
+        return
+    for stage in stages:
+        if (folder := stage.folder(runs_dir())).exists():
+            continue
+        finish(stage.inputs.values(), arguments)
+        module, _, function = stage.target.partition(":")
+        inputs = {name: each.folder(runs_dir()) for name, each in stage.inputs.items()}
+        getattr(import_module(module), function)(RunFolder(folder), inputs, **stage.params)
+        RunFolder(folder).finish()
+
+
+def clipping_run(profile: str) -> Stage:
+    """The first RL run of the profile's notebook 05."""
+    from klearlib.experiments.catalogue import check
+    from klearlib.experiments.nb05_clipping import Clipping
+    from klearlib.params import load_profile
+
+    params = check(Clipping.name, load_profile(profile, Clipping.name))
+    return Clipping(params).stages()[0]
