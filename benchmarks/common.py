@@ -1,4 +1,4 @@
-"""What the scripts share: --tiny, the tables that they keep, the run that several of them time."""
+"""What the scripts share: --tiny, their tables, the stages that they need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from klearlib.run.stage import Stage
 
 RESULTS = Path(__file__).parent / "results"
-# Enough for a world that has all its parts, and for models that answer at random.
+# Every part of a world is there, and its models answer at random.
 _TINY_WORLD = {
     r"\w+_steps": 2,
     r"(base|sft|teacher)_examples": 120,
@@ -28,13 +28,13 @@ _TINY_WORLD = {
 
 
 def arguments_of(parser: argparse.ArgumentParser, **tiny) -> argparse.Namespace:
-    """The arguments, and in `results` the folder of the tables.
+    """The arguments; `results` is the folder for the tables.
 
-    With --tiny the defaults are those in `tiny`, and all that is written, stages and tables, goes
-    into a project of this process alone, whose profile smoke has worlds of seconds.
+    --tiny makes `tiny` the defaults and writes everything, stages and tables, into a temporary
+    project, whose profile smoke has worlds that take seconds.
     """
     parser.add_argument(
-        "--tiny", action="store_true", help="small sizes for a trial of seconds, nothing is kept"
+        "--tiny", action="store_true", help="try the code in seconds, at small sizes; keep nothing"
     )
     parser.set_defaults(results=RESULTS)
     arguments = parser.parse_args()
@@ -79,8 +79,8 @@ def keep(
 
 
 def finish(stages: Iterable[Stage], arguments: argparse.Namespace, *, workers: int = 0) -> None:
-    """Run the stages that are not done; with --tiny in this process, as to import torch in others
-    takes longer than the stages."""
+    """Run the stages that are not done. With --tiny they run in this process: importing torch in
+    another takes longer than a stage."""
     from klearlib.experiments.experiment import runs_dir
     from klearlib.run.folder import RunFolder
     from klearlib.run.pool import run_stages

@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/kill_and_resume.py --profile mini --kills 10
 
 The stages that the run starts from are made, or taken from results/runs. Exit code 0 if weights,
-metrics and evaluations are the same bytes, 1 if not.
+metrics and evaluations are the same bytes, 1 if not. --tiny makes a small world in place of the
+training.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ is its verdict.
 
 Each kill adds a line to benchmarks/results/kills.csv, and the next call goes on after the last one;
 kills.md sums them up. Exit code 1 if one left a difference, a process or a lock. Linux only.
+--tiny plans the notebooks, and kills a process of one small stage in their place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Peers of a benchmark: a process each, with one thread and an environment of its own.
 
-A side is a module of this folder with a function `serve`, which takes texts and reads its tasks.
+A side is a module of this folder. Its function `serve` gets `arguments` and reads its tasks.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def peer_python(
     peer: str, given: str | None, folder: Path, *requirements: str, install: bool
 ) -> str | None:
     """`given`, or the interpreter of an environment in `folder` with the `requirements`, which with
-    `install` is made where it is not there. None, said in a line, where there is none."""
+    `install` is made if it does not exist. None, after a line that says so, if there is none."""
     if given:
         return given
     python = folder / "bin" / "python"
@@ -84,5 +84,5 @@ def peer_python(
             done.touch()
     if done.exists():
         return str(python)
-    print(f"{peer} is absent, without {folder.name} or an interpreter that has it: klear alone")
+    print(f"{peer} is left out: there is no {folder.name}, and no interpreter was named")
     return None

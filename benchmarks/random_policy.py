@@ -25,8 +25,8 @@ def save_random_policy(
 ) -> int:
     """Write model and tokenizer to `folder` in the Hugging Face format.
 
-    Words are ``2``, ``3``, ..., some of which a usual text has too, or `load_policy` would not take
-    it for a tokenizer; a prompt of n words has n tokens, its chat template adds none.
+    Words are numbers, ``2``, ``3``, ...: `load_policy` refuses a tokenizer that keeps nothing of an
+    ordinary text. A prompt of n words has n tokens, its chat template adds none.
 
     Args:
         ends: the end token is a word of the model, as likely as the others; otherwise it is one
@@ -69,8 +69,11 @@ def save_random_policy(
 
 @torch.no_grad()
 def _never_draw(model: Qwen3ForCausalLM, token: int) -> None:
-    """Every state has the same positive first coordinate, by which the head gives all tokens the
-    same and `token` far less: as there is no bias, no weights of its row alone would do."""
+    """Give `token` a logit far below all others, whatever the prompt.
+
+    Qwen3's head has no bias, so one is made: the first coordinate of every state stays that of the
+    embedding, 1 before the norm, and the head multiplies it by -100 for `token` and 1 for others.
+    """
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
     rows = model.get_input_embeddings().weight

@@ -8,6 +8,7 @@ import gc
 import os
 import runpy
 import sys
+import tempfile
 
 SLOW = ("pandas", "klearlib.policy.load", "transformers.models.qwen3.modeling_qwen3")
 
@@ -24,7 +25,7 @@ def main() -> None:
             nothing = os.open(os.devnull, os.O_RDONLY)
             for number, file in enumerate((nothing, output, output)):
                 os.dup2(file, number)
-            os.environ["TMPDIR"] = folder
+            os.environ["TMPDIR"] = tempfile.tempdir = folder
             sys.argv, sys.path[0] = [script, *arguments], os.path.dirname(script)
             runpy.run_path(script, run_name="__main__")
             return
