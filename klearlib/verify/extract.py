@@ -19,7 +19,8 @@ _TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.
 # After these words an answer stands, up to the end of the line or sentence.
 _MARKED = re.compile(
     r"(?:\banswers?\b(?: to [\w ,']{1,80}?)?\s*(?:\*\*|__)?\s*(?:(?:is|are)\b|[:=\uff1a]|\n)"
-    r"|\b(?:option|choice)\b[^.\n]{0,20}?\bis\b|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a])|\u9009\s*[:\uff1a]?|####"
+    r"|\b(?:option|choice)\b[^.\n]{0,20}?\bis\b|####"
+    r"|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a])|\u9009\s*[:\uff1a]?"
     r"|\b(?:therefore|thus|hence)\b)"
     r"[\s*_:\uff1a]*(?!\Z)",
     re.IGNORECASE,
@@ -68,9 +69,9 @@ _STATED = re.compile(r"\b(?:is|are|equals|gives|becomes|at)\b|:")
 _SIGN_WORD = re.compile(r"\b(?:minus|negative)\s+\Z", re.IGNORECASE)
 # What stands before a number and makes another of it, or names something by it.
 _ANOTHER_OF = re.compile(
-    r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter) of|by|below|above"
-    r"|under|over|up to|modulo|mod|base|case|theorem|lemma|step|equation|choose|in|than|out of|plus"
-    r"|times|to|january|february|march|april|may|june|july|august|september|october|november"
+    r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter) of|below|above"
+    r"|(?:divided|divisible|multiplied) by|under|over|up to|modulo|mod|base|case|theorem|lemma|step"
+    r"|equation|choose|\d in|than|out of|plus|times|january|february|march|april|may|june|july|august|september|october|november"
     r"|december)\s+\Z",
     re.IGNORECASE,
 )
@@ -148,7 +149,7 @@ def find_answer(text: str) -> Answer | None:
 
     >>> find_answer(r"First \boxed{3}, then \boxed{4}."), find_answer("9 + 42 = 51.")
     (Answer(text='4', found='boxed'), Answer(text='9 + 42 = 51', found='marked'))
-    >>> find_answer("I do not know: 7 + 37.").text, find_answer("9 + 42 is a pleasure")
+    >>> find_answer("It must be 7 + 37.").text, find_answer("9 + 42 is a pleasure")
     ('7 + 37', None)
     """
     boxed = last_boxed(text)
