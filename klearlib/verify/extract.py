@@ -71,8 +71,8 @@ _SIGN_WORD = re.compile(r"\b(?:minus|negative)\s+\Z", re.IGNORECASE)
 _ANOTHER_OF = re.compile(
     r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter) of|below|above"
     r"|(?:divided|divisible|multiplied) by|under|over|up to|modulo|mod|base|case|theorem|lemma|step"
-    r"|equation|choose|\d in|than|out of|plus|times|january|february|march|april|may|june|july|august|september|october|november"
-    r"|december)\s+\Z",
+    r"|equation|choose|\d in|than|out of|plus|times|january|february|march|april|may|june|july"
+    r"|august|september|october|november|december)\s+\Z",
     re.IGNORECASE,
 )
 _LEFT_SIDE = re.compile(r"(?:(?<![A-Za-z0-9])\d*[A-Za-z](?:\^\d+)?\s*[-+*/=]\s*)*\Z")
