@@ -80,7 +80,8 @@ def test_written_numbers_are_equal_both_ways():
 @pytest.mark.parametrize(
     ("response", "reason"),
     [
-        ("I do not know: 7 + 37.", "not_worked_out"),
+        ("I do not know: 7 + 37.", "no_answer"),
+        ("It is 7 + 37.", "not_worked_out"),
         (r"\boxed{7+37}", "not_worked_out"),
         ("7 + 37 = 44, and now we look at", "truncated"),
     ],
