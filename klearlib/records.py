@@ -126,7 +126,9 @@ class Problem:
     for code.
 
     `entry_point` names the function, or the method of a class ``Solution``, that ``call`` and
-    ``asserts`` tests call. `date` is the day of the contest (ISO 8601), for benchmark windows.
+    ``asserts`` tests call. `preset` says what programs find around them, a name of
+    `klearlib.verify.presets.PRESETS`. `date` is the day of the contest (ISO 8601), for benchmark
+    windows.
 
     >>> Problem(id="chain-0", prompt="What is 2 + 2?", answer="4").answer
     '4'
@@ -141,6 +143,7 @@ class Problem:
     family: str = ""
     difficulty: int = 0
     source: str = ""
+    preset: str = "python"
 
 
 @dataclass(frozen=True)
@@ -254,6 +257,7 @@ class EvalRecord:
 
     correct, truncated bool [P, n]; num_tokens int [P, n]; reason str [P, n] (words of `Verdict`).
     pass_rate float [P, n]: the share of its tests that a program passed; for an answer 1 or 0.
+    found str [P, n]: where the answer stood, a word of `FOUND`; "" for programs and for none.
     `sampling` is the whole sampling record (temperature, top_p, max_tokens, seed, ...).
     """
 
@@ -264,4 +268,5 @@ class EvalRecord:
     num_tokens: np.ndarray
     reason: np.ndarray
     pass_rate: np.ndarray
+    found: np.ndarray
     sampling: dict = field(default_factory=dict)

@@ -41,7 +41,7 @@ def judge_samples(
     A response is judged as it stands: one that opens a thought must end it (else ``bad_format``, as
     in RL), whatever closing tags stand before. One that opens none, as where the chat template of
     its teacher did, or in a solution by hand, is judged by what stands after the last closing tag,
-    or by all of it.
+    or by all of it. What its budget was nobody knows, so none is ``truncated``.
 
     Args:
         problems: by id.

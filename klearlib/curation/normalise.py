@@ -104,8 +104,13 @@ def _spread(text: str) -> str:
     if beyond and not beyond.isalnum():
         text = _OTHER_SIGN.sub(" ", text)
     if _ANY_CJK.search(beyond):
-        text = _EACH_CJK.sub(r" \1 ", text)
+        text = parted_cjk(text)
     return text.encode().translate(_ONLY_WORDS).decode()
+
+
+def parted_cjk(text: str) -> str:
+    """`text` with blanks around each Chinese or Japanese character."""
+    return _EACH_CJK.sub(r" \1 ", text)
 
 
 def seen_text(text: str) -> str:
@@ -205,6 +210,15 @@ def _without_tags(text: str) -> str:
     if closes:
         text = _SHIFT_TAG.sub(_shifted, text)
     return _OTHER_TAG.sub(lambda match: cut(match, " "), text)
+
+
+def with_shifts_marked(text: str) -> str:
+    """`text` with what is raised or lowered, by Unicode or by tags, written as in LaTeX.
+
+    >>> with_shifts_marked("3\u00b2 is 3<sup>2</sup>")
+    '3^² is 3^2'
+    """
+    return _SHIFT_TAG.sub(_shifted, _SHIFTED.sub(_shifted, text))
 
 
 def _shifted(match: re.Match) -> str:

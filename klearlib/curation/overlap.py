@@ -2,7 +2,8 @@
 
 The paper says "9-gram overlap" and no more. Here words are those of `normalise`, instructions
 around a problem are cut out of both sides, and any shared n-gram removes a prompt. So does being
-equal to a benchmark item, which finds those of fewer than n words too.
+equal to a benchmark item, which finds those of fewer than n words too; in these the signs count
+(`signs`), so that "What is a - b?" is not "What is a + b?".
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _BATCH = 2048  # prompts that a process gets at a time
 class Removal:
     """Why a prompt is not trained on: the n-gram that it shares with a benchmark item.
 
-    `ngram`: of those that it shares, the first that the fewest items hold; the whole text of a
-    prompt that is equal to an item that n-grams do not find. `num_items`: benchmark items that hold
-    it, items of equal words counted once; `item_id` is the first of them. `is_boilerplate`: every
-    n-gram that the prompt shares is held by several items, so it may be a phrase ("where m and n
-    are relatively prime positive integers") and no problem.
+    `ngram`: of those that it shares, the first that the fewest items hold; the whole text, with its
+    signs where it is short, of a prompt that is equal to an item that n-grams do not find.
+    `num_items`: benchmark items that hold it, equal ones counted once; `item_id` is the first of
+    them. `is_boilerplate`: every n-gram that the prompt shares is held by several items, so it may
+    be a phrase ("where m and n are relatively prime positive integers") and no problem.
     """
 
     benchmark: str
@@ -84,7 +85,9 @@ class OverlapIndex:
     ) -> None:
         self._n = _count("n", n)
         templates = known_templates(mode) if templates is None else templates
-        self._read = Reader(mode=mode, templates=templates).read
+        self._reader = Reader(mode=mode, templates=templates)
+        self._read = self._reader.read
+        self._signs_below = self._n if mode == "words" else 0
         items = self._read_items(benchmarks)
         self._items = [name for name, _ in items.values()]
         self._holders: dict[str, int] = {}  # n-gram -> the first item that holds it
@@ -111,11 +114,16 @@ class OverlapIndex:
         # All readings of all items: an n-gram of one reading, as of its tags, does not find another
         # reading that is short.
         self._equal: dict[str, Removal] = {}
+        self._equal_sizes: set[int] = set()
         for name, texts in items.values() if mode == "words" else ():
-            for whole in (_whole(parts) for text in texts for parts in self._read(text)):
-                self._equal.setdefault(whole, Removal(*name, whole, 1, False))
-        self._equal.pop("", None)  # two texts without words share nothing
-        self._equal_lengths = {whole.count(" ") + 1 for whole in self._equal}
+            for text in texts:
+                found = self._read(text)
+                for whole in self._wholes(text, found):
+                    self._equal.setdefault(whole, Removal(*name, whole, 1, False))
+                sizes = set(map(_size, found)) - {0}  # two texts without words share nothing
+                self._equal_sizes |= sizes
+                if min(sizes, default=n) < n:  # as \times is a word there and × is none
+                    self._equal_sizes.update(range(1, n))
 
     def removals(self, prompts: Iterable[str], *, workers: int = 1) -> list[Removal | None]:
         """For each prompt why it is removed, None where it is kept. See `stream`."""
@@ -157,11 +165,20 @@ class OverlapIndex:
                 item_id, text = row
                 if not isinstance(text, str):
                     raise KlearError(f"an item of {benchmark!r} must be a text, got {text!r}")
-                whole = _whole(self._read(text)[0])
+                whole = next(iter(self._wholes(text, self._read(text))), "")
                 _, texts = items.setdefault(whole, ((benchmark, item_id), []))
                 if text not in texts:
                     texts.append(text)
         return items
+
+    def _wholes(self, text: str, found: list[list[list[str]]]) -> list[str]:
+        """As what a text is compared whole: the words of each reading, of fewer than n words and
+        signs."""
+        sizes, below = list(map(_size, found)), self._signs_below
+        wholes = [_whole(parts) for parts, size in zip(found, sizes, strict=True) if size >= below]
+        if any(size < below for size in sizes):
+            wholes += self._reader.read_whole(text)
+        return list(filter(None, wholes))
 
     def _ngrams(self, found: list[list[list[str]]]) -> Iterator[str]:
         n = self._n
@@ -193,12 +210,15 @@ class OverlapIndex:
     def _removal(self, prompt: str) -> Removal | None:
         if not isinstance(prompt, str):
             raise KlearError(f"a prompt must be a text, got {type(prompt).__name__}")
-        shared, equal = [], None
-        for parts in self._read(prompt):
+        shared, equal, found = [], None, self._read(prompt)
+        may_equal = False
+        for parts in found:
             for words in parts:
                 shared += self._shared_with(words)
-            if sum(map(len, parts)) in self._equal_lengths:
-                equal = equal or self._equal.get(_whole(parts))
+            may_equal |= _size(parts) in self._equal_sizes
+        if may_equal:
+            for whole in self._wholes(prompt, found):
+                equal = equal or self._equal.get(whole)
         if shared:
             ngram = min(shared, key=self._num_holders)
             count = self._num_holders(ngram)
@@ -212,8 +232,9 @@ class OverlapIndex:
 def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 9) -> np.ndarray:
     """Whether each prompt shares an n-gram of words with any of the benchmark texts.
 
-    A prompt that is equal to a benchmark text, word by word and however short, counts too.
-    `OverlapIndex` says with which item, and takes streams and several cores.
+    A prompt that is equal to a benchmark text, word by word and however short, counts too; of fewer
+    than n words its signs must be equal as well. `OverlapIndex` says with which item, and takes
+    streams and several cores.
 
     Args:
         prompts: N texts.
@@ -226,7 +247,7 @@ def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 
     Raises:
         KlearError: n below 1, or something that is no list of texts.
 
-    >>> contaminated(["Find the sum of 2 and 3.", "Find 7."], ["find the SUM of 2, and 3"]).tolist()
+    >>> contaminated(["FIND $a-b$.", "Find a + b."], ["Find a − b!"]).tolist()
     [True, False]
     """
     check_texts(benchmarks, "benchmarks")
@@ -239,6 +260,10 @@ def _count(name: str, value: int) -> int:
     if type(value) is not int or value < 1:
         raise KlearError(f"{name} must be a whole number from 1, got {value!r}")
     return value
+
+
+def _size(parts: list[list[str]]) -> int:
+    return sum(map(len, parts))
 
 
 def _whole(parts: list[list[str]]) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from klearlib.curation.normalise import readings
+from klearlib.curation.signs import is_sign, signed_readings
 from klearlib.data.code import REQUESTS
 from klearlib.errors import KlearError
 
@@ -63,10 +64,11 @@ class Reader:
             raise KlearError("templates must be a list of texts: put a single one into a list")
         self._by_blanks = mode == "whitespace"
         found = {tuple(self._texts(template)[0].split()) for template in templates} - {()}
-        by_length = sorted(found, key=lambda words: (-len(words), words))
-        alternatives = "|".join(re.escape(" ".join(words)) for words in by_length)
-        self._template = re.compile(rf"(?<!\S)(?:{alternatives})(?!\S)")
+        self._template = _pattern(found, between=" ")
         self._triggers = _triggers(found)
+        # The same in texts with signs, some of which may stand inside.
+        found = {tuple(_words(signed_readings(template)[0])) for template in templates} - {()}
+        self._signed_template = _pattern(found, between=r" (?:[^\w\s] )*")
 
     def read(self, text: str) -> list[list[list[str]]]:
         """The words of each reading of `text` (`normalise.readings`), part by part."""
@@ -83,8 +85,30 @@ class Reader:
                 found.append([words])
         return found
 
+    def read_whole(self, text: str) -> list[str]:
+        """The words and signs of each reading of a short `text` (`signs.signed_readings`) in one
+        line, without what is cut out and without ``=`` at the end, which asks as "?" does. In mode
+        ``words`` alone.
+
+        >>> reader = Reader(mode="words", templates=["Answer in a box."])
+        >>> reader.read_whole("2 - x = ? Answer in a box!")
+        ['2 - x']
+        """
+        cut = (self._signed_template.sub(" ", reading) for reading in signed_readings(text))
+        return [" ".join(reading.split()).rstrip(" =") for reading in cut]
+
     def _texts(self, text: str) -> tuple[str, ...]:
         return (text.lower(),) if self._by_blanks else readings(text)
+
+
+def _words(reading: str) -> list[str]:
+    return [token for token in reading.split() if not is_sign(token) and token not in "()"]
+
+
+def _pattern(templates: set[tuple[str, ...]], *, between: str) -> re.Pattern:
+    longest_first = sorted(templates, key=lambda words: (-len(words), words))
+    alternatives = "|".join(between.join(map(re.escape, words)) for words in longest_first)
+    return re.compile(rf"(?<!\S)(?:{alternatives})(?!\S)")
 
 
 def _triggers(templates: set[tuple[str, ...]]) -> tuple[str, ...]:

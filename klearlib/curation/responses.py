@@ -51,7 +51,8 @@ def respond(
     compute: dict,
 ) -> None:
     """Stage ``responses``: `num_responses` responses of ``inputs["model"]/model`` to every problem
-    of the file `problems` of ``inputs["problems"]``, judged by that problem's own tests or answer.
+    of the file `problems` of ``inputs["problems"]``, judged by that problem's own tests or answer,
+    as RL judges its rollouts: one that the token budget ended is wrong.
 
     Writes responses.parquet (a `tables.Sample` for each response, in the order of the problems),
     pass_rates.jsonl (a `PassRate` for each problem) and card.json. Problems are read, sampled and

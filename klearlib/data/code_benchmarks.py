@@ -118,6 +118,7 @@ def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
         entry_point=entry_point,
         date=day,
         difficulty=level_of(row, ("easy", "medium", "hard")),
+        preset="lcb",
     )
     return Found(problem)
 

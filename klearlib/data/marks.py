@@ -7,7 +7,7 @@ import re
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
 
-_BRACES = re.compile(r"(?P<box>\\boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
+_BRACES = re.compile(r"(?P<box>\\{1,2}boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 
 
 def last_boxed(text: str) -> str | None:
@@ -16,6 +16,7 @@ def last_boxed(text: str) -> str | None:
     Escaped braces (``\{``) do not count, an empty box is passed over, and of nested boxes the
     innermost is taken. One pass, so a hostile text costs no more than its length. math-verify joins
     neighbouring boxes into a list; here only the last box counts, so that no answer can be hedged.
+    A doubled backslash, as JSON has it, is read as one.
 
     >>> last_boxed(r"\boxed{1}, then \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from klearlib.data.declaration import Found, Source
 from klearlib.data.files import Table
-from klearlib.data.rows import Row, UnusableRow, encodable
+from klearlib.data.rows import Row, UnusableRow, encodable, is_sentence
 from klearlib.errors import KlearError
 from klearlib.records import SourceRow
 
@@ -132,6 +132,7 @@ class SourceReader:
                 raise TypeError(f"a row must be a mapping of columns, got {kind}")
             found = self._read(row)
             _check_storable(found)
+            _check_answer(found.problem.answer)
         except UnusableRow as error:
             error.row_id = error.row_id or row.id
             raise
@@ -153,6 +154,12 @@ class SourceReader:
 def _short(text: str) -> str:
     """One line of at most 300 characters that UTF-8 can hold."""
     return " ".join(text.split()).encode(errors="backslashreplace").decode()[:300]
+
+
+def _check_answer(answer: str | tuple[str, ...] | None) -> None:
+    for gold in (answer,) if isinstance(answer, str) else answer or ():
+        if is_sentence(gold):
+            raise UnusableRow("sentence", f"the answer is a whole sentence: {gold!r}")
 
 
 def _check_storable(found: Found) -> None:

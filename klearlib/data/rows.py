@@ -10,6 +10,7 @@ import json
 import math
 import numbers
 import pickletools
+import re
 import sys
 import threading
 import zlib
@@ -28,7 +29,7 @@ _REASONS = """
     invalid_problem invalid_solution proof bad_json bad_packing bad_python bad_date
     forbidden_pickle too_large unknown_format no_tests uneven_tests mixed_kinds no_entry_point
     undefined_names integer_keys needs_files needs_pytest needs_checker needs_interaction
-    needs_question join_mismatch not_executable outside_window duplicate_id
+    needs_question join_mismatch not_executable outside_window duplicate_id sentence
 """
 REASONS = tuple(_REASONS.split())
 """Why a row, or one response of it, is not used; docs/datasets.md explains each."""
@@ -36,6 +37,8 @@ REASONS = tuple(_REASONS.split())
 MAX_TESTS_BYTES = 256 * 2**20
 """The limit for one column of tests, in bytes when unpacked and in characters of JSON."""
 
+_VERBS = {"is", "are", "was", "were", "has", "have", "had", "exist", "exists", "does", "do", "can"}
+_VERBS |= {"cannot", "must", "will", "hold", "holds", "equals", "if"}
 MAX_INTEGER_DIGITS = 100_000
 _STRING_OPCODES = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
 _OTHER_OPCODES = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
@@ -176,6 +179,16 @@ def gold_text(value: object, column: str) -> str:
         message = f"{column} must be text or a finite number, got {value!r}"
         raise UnusableRow("unknown_format", message)
     return number_text(value)
+
+
+def is_sentence(answer: str) -> bool:
+    r"""Whether a gold answer is a whole sentence, which no response can be compared with.
+
+    >>> is_sentence("The function has no real roots."), is_sentence(r"\text{all real numbers}")
+    (True, False)
+    """
+    words = re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", " ", answer))
+    return len(words) >= 10 or (len(words) >= 4 and any(w.lower() in _VERBS for w in words))
 
 
 def number_text(value: float) -> str:

@@ -40,9 +40,12 @@ class Option:
 
 _FROM_1 = (lambda n: 1 <= n < 2**31, "at least 1 and below 2**31")
 _TAGS = "whether a response without both think tags is wrong (default: required, as in RL)"
+_FORM = "what answers a written number: one that is written too (default), or all that equals it"
+_TRUNCATED = "how responses that the budget ended are judged (default: wrong, as in RL)"
 _PRESETS = (
     "paper (default): temperature 0.6, top_p 0.95; released: also top_k 20, repetition_penalty "
-    "1.05, YaRN 2.5"
+    "1.05, YaRN 2.5, and judged as published graders do: --answer-form equivalent, --truncated "
+    "as_text"
 )
 _YARN_ORIGINAL = (
     "positions that --yarn multiplies, where the model's config names more than it was trained on "
@@ -53,14 +56,16 @@ _YARN_ORIGINAL = (
 OF_ALL = (
     Option("--n", int, "N", "responses to each problem (needed with --model)",
            lambda n: 1 <= n <= 2**16, "at least 1 and at most 65536"),
+    Option("--preset", ("paper", "released"), None, _PRESETS),
     Option("--think-tags", ("required", "optional"), None, _TAGS, default="required"),
+    Option("--answer-form", ("written", "equivalent"), None, _FORM),
+    Option("--truncated", ("wrong", "as_text"), None, _TRUNCATED),
     Option("--test-timeout-s", float, "S", "of a test",
            lambda s: 0 < s <= 3600, "above 0 and at most 3600", default=6.0),
     Option("--test-memory-mb", int, "MB", "of a test",
            lambda mb: 16 <= mb <= 2**20, "at least 16 and at most 2**20", default=1024),
 )
 OF_A_MODEL = (
-    Option("--preset", ("paper", "released"), None, _PRESETS),
     Option("--max-new-tokens", int, "N", "of a response, at most", *_FROM_1),
     Option("--temperature", float, "T", "0 is greedy",
            lambda t: t == 0 or 0.01 <= t <= 100, "0 (greedy) or at least 0.01 and at most 100"),
@@ -131,8 +136,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     for flag in ("--tensor-parallel", "--gpu-memory-share"):
         if flag in given and arguments.engine != "vllm":
             raise ParameterError(f"{flag} is for a vLLM engine: give --engine vllm too")
-    if arguments.model:
-        chosen_preset(arguments)
+    chosen_preset(arguments)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ class Preset:
 
     yarn_factor: None leaves the model's positions as they are. yarn_original: the positions that it
     multiplies, None for those of the model's config. budget: tokens of a response where the model
-    has the positions for so many.
+    has the positions for so many. answer_form, truncated: as of
+    `klearlib.verify.groups.judge_responses`.
     """
 
     temperature: float
@@ -150,13 +155,19 @@ class Preset:
     repetition_penalty: float
     yarn_factor: float | None
     budget: int
+    answer_form: str = "written"
+    truncated: str = "wrong"
     yarn_original: int | None = None
 
 
 PRESETS = {
     "paper": Preset(0.6, 0.95, top_k=0, repetition_penalty=1.0, yarn_factor=None, budget=2**15),
     # docs/deviations.md, D12: the released code adds a penalty, top-k and a static YaRN.
-    "released": Preset(0.6, 0.95, top_k=20, repetition_penalty=1.05, yarn_factor=2.5, budget=2**16),
+    "released": Preset(
+        *(0.6, 0.95),
+        **{"top_k": 20, "repetition_penalty": 1.05, "yarn_factor": 2.5, "budget": 2**16},
+        **{"answer_form": "equivalent", "truncated": "as_text"},
+    ),
 }
 
 

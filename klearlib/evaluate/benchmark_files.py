@@ -9,10 +9,13 @@ from pathlib import Path
 from klearlib.data.benchmarks import SIZES, Benchmark, read_benchmark
 from klearlib.data.code_tests import USUAL, assert_tests, entry_point
 from klearlib.data.problems import iter_problems, read_problems
+from klearlib.data.rows import is_sentence
 from klearlib.errors import KlearError, ParameterError, did_you_mean
 from klearlib.records import Problem
-from klearlib.verify.extract import MAX_ANSWER_CHARS, trim, unboxed
+from klearlib.verify.answers import has_no_match
+from klearlib.verify.extract import MAX_ANSWER_CHARS, unboxed
 from klearlib.verify.groups import is_code
+from klearlib.verify.plain import plain_text
 from klearlib.verify.programs import ProgramJob
 
 ALIASES = {
@@ -64,6 +67,13 @@ def open_benchmark(
             f"{location} is no .jsonl file of problems: unpack it, or write one problem a line"
         )
     problems = tuple(map(_usable, read_problems(path, expected_size=size)))
+    asked = [problem for problem in problems if problem.answer is not None]
+    for problem, fails in zip(asked, has_no_match([p.answer for p in asked]), strict=True):
+        if fails:
+            raise KlearError(
+                f"problem {problem.id!r} has the answer {problem.answer!r:.80}, which no response "
+                "can match but by its very text: mend it"
+            )
     return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
 
 
@@ -73,8 +83,10 @@ def _usable(problem: Problem) -> Problem:
     fault = "" if problem.prompt.strip() else "an empty prompt"
     if not is_code(problem):  # raises where there is nothing to judge by
         answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
-        if not answers or not all(trim(unboxed(answer)) for answer in answers):
+        if not answers or not all(plain_text(unboxed(answer)) for answer in answers):
             fault = "an empty answer"
+        elif any(map(is_sentence, answers)):
+            fault = "a whole sentence for an answer, with which no response can be compared"
         elif max(map(len, answers)) > MAX_ANSWER_CHARS:
             fault = f"an answer of more than {MAX_ANSWER_CHARS} characters, which none can equal"
     else:
@@ -90,7 +102,7 @@ def _usable(problem: Problem) -> Problem:
 
 
 def _usable_program(problem: Problem) -> Problem:
-    ProgramJob("", problem.tests, timeout_s=1.0, memory_mb=1, entry_point=problem.entry_point)
+    ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)
     if all(test.kind == "stdin" for test in problem.tests):
         return problem
     name = entry_point(problem.entry_point)

@@ -28,6 +28,7 @@ from klearlib.run.files import (
 )
 
 LOCK, SCORES, JUDGED = ".lock", "scores.json", "judged"
+_OTHER_RULES = ("optional", "equivalent", "as_text")  # than those by which RL is judged
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
@@ -39,12 +40,19 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     swell the denominator of a score.
     """
     check_arguments(arguments)
+    preset = chosen_preset(arguments)
+    rule = {
+        "think_tags": arguments.think_tags,
+        "answer_form": preset.answer_form,
+        "truncated": preset.truncated,
+    }
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
-    folder = Path(arguments.out or _default_folder(arguments, benchmark.name)).expanduser()
+    folder = Path(arguments.out or _default_folder(arguments, benchmark.name, rule)).expanduser()
     ask = _of_model if arguments.model else _of_file
     with _own_folder(folder):
         digest = sha256_of(benchmark.problems)
-        _check_scores(folder, arguments, benchmark.name, digest)
+        needed = {"benchmark": benchmark.name, "problems_sha256": digest} | rule
+        _check_scores(folder, arguments, needed)
         responses, sampling = ask(arguments, benchmark.problems, benchmark.name, folder)
         record = judge_all(
             benchmark.problems,
@@ -52,6 +60,8 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
             benchmark=benchmark.name,
             sampling={**sampling, "problems_sha256": digest},
             require_think=arguments.think_tags == "required",
+            answer_form=preset.answer_form,
+            truncated=preset.truncated,
             test_timeout_s=arguments.test_timeout_s,
             test_memory_mb=arguments.test_memory_mb,
             kept=folder / JUDGED,
@@ -67,14 +77,14 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _default_folder(arguments: argparse.Namespace, benchmark: str) -> Path:
+def _default_folder(arguments: argparse.Namespace, benchmark: str, rule: dict[str, str]) -> Path:
     path = Path(arguments.model or arguments.responses).expanduser()
     # Two parts: the suite's models are all in folders named "model".
     path = path.resolve() if path.exists() else path
     parts = [part for part in path.parts[-2:] if part != path.anchor]
     if arguments.responses:
         parts[-1] = parts[-1].removesuffix(".gz").removesuffix(".jsonl")
-        parts += ["optional"] if arguments.think_tags == "optional" else []
+        parts += [word for word in rule.values() if word in _OTHER_RULES]
     return Path("evaluations") / "-".join([benchmark, *parts])
 
 
@@ -104,23 +114,16 @@ def _own_folder(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _check_scores(
-    folder: Path, arguments: argparse.Namespace, benchmark: str, problems_sha256: str
-) -> None:
+def _check_scores(folder: Path, arguments: argparse.Namespace, needed: dict[str, str]) -> None:
     """KlearError where a folder holds scores of other responses or problems, judged otherwise, or
-    damaged."""
-    needed = {
-        "benchmark": benchmark,
-        "problems_sha256": problems_sha256,
-        "think_tags": arguments.think_tags,
-    }
+    damaged. needed: what must be the same."""
     if arguments.responses:
         if (folder / SETTINGS).exists():
             raise ParameterError(
                 f"{folder} holds the evaluation of a model: give --out another folder"
             )
         if (file := Path(arguments.responses).expanduser()).is_file():
-            needed |= {"responses_sha256": sha256_file(file)}
+            needed = needed | {"responses_sha256": sha256_file(file)}
     path = folder / SCORES
     if not path.exists():
         return
@@ -129,7 +132,7 @@ def _check_scores(
         held = {**scores["sampling"], "benchmark": scores["benchmark"]}
     except (ValueError, KeyError, TypeError) as error:
         raise KlearError(f"{path} is damaged ({error}): delete it") from error
-    keys = ("benchmark", "problems_sha256", "responses_sha256", "think_tags")
+    keys = dict.fromkeys([*needed, "responses_sha256"])
     if others := [key for key in keys if held.get(key) != needed.get(key)]:
         raise KlearError(
             f"{folder} holds other scores ({', '.join(others)} differ): give --out another folder, "

@@ -39,6 +39,8 @@ def evaluate_all(
     test_timeout_s: float,
     test_memory_mb: int,
     think_tags: str = "required",
+    answer_form: str = "written",
+    truncated: str = "wrong",
     reward_function: dict | None = None,
 ) -> list[EvalRecord]:
     """avg@n's raw material for each benchmark: n independent responses a problem, judged.
@@ -52,7 +54,7 @@ def evaluate_all(
         engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
         test_timeout_s, test_memory_mb: limits of one test of a program, all of whose tests are run.
         think_tags: ``"required"``, or ``"optional"``: responses are judged with or without them.
-        reward_function: that of `klearlib.verify.groups.judge_responses`.
+        answer_form, truncated, reward_function: those of `klearlib.verify.groups.judge_responses`.
 
     Raises:
         ValueError: no problems, n < 1, or a problem without an answer or tests.
@@ -76,6 +78,8 @@ def evaluate_all(
             test_timeout_s=test_timeout_s,
             test_memory_mb=test_memory_mb,
             require_think=think_tags == "required",
+            answer_form=answer_form,
+            truncated=truncated,
             reward_function=reward_function,
         )
     )
@@ -125,6 +129,8 @@ def evaluate_benchmarks(
     test_memory_mb: int,
     compute: dict,
     think_tags: str = "required",
+    answer_form: str = "written",
+    truncated: str = "wrong",
     reward_function: dict | None = None,
     deciding: dict[str, int | None] | None = None,
     top_k: int = 0,
@@ -149,7 +155,8 @@ def evaluate_benchmarks(
         deciding: further benchmarks, which are answered once a problem.
         temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
         max_new_tokens: token budget of a response, end token included.
-        test_timeout_s, test_memory_mb, think_tags, reward_function: as of `evaluate_all`.
+        test_timeout_s, test_memory_mb, think_tags, answer_form, truncated, reward_function: as of
+            `evaluate_all`.
         compute: the fields of `klearlib.policy.compute.Compute`.
         step: of the training that made the model; only names the files and seeds.
         yarn_factor, yarn_original: see `klearlib.policy.load.with_yarn`; None for the model as it
@@ -203,6 +210,8 @@ def evaluate_benchmarks(
                     test_timeout_s=test_timeout_s,
                     test_memory_mb=test_memory_mb,
                     think_tags=think_tags,
+                    answer_form=answer_form,
+                    truncated=truncated,
                     reward_function=reward_function,
                 )
                 save_record(replace(record, sampling=sampling), path)

@@ -16,7 +16,12 @@ from klearlib.run.files import write_bytes
 UNKNOWN_TOKENS = -1
 """`EvalRecord.num_tokens` of responses whose length in tokens nobody gave."""
 
-_KINDS = {"correct": "b", "truncated": "b", "num_tokens": "i", "reason": "U", "pass_rate": "f"}
+VALIDATION = "validation"
+
+_KINDS = {
+    **{"correct": "b", "truncated": "b", "num_tokens": "i"},
+    **{"reason": "U", "pass_rate": "f", "found": "U"},
+}
 
 
 def evaluation_record(
@@ -42,6 +47,7 @@ def evaluation_record(
         pass_rate=np.array(
             [[v.report.pass_rate if v.report else float(v.correct) for v in g] for g in verdicts]
         ),
+        found=np.array([[v.found or "" for v in group] for group in verdicts]),
         sampling=sampling,
     )
 
@@ -53,11 +59,7 @@ def save_record(record: EvalRecord, path: Path) -> None:
         content,
         header=np.array(json.dumps({"benchmark": record.benchmark, "sampling": record.sampling})),
         problem_ids=np.array(record.problem_ids),
-        correct=record.correct,
-        truncated=record.truncated,
-        num_tokens=record.num_tokens,
-        reason=record.reason,
-        pass_rate=record.pass_rate,
+        **{name: getattr(record, name) for name in _KINDS},
     )
     write_bytes(path, content.getvalue(), make_folder=True)
 
@@ -89,3 +91,21 @@ def load_record(path: Path) -> EvalRecord:
         raise DamagedEntry(
             f"{path} is no readable evaluation ({error}); delete its run folder and run again"
         ) from error
+
+
+def scored_files(folder: Path) -> dict[int, list[Path]]:
+    """The evaluations of a training run by step, in order, that make its curve of scores: on the
+    benchmarks that its first one has, since what decides claims is measured in the second half
+    alone; on the validation set where it is alone."""
+    files = [
+        (*path.stem.rpartition("-")[::2], path)
+        for path in sorted((folder / "evaluations").glob("*.npz"))
+    ]
+    named = [(name, int(step), path) for name, step, path in files if step.isdecimal()]  # no copies
+    named = [each for each in named if each[0] != VALIDATION] or named
+    first = min((step for _, step, _ in named), default=0)
+    names = {name for name, step, _ in named if step == first}
+    found: dict[int, list[Path]] = {}
+    for _, step, path in sorted(each for each in named if each[0] in names):
+        found.setdefault(step, []).append(path)
+    return dict(sorted(found.items()))

@@ -25,7 +25,8 @@ def judge_released(
     num_responses: int,
 ) -> None:
     """``evaluations/<benchmark>-00000.npz``: the record of a maths benchmark's responses. What
-    stands after the last ``</think>`` is judged, tags or not, as the released evaluation does.
+    stands after the last ``</think>`` is judged, tags or not and truncated or not, and an answer
+    need not be worked out, as in the released evaluation.
 
     Args:
         inputs: none are read.
@@ -41,6 +42,8 @@ def judge_released(
         benchmark=benchmark,
         sampling={"responses": file.name, "responses_sha256": sha256_file(file)},
         require_think=False,
+        answer_form="equivalent",
+        truncated="as_text",
         test_timeout_s=6.0,
         test_memory_mb=1024,
         kept=folder.path / "judged",

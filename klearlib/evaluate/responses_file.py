@@ -371,6 +371,7 @@ def _check_golds(
         [f"\\boxed{{{unboxed(gold)}}}" for _, _, gold, _ in found],
         [p.answer if isinstance(p.answer, str) else list(p.answer) for p, _, _, _ in found],
         require_think=False,
+        answer_form="equivalent",  # either may be written as 84/2
     )
     for (problem, key, gold, line), verdict in zip(found, verdicts, strict=True):
         if not verdict.correct:

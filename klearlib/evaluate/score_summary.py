@@ -15,10 +15,9 @@ from klearlib.evaluate.scores import (
     problem_interval,
     sampling_interval,
 )
-from klearlib.records import NOT_JUDGED, EvalRecord
+from klearlib.records import FOUND, NOT_JUDGED, REASONS, EvalRecord
 
 LINE_EVERY_S = 5.0
-_REASONS = ("correct", "wrong", "no_answer", "bad_format", *NOT_JUDGED)
 _HINT_SHARE = 0.5  # of responses without think tags, or repeated, above which a hint is given
 
 
@@ -28,10 +27,10 @@ def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
     num_repeated: responses with the same text as an earlier one to their problem; many in long
     texts are a file joined with itself, whose intervals are too narrow. ``truncated`` and
     ``mean_tokens`` are None where that is not known. ``not_judged`` counts responses whose judge
-    failed; in all scores they are wrong.
+    failed; in all scores they are wrong. ``found`` counts right answers by where they stood.
     """
     num_problems, n = record.correct.shape
-    reasons = {reason: int((record.reason == reason).sum()) for reason in _REASONS}
+    reasons = {reason: int((record.reason == reason).sum()) for reason in REASONS}
     knows_tokens = bool((record.num_tokens != UNKNOWN_TOKENS).all())
     knows_truncated = record.sampling.get("truncated_known", True)
     return {
@@ -48,6 +47,7 @@ def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
         "not_judged": sum(reasons[reason] for reason in NOT_JUDGED),
         "repeated": num_repeated,
         "reasons": reasons,
+        "found": {p: int((record.correct & (record.found == p)).sum()) for p in FOUND},
         "mean_pass_rate": float(record.pass_rate.mean()),
         "sampling": record.sampling,
         "problems": {
@@ -62,6 +62,9 @@ def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
 def summary_text(scores: dict) -> str:
     """The scores as lines for a terminal, shares in per cent."""
     n, total = scores["num_responses"], scores["num_problems"] * scores["num_responses"]
+    sampling = dict(scores["sampling"])
+    rule = sampling.pop("truncated")  # beside their number
+    judged = "as text" if scores["truncated"] is None or rule == "as_text" else "wrong"
 
     def count(key: str) -> str:
         return "not known" if scores[key] is None else f"{scores[key]} of {total} responses"
@@ -71,14 +74,16 @@ def summary_text(scores: dict) -> str:
         ("", f"{_span(scores['sampling_interval'])} over other responses to these problems"),
         ("", f"{_span(scores['problem_interval'])} over other problems of the same kind"),
         *((f"pass@{k}", f"{100 * value:.1f}") for k, value in scores["pass_at_k"].items()),
-        ("truncated", count("truncated")),
+        ("truncated", f"{count('truncated')}, judged {judged}"),
         ("not judged", count("not_judged") + (", scored as wrong" if scores["not_judged"] else "")),
         ("repeated texts", count("repeated")),
         ("verdicts", ", ".join(f"{r} {c}" for r, c in scores["reasons"].items() if c)),
     ]
+    if places := ", ".join(f"{place} {c}" for place, c in scores["found"].items() if c):
+        rows.append(("right answers", places))
     if scores["mean_tokens"] is not None:
         rows.append(("mean tokens", f"{scores['mean_tokens']:.0f}"))
-    rows.extend((name, str(value)) for name, value in scores["sampling"].items())
+    rows.extend((name, str(value)) for name, value in sampling.items())
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     if scores["truncated"] == total:

@@ -58,8 +58,6 @@ NEIGHBOURS = {
     "m2po": "M2PO",
 }
 """Arm of E5 beside GPPO -> what people call it."""
-DR_GRPO_SCALE = 1e12
-"""Far above any deviation of rewards, so that A = (reward - mean) / scale to 12 digits."""
 TIS_CAP = 2.0
 GSPO_CLIP = {"eps_low": 3e-4, "eps_high": 4e-4}
 RESPONSES_OF_ERRING = 6
@@ -230,7 +228,7 @@ def at(exploration: str, rate: float, updates: int | None = None) -> str:
 
 def neighbours() -> dict[str, tuple[str | dict, dict]]:
     """Arm of E5 -> its rule, and the options by which it departs from GPPO's run."""
-    numbers = {"dr_grpo": {"scale": DR_GRPO_SCALE}, "aspo": {}, "gspo": GSPO_CLIP}
+    numbers = {"aspo": {}, "gspo": GSPO_CLIP}
     own = {
         arm: read_rules([{"name": f"{_NEIGHBOURS}:{arm}", **values}])[0]
         for arm, values in numbers.items()
@@ -239,7 +237,7 @@ def neighbours() -> dict[str, tuple[str | dict, dict]]:
         "gppo": ("gppo", {}),
         "clip_higher": ("clip_higher", {}),
         "unclipped": ("unclipped", {}),
-        "dr_grpo": (own["dr_grpo"], {"group_epsilon": DR_GRPO_SCALE}),
+        "dr_grpo": ("clip_higher", {"group_std": "none"}),
         "aspo": (own["aspo"], {}),
         "tis": ("clip_higher", {"logp_old": "trainer", "sampler_correction": TIS_CAP}),
         "gspo": (own["gspo"], {"batch_weights": "sequence_ratio", "normalizer": "sequence"}),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from klearlib.errors import Interrupted
+from klearlib.evaluate.looks import LOOKS
 from klearlib.evaluate.statistics import CONTRADICTED, pooled_spread
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
@@ -175,6 +176,29 @@ class Experiment:
                     for seed, a, b in zip(found.replicates, *pair, strict=True):
                         yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
 
+    @table(
+        "looked_at",
+        "What stands beside the scores of RL at its first and last evaluation, over all responses "
+        "to the benchmarks together (to the validation set where it is alone): shares that are "
+        "right (score), truncated, or equal to the answer and not worked out; mean tokens; and "
+        "whether right answers were in a box, behind a marker, or merely the last number.",
+        columns=f"arm, evaluation, seeds, {', '.join(LOOKS)}",
+        when=lambda e: len(e.table("looked_at")) > 0,
+    )
+    def looked_at(self) -> Rows:
+        """The claims' own arms too; one that several have stands once."""
+        shown = set()
+        for arms, runs in self.run_sets().values():
+            for _, mine in runs.each(runs.series()):
+                first = arms[next(iter(mine.folders))]
+                title = first.title.rpartition(", seed ")[0]
+                if first.name != "rl" or title in shown:
+                    continue
+                shown.add(title)
+                for word in ("first", "last"):
+                    looks = mine.looked_at(first=word == "first")
+                    yield [title, word, len(mine), *looks.values()]
+
     def trained_verdicts(self) -> list[Verdict]:
         """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
         scores are those of the model that it started from."""
@@ -312,7 +336,8 @@ class Experiment:
             self.refresh()
 
     def table(self, name: str) -> pd.DataFrame:
-        return self._made("table", name)
+        """A copy: what a cell writes into it is not published."""
+        return self._made("table", name).copy()
 
     def figure(self, name: str) -> Figure:
         return self._made("figure", name)
@@ -379,7 +404,10 @@ class Experiment:
             notes=[
                 *self.notes(),
                 *dict.fromkeys(
-                    note for each in self.run_sets().values() for note in _untrained(*each).values()
+                    note
+                    for said in (_untrained, _truncated)
+                    for each in self.run_sets().values()
+                    for note in said(*each).values()
                 ),
             ],
             samples=self._samples(),
@@ -588,6 +616,12 @@ def _untrained(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
     """The arms in which no step trained, each with a sentence that says so."""
     found = runs.untrained().items()
     return {arm: f"{NO_STEP} in {arms[arm].title}: {why}" for arm, why in found}
+
+
+def _truncated(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
+    """The arms in which truncation rose with the score, each with a sentence that says so."""
+    found = runs.truncation_rose().items()
+    return {arm: f"In {arms[arm].title} {words}" for arm, words in found}
 
 
 def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:

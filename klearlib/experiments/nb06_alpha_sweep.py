@@ -215,8 +215,9 @@ class AlphaSweep(Experiment):
             *self.departures("options"),
             "Positives are the responses that the verifier judges correct, and the loss is a mean "
             "over their tokens in the optimiser's mini-batch (D4, D5 of docs/deviations.md).",
-            "Groups without advantage are dropped before the update, so solved problems feed no "
-            "arm's loss; notebook 09 lets them.",
+            "Groups without advantage are dropped before Eq. 13 takes its positives, so solved "
+            "groups feed no arm's loss, and C8 and C19 judge alpha on mixed groups alone (D8 of "
+            "docs/deviations.md); notebook 09 at an alpha above 0 lets them.",
             "Clipping by GPPO. At alpha 0 the arm is the GPPO arm of notebook 05; the paper calls "
             "its row alpha = 0 the standard GRPO loss.",
             "The resamples are centred on what was measured, so four equal arms do not share them "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.rl.alarms import truncation_rose
 from klearlib.rl.idle import untrained
 from klearlib.rl.settings import is_second_half
 
@@ -120,6 +121,11 @@ class Results:
         found = {arm: untrained(self._metrics(folder)) for arm, folder in self.folders.items()}
         return {arm: why for arm, why in found.items() if why}
 
+    def truncation_rose(self) -> dict[Arm, str]:
+        """The runs in which truncation rose with the score, with the words that say so."""
+        found = {arm: truncation_rose(self._metrics(path)) for arm, path in self.folders.items()}
+        return {arm: words for arm, words in found.items() if words}
+
     def samples(self, arm: Arm) -> list[dict]:
         """What the policy of a run wrote, as `klearlib.rl.samples.draw_samples` keeps it."""
         from klearlib.run.entry import read_samples
@@ -162,6 +168,16 @@ class Results:
         records = [self.end_record(arm, benchmark, first=first) for arm in self.folders]
         failures = sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in records)
         return failures, sum(int(record.truncated.sum()) for record in records)
+
+    def looked_at(self, *, first: bool = False) -> dict[str, float]:
+        """`klearlib.evaluate.looks.looked_at` of all responses of the runs' last evaluations, with
+        `first` of their first ones."""
+        from klearlib.evaluate.looks import looked_at
+        from klearlib.evaluate.record_files import scored_files
+
+        files = [scored_files(folder) for folder in self.folders.values()]
+        ends = (by_step[(min if first else max)(by_step)] for by_step in files)
+        return looked_at([self._record(path) for end in ends for path in end])
 
     def not_judged(self, benchmarks: Iterable[str], *, statistic: str) -> int:
         """Responses behind `replicate_scores` of all runs that could not be judged."""

@@ -38,7 +38,9 @@ class RLOptions:
     normalizer: str = choice(
         "mean over tokens, sequences (Eq. 3) or prompts (Eq. 7); D7", "token", "sequence", "prompt"
     )
-    group_std: str = choice("deviation in Eq. 4; D6", "population", "unbiased")
+    group_std: str = choice(
+        "deviation in Eq. 4; none: no division (Dr. GRPO); D6", "population", "unbiased", "none"
+    )
     group_epsilon: float = parameter(0.0, minimum=0.0, help="added to Eq. 4's deviation; D6")
     lm_normalizer: str = choice("positive tokens of Eq. 13; D5", "mini_batch", "micro_batch")
     loss_denominator: str = choice("tokens of Eq. 7's mean; D7", "mini_batch", "micro_batch")
@@ -49,6 +51,13 @@ class RLOptions:
     drop_truncated: bool = parameter(False, help="drop overlong rows before group statistics; D11")
     think_tags: str = choice(
         "whether a response without both think tags is wrong; D9", "required", "optional"
+    )
+    answer_form: str = choice(
+        "what answers a written number: one that is written too, or all that equals it; D9",
+        *("written", "equivalent"),
+    )
+    truncated: str = choice(
+        "how responses that the token budget ended are judged; D11", "wrong", "as_text"
     )
     reward_function: object = parameter(
         None, check=read_reward, help="FILE.py:FUNCTION that judges and pays answers; own.md"
@@ -75,8 +84,9 @@ class RLOptions:
     checkpoint_every: int = count("steps between checkpoints", default=5)
     log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", default=None)
     batch_weights: str = choice(
-        "what weighs a token beside F: the ratio of its response (GSPO), a mask (M2PO)",
-        *("none", "sequence_ratio", "second_moment"),
+        "what weighs a token beside F: the ratio of its response (GSPO), a mask (M2PO, as printed "
+        "or, capped, as in its code)",
+        *("none", "sequence_ratio", "second_moment", "second_moment_capped"),
     )
     logp_old: str = choice("whose old log-probabilities; D14", "sampler", "trainer")
     sampler_correction: float | None = parameter(

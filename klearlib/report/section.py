@@ -155,7 +155,8 @@ class TableItem:
 
 @dataclass(frozen=True)
 class SampleItem:
-    """A response that the policy of an arm wrote at a step, maybe shortened; chars: its length."""
+    """A response that the policy of an arm wrote at a step, maybe shortened; chars: its length;
+    found: where its answer stood, "" where that is not known."""
 
     arm: str
     chars: int
@@ -165,6 +166,7 @@ class SampleItem:
     reward: float
     step: int
     text: str
+    found: str = ""
 
 
 @dataclass(frozen=True)

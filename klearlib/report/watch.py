@@ -3,6 +3,7 @@ as lines of text and as the figure of the report."""
 
 from __future__ import annotations
 
+import contextlib
 import html
 import math
 from collections import Counter
@@ -37,7 +38,6 @@ MAX_SERIES = 10
 _WIDE = 120  # columns from which keys and states are shown
 _CELL = 12  # of a quantity: a curve of four and a value of seven
 _SPARKS = "▁▂▃▄▅▆▇█"
-_VALIDATION = "validation"
 
 Curve = list[tuple[int, float]]
 
@@ -123,26 +123,19 @@ def title_of(folder: Path) -> str:
 
 
 def _scores(folder: Path) -> Curve:
-    """The mean over benchmarks of the share of right responses, at each evaluation; over those that
-    the first one has: what decides claims is measured in the second half alone."""
-    from klearlib.evaluate.record_files import load_record
+    """The mean over benchmarks of the share of right responses, at each evaluation."""
+    from klearlib.evaluate.record_files import load_record, scored_files
 
-    by_step: dict[int, dict[str, float]] = {}
-    paths = sorted((folder / "evaluations").glob("*.npz"))
-    for path in [path for path in paths if not path.name.startswith(_VALIDATION)] or paths:
-        name, _, step = path.stem.rpartition("-")
-        if not step.isdecimal():
-            continue  # a copy that somebody made
-        try:
-            score = float(load_record(path).correct.mean())
-        except (DamagedEntry, FileNotFoundError):  # a run that starts anew may be removing it
-            continue
-        by_step.setdefault(int(step), {})[name] = score
-    names = by_step[min(by_step)].keys() if by_step else set()
-    scores = {
-        step: [found[name] for name in names & found.keys()] for step, found in by_step.items()
-    }
-    return [(step, sum(mine) / len(mine)) for step, mine in sorted(scores.items()) if mine]
+    curve: Curve = []
+    for step, paths in scored_files(folder).items():
+        scores = []
+        for path in paths:
+            # A run that starts anew may be removing it.
+            with contextlib.suppress(DamagedEntry, FileNotFoundError):
+                scores.append(float(load_record(path).correct.mean()))
+        if scores:
+            curve.append((step, sum(scores) / len(scores)))
+    return curve
 
 
 def text_lines(runs: Sequence[Watched], width: int) -> list[str]:

@@ -23,8 +23,10 @@ def group_advantages(
     Args:
         rewards: float [P, G], 0 or of a size from 1e-100 to 1e100, which float64 can square.
         std: ``"population"`` divides by G (Eq. 4); ``"unbiased"`` by G - 1 as the released code and
-            TRL do, which shrinks advantages by 0.935 at G = 8.
-        epsilon: added to the std; 0 in Eq. 4, 1e-6 in the released code, 1e-4 in TRL.
+            TRL do, which shrinks advantages by 0.935 at G = 8; ``"none"`` leaves A = reward - mean,
+            as Dr. GRPO (2503.20783) does.
+        epsilon: added to the std; 0 in Eq. 4, 1e-6 in the released code, 1e-4 in TRL; of no effect
+            where `std` is none.
         keep: bool [P, G]; rollouts that are False are left out of mean and std and get 0 (option
             ``drop_truncated``). A group with fewer than two kept rollouts gets 0.
 
@@ -52,8 +54,8 @@ def group_advantages(
         )
     if not torch.isfinite(rewards).all():
         raise ValueError("rewards must be finite: a reward is NaN or infinite")
-    if std not in ("population", "unbiased"):
-        raise ValueError(f"std must be 'population' or 'unbiased', got {std!r}")
+    if std not in ("population", "unbiased", "none"):
+        raise ValueError(f"std must be 'population', 'unbiased' or 'none', got {std!r}")
     if not 0 <= epsilon < math.inf:
         raise ValueError(f"epsilon must be at least 0 and finite, got {epsilon!r}")
     kept = torch.ones_like(rewards, dtype=torch.bool) if keep is None else keep
@@ -67,13 +69,13 @@ def group_advantages(
     count = kept.sum(dim=1, keepdim=True)
     mean = (values * kept).sum(dim=1, keepdim=True) / count.clamp(min=1)
     centred = torch.where(kept, values - mean, 0.0)
-    divisor = count if std == "population" else count - 1
-    deviation = (centred.square().sum(dim=1, keepdim=True) / divisor.clamp(min=1)).sqrt()
+    divisor = count - 1 if std == "unbiased" else count
+    deviation = (centred.square().sum(dim=1, keepdim=True) / divisor.clamp(min=1)).sqrt() + epsilon
     spread = centred.amax(dim=1, keepdim=True) - centred.amin(dim=1, keepdim=True)
     size = torch.where(kept, values.abs(), 0.0).amax(dim=1, keepdim=True)
     constant = (count < 2) | (spread <= _RELATIVE_TOLERANCE * size)
-    safe = torch.where(constant, torch.ones_like(deviation), deviation + epsilon)
-    return torch.where(constant, torch.zeros_like(centred), centred / safe).to(rewards.dtype)
+    scale = torch.where(constant | (std == "none"), torch.ones_like(deviation), deviation)
+    return torch.where(constant, torch.zeros_like(centred), centred / scale).to(rewards.dtype)
 
 
 def nonzero_groups(advantages: torch.Tensor) -> torch.Tensor:

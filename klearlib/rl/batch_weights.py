@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +14,8 @@ from klearlib.rl.rollouts import Row
 
 M2_BUDGET = 0.04
 """Of M2PO: the largest second moment of the log-ratios that is left."""
+M2_RANGE = (0.7, 1.5)
+"""Of M2PO's released code: its clip range is at least this wide."""
 
 
 def weighted(
@@ -21,9 +24,15 @@ def weighted(
     """`rows` with a factor for each token, times the one that it has.
 
     ``sequence_ratio`` (GSPO, 2507.18071): the ratio s of the response, exp of its mean log-ratio,
-    and 0 where s leaves the clip range of `rule` outwards. ``second_moment`` (M2PO, 2510.01161): 0
-    for the tokens with the largest (log r)^2, of those that A pushes outwards, until the mean of
-    the others' is at most `M2_BUDGET`, else 1.
+    and 0 where s leaves the clip range of `rule` outwards.
+
+    M2PO (2510.01161) bounds the second moment of the log-ratios of the tokens that A pushes
+    outwards, and there are two of it, both a factor of 0 or 1: ``second_moment`` as its paper says
+    it, `second_moment_mask`, and ``second_moment_capped`` as its released code does it,
+    `capped_second_moment_mask`. They look at a mini-batch, the released code at a micro-batch.
+    AReaL's M2PO is neither: it takes all tokens whatever their sign and the log-ratio of the
+    proximal policy to the sampler's, leaves what it drops out of the denominator, and keeps PPO's
+    clip on top.
 
     Args:
         rows: a mini-batch. now: the same with `logp_old` by the weights of now.
@@ -35,7 +44,7 @@ def weighted(
         factors = [torch.full_like(d, _of_response(d, row.advantage, rule)) for d, row in pairs]
     else:
         advantages = [torch.full_like(d, r.advantage) for d, r in zip(ratios, rows, strict=True)]
-        kept = second_moment_mask(torch.cat(ratios), torch.cat(advantages))
+        kept = _MASKS[kind](torch.cat(ratios), torch.cat(advantages))
         factors = kept.split([len(each) for each in ratios])
     found = []
     for row, factor in zip(rows, factors, strict=True):
@@ -52,10 +61,39 @@ def _of_response(log_ratios: torch.Tensor, advantage: float, rule: Rule) -> floa
 
 
 def second_moment_mask(log_ratios: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """M of M2PO, [K] of 0 and 1, for the K tokens of a mini-batch."""
+    """M of M2PO as printed, [K] of 0 and 1, for the K tokens of a mini-batch: 0 for those with the
+    largest (log r)^2, of those that A pushes outwards, until the mean of the others' is at most
+    `M2_BUDGET`."""
     pushed = (log_ratios * advantage > 0).nonzero().squeeze(1)
     squares, order = log_ratios[pushed].square().sort(stable=True)
     means = squares.cumsum(0) / torch.arange(1, len(squares) + 1)  # never falls
     kept = torch.ones_like(log_ratios)
     kept[pushed[order[means > M2_BUDGET]]] = 0.0
     return kept
+
+
+def capped_second_moment_mask(log_ratios: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """M of M2PO's released code, [K] of 0 and 1: where PPO's clip, in one range for the mini-batch,
+    has no gradient.
+
+    T are the tokens that A pushes outwards. Where the mean of (log r)^2 over T is at most
+    `M2_BUDGET`, nothing is clipped. Else the range is [exp(-t), exp(t)], t the largest abs(log r)
+    in T whose sum over T of min((log r)^2, t^2) is below the budget times the size of T, or 0 where
+    there is none; then it is widened to `M2_RANGE`. A token beyond t still counts t^2, so before
+    it is widened the range cuts at least the tokens that `second_moment_mask` drops.
+    """
+    kept = torch.ones_like(log_ratios)
+    pushed = log_ratios * advantage > 0
+    sizes = log_ratios[pushed].double().abs().sort().values
+    squares, budget = sizes.square(), M2_BUDGET * len(sizes)
+    if squares.sum() <= budget:
+        return kept
+    num_larger = torch.arange(len(sizes) - 1, -1, -1, device=sizes.device)
+    fits = squares.cumsum(0) + num_larger * squares < budget
+    t = float(sizes[fits].max()) if fits.any() else 0.0
+    low, high = min(-t, math.log(M2_RANGE[0])), max(t, math.log(M2_RANGE[1]))
+    kept[pushed & ((log_ratios < low) | (log_ratios > high))] = 0.0
+    return kept
+
+
+_MASKS = {"second_moment": second_moment_mask, "second_moment_capped": capped_second_moment_mask}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-NOTHING_TRAINED = "no step trained"
 _SHARES = (
     ("rollout/bad_format_rate", "no response has both think tags"),
     ("rollout/truncated_rate", "the token budget ended every response"),
     ("rollout/no_answer_rate", "no answer was found in any response"),
+    ("rollout/not_worked_out_rate", "every response leaves its answer to be worked out"),
     ("rollout/groups_all_correct", "every response is right: the problems are too easy"),
     ("rollout/groups_all_wrong", "every response is wrong: the problems are too hard"),
 )
@@ -44,29 +44,3 @@ def untrained(lines: Sequence[Mapping[str, float | None]]) -> str:
         return ""
     whys = [why_idle(line) for line in lines]
     return whys[-1] if all(whys) else ""
-
-
-class IdleSteps:
-    """Counts them in the lines of a run, and says once what there is to say.
-
-    lines: of the steps before a resume. num_rollouts: of a step. num_steps: of the run.
-    """
-
-    def __init__(self, lines: Sequence[Mapping], *, num_rollouts: int, num_steps: int):
-        self._num_rollouts, self._num_steps = num_rollouts, num_steps
-        self.count = 0
-        for line in lines:
-            self.see(line)
-
-    def see(self, line: Mapping[str, float | None]) -> str:
-        """Count a step; words for the user where it is the first of the run that trained nothing,
-        and where it is the last of a run in which none did."""
-        why = why_idle(line, num_rollouts=self._num_rollouts)
-        self.count += bool(why)
-        if self.count == line["step"] == self._num_steps:
-            return f"{NOTHING_TRAINED}: {why}"
-        return f"step {line['step']} trained nothing: {why}" if why and self.count == 1 else ""
-
-    def note(self) -> str:
-        """How many there are, for people; "" for none."""
-        return f"{self.count} idle" if self.count else ""

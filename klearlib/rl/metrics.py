@@ -9,7 +9,7 @@ from statistics import pstdev
 
 import torch
 
-from klearlib.records import NOT_JUDGED, OUTCOMES, TokenBatch
+from klearlib.records import FOUND, NOT_JUDGED, OUTCOMES, TokenBatch
 from klearlib.rl.coefficients import CORNERS, Rule, corner_masks
 from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import token_weights
@@ -31,6 +31,10 @@ METRICS = {
     "rollout/truncated_rate": "share of rollouts that the token budget ended",
     "rollout/bad_format_rate": "share of rollouts without both think tags, where required",
     "rollout/no_answer_rate": "share of rollouts in which no answer was found",
+    "rollout/not_worked_out_rate": "share of rollouts that leave the right answer to be worked out",
+    "rollout/right_boxed_rate": "share of the right answers that stood in a box",
+    "rollout/right_marked_rate": "share of the right answers that stood behind a marker",
+    "rollout/right_last_rate": "share of the right answers that were merely the last number",
     "rollout/judge_failures": "number of rollouts with verdict timeout or judge_error",
     "rollout/pass_rate_mean": "share of tests passed, mean over the rollouts of code problems",
     "train/num_updates": "optimiser updates made",
@@ -175,6 +179,7 @@ def step_metrics(
     rewards = [r for group in batch.groups for r in group.rewards]
     rates = [sum(v.correct for v in g.verdicts) / len(g.verdicts) for g in batch.groups]
     reasons = [v.reason for v in verdicts]
+    places = Counter(v.found for v in verdicts if v.correct and v.found)
     lengths = [len(r.token_ids) for r in responses]
     programs = [v for g in batch.groups if g.problem.tests for v in g.verdicts]
     outcomes = Counter(o for v in programs if v.report is not None for o in v.report.outcomes)
@@ -199,6 +204,8 @@ def step_metrics(
             [not (v.has_think_open and v.has_think_close) for v in verdicts]
         ),
         "rollout/no_answer_rate": _mean([reason == "no_answer" for reason in reasons]),
+        "rollout/not_worked_out_rate": _mean([reason == "not_worked_out" for reason in reasons]),
+        **{f"rollout/right_{each}_rate": _ratio(places[each], places.total()) for each in FOUND},
         "rollout/judge_failures": sum(reason in NOT_JUDGED for reason in reasons),
         "rollout/pass_rate_mean": _mean(
             [v.report.pass_rate if v.report is not None else 0.0 for v in programs]

@@ -4,8 +4,6 @@
 
 import torch
 
-from klearlib.rl.coefficients import coefficient, largest_ratio, ppo_clip
-
 
 def aspo(ratio, advantage, *, eps_low, eps_high, dual_clip=3.0):
     """ASPO (2510.06062): Clip-Higher whose ratio is flipped to 1 / r where A > 0, so that unlikely
@@ -13,13 +11,6 @@ def aspo(ratio, advantage, *, eps_low, eps_high, dual_clip=3.0):
     flipped = torch.where(advantage > 0, 1 / ratio, ratio)
     kept = torch.where(advantage > 0, ratio <= 1 + eps_high, ratio >= 1 - eps_low)
     return torch.where(kept, flipped.clamp(max=dual_clip), torch.zeros_like(ratio))
-
-
-def dr_grpo(ratio, advantage, *, eps_low, eps_high, scale):
-    """Dr. GRPO (2503.20783): Clip-Higher on A = reward - mean. With the option ``group_epsilon:
-    scale``, far above any deviation, Eq. 4 gives that over `scale`, which F takes back."""
-    found = coefficient(ratio, advantage, ppo_clip(eps_low=eps_low, eps_high=eps_high))
-    return (scale * found).clamp(max=largest_ratio(ratio.dtype))
 
 
 def gspo(ratio, advantage):

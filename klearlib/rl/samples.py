@@ -50,6 +50,7 @@ def draw_samples(
                     "tokens": len(response.token_ids),
                     "truncated": response.truncated,
                     "reason": verdict.reason,
+                    "found": verdict.found or "",
                     "reward": group.rewards[number],
                     "advantage": float(batch.advantages[index, number]),
                 }

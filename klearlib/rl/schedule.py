@@ -60,9 +60,8 @@ def learning_rate(settings: RLSettings, step: int) -> float:
 
 def judging(settings: RLSettings, *, seed: int) -> dict:
     """The keywords of `klearlib.verify.groups.judge_groups` for the rollouts of a run."""
-    names = ("think_tags", "format_scores", "format_penalty", "code_reward", "code_scores")
-    names += ("reward_function", "hard_failure", "test_timeout_s", "test_memory_mb", "max_tests")
-    chosen = {name: getattr(settings, name) for name in names}
+    pay = ("format_scores", "format_penalty", "code_reward", "code_scores", "hard_failure")
+    chosen = {name: getattr(settings, name) for name in (*JUDGED_BY, *pay, "max_tests")}
     return chosen | {"tests_seed": derive_seed(seed, "tests")}
 
 

@@ -10,9 +10,12 @@ from klearlib.errors import ParameterError
 
 # The paper's evaluation (section 4): temperature 0.6, top_p 0.95.
 EVALUATION_TEMPERATURE, EVALUATION_TOP_P = 0.6, 0.95
-JUDGED_BY = ("test_timeout_s", "test_memory_mb", "think_tags", "reward_function")
-"""Settings by which responses to benchmarks are judged: keywords of
-`klearlib.evaluate.harness.evaluate_all`."""
+JUDGED_BY = (
+    *("test_timeout_s", "test_memory_mb", "think_tags"),
+    *("answer_form", "truncated", "reward_function"),
+)
+"""Settings by which rollouts and responses to benchmarks are judged alike: keywords of
+`klearlib.verify.groups.judge_groups` and of `klearlib.evaluate.harness.evaluate_all`."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class RLSettings:
     positives: str
     drop_truncated: bool
     think_tags: str
+    answer_form: str
+    truncated: str
     reward_function: dict | None
     format_scores: str
     format_penalty: float
@@ -122,13 +127,15 @@ _WORDS = {
     "normalizer": ("token", "sequence", "prompt"),
     "loss_denominator": ("mini_batch", "micro_batch"),
     "lm_normalizer": ("mini_batch", "micro_batch"),
-    "group_std": ("population", "unbiased"),
+    "group_std": ("population", "unbiased", "none"),
     "zero_advantage_filter": ("off", "advantage", "accuracy"),
     "positives": ("verdict", "reward_is_one"),
     "think_tags": ("required", "optional"),
+    "answer_form": ("written", "equivalent"),
+    "truncated": ("wrong", "as_text"),
     "format_scores": ("penalty", "released"),
     "code_reward": ("soft", "hard"),
     "code_scores": ("pass_rate", "released"),
     "logp_old": ("sampler", "trainer"),
-    "batch_weights": ("none", "sequence_ratio", "second_moment"),
+    "batch_weights": ("none", "sequence_ratio", "second_moment", "second_moment_capped"),
 }

@@ -19,10 +19,10 @@ from klearlib.policy.compute import Compute
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.reader import in_chunks
+from klearlib.rl.alarms import Alarms
 from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule, rule_from
 from klearlib.rl.half_batches import half_cosine
-from klearlib.rl.idle import IdleSteps
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
 from klearlib.rl.objective import token_losses
@@ -111,7 +111,7 @@ def train_rl(
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         plan.micro_batch_tokens = state["micro_batch_tokens"]
-    idle = IdleSteps(
+    alarms = Alarms(
         read_metrics(folder.path),
         num_rollouts=settings.num_problems * settings.group_size,
         num_steps=settings.num_steps,
@@ -163,9 +163,9 @@ def train_rl(
                 score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
             line = step_metrics(batch, sums, step=step, learning_rate=learning_rate(settings, step))
             folder.append_metrics(line)
-            if warning := idle.see(line):
+            for warning in alarms.see(line):
                 folder.warn(warning)
-            note = ", ".join(filter(None, [learnt(line), score, idle.note()]))
+            note = ", ".join(filter(None, [learnt(line), score, alarms.note()]))
             folder.append_timings(
                 step_timings(
                     step=step,

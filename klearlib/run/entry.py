@@ -38,13 +38,14 @@ _TYPES = {
     "text": str,
     "tokens": int,
     "reason": str,
+    "found": str,
     "reward": float,
     "advantage": float,
     "truncated": bool,
 }
 _OF_A_SAMPLE = (
     *("problem", "response", "prompt", "text"),
-    *("tokens", "truncated", "reason", "reward", "advantage"),
+    *("tokens", "truncated", "reason", "found", "reward", "advantage"),
 )
 
 

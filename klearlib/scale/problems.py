@@ -29,9 +29,10 @@ from klearlib.verify.pool import num_workers, shared_pool
 
 KLEAR = "klear"
 """What verl calls the source of all rows, and our agent loop."""
-PROMPT_TEXT = "prompt_text"
-"""The key of ``extra_info`` under which that loop hands on the rendered prompt, which may hold the
-opening think tag."""
+PROMPT_TEXT, BUDGET_ENDED = "prompt_text", "budget_ended"
+"""The keys of ``extra_info`` under which that loop hands on the rendered prompt, which may hold the
+opening think tag, and whether the token budget ended the response."""
+_HANDED_ON = {PROMPT_TEXT: str, BUDGET_ENDED: bool}
 
 _SCHEMA = pa.schema(
     [
@@ -104,7 +105,8 @@ def ground_truth(problem: Problem, *, max_tests: int | None, tests_seed: int) ->
     if is_code(problem):
         tests = chosen_tests(problem, max_tests=max_tests, seed=tests_seed)
         given = [{k: v for k, v in asdict(test).items() if v is not None} for test in tests]
-        return json.dumps({"tests": given, "entry_point": problem.entry_point})
+        how = {"entry_point": problem.entry_point, "preset": problem.preset}
+        return json.dumps({"tests": given, **how})
     return json.dumps({"answer": problem.answer})
 
 
@@ -113,9 +115,9 @@ def problem_of(text: str, *, problem_id: str) -> Problem:
     problem = Problem(id=problem_id, prompt="")
     try:
         held = json.loads(text)
-        if held.keys() == {"tests", "entry_point"}:
-            tests = tuple(TestCase(**test) for test in held["tests"])
-            return replace(problem, tests=tests, entry_point=held["entry_point"])
+        if held.keys() == {"tests", "entry_point", "preset"}:
+            held["tests"] = tuple(TestCase(**test) for test in held["tests"])
+            return replace(problem, **held)
         (answer,) = held.values()
         answer = answer if isinstance(answer, str) else tuple(answer)
         if "answer" in held and isinstance(held["answer"], str | list) and "".join(answer):
@@ -140,33 +142,34 @@ def compute_score(
     Args:
         solution_str: the response's text.
         ground_truth: of `ground_truth`. All tests in it are run.
-        extra_info: ``problem_id`` of the row, and `PROMPT_TEXT`.
+        extra_info: ``problem_id`` of the row, `PROMPT_TEXT` and `BUDGET_ENDED`.
         judging: the keywords of `judge_groups`, see `klearlib.rl.schedule.judging`.
 
     Returns:
         ``score``, the reward, and ``verdict``, a text that `verdict_of` reads.
 
     Raises:
-        KlearError: the prompt's text is missing. What hinders the judge itself is raised too, and
-            never paid as a wrong answer.
+        KlearError: the prompt's text is missing, or whether the budget ended the response. What
+            hinders the judge itself is raised too, and never paid as a wrong answer.
     """
-    if not isinstance((extra_info or {}).get(PROMPT_TEXT), str):
+    told = extra_info or {}
+    if lacks := [key for key, kind in _HANDED_ON.items() if not isinstance(told.get(key), kind)]:
         raise KlearError(
-            f"extra_info lacks {PROMPT_TEXT!r}, which klear's agent loop adds: "
+            f"extra_info lacks {' and '.join(map(repr, lacks))}, which klear's agent loop adds: "
             "set actor_rollout_ref.rollout.agent.default_agent_loop=klear"
         )
-    problem = problem_of(ground_truth, problem_id=extra_info["problem_id"])
+    problem = problem_of(ground_truth, problem_id=told["problem_id"])
     # A call of one response would be content with one judge, and all threads would wait for it.
     judge = program_judge if is_code(problem) else answer_judge
     shared_pool(num_workers(None), judge.__name__)
     response = Response(
         problem_id=problem.id,
-        prompt=extra_info[PROMPT_TEXT],
+        prompt=told[PROMPT_TEXT],
         prompt_ids=(),
         token_ids=(),
         logp=(),
         text=solution_str,
-        truncated=False,
+        truncated=told[BUDGET_ENDED],
     )
     (group,) = judge_groups([problem], [[response]], **judging)
     return {"score": float(group.rewards[0]), "verdict": json.dumps(asdict(group.verdicts[0]))}

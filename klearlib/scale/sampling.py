@@ -30,7 +30,7 @@ from klearlib.policy.requests import (
 from klearlib.rl.schedule import rollout_sampling
 from klearlib.rl.settings import RLSettings
 from klearlib.run.seeding import derive_seed
-from klearlib.scale.problems import KLEAR, PROMPT_TEXT
+from klearlib.scale.problems import BUDGET_ENDED, KLEAR, PROMPT_TEXT
 
 TRIES = 3
 """How often a response is asked for."""
@@ -148,6 +148,7 @@ class KlearAgentLoop(AgentLoopBase):
                 "turn_scores": [],
                 "tool_rewards": [],
                 PROMPT_TEXT: text,
+                BUDGET_ENDED: output.token_ids[-1] not in ends,
             },
         )
 

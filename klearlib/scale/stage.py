@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError, Stopped
 from klearlib.policy.load import chat_prompt
+from klearlib.rl.alarms import Alarms
 from klearlib.rl.coefficients import rule_from
-from klearlib.rl.idle import IdleSteps
 from klearlib.rl.metrics import learnt
 from klearlib.rl.schedule import keep_evaluation, problem_order
 from klearlib.rl.settings import RLSettings
@@ -124,7 +124,7 @@ def _train(
     folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
     print("\n".join(given), flush=True)
 
-    idle = IdleSteps(
+    alarms = Alarms(
         read_metrics(folder.path),
         num_rollouts=settings.num_problems * settings.group_size,
         num_steps=settings.num_steps,
@@ -140,9 +140,9 @@ def _train(
                 folder.append_samples(samples)
             folder.append_metrics(line)
             folder.append_timings(timings)
-            if warning := idle.see(line):
+            for warning in alarms.see(line):
                 folder.warn(warning)
-            note = ", ".join(filter(None, [learnt(line), idle.note()]))
+            note = ", ".join(filter(None, [learnt(line), alarms.note()]))
             folder.progress(line["step"], settings.num_steps, note)
         elif kind == driver.SAVED:
             folder.save_checkpoint({"folder": f"global_step_{content}"}, content)

@@ -242,7 +242,7 @@ def _real(found: Facts) -> str:
             "num_validation": (held_out, "held out of the problems, for the curves"),
             "validation_responses": 2,
             "max_prompt_tokens": (found.longest, "the longest prompt here"),
-            "max_new_tokens": (found.budget, "what is longer is cut off and counts as wrong"),
+            "max_new_tokens": (found.budget, "what is longer is cut off, and wrong to the judge"),
         }
     )
     return "\n".join(lines) + "\n"
@@ -308,8 +308,9 @@ def _notebook(profile: str, notebook: str, found: Facts, reward: str | None) -> 
         "engine": "local",
         "workers": 0,
         "options": (
-            {"think_tags": "optional"} | ({"reward_function": reward} if reward else {}),
-            "responses are judged with or without their tags",
+            {"think_tags": "optional", "truncated": "wrong"}
+            | ({"reward_function": reward} if reward else {}),
+            "tags may be missing; what is cut off is wrong to the judge",
         ),
     }
     return _yaml(f"{notebook}: for the size of this model and of its data.", values)

@@ -11,6 +11,7 @@ from klearlib.experiments.catalogue import notebooks_of
 from klearlib.experiments.experiment import NO_STEP
 from klearlib.params import profiles, require_profile, root
 from klearlib.params.place import Place, in_yaml, own_places, place_of
+from klearlib.rl.alarms import NOTHING_TRAINED, TRUNCATION_ROSE, truncation_rose
 from klearlib.rl.idle import untrained
 from klearlib.run.entry import SPEC, read_metrics, read_progress
 from klearlib.run.files import read_json
@@ -60,12 +61,16 @@ def notebook_state(place: Place, notebook: str) -> tuple[str, str]:
     except KlearError as error:
         return "broken", str(error)
     if not planned.why:
-        return "done", ". ".join(n for n in published.get("notes", []) if n.startswith(NO_STEP))
+        return "done", ". ".join(note for note in published.get("notes", []) if _is_alarm(note))
     if published.get("status") == "partial":
         missing = published.get("missing")
         words = [str(each) for each in missing] if isinstance(missing, list) else []
         return "partial", "missing: " + "".join(filter(str.isprintable, ", ".join(words)))
     return ("outdated" if (folder / CACHE).is_file() else "absent"), planned.why
+
+
+def _is_alarm(note: str) -> bool:
+    return note.startswith(NO_STEP) or TRUNCATION_ROSE in note
 
 
 def _describe_runs(runs_dir: Path) -> list[str]:
@@ -81,12 +86,14 @@ def _describe_runs(runs_dir: Path) -> list[str]:
         trained = states if kind.name == "rl" else ()
         for folder in (each for each in trained if states[each] == "done"):
             try:
-                why = untrained(read_metrics(folder))
+                metrics = read_metrics(folder)
             except KlearError as error:
                 lines.append(f"    {folder.name} broken: {error}")
                 continue
-            if why:
-                lines.append(f"    {folder.name} no step trained{_progress(folder)}: {why}")
+            if why := untrained(metrics):
+                lines.append(f"    {folder.name} {NOTHING_TRAINED}{_progress(folder)}: {why}")
+            if rose := truncation_rose(metrics):
+                lines.append(f"    {folder.name} done{_progress(folder)}: {rose}")
         for folder, word in states.items():
             if word in ("running", "partial"):
                 lines.append(f"    {folder.name} {word}{_progress(folder)}")

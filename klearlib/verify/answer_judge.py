@@ -1,7 +1,7 @@
 """The process in which math-verify judges, see `judge_loop`.
 
-A job is ``{"answer": str, "is_boxed": bool, "golds": [str, ...]}``, a reply
-``{"reason": str, "extracted": str | None}``.
+A job is ``{"answer": str, "golds": [str, ...], "is_written": bool}``, all plain texts; a reply is
+``{"reason": str}``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from functools import lru_cache
 
 from klearlib.errors import MissingAsset
 from klearlib.verify.judge_loop import serve
+from klearlib.verify.match import BEST_FIRST, match
 
 MAX_MEMORY_BYTES = 2 << 30
-MAX_RELATIVE_ERROR = 1e-9
-_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])")  # \pmod is another
+MAX_DIFFERENCE = 1e-20  # of exact numbers, in proportion: more, and they are not equal
+MAX_NOISE = 1e-12  # of a decimal that is a whole number, which rounds nothing
+MAX_ROUNDING = 1e-6  # of a decimal and what it rounds
+_TEXT = re.compile(r"\\text\{[^{}]*\}")  # equal on both sides, see `match`
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\^\{\\circ\}")
+_BLANK_IN_PRODUCT = re.compile(r"(?<=\d) (?=[A-Za-z])")
 
 
 def judge(job: dict) -> dict:
@@ -28,64 +34,48 @@ def judge(job: dict) -> dict:
     The reason is ``judge_error`` where math-verify raised, ran out of recursion, or has no
     expression for a gold to compare with: math-verify itself would answer "wrong" then.
     """
-    answer, is_boxed, reason = job["answer"], job["is_boxed"], "wrong"
+    reasons = set()
     try:
-        found = _parse(answer, is_boxed=is_boxed)
-        if not found:
-            return {"reason": "no_answer", "extracted": None}
-        extracted = answer if is_boxed else next((p for p in found if isinstance(p, str)), None)
         for gold in job["golds"]:
-            outcome = _compare(_parse_gold(gold), found)
-            if outcome == "correct":
-                return {"reason": "correct", "extracted": extracted}
-            if outcome == "judge_error":
-                reason = "judge_error"
+            reasons.add(
+                match(gold, job["answer"], is_written=job["is_written"], symbolic=_symbolic)
+            )
     except MemoryError:
         raise
     except Exception:  # the boundary: a failed judgement is never a "wrong"
-        return {"reason": "judge_error", "extracted": None}
-    return {"reason": reason, "extracted": extracted}
-
-
-def _parse(text: str, *, is_boxed: bool) -> list:
-    from math_verify import parse
-
-    # Without a time-out math-verify arms no signal: the clock is the pool's.
-    if is_boxed:
-        text = _expand_plus_minus(text).replace("\\varnothing", "\\emptyset")
-        text = f"\\boxed{{{text}}}"
-    return parse(text, parsing_timeout=None)
+        reasons.add("judge_error")
+    return {"reason": next(reason for reason in BEST_FIRST if reason in reasons)}
 
 
 @lru_cache(maxsize=4096)
-def _parse_gold(gold: str) -> list:
-    return _parse(gold, is_boxed=True)
+def _parse(text: str) -> list:
+    from math_verify import parse
+
+    # Without a time-out math-verify arms no signal: the clock is the pool's.
+    text = _BLANK_IN_PRODUCT.sub("", _TEXT.sub("", text)).replace("\0", "")
+    if _TRIGONOMETRIC.search(text):
+        text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
+    return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
 
 
-def _expand_plus_minus(text: str) -> str:
-    r"""``a \pm b`` as ``a + b, a - b``, which math-verify cannot read; two signs are left alone."""
-    if len(_PLUS_MINUS.findall(text)) != 1 or "," in text or "\\mp" in text:
-        return text
-    return ", ".join(_PLUS_MINUS.sub(sign, text) for sign in "+-")
-
-
-def _compare(golds: list, predictions: list) -> str:
-    """``correct``, ``wrong`` or ``judge_error`` for one gold; both are parsed forms of one text."""
+def _symbolic(gold_text: str, answer_text: str) -> str:
+    """``correct``, ``wrong`` or ``judge_error`` for two expressions."""
     from math_verify import verify
 
+    if "=" in gold_text and "=" in answer_text:
+        return _same_equation(gold_text, answer_text)
+    golds, answers = _parse(gold_text), _parse(answer_text)
     failed = all(isinstance(gold, str) for gold in golds)
     for gold in golds:
-        for prediction in predictions:
+        for answer in answers:
+            if isinstance(answer, str) or isinstance(gold, str):
+                continue  # as texts they were compared before
             try:
-                # One pair a call: the first exception would hide the pairs after it.
-                equal = verify(
-                    gold,
-                    prediction,
-                    timeout_seconds=None,
-                    raise_on_error=True,
-                    allow_set_relation_comp=True,  # "x > 3" answers "(3, \\infty)"
-                )
-                if equal and _same_magnitude(gold, prediction):
+                equal = _same_value(gold, answer)
+                if equal is None:
+                    # One pair a call: the first exception would hide the pairs after it.
+                    equal = verify(gold, answer, timeout_seconds=None, raise_on_error=True)
+                if equal:
                     return "correct"
             except (MemoryError, KeyboardInterrupt):
                 raise
@@ -94,25 +84,57 @@ def _compare(golds: list, predictions: list) -> str:
     return "judge_error" if failed else "wrong"
 
 
-def _same_magnitude(gold: object, prediction: object) -> bool:
-    """False where two exact numbers only passed because both are tiny.
+def _same_equation(gold_text: str, answer_text: str) -> str:
+    """Whether two equations have one solution set, by their left sides minus their right sides: one
+    is the other times a number."""
+    import sympy
 
-    math-verify takes a difference below 1e-15 as none, so 1/2^99 passes for 1/2^98. Numbers whose
-    relative difference is above `MAX_RELATIVE_ERROR` are equal only if sympy proves it.
+    differences = []
+    for text in (gold_text, answer_text):
+        sides = [
+            [each for each in _parse(side) if isinstance(each, sympy.Expr)]
+            for side in text.split("=")
+        ]
+        if len(sides) != 2 or not all(sides):
+            return "judge_error" if text is gold_text else "wrong"
+        differences.append(sides[0][0] - sides[1][0])
+    if any(sympy.simplify(each) == 0 for each in differences):
+        return "wrong"
+    quotient = sympy.simplify(differences[1] / differences[0])
+    return "correct" if quotient.is_number and quotient != 0 else "wrong"
+
+
+def _same_value(gold: object, answer: object) -> bool | None:
+    """Whether two numbers are one, None for math-verify to say: exact numbers that are close, and
+    all that is no number.
+
+    math-verify takes a difference below 1e-15 as none, so 1/2^99 passes for 1/2^98, and rounds
+    decimals to six places, so 1e-7 passes for 2e-7; its ``i`` is a symbol like any other; and to
+    see that log_2 3 is not 2^100 it takes minutes.
     """
     import sympy
 
-    if gold == prediction:  # also infinity, whose difference from itself is no number
+    if gold == answer:
         return True
-    pair = (gold, prediction)
-    if not all(isinstance(e, sympy.Expr) and e.is_number for e in pair):
-        return True
-    if any(e.has(sympy.Float, sympy.UnevaluatedExpr) for e in pair):
-        return True  # rounded decimals and percentages have rules of their own
-    a, b = (sympy.N(e.doit(), 30) for e in pair)
-    if abs(a - b) <= MAX_RELATIVE_ERROR * max(abs(a), abs(b)):
-        return True
-    return sympy.simplify(gold - prediction) == 0
+    if not all(isinstance(e, sympy.Expr) for e in (gold, answer)):
+        return None
+    a, b = (e.subs({s: sympy.I for s in e.free_symbols if s.name == "i"}) for e in (gold, answer))
+    if not (a.is_number and b.is_number):
+        return None
+    values = sympy.N(a, 30), sympy.N(b, 30)
+    if not all(value.is_finite for value in values):
+        return None
+    difference, size = abs(sympy.N(a - b, 30)), max(map(abs, values))
+    if a.has(sympy.Float) or b.has(sympy.Float):
+        is_whole = any(float(value).is_integer() for value in values if value.is_real)
+        return bool(difference <= (MAX_NOISE if is_whole else MAX_ROUNDING) * size)
+    if size < MAX_DIFFERENCE and not all(values):  # sin(pi) against 0 leaves digits of rounding
+        return sympy.simplify(a - b) == 0
+    if difference > MAX_DIFFERENCE * size:
+        return False
+    if not (a.has(sympy.I) or b.has(sympy.I)):
+        return None
+    return bool(abs(sympy.N(a - b, 120)) <= MAX_DIFFERENCE**5 * size)
 
 
 def _uses_much_memory() -> bool:
@@ -128,7 +150,7 @@ def _uses_much_memory() -> bool:
 def _prepare() -> None:
     logging.disable(logging.CRITICAL)
     try:
-        _parse_gold("1")
+        _parse("1")
     except ImportError as error:
         fix = 'pip install "math-verify[antlr4_13_2]==0.9.0"'
         raise MissingAsset(f"answers need math-verify ({error}): {fix}") from None

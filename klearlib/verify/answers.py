@@ -9,26 +9,33 @@ from typing import NamedTuple
 
 from klearlib.records import Verdict
 from klearlib.verify import MAX_TIMEOUT_S, extract
-from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
-from klearlib.verify.plain import read_number, same_number
+from klearlib.verify.extract import MAX_ANSWER_CHARS
+from klearlib.verify.match import BEST_FIRST, Undecided, match
+from klearlib.verify.plain import plain_text
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
 
 __all__ = ["ANSWER_FORMS", "close_pool", "verify_answer", "verify_answers"]
 
 ANSWER_FORMS = ("written", "equivalent")
 
-# math-verify finds answers only where there is a digit, a dollar or a LaTeX bracket or command.
-_CAN_HOLD_ANSWER = re.compile(r"[\d$\\\[]")
-# It takes an escaped dollar for the beginning of a formula and finds nothing in "It costs \$72".
-_PRICE = re.compile(r"\\\$(?=\s?[+-]?[\d.])")
+_STRANGE = r"\boxed{\sqrt{0.73684}}"  # no gold
+_PLAIN_INTEGER = re.compile(r"-?[1-9]\d{0,15}|0")
 
 
 class _Case(NamedTuple):
-    """One answer that the fast path could not decide: a job of `answer_judge`."""
+    """An answer that only math-verify can decide, in plain texts: a job of `answer_judge`."""
 
     answer: str
-    is_boxed: bool
     golds: tuple[str, ...]
+    is_written: bool
+
+
+class _Outcome(NamedTuple):
+    """`reason` is a word of `records.REASONS`, or the case whose judgement it will be."""
+
+    reason: str | _Case
+    extracted: str | None = None
+    found: str | None = None
 
 
 def verify_answer(
@@ -122,41 +129,49 @@ def verify_answers(
             f"got {timeout_s}"
         )
     most = num_workers(workers)
+    is_written = answer_form == "written"
     readings = [extract.read_response(*pair) for pair in zip(responses, prompts, strict=True)]
-    outcomes: list[tuple[str, str | None] | _Case] = []
+    outcomes: list[_Outcome] = []
     judging: dict[_Case, Future] = {}  # the rollouts of a group often share a case
-    judged: dict[_Case, tuple[str, str | None]] = {}
     try:
         for reading, gold, cut in zip(readings, texts, truncated, strict=True):
             if cut:
-                outcome: tuple[str, str | None] | _Case = ("truncated", None)
+                outcome = _Outcome("truncated")
             elif require_think and not (reading.has_think_open and reading.has_think_close):
-                outcome = ("bad_format", None)
+                outcome = _Outcome("bad_format")
             else:
-                outcome = _decide(reading.text, gold)
-            if isinstance(outcome, _Case) and outcome not in judging:
+                outcome = _decide(reading.text, gold, is_written)
+            case = outcome.reason
+            if isinstance(case, _Case) and case not in judging:
                 pool = shared_pool(min(most, len(judging) + 1))
-                judging[outcome] = pool.submit(outcome._asdict(), timeout_s=timeout_s)
+                judging[case] = pool.submit(case._asdict(), timeout_s=timeout_s)
             outcomes.append(outcome)
-        for case, future in judging.items():
-            reply = future.result()
-            is_box = case.is_boxed and reply["reason"] != "no_answer"
-            judged[case] = reply["reason"], case.answer if is_box else reply["extracted"]
+        judged = {case: future.result()["reason"] for case, future in judging.items()}
     except BaseException:  # Ctrl-C too: nobody waits for the rest any more
         for future in judging.values():
             future.cancel()
         raise
     verdicts = []
-    for reading, outcome in zip(readings, outcomes, strict=True):
-        reason, answer = judged[outcome] if isinstance(outcome, _Case) else outcome
+    for reading, (word, extracted, found) in zip(readings, outcomes, strict=True):
+        reason = judged[word] if isinstance(word, _Case) else word
         tags = reading.has_think_open, reading.has_think_close
-        verdicts.append(Verdict(reason == "correct", reason, answer, *tags))
+        verdicts.append(Verdict(reason == "correct", reason, extracted, *tags, found=found))
     return verdicts
+
+
+def has_no_match(golds: Sequence[str | Sequence[str]]) -> list[bool]:
+    r"""Of N golds, whether nothing but its own text can be right: the judge cannot read it.
+
+    >>> has_no_match(["7", r"\frac{1}{0}"])
+    [False, True]
+    """
+    verdicts = verify_answers([_STRANGE] * len(golds), golds, require_think=False)
+    return [verdict.reason == "judge_error" for verdict in verdicts]
 
 
 def _gold_texts(number: int, gold: str | Sequence[str]) -> tuple[str, ...]:
     texts = (gold,) if isinstance(gold, str) else tuple(gold or ())
-    texts = tuple(trim(extract.unboxed(t)) if isinstance(t, str) else "" for t in texts)
+    texts = tuple(extract.unboxed(text).strip() if isinstance(text, str) else "" for text in texts)
     if not texts or not all(texts):
         raise ValueError(
             f"golds[{number}] must be a non-empty string or a list of such, got {gold!r}"
@@ -164,45 +179,31 @@ def _gold_texts(number: int, gold: str | Sequence[str]) -> tuple[str, ...]:
     return texts
 
 
-def _decide(text: str, golds: tuple[str, ...]) -> tuple[str, str | None] | _Case:
-    """The reason and the extracted answer, or the case that math-verify has to decide."""
-    boxed = extract.last_boxed(text)
-    answer = trim(boxed if boxed is not None else text)
-    if answer in golds:
-        return "correct", answer
-    if boxed is None:
-        if len(answer) > MAX_ANSWER_CHARS:
-            # The first word of the tail is dropped: it may be the end of a longer number.
-            answer = "".join(answer[-MAX_ANSWER_CHARS:].split(maxsplit=1)[1:])
-        answer = _PRICE.sub("", answer).replace("\u2212", "-")
-        if not _CAN_HOLD_ANSWER.search(answer):
-            return "no_answer", None
-        if answer.startswith("{"):  # what is left of a broken box is for math-verify to refuse
-            return _Case(answer, False, golds)
-    elif not answer:
-        return "no_answer", None
-    elif len(answer) > MAX_ANSWER_CHARS:
-        return "judge_error", answer[:MAX_ANSWER_CHARS]
-    if any(extract.same_text(answer, gold) for gold in golds if len(gold) <= MAX_ANSWER_CHARS):
-        return "correct", answer
-    number, word = read_number(extract.without_unit(answer)), extract.word_of(answer)
-    undecided = []
-    words = extract.words_that_count(answer)
+def _decide(text: str, golds: tuple[str, ...], is_written: bool) -> _Outcome:
+    answer = extract.find_answer(text)
+    if answer is None:
+        return _Outcome("no_answer")
+    seen, found = answer
+    if seen in golds:
+        return _Outcome("correct", seen, found)
+    if len(seen) > MAX_ANSWER_CHARS:
+        return _Outcome("judge_error", seen[:MAX_ANSWER_CHARS], found)
+    if _PLAIN_INTEGER.fullmatch(seen) and all(map(_PLAIN_INTEGER.fullmatch, golds)):
+        return _Outcome("wrong", seen, found)
+    plain = plain_text(seen)
+    if not plain:
+        return _Outcome("no_answer")
+    words, undecided = set(), []
     for gold in golds:
-        if words != extract.words_that_count(gold):
+        plain_gold = plain_text(gold) if len(gold) <= MAX_ANSWER_CHARS else ""
+        if not plain_gold:
+            words.add("judge_error")
             continue
-        gold_word = extract.word_of(gold) if word is not None else None
-        if gold_word is not None:
-            if word == gold_word:
-                return "correct", answer
-            continue
-        gold_number = read_number(gold) if number is not None else None
-        if gold_number is None:
-            undecided.append(gold)
-        elif same_number(gold_number, number):
-            return "correct", answer
-    if not undecided:
-        return "wrong", answer
-    if any(len(gold) > MAX_ANSWER_CHARS for gold in undecided):
-        return "judge_error", answer
-    return _Case(answer, boxed is not None, tuple(undecided))
+        try:
+            words.add(match(plain_gold, plain, is_written=is_written, symbolic=None))
+        except Undecided:
+            undecided.append(plain_gold)
+    best = next((word for word in BEST_FIRST if word in words), None)
+    if best == "correct" or not undecided:
+        return _Outcome(best, seen, found)
+    return _Outcome(_Case(plain, tuple(undecided), is_written), seen, found)

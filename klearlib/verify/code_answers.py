@@ -5,31 +5,18 @@ The counterpart of `answers` for code; `programs` runs, `rewards` pays.
 
 from __future__ import annotations
 
-import ast
 import random
-import warnings
 from collections.abc import Sequence
 
 from klearlib.errors import KlearError
 from klearlib.records import Problem, TestCase, Verdict
 from klearlib.run.seeding import derive_seed
-from klearlib.verify.extract import check_texts, last_code_block, read_response
+from klearlib.verify.extract import check_texts, read_response
+from klearlib.verify.fences import last_code_block
+from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.programs import ProgramJob, run_many
 
-USUAL_IMPORTS = """\
-from typing import *
-import bisect, collections, copy, datetime, functools, heapq, io, itertools, json, math
-import operator, os, random, re, statistics, string, sys
-from bisect import bisect_left, bisect_right, insort
-from collections import Counter, OrderedDict, defaultdict, deque
-from functools import cache, cmp_to_key, lru_cache, reduce
-from heapq import heapify, heappop, heappush, nlargest, nsmallest
-from itertools import accumulate, combinations, groupby, pairwise, permutations, product
-from math import ceil, comb, factorial, floor, gcd, inf, isqrt, lcm, sqrt
-"""
-"""The imports that graders put before every program (LiveCodeBench and the released code: these and
-more), so that ``List[int]`` of LeetCode's starter code needs none of its own. typing comes first:
-``Counter`` is that of collections."""
+__all__ = ["USUAL_IMPORTS", "chosen_tests", "verify_programs"]
 
 
 def chosen_tests(
@@ -69,6 +56,7 @@ def verify_programs(
     memory_mb: int,
     max_tests: int | None = None,
     tests_seed: int = 0,
+    preset: str | None = None,
     prelude: str = "",
     workers: int | None = None,
     remember: bool = False,
@@ -89,9 +77,9 @@ def verify_programs(
         truncated: that of `answers.verify_answers`; a program in such a response is not run.
         timeout_s, memory_mb: of `programs.run_tests`.
         max_tests, tests_seed: at most so many tests of a problem, see `chosen_tests`.
-        prelude: Python statements run before the programs of problems with an entry point, such as
-            `USUAL_IMPORTS`; a script has to bring its own imports. They stand behind the program's
-            own ``from __future__`` imports, and are no part of ``extracted``.
+        preset: of `programs.run_tests`, for all programs; None for each problem's own.
+        prelude: of `programs.run_tests`, such as `USUAL_IMPORTS`, for the programs of problems with
+            an entry point; a script has to bring its own imports, or those of its preset.
         workers, remember: of `programs.run_many`.
 
     Returns:
@@ -121,11 +109,13 @@ def verify_programs(
         sources.append(last_code_block(reading.text) if is_formed and not cut else None)
     jobs = (
         ProgramJob(
-            source=_with_prelude(source, prelude if problem.entry_point else ""),
+            source=source,
             tests=tests[problem],
             timeout_s=timeout_s,
             memory_mb=memory_mb,
             entry_point=problem.entry_point,
+            preset=preset or problem.preset,
+            prelude=prelude if problem.entry_point else "",
         )
         for source, problem in zip(sources, problems, strict=True)
         if source is not None
@@ -141,22 +131,3 @@ def verify_programs(
         tags = reading.has_think_open, reading.has_think_close
         verdicts.append(Verdict(reason == "correct", reason, source, *tags, report))
     return verdicts
-
-
-def _with_prelude(source: str, prelude: str) -> str:
-    if not prelude.strip():
-        return source
-    if "__future__" not in source:
-        return f"{prelude.rstrip()}\n{source}"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the program's own escapes
-            body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return source  # the run says what is wrong with it
-    last = max(
-        (n.end_lineno for n in body if isinstance(n, ast.ImportFrom) and n.module == "__future__"),
-        default=0,
-    )
-    lines = source.split("\n")
-    return "\n".join([*lines[:last], prelude.rstrip(), *lines[last:]])

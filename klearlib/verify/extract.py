@@ -1,10 +1,9 @@
-"""Where the answer stands in a response: think tags first, then the last box or code block."""
+r"""Where the answer stands in a response: behind the think tags, in a box or behind a marker."""
 
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
@@ -14,66 +13,84 @@ MAX_ANSWER_CHARS = 2000  # some ten times the longest gold answer of the benchma
 
 _PREFILL = re.compile(r"<think>\s*(?P<closed></think>\s*)?\Z")
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
-# Neither `\right.` nor an ellipsis ends a sentence: their point is part of the formula.
-_FULL_STOP = re.compile(r"(?<![.\\])(?<!\\right)\.\Z")
 
-# A fence may stand on the line of a list item; a line of inline code (backticks later on) is none.
-_OPEN_FENCE = re.compile(
-    r"(?P<indent>[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?)"
-    r"(?P<fence>`{3,}(?!`)(?=[^`]*\Z)|~{3,}(?!~))[ \t]*(?P<label>.*)"
+_BOX_WITHOUT_BRACES = re.compile(r"\\boxed\s+([^\s{}$.,]+)\s*[$.]*\Z")
+_TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
+# After these words an answer stands, up to the end of the line or sentence.
+_MARKED = re.compile(
+    r"(?:\banswers?\b(?: to [\w ,']{1,80}?)?\s*(?:\*\*|__)?\s*(?:(?:is|are)\b|[:=\uff1a]|\n)"
+    r"|\b(?:option|choice)\b[^.\n]{0,20}?\bis\b|####"
+    r"|\u7b54\u6848?\s*(?:\u662f|\u4e3a|[:\uff1a])|\u9009\s*[:\uff1a]?"
+    r"|\b(?:therefore|thus|hence)\b)"
+    r"[\s*_:\uff1a]*(?!\Z)",
+    re.IGNORECASE,
 )
-_PYTHON_LABEL = re.compile(r"(?:\{?\.)?(?:python|py)[0-9.]*(?![\w+#./-])", re.IGNORECASE)
-_MAX_FENCE_SHIFT = 3  # CommonMark: a fence farther to the right than this is code
-_NUMBER_WITH_UNIT = re.compile(
-    r"(?P<text>\\(?:text|textrm|mathrm|mbox)\{)\s*(?P<number>[+-]?[\d.,]*\d)(?P<unit>\s+(?!(?:or|and|not)\b)[A-Za-z][^{}\d]*\})",
-    re.ASCII,
+_NO_MARKER = re.compile(
+    r"\b(?:if|whether|suppose|assume|wrong)\s+(?:the\s+|an?\s+)?\Z", re.IGNORECASE
 )
-# One plain number and nothing else: a word beside it ("not 33") may turn its meaning.
-_NUMBER_IN_TEXT = re.compile(
-    r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf)|mbox)\s*\{\s*"
-    r"(?P<number>[+-]?(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d+)?(?<=\d)(?:\s*\\?%|\s*/\s*\d+)?)\.?\s*\}",
-    re.ASCII,
+_FORMULA = re.compile(
+    r"\$\$(?P<display>.+?)\$\$|(?<!\\)\$(?P<inline>[^$\n]+?)(?<!\\)\$"
+    r"|\\\((?P<round>.+?)\\\)|\\\[(?P<square>.+?)\\\]",
+    re.DOTALL,
 )
-
-_DASH = re.compile(r"\A(?P<before>[\s$]*)[\u2013\u2212](?=[\d.\\])")
-# "3 million", "3 tenths" and "3 squared" are other numbers, "3 or more" is none.
-_NO_UNIT = (
-    r"\w*illion(?:th)?|\w*(?:teen|ie|hundred|thousand)th|hundred|thousand|dozen|score|grand|half|halve"
-    r"|quarter|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|percent\w*|pct"
-    r"|one|two|three|four|five|six|seven|eight|nine|ten|or|and|not|to|by|from|more|less|over|plus|minus"
-    r"|time|divided|mod|modulo|base|binary|octal|decimal|hex\w*|point|root|squared|cubed|power|raised"
-    r"|factorial|choose|log|exp|sqrt|sinh?|cosh?|tanh?|cot|csc|arc\w*|infinity|alpha|beta|gamma|delta"
-    r"|epsilon|zeta|eta|theta|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega"
+_JOINS = re.compile(r"\s*(?:,|and|or|,\s*(?:and|or)|\u548c|\u6216)\s*", re.IGNORECASE)
+# A number, or numbers with operators between them.
+_ATOM = (
+    r"(?:\\\$ ?|[$\u20ac\u00a3\u00a5])?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d+)?"
+    r"(?:[eE][-+]?\d+)?(?:\\?%)?(?:\^\{?-?\d+\}?)?!?|\\(?:d|t|c)?frac\s*\{[^{}]*\}\s*\{[^{}]*\}"
+    r"|\.\d+|\\sqrt\s*\{[^{}]*\}|\\pi\b"
 )
-_BARE_UNIT = re.compile(
-    rf"(?P<number>[+-]?[\d.,]*\d)\s+(?!.*\b(?:{_NO_UNIT})s?\b)[A-Za-z]{{3,}}(?:\s+[A-Za-z]+){{0,2}}",
-    re.ASCII | re.IGNORECASE,
+_OPERATOR = r"(?:\s*(?:[-+*/=:^\u00d7\u00b7\u00f7\u2212]|\\times|\\cdot|\\div)\s*|\s+(?=\d+/\d))"
+_RUN = re.compile(
+    rf"(?<![A-Za-z0-9_.])[-+\u2212(]*\s?(?:{_ATOM})[)]*(?:{_OPERATOR}[-+\u2212(]*(?:{_ATOM})[)]*)*"
+    r"(?:\s*=\s*\??(?=\s*\Z))?"
 )
-# math-verify 0.9.0 drops what stands in a `\text{}`, also where it makes another number.
-_TEXT = r"\\(?:text(?:rm|bf|it|normal)?|math(?:rm|bf|it)|mbox)\s*\{(?P<words>[^{}]*)\}"
-_TEXT_BEFORE = re.compile(_TEXT + r"\s*[\d\\.$(].*", re.DOTALL)
-_TEXT_BEHIND = re.compile(r".*[\d})$]\s*" + _TEXT + r"[\s.$]*", re.DOTALL)
-_SIGN = re.compile(r"\s*(?P<word>not|minus|negative|cos|sin|tan|log|ln)\b", re.IGNORECASE)
-# Digits and operators; multiples; fractions and powers, where no noun follows ("third graders").
-_FACTOR = re.compile(
-    r"\s*(?P<word>[./]?\d[\d.,/]*(?![\w.,/])|(?:plus|minus|divided|if|is)\b.*|(?-i:k)\b"
-    r"|(?:\w*illion|hundred|thousand|dozen|lakh|crore|gross)(?=s?\b)|e[-+]?\d+\b|(?:bn|pi)\b"
-    r"|(?-i:i)(?=\W*$)"
-    r"|(?:and (?:a|one) (?:half|third|quarter|fifth))\b"
-    r"|(?:half|halve|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth"
-    r"|\w*(?:teen|ie|hundred|thousand|illion)th|squared|cubed|factorial)(?=s?(?: of\b|\W*$)))",
-    re.IGNORECASE | re.DOTALL,
+_SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+(?=\S)|\n\s*\n|\n")
+_ENDED = re.compile(r"[.!?\u3002)\]}$*_|>]\s*\Z")
+_GOES_ON = re.compile(
+    r"\b(?:is|are|was|were|a|an|the|of|and|or|but|because|since|so|which|that|then|when|if|to|in"
+    r"|as|with|we|it|them|for|by)\b",
+    re.IGNORECASE,
 )
-_WORD = re.compile(
-    r"(?:\\(?:text(?:rm|bf|it)?|mathrm|mbox)\s*\{\s*)?"
-    r"(?P<word>[A-Z]{3,}|[A-Z][a-z]{3,}|[a-z]{4,})\s*\}?"
+_ASIDE = re.compile(
+    r",(?!\s?(?:\d|[A-J]\b|or\b|and\b))|;|\u2014"
+    r"|\b(?:since|because|which|that|who|as|where|so|for|in total)\b",
+    re.IGNORECASE,
 )
-# It begins at a sign and never at a blank, of which a text may have a million.
-_DEGREES = re.compile(r"(?:\^\s*)?(?:\{\s*\u00b0\s*\}|\u00b0)(?!\s*[A-Za-z])")
-
-_SPACING = re.compile(r"\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:!]")
-_NEEDLESS_BLANK = re.compile(r"(?<!\w) | (?!\w)")
-_FRACTIONS = re.compile(r"\\[dt](?=frac(?![A-Za-z]))")
+_CUT = re.compile(
+    r"[,;.!?)]|\b(?:in|at|for|on|from|which|that|because|since|when|with|after|before|as|so|who|he"
+    r"|she|it|they|we|and(?! (?:a|an|one)\b))\b",
+    re.IGNORECASE,
+)
+_PROSE = re.compile(r"(?<![^\W\d_])(?!(?:and|or|sin|cos|tan|log|ln)\b)[^\W\d_]{2,}")
+_MACRO = re.compile(r"\\[A-Za-z]+|\\text\{[^{}]*\}")
+_SYMBOLS = re.compile(r"[A-Za-z\u221a\u03c0\\(\[]")
+_STATED = re.compile(r"\b(?:is|are|equals|gives|becomes|at)\b|:")
+_SIGN_WORD = re.compile(r"\b(?:minus|negative)\s+\Z", re.IGNORECASE)
+# What stands before a number and makes another of it, or names something by it.
+_ANOTHER_OF = re.compile(
+    r"\b(?:twice|half(?: of)?|(?:root|square|cube|multiple|double|third|quarter) of|below|above"
+    r"|(?:divided|divisible|multiplied) by|under|over|up to|modulo|mod|base|case|theorem|lemma|step"
+    r"|equation|choose|\d in|than|out of|plus|times|january|february|march|april|may|june|july"
+    r"|august|september|october|november|december)\s+\Z",
+    re.IGNORECASE,
+)
+_LEFT_SIDE = re.compile(r"(?:(?<![A-Za-z0-9])\d*[A-Za-z](?:\^\d+)?\s*[-+*/=]\s*)*\Z")
+_FRAGMENT = re.compile(r"[\u221a^_([{*/<>\u2264\u2265]\s*\Z|\b[A-Za-z]\s*[-+]\s*\Z|\bsqrt\s*\Z")
+# Sentences that ask, set a task, deny or bound: what stands in them is no answer.
+_NO_CLAIM = re.compile(
+    r"\?[\s*_\"')\]]*\Z|n't\b|\b(?:not|cannot|never|(?:greater|more|less|fewer|other) than|at least"
+    r"|at most|between|unless|may be|might be|could be|maybe|perhaps|possibly|alternatively|whether"
+    r"|anything but|candidates?|wrong|incorrect|undefined|impossible|if the answer|asks?|depends on"
+    r"|we are given|consider|must (?:find|compute|expand|solve))\b",
+    re.IGNORECASE,
+)
+_TASK = re.compile(
+    r"\W*(?:simplify|factor|find|compute|evaluate|solve|calculate|determine|expand|prove|show"
+    r"|consider|suppose|assume|let|given|what|how|(?:we|you|i) (?:need|want|have|ask)\w*)\b",
+    re.IGNORECASE,
+)
+_MOST_WORDS, _MOST_UNIT_WORDS = 8, 3
 
 
 class Reading(NamedTuple):
@@ -115,80 +132,157 @@ def check_texts(num_responses: int, **columns: Sequence) -> None:
             )
 
 
-def trim(answer: str) -> str:
-    r"""An answer without what carries no meaning: blanks, enclosing dollars, one full stop.
+class Answer(NamedTuple):
+    """What a response gives for an answer, and where it stood: a word of `records.FOUND`."""
 
-    A number that stands in a ``\text{}``, alone or with its unit, is taken out of it, ``~``
-    becomes the blank that it is in LaTeX, and a degree sign and a dash before a number are written
-    in LaTeX: math-verify 0.9.0 finds no number in any of them.
+    text: str
+    found: str
 
-    >>> trim(" $385.$ "), trim(r"\text{18 dollars}"), trim(r"18~\text{m}")
-    ('385', '18\\text{ dollars}', '18 \\text{m}')
-    >>> trim(r"\text{033}"), trim(r"\text{not 33}")
-    ('033', '\\text{not 33}')
+
+def find_answer(text: str) -> Answer | None:
+    r"""The answer in what stands behind the think tags, None where there is none.
+
+    The last box; else the last ``<answer>``; else what follows the last marker ("answer is",
+    "answer:", its Chinese, "####", "therefore"); else the last formula of the last sentence, or its
+    last number with the expression that it is a part of. A sentence that goes on behind its number
+    and never ends gives none. Without a box the last `MAX_ANSWER_CHARS` characters are looked at.
+
+    >>> find_answer(r"First \boxed{3}, then \boxed{4}."), find_answer("9 + 42 = 51.")
+    (Answer(text='4', found='boxed'), Answer(text='9 + 42 = 51', found='marked'))
+    >>> find_answer("It must be 7 + 37.").text, find_answer("9 + 42 is a pleasure")
+    ('7 + 37', None)
     """
-    answer = _DASH.sub(r"\g<before>-", _DEGREES.sub(r"^\\circ ", answer.replace("~", " ")))
-    for _ in range(2):  # the full stop may stand inside or outside of the dollars
-        answer = _FULL_STOP.sub("", answer.strip()).strip()
-        inner = answer.strip("$")
-        if not inner:
-            return ""
-        num_before = len(answer) - len(answer.lstrip("$"))
-        num_after = len(answer) - len(answer.rstrip("$")) - inner.endswith("\\")
-        num_pairs = min(num_before, num_after)
-        answer = answer[num_pairs : len(answer) - num_pairs].strip()
-    if match := _NUMBER_IN_TEXT.fullmatch(answer):
-        return match["number"]
-    if match := _NUMBER_WITH_UNIT.fullmatch(answer):
-        return match["number"] + match["text"] + match["unit"]
-    return answer
+    boxed = last_boxed(text)
+    if boxed is not None:
+        return Answer(boxed, "boxed")
+    text = text.strip()
+    if match := _BOX_WITHOUT_BRACES.search(text):
+        return Answer(match[1], "boxed")
+    if "boxed" in text or text.startswith("{"):
+        return None  # a broken box
+    if len(text) > MAX_ANSWER_CHARS:
+        # The first word of the tail is dropped: it may be the end of a longer number.
+        text = "".join(text[-MAX_ANSWER_CHARS:].split(maxsplit=1)[1:])
+    if tagged := _TAGGED.findall(text):
+        answer = tagged[-1].strip()
+        return Answer(answer, "marked") if answer else None
+    for marker in reversed(list(_MARKED.finditer(text))):
+        segment = text[marker.end() :]
+        if _NO_MARKER.search(text[: marker.start()]):
+            continue
+        is_weak = marker[0].strip().lower() in ("therefore", "thus", "hence")
+        answer = _in_sentence(*_first_sentence(segment)) if is_weak else _behind_marker(segment)
+        if answer:
+            return Answer(answer, "marked")
+    sentence, is_ended = _last_sentence(text)
+    answer = _in_sentence(sentence, is_ended)
+    return Answer(answer, "marked" if "=" in answer else "last") if answer else None
 
 
-def without_unit(answer: str) -> str:
-    """An answer without the plain words behind its number, for a gold answer that is a number:
-    math-verify 0.9.0 takes the letters of most words for factors.
-
-    >>> without_unit("18 eggs"), without_unit("3 million"), without_unit("2 x")
-    ('18', '3 million', '2 x')
-    """
-    match = _BARE_UNIT.fullmatch(answer)
-    return match["number"] if match else answer
-
-
-def words_that_count(answer: str) -> list[str]:
-    r"""What makes another number of the one beside which it stands in a ``\text{}``.
-
-    >>> words_that_count(r"5\text{ million eggs}"), words_that_count(r"5\text{ eggs of 6}")
-    (['million'], [])
-    """
-    before, behind = _TEXT_BEFORE.fullmatch(answer), _TEXT_BEHIND.fullmatch(answer)
-    found = [before and _SIGN.match(before["words"]), behind and _FACTOR.match(behind["words"])]
-    return [" ".join(match["word"].lower().split()) for match in found if match]
+def _boundaries(text: str) -> list[int]:
+    """Where sentences and lines end, outside of formulas."""
+    inside = [match.span() for match in _FORMULA.finditer(text)]
+    return [
+        match.end()
+        for match in _SENTENCE_END.finditer(text)
+        if not any(start < match.start() < end for start, end in inside)
+    ]
 
 
-def word_of(answer: str) -> str | None:
-    r"""The one word that an answer is, in small letters, or None: at least three capitals, or four
-    letters, which may stand in a ``\text{}``. Fewer letters are a product.
+def _last_sentence(text: str) -> tuple[str, bool]:
+    """The last sentence that says something, and whether it has ended."""
+    end = len(text)
+    for start in [*reversed(_boundaries(text)), 0]:
+        sentence = text[start:end].strip()
+        if re.search(r"\w", sentence):
+            return sentence, end < len(text) or bool(_ENDED.search(sentence))
+        end = start
+    return "", True
 
-    >>> word_of(r"\text{HTHT}"), word_of("Tuesday"), word_of("xy")
-    ('htht', 'tuesday', None)
-    """
-    match = _WORD.fullmatch(answer)
-    return match["word"].lower() if match else None
+
+def _first_sentence(text: str) -> tuple[str, bool]:
+    text = text.strip()
+    ends = _boundaries(text)
+    sentence = text[: ends[0]].strip() if ends else text
+    return sentence, bool(ends) or bool(_ENDED.search(sentence))
 
 
-def same_text(answer: str, gold: str) -> bool:
-    r"""Whether two answers differ at most in LaTeX's spaces, ``\left``, ``\right`` and ``\dfrac``.
+def _behind_marker(segment: str) -> str | None:
+    """The answer that follows "the answer is"."""
+    sentence, is_ended = _first_sentence(segment)
+    if _NO_CLAIM.search(sentence):
+        return None
+    formula = _FORMULA.search(sentence)
+    if formula and not re.search(r"\w", sentence[: formula.start()]):
+        listed = _formulas(sentence, [*_FORMULA.finditer(sentence)])
+        is_hedged = len(listed) > 1 and re.search(r"\bor\b", sentence[formula.end() :])
+        return None if is_hedged else listed[0]
+    bare = re.sub(r"\*{2,}|__", "", sentence).strip(" \n`\"'")
+    if formula is None and (not _RUN.search(bare) or _RUN.match(bare) or bare[:1] in "([{\\|"):
+        clause = _ASIDE.split(bare, maxsplit=1)[0].strip()
+        if len(clause.split()) <= _MOST_WORDS:
+            return re.sub(r"(?<!\.)[.!,;\u3002]+\Z", "", clause) or None
+    return _in_sentence(sentence, is_ended)
 
-    >>> same_text(r"\left[0, \dfrac{1}{2}\right)", r"[0,\frac{1}{2})"), same_text(r"1\,2", "12")
-    (True, False)
-    """
 
-    def bare(text: str) -> str:
-        text = " ".join(_SPACING.sub(" ", text).split())
-        return _FRACTIONS.sub(r"\\", _NEEDLESS_BLANK.sub("", text))
+def _in_sentence(sentence: str, is_ended: bool) -> str | None:
+    """The last formula of a sentence, or its last number with the words behind it."""
+    if _NO_CLAIM.search(sentence):
+        return None
+    if formulas := [*_FORMULA.finditer(sentence)]:
+        if _TASK.match(sentence) or _ANOTHER_OF.search(sentence[: formulas[-1].start()]):
+            return None
+        return _formulas(sentence, formulas)[-1]
+    bare = re.sub(r"\*{2,}|__|`", "", sentence).strip()
+    closed = re.sub(r"(?<!\.)[.?\u3002]+\Z", "", bare).strip()
+    if closed and not _PROSE.search(_MACRO.sub(" ", closed)):
+        return closed
+    stated = _STATED.split(closed)[-1].strip()
+    if stated and not _PROSE.search(_MACRO.sub(" ", stated)) and _SYMBOLS.search(stated):
+        return None if _TASK.match(bare) else stated
+    bare = bare.rstrip("!")  # no factorial in prose
+    runs = [*_RUN.finditer(bare)]
+    if not runs or (_TASK.match(bare) and "=" not in runs[-1][0]):
+        return None
+    start = runs[-1].start()
+    for run in reversed(runs[:-1]):  # "1 and 2" is one answer, or a hedge
+        if not _JOINS.fullmatch(bare[run.end() : start]):
+            break
+        start = run.start()
+    run = runs[-1]
+    rest = bare[run.end() :]
+    start -= len(_LEFT_SIDE.search(bare[:start])[0])
+    sign = _SIGN_WORD.search(bare[:start])
+    if not sign and (_ANOTHER_OF.search(bare[:start]) or _FRAGMENT.search(bare[:start])):
+        return None
+    if re.match(r"[\u221a\u03c0^_(\\]|[A-Za-z](?![A-Za-z])", rest):
+        return None
+    if sign:
+        return f"-{bare[start : run.end()].strip()}"
+    if not is_ended and (_GOES_ON.search(rest) or len(rest.split()) > _MOST_UNIT_WORDS):
+        return None
+    words = _CUT.split(rest, maxsplit=1)[0].split()[:_MOST_UNIT_WORDS]
+    return bare[start : run.end()].strip() + (
+        "" if rest[:1] in ("", ".", ",") else " " + " ".join(words)
+    ).rstrip(" .,;!?")
 
-    return answer == gold or bare(answer) == bare(gold)
+
+def _formulas(sentence: str, formulas: list[re.Match]) -> list[str]:
+    """The contents of formulas; those that only "and" or a comma part are one list."""
+    found: list[str] = []
+    end = None
+    for formula in formulas:
+        content = next(group for group in formula.groups() if group is not None).strip()
+        if end is not None and _JOINS.fullmatch(sentence[end : formula.start()]):
+            found[-1] += ", " + content
+        else:
+            found.append(content)
+        end = formula.end()
+    # The words behind the last one may make another number of it: "$5$ million".
+    tail = re.match(r"\s*(?:[a-z]*illion|thousand|hundred|dozen|or more|or less)\b", sentence[end:])
+    if tail:
+        found[-1] += rf"\text{{{tail[0]}}}"
+    return found
 
 
 def unboxed(gold: str) -> str:
@@ -199,101 +293,3 @@ def unboxed(gold: str) -> str:
     """
     box = _WHOLE_BOX.fullmatch(gold.strip())
     return box[1].strip() if box and last_boxed(gold) == box[1].strip() else gold
-
-
-class _Fence(NamedTuple):
-    """The opening fence of a code block."""
-
-    char: str
-    length: int
-    indent: int  # its width
-    label: str
-    line: int
-
-
-def last_code_block(text: str) -> str | None:
-    r"""The last closed Python block of `text` (`Reading.text`), None where there is none.
-
-    Blocks are fenced as in CommonMark: three or more backticks or tildes, closed by as many or more
-    of the same character, so a longer fence may hold a shorter one. A block labelled ``python``,
-    ``py`` or ``python3`` (in any case) is preferred; without such a block the last one without a
-    label is taken, and a block labelled as another language never is. Blocks of blanks are passed
-    over.
-
-    Where models leave CommonMark, the likely reading is taken: a closing fence may end the line of
-    the last statement, a labelled fence of at least the same length begins a new block where the
-    one before was not closed, and a block whose every line is indented is dedented. An unclosed
-    block at the end is a program that ran out of tokens, so it does not count. The time is linear
-    in the length of the text.
-
-    Differences: LiveCodeBench and DeepCoder take the last block whatever its label; the released
-    code asks for ``python`` and for a line end before the closing fence.
-
-    >>> last_code_block("First:\n```python\nprint(1)\n```\nBetter:\n```py\nprint(2)\n```\nBye")
-    'print(2)'
-    >>> last_code_block("```cpp\nint x;\n```") is None
-    True
-    """
-    lines = text.replace("\r\n", "\n").split("\n")
-    labelled = unlabelled = None
-    for fence, end, last_line in _closed_blocks(lines):
-        is_python = bool(_PYTHON_LABEL.match(fence.label))
-        if not is_python and fence.label:
-            continue
-        body = [*lines[fence.line + 1 : end], *([] if last_line is None else [last_line])]
-        body = [line[min(fence.indent, _indent(line)) :] for line in body]
-        if not any(line.strip() for line in body):
-            continue
-        if is_python:
-            labelled = body
-        else:
-            unlabelled = body
-    body = labelled or unlabelled
-    if body is None:
-        return None
-    first = next(line for line in body if line.strip())
-    code = "\n".join(body)
-    return textwrap.dedent(code) if first[0] in " \t" else code
-
-
-def _closed_blocks(lines: list[str]) -> Iterator[tuple[_Fence, int, str | None]]:
-    """Each closed block: its opening fence, the line after its body, and, where the closing fence
-    stands behind code, that line's code."""
-    block: _Fence | None = None
-    glued: int | None = None  # the first line of the open block that ends with a closing fence
-    for number, line in enumerate(lines):
-        if block is None:
-            block = _opening(line, number)
-            continue
-        stripped = line.rstrip(" \t")
-        run = len(stripped) - len(stripped.rstrip(block.char))
-        if run >= block.length and run == len(stripped.lstrip(" \t")):
-            if _indent(line) <= block.indent + _MAX_FENCE_SHIFT:
-                yield block, number, None
-                block, glued = None, None
-        elif run >= block.length and glued is None:
-            glued = number
-        elif (
-            (opening := _opening(line, number))
-            and opening.label
-            and opening.char == block.char
-            and opening.length >= block.length
-            and opening.indent <= block.indent + _MAX_FENCE_SHIFT
-        ):
-            if glued is not None:
-                yield block, glued, lines[glued].rstrip(" \t").rstrip(block.char)
-            block, glued = opening, None
-    if block is not None and glued is not None:
-        yield block, glued, lines[glued].rstrip(" \t").rstrip(block.char)
-
-
-def _opening(line: str, number: int) -> _Fence | None:
-    match = _OPEN_FENCE.match(line)
-    if match is None:
-        return None
-    fence = match["fence"]
-    return _Fence(fence[0], len(fence), len(match["indent"]), match["label"].strip(), number)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" \t"))

@@ -9,8 +9,9 @@ from functools import partial
 from klearlib.errors import KlearError
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.verify.answers import verify_answers
-from klearlib.verify.code_answers import USUAL_IMPORTS, verify_programs
+from klearlib.verify.code_answers import verify_programs
 from klearlib.verify.own_judge import verdicts_of
+from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.rewards import hard_code_reward, math_reward, soft_code_reward
 
 TRUNCATED = ("wrong", "as_text")
@@ -51,7 +52,8 @@ def judge_responses(
             stands in it; ``"as_text"``: it is judged as the text that it is.
         answer_form: that of `answers.verify_answers`.
         reward_function: judges answers in the place of the built-in judge, see
-            `own_judge.verdicts_of`, and looks for no tags.
+            `own_judge.verdicts_of`. It looks for no tags, and decides by itself what is right of a
+            response that is truncated.
     """
     if truncated not in TRUNCATED:
         raise KlearError(f"truncated must be one of {TRUNCATED}, got {truncated!r}")
@@ -66,7 +68,8 @@ def judge_responses(
         texts = [responses[row][column].text for row, column in places]
         prompts = [responses[row][column].prompt for row, column in places]
         asked = [problems[row] for row, _ in places]
-        cut = [responses[row][column].truncated and truncated == "wrong" for row, column in places]
+        ended = [responses[row][column].truncated for row, column in places]
+        cut = ended if truncated == "wrong" else None
         if not places:
             continue
         if code:
@@ -84,7 +87,7 @@ def judge_responses(
                 remember=True,
             )
         elif reward_function is not None:
-            judged = verdicts_of(reward_function, texts, asked)
+            judged = verdicts_of(reward_function, texts, asked, truncated=ended)
         else:
             golds = [problem.answer for problem in asked]
             judged = verify_answers(

@@ -23,15 +23,21 @@ MAX_REWARD = 1e30
 
 
 def verdicts_of(
-    function: dict, responses: Sequence[str], problems: Sequence[Problem]
+    function: dict,
+    responses: Sequence[str],
+    problems: Sequence[Problem],
+    *,
+    truncated: Sequence[bool],
 ) -> list[Verdict]:
     """What a reward function says of N responses, in processes of its own.
 
     Args:
         function: ``name`` and ``source``, the text of its file. ``name(response, problem)``, given
-            the text of a response and a mapping of the problem's id, prompt and answer, returns the
-            reward, a finite number, and whether the response is right.
-        responses: N texts. problems: the problem of each.
+            the text of a response and a mapping of the problem's id, prompt and answer, and of
+            whether the response is truncated, returns the reward, a finite number, and whether the
+            response is right.
+        responses: N texts. problems: the problem of each. truncated: whether the token budget ended
+            each.
 
     Returns:
         N verdicts with a `Verdict.reward`. One that takes longer than `TIMEOUT_S` is ``timeout``,
@@ -48,11 +54,16 @@ def verdicts_of(
             {
                 **function,
                 "response": response,
-                "problem": {"id": each.id, "prompt": each.prompt, "answer": each.answer},
+                "problem": {
+                    "id": each.id,
+                    "prompt": each.prompt,
+                    "answer": each.answer,
+                    "truncated": cut,
+                },
             },
             timeout_s=TIMEOUT_S,
         )
-        for response, each in zip(responses, problems, strict=True)
+        for response, each, cut in zip(responses, problems, truncated, strict=True)
     ]
     found = []
     try:

@@ -1,118 +1,429 @@
-"""Plain numbers, compared exactly: integers, decimals, percentages and fractions of integers."""
+r"""An answer without its presentation: one plain form for what is written in many ways.
+
+Tables of macros, signs and words, read by one small TeX reader; `numbers` and `match` look at
+nothing else.
+"""
 
 from __future__ import annotations
 
 import re
-from fractions import Fraction
-from typing import NamedTuple
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
 
-from klearlib.verify.extract import MAX_ANSWER_CHARS, trim
+MAX_DEPTH = 50  # of braces and brackets: nobody nests an answer deeper
 
-DECIMAL_PLACES = 6
-MAX_RELATIVE_ERROR = Fraction(1, 1000)
 
-_NUMBER = re.compile(r"(?P<sign>[+-]?)\s*(?P<digits>\d+|\d*\.\d+)\s*(?P<percent>\\?%)?", re.ASCII)
-# math-verify reads "+1,234" and "1,234%" as lists, so neither is a plain number.
-_GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
-_SLASH = re.compile(r"([+-]?)\s*(\d+)\s*/\s*([+-]?\d+)", re.ASCII)
-_FRAC = re.compile(
-    r"([+-]?)\s*\\[dtc]?frac\s*(?:(\d)|\{\s*([+-]?\d+)\s*\})\s*(?:(\d)|\{\s*([+-]?\d+)\s*\})",
-    re.ASCII,
+def names(text: str) -> frozenset[str]:
+    """The words of a table."""
+    return frozenset(text.split())
+
+
+# Signs
+
+_SIGNS = {
+    **dict.fromkeys("\u2212\u2013\u2010\u2011\u2012\ufe63\uff0d", "-"),
+    **{"\u00d7": r"\times ", "\u00b7": r"\cdot ", "\u22c5": r"\cdot ", "\u00f7": "/"},
+    **{"\u2044": "/", "\u2215": "/", "\u00b1": r"\pm ", "\u221a": r"\sqrt ", "\u221e": r"\infty "},
+    **{"\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\ne ", "\u2248": r"\approx "},
+    **{"\u2261": r"\equiv ", "\u222a": r"\cup ", "\u2229": r"\cap ", "\u2208": r"\in "},
+    **{"\u2205": r"\emptyset ", "\u211d": r"\mathbb{R}", "\u2124": r"\mathbb{Z}"},
+    **{"\u2192": r"\to ", "\u21d2": r"\Rightarrow ", "\u2234": r"\therefore ", "\u2032": "'"},
+    **{
+        "\u00b0": r"\degree ",
+        "\u2103": r"\degree C",
+        "\u3002": ".",
+        "\u3001": ", ",
+        "\u2220": r"\angle ",
+    },
+    **{"\u03c0": r"\pi ", "\u03b8": r"\theta ", "\u03b1": r"\alpha ", "\u03b2": r"\beta "},
+    **{"\u00bd": r"\frac12 ", "\u00bc": r"\frac14 ", "\u00be": r"\frac34 "},
+    **{
+        "\u221b": r"\sqrt[3]",
+        "\u03a9": r"\Omega ",
+        "\u548c": r"\text{and}",
+        "\u6216": r"\text{or}",
+    },
+    **{"\u2153": r"\frac13 ", "\u2154": r"\frac23 "},
+}
+_RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207a\u207f"
+_LOWERED = "\u2080\u2081\u2082\u2083\u2084\u2085\u2086\u2087\u2088\u2089"
+_RUNS = tuple(
+    (re.compile(f"[{signs}]+"), str.maketrans(signs, plain), mark)
+    for signs, plain, mark in ((_RAISED, "0123456789-+n", "^"), (_LOWERED, "0123456789", "_"))
 )
-_REPEATING = re.compile(
-    r"([+-]?)\s*(\d+)\.(\d*)\\(?:overline|bar)\s*\{(\d+)\}",
-    re.ASCII,
+# What is typed without LaTeX.
+_TYPED = (
+    (re.compile(r"<="), r"\\le "),
+    (re.compile(r">="), r"\\ge "),
+    (re.compile(r"!="), r"\\ne "),
+    (re.compile(r"(?<=\w)\*\*(?=[\w(])"), "^"),
+    (re.compile(r"(?<![\\A-Za-z])sqrt ?\(([^()]*)\)"), r"\\sqrt{\1}"),
+    (re.compile(r"(?<![\\A-Za-z])sqrt(?=\{)"), r"\\sqrt"),
+    (re.compile(r"\\! *"), ""),
 )
-_NO_MEANING = re.compile(r"\\!\s*|\\?\$")
-_IN_BRACES = re.compile(r"\{([^{},]*)\}")
-# math-verify reads "1\,234" as the mixed number 1 + 234.
-_THIN_SPACE = re.compile(r"(?<=\d)\s*(?:\\[,;: ]|\{,\})\s*(?=\d{3}(?!\d))", re.ASCII)
+_SIGN_TABLE = str.maketrans(_SIGNS)
+
+# Macros
+
+_SPACES = {"~", "\\ ", r"\,", r"\:", r"\;", r"\>"} | {
+    f"\\{name}"
+    for name in names("quad qquad enspace thinspace medspace thickspace space newline par")
+}
+_SWITCHES = names(
+    """displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits displaylimits large
+    Large LARGE huge Huge small footnotesize scriptsize tiny normalsize bf it rm sf tt bfseries
+    itshape rmfamily sffamily ttfamily boldmath unboldmath mathstrut strut noindent centering hfill
+    nonumber notag null relax checkmark negthinspace allowbreak protect hline left right middle big
+    Big bigg Bigg bigl bigr bigm Bigl Bigr Bigm biggl biggr biggm Biggl Biggr Biggm"""
+)
+# Dropped with so many arguments.
+_DROPPED = {"tag": 1, "tag*": 1, "label": 1, "phantom": 1, "hphantom": 1, "vphantom": 1, "color": 1}
+_DROPPED |= {"hspace": 1, "hspace*": 1, "vspace": 1, "vspace*": 1, "pagecolor": 1}
+# The last of so many arguments stays, as it is or as a text.
+_STYLES = {"textcolor": 2, "colorbox": 2, "fcolorbox": 3, "bbox": 1, "smash": 1, "ensuremath": 1}
+_STYLES |= dict.fromkeys(["mathbf", "boldsymbol", "bm", "pmb", "mathit", "mathsf", "mathtt"], 1)
+_STYLES |= dict.fromkeys(
+    ["underline", "vec", "hat", "uline", "boxed", "fbox", "framebox", "cancel", "emph"], 1
+)
+_STYLES |= dict.fromkeys(["mathnormal", "mathop", "mathrel", "mathbin", "mathord", "bold"], 1)
+_TEXTS = {"text", "textrm", "textbf", "textit", "textsf", "texttt", "textnormal", "textup", "mbox"}
+_TEXTS |= {"hbox", "mathrm", "operatorname", "operatorname*", "textmd", "textsl", "textsc"}
+_RENAMED = {
+    **{
+        "dfrac": "frac",
+        "tfrac": "frac",
+        "cfrac": "frac",
+        "nicefrac": "frac",
+        "sfrac": "frac",
+        "uppi": "pi",
+        "dbinom": "binom",
+        "tbinom": "binom",
+    },
+    **{"geq": "ge", "leq": "le", "geqslant": "ge", "leqslant": "le", "neq": "ne", "surd": "sqrt"},
+    **{"varnothing": "emptyset", "centerdot": "cdot", "cdotp": "cdot", "dots": "ldots"},
+    **{"cdots": "ldots", "rightarrow": "to", "longrightarrow": "to", "implies": "Rightarrow"},
+    **{"Longrightarrow": "Rightarrow", "bar": "overline", "varphi": "phi", "varepsilon": "epsilon"},
+    **{"doteq": "approx", "simeq": "approx", "iff": "Leftrightarrow", "infin": "infty"},
+}
+_WRITTEN = {
+    **{"lt": "<", "gt": ">", "colon": ":", "lbrack": "[", "rbrack": "]", "ast": "*", "div": "/"},
+    **{"lbrace": r"\{", "rbrace": r"\}", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|"},
+    **{"degree": "^{\\circ}", "R": r"\mathbb{R}", "textdegree": "^{\\circ}", "percent": "%"},
+    **{
+        "slash": "/",
+        "langle": "(",
+        "rangle": ")",
+        "lparen": "(",
+        "rparen": ")",
+        "textdollar": "$",
+        "backslash": " ",
+    },
+}
+_ESCAPED = {r"\%": "%", r"\$": "\0", r"\#": "", r"\_": "_", r"\&": "&", r"\!": "", r"\-": ""}
+_ESCAPED |= {r"\(": "", r"\)": "", r"\[": "", r"\]": "", r"\/": "", r"\|": "|"}
+_ARGUMENTS = {"frac": 2, "binom": 2, "pmod": 1, "overline": 1, "mathbb": 1, "dot": 1}
+_ARGUMENTS |= {"overrightarrow": 1, "widehat": 1, "tilde": 1, "mathcal": 1, "underset": 2}
+_LAYOUTS = re.compile(
+    r"(?:aligned|alignedat|align|equation|gather|gathered|split|multline|math|displaymath|center"
+    r"|flushleft|eqnarray)\*?"
+)
+_MATRICES = {"pmatrix", "bmatrix", "matrix", "Bmatrix", "smallmatrix", "array", "psmallmatrix"}
+FUNCTIONS = names(
+    """sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp gcd lcm max min det
+    lim sup inf arg dim ker mod"""
+)
+_LETTERS = {"pi", "theta", "alpha", "beta", "gamma", "lambda", "phi", "omega", "infty"}
+
+_TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\\\Z|[{}]|[^\\{}]", re.DOTALL)
+_BOLD = re.compile(r"(?<![\w)}*\\])(\*\*|__)(?=[^\s*_])(.+?)(?<=[^\s\\])\1(?![\w(*])", re.DOTALL)
+_ALL_MARKED = re.compile(r"(\*|_|`{1,3})(?=[^\s*_`])([^*`]+)(?<=\S)\1")
+_BLANKS = re.compile(r"\s+")
+# Between two characters of a name or number a blank may matter ("3 1/2", "\pi r"), nowhere else.
+_NEEDLESS_BLANK = re.compile(r"(?<!\w) | (?!\w)")
+_ONE_CELL = re.compile(r"\\begin\{pmatrix\}((?:(?!\\\\|\\begin)[^&])*)\\end\{pmatrix\}")
+_CASES = re.compile(r"\\begin\{cases\}((?:(?!\\begin)[^&])*)\\end\{cases\}")  # a list of equations
+_RAISED_DEGREE = re.compile(r"\^ ?\{? ?\^\{\\circ\} ?\}?")
+_TWO_NUMBERS = re.compile(r"(?<=\d), +(?=\d{3}(?!\d))")  # not 1,234
+_PERCENT = re.compile(r" ?\\text\{ ?(?:percent|per cent|pct)\.?\}", re.IGNORECASE)
+_POWER = re.compile(r"\^\s*(?:\(([+-]?\w+)\)|([+-]?\d+|-?[A-Za-z]|\\[A-Za-z]+))")
+_INDEX = re.compile(r"_\s*(\d+|[A-Za-z]|\\[A-Za-z]+)")
+_TEXT = re.compile(r"(\\text\{[^{}]*\}|\\(?:begin|end|mathbb)\{[^{}]*\})")
+_NUMBER_FIRST = re.compile(r"([-+]?\d[\d.,]*(?: \d+/\d+)?) (\D.*)")
+_TWO_TEXTS = re.compile(r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?:'[a-z]+)?(?![A-Za-z])")
+_SHORT_WORDS = names(
+    """is are was the of or and not no if to at by per in on an for so it all yes odd out any cm mm
+    km kg mg ml mL dm hr hrs min sec deg mph ft lb lbs oz yd kJ kW Hz Pa mol USD pm am day days
+    men cat cats dog dogs pen pens egg eggs car cars cup cups box bag bags bus ten one two six pct
+    ways way
+    pts"""
+)
+_FULL_STOP = re.compile(r"(?<!\.)\.\Z")
 
 
-class PlainNumber(NamedTuple):
-    """A number that was written without any operation but one division.
+@lru_cache(maxsize=65536)
+def plain_text(text: str) -> str:
+    r"""What an answer says, without what only styles it.
 
-    `value` is exact, a percentage counted as hundredths; `integer` is the integer as written (50
-    for "50%"), None for other forms; `is_decimal`: it was written with a point.
+    Taken away: zero-width characters, dollars, markdown, macros that set type, size, colour, space
+    or layout, tags, ``\left`` and ``\big``. Written in one way: signs of Unicode, upright letters,
+    arguments without braces, exponents, names that mean the same; words stand in a ``\text{}``.
+    Nothing is left of a text whose braces do not balance, or nest deeper than `MAX_DEPTH`.
+
+    >>> plain_text(r"$\boldsymbol{\dfrac 34}$."), plain_text(r"\color{red} 2\mathrm{e}^2")
+    ('\\frac{3}{4}', '2e^{2}')
+    >>> plain_text("18 apples"), plain_text(r"\bigl[0,\,1\bigr)")
+    ('18\\text{apples}', '[0,1)')
     """
+    for run, digits, mark in _RUNS:
+        text = run.sub(lambda m, d=digits, s=mark: s + "{" + m[0].translate(d) + "}", text)
+    text = unicodedata.normalize("NFKC", text.translate(_SIGN_TABLE)).translate(_SIGN_TABLE)
+    text = "".join(c for c in text if c.isprintable() or c.isspace())
+    text = _BLANKS.sub(" ", text).strip()
+    for typed, macro in _TYPED:
+        text = typed.sub(macro, text)
+    text = _BOLD.sub(r"\2", text)
+    if match := _ALL_MARKED.fullmatch(text):
+        text = match[2]
+    tree = _parsed(text)
+    if tree is None:
+        return ""
+    text = _BLANKS.sub(" ", _Writer().write(tree)).strip(" ,;")
+    text = _ONE_CELL.sub(r"\1", text)
+    text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
+    text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
+    text = _outside_of_texts(
+        text, lambda part: _WORD.sub(_as_text, _INDEX.sub(r"_{\1}", _POWER.sub(_power, part)))
+    )
+    text = _TWO_NUMBERS.sub("; ", _BLANKS.sub(" ", _PERCENT.sub("%", _join_texts(text))))
+    return _outside_of_texts(text, lambda part: _NEEDLESS_BLANK.sub("", part)).strip()
 
-    value: Fraction
-    integer: int | None = None
-    is_decimal: bool = False
+
+def _outside_of_texts(text: str, edit: Callable[[str], str]) -> str:
+    parts = _TEXT.split(text)
+    return "".join(part if place % 2 else edit(part) for place, part in enumerate(parts))
 
 
-def read_number(text: str) -> PlainNumber | None:
-    r"""The plain number that `text` is, or None: then the text is for math-verify.
+def _power(match: re.Match) -> str:
+    return "^{" + (match[1] or match[2]) + "}"
 
-    >>> read_number("-1,234.50").value
-    Fraction(-2469, 2)
-    >>> read_number(r"\dfrac{2}{4}").value, read_number("073").integer, read_number("1+1")
-    (Fraction(1, 2), 73, None)
-    >>> read_number(r"0.1\overline{6}").value, read_number(r"12\,500").value
-    (Fraction(1, 6), Fraction(12500, 1))
-    """
-    if len(text) > MAX_ANSWER_CHARS:
-        return None
-    text = _NO_MEANING.sub("", trim(text)).replace("\u2212", "-").strip()
-    text = _THIN_SPACE.sub(",", text)
-    if match := _IN_BRACES.fullmatch(text):
-        text = match[1].strip()
-    if match := _NUMBER.fullmatch(text):
-        is_decimal = "." in match["digits"]
-        written = Fraction(match["sign"] + match["digits"])
-        return PlainNumber(
-            value=written / 100 if match["percent"] else written,
-            integer=None if is_decimal else int(written),
-            is_decimal=is_decimal,
+
+def _as_text(match: re.Match) -> str:
+    """A bare word in a text; what may be a product of letters stays."""
+    word = match[0]
+    if word in FUNCTIONS or word == "pi":
+        return f"\\{word} "
+    is_word = (
+        len(word) > 3
+        or (len(word) == 3 and word.isupper())
+        or word in _SHORT_WORDS
+        or word.lower() in _SHORT_WORDS
+    )
+    return rf"\text{{{word}}}" if is_word else word
+
+
+def _join_texts(text: str) -> str:
+    """Neighbouring texts as one, with one blank between their words."""
+    joined = ""
+    while joined != text:
+        joined, text = (
+            text,
+            _TWO_TEXTS.sub(lambda m: rf"\text{{{m[1].strip()} {m[2].strip()}}}", text),
         )
-    if _GROUPED.fullmatch(text):
-        value = Fraction(text.replace(",", ""))
-        is_decimal = "." in text
-        return PlainNumber(value, None if is_decimal else int(value), is_decimal)
-    if match := _SLASH.fullmatch(text):
-        return _quotient(*match.groups())
-    if match := _FRAC.fullmatch(text):
-        sign, top_digit, top, bottom_digit, bottom = match.groups()
-        return _quotient(sign, top_digit or top, bottom_digit or bottom)
-    if match := _REPEATING.fullmatch(text):
-        sign, whole, once, again = match.groups()
-        shift = 10 ** len(once)
-        value = Fraction(int(whole + once), shift)
-        value += Fraction(int(again), shift * (10 ** len(again) - 1))
-        return PlainNumber(-value if sign == "-" else value)
-    return None
+    return re.sub(r"\\text\{\s*([^{}]*?)\s*\}", r"\\text{\1}", text)
 
 
-def same_number(gold: PlainNumber, prediction: PlainNumber) -> bool:
-    """Whether two plain numbers are the same answer, by math-verify's rules without its slips.
-
-    Equal values are the same, and so are an integer and the same integer as a percentage (50 and
-    50%). Where one of the two is written with a point and neither is exactly an integer, they are
-    the same when both round to the same six decimal places, so 0.333333 answers 1/3.
-
-    Differences from math-verify 0.9.0: its six places are absolute, so 1e-7 passes for 2e-7; here
-    the two must also agree to 1/1000 of the larger. It rejects ``385.`` for 385 and -50% for -50.
-
-    >>> same_number(read_number("1/3"), read_number("0.333333"))
-    True
-    """
-    if gold.value == prediction.value:
-        return True
-    if gold.integer is not None and gold.integer == prediction.integer:
-        return True
-    if not (gold.is_decimal or prediction.is_decimal):
-        return False
-    if any(not n.is_decimal and n.value.denominator == 1 for n in (gold, prediction)):
-        return False
-    a, b = gold.value, prediction.value
-    if abs(a - b) > MAX_RELATIVE_ERROR * max(abs(a), abs(b)):
-        return False
-    return round(a, DECIMAL_PLACES) == round(b, DECIMAL_PLACES)
+def _parsed(text: str) -> list | None:
+    """Tokens, each group a list of its own; None where braces do not balance."""
+    stack: list[list] = [[]]
+    depth = 0
+    for token in _TOKEN.findall(text):
+        if token in ("(", "["):
+            depth += 1
+        elif token in (")", "]"):
+            depth -= 1
+        if depth > MAX_DEPTH or len(stack) > MAX_DEPTH:
+            return None
+        if token == "{":
+            stack.append([])
+        elif token == "}":
+            if len(stack) == 1:
+                return None
+            group = stack.pop()
+            stack[-1].append(group)
+        else:
+            stack[-1].append(token)
+    return stack[0] if len(stack) == 1 else None
 
 
-def _quotient(sign: str, top: str, bottom: str) -> PlainNumber | None:
-    denominator = int(bottom)
-    if denominator == 0:
-        return None
-    value = Fraction(int(top), denominator)
-    return PlainNumber(-value if sign == "-" else value)
+class _Writer:
+    """Writes tokens plainly; knows in which environment it is."""
+
+    def __init__(self) -> None:
+        self.environments: list[str] = []
+        self.is_in_text = False
+
+    def write(self, items: list) -> str:
+        for place, item in enumerate(items):
+            if item in ("\\over", "\\choose"):
+                name = "frac" if item == "\\over" else "binom"
+                top, bottom = self.write(items[:place]), self.write(items[place + 1 :])
+                return rf"\{name}{{{top.strip()}}}{{{bottom.strip()}}}"
+        written: list[str] = []
+        rest = _Rest(items)
+        while rest:
+            item = rest.take()
+            if isinstance(item, list):
+                inner = self.write(item)
+                held = written and written[-1][-1:] in ("^", "_")
+                written.append(f"{{{inner.strip()}}}" if held else inner)
+            elif item.startswith("\\") and len(item) > 1:
+                written.append(self._macro(item, rest))
+            elif item in ("$", "\\"):
+                continue
+            elif item == "~":
+                written.append(" ")
+            elif item == "&" and self.environments[-1:] == ["layout"]:
+                continue
+            else:
+                written.append(item)
+        return "".join(written)
+
+    def _macro(self, token: str, rest: _Rest) -> str:
+        if token in _SPACES:
+            return " "
+        if token in _ESCAPED:
+            return _ESCAPED[token]
+        if token == "\\\\":
+            rest.option()
+            return "\\\\" if self.environments[-1:] == ["matrix"] else ", "
+        name = token[1:]
+        name = _RENAMED.get(name, name)
+        if name in ("begin", "end"):
+            return self._environment(name, rest)
+        if name in _SWITCHES:
+            if name in ("left", "right") and rest.peek() == ".":
+                rest.take()
+            return " "
+        if name in _DROPPED:
+            rest.arguments(_DROPPED[name])
+            return " "
+        if name in _WRITTEN:
+            return _WRITTEN[name]
+        if name in _STYLES:
+            rest.option()
+            return self.write(rest.arguments(_STYLES[name])[-1:] or [])
+        if name in _TEXTS:
+            return self._text(name, rest)
+        if name == "sqrt":
+            degree = rest.option()
+            index = f"[{self.write(degree).strip()}]" if degree and degree != ["2"] else ""
+            return rf"\sqrt{index}{{{rest.digits() or self._argument(rest)}}}"
+        if name in _ARGUMENTS:
+            arguments = "".join(f"{{{self._argument(rest)}}}" for _ in range(_ARGUMENTS[name]))
+            return rf"\{name}{arguments}"
+        return f"\\{name} " if name.isalpha() else token
+
+    def _argument(self, rest: _Rest) -> str:
+        return self.write(rest.arguments(1)).strip()
+
+    def _text(self, name: str, rest: _Rest) -> str:
+        """A number, a constant or a variable that stands upright is what it would be without; a
+        word stays a text."""
+        outer, self.is_in_text = self.is_in_text, True
+        inner = self.write(rest.arguments(1)).replace("{", "").replace("}", "")
+        self.is_in_text = outer
+        if outer:
+            return inner
+        word = inner.strip()
+        if word in FUNCTIONS:
+            return f"\\{word} "
+        if not word or "\\" in word or not any(c.isalpha() for c in word):
+            return inner if "\\" in word or word[:1] not in ".,/:" else rf"\text{{{word}}}"
+        if match := _NUMBER_FIRST.fullmatch(word):
+            return rf"{match[1]}\text{{{match[2]}}}"
+        is_unit = word in "msghL" or (inner != word and word not in "eixyznkt")
+        if len(word) == 1 and not (is_unit and name != "textit"):
+            return inner
+        if word in _LETTERS:
+            return f"\\{word} "
+        if name in ("mathrm", "operatorname") and not word.isascii():
+            return inner
+        return rf"\text{{{inner}}}"
+
+    def _environment(self, edge: str, rest: _Rest) -> str:
+        name = "".join(c for c in self.write(rest.arguments(1)) if c.isalpha() or c == "*")
+        if edge == "end":
+            kind = self.environments.pop() if self.environments else ""
+            return "" if kind == "layout" else rf"\end{{{_matrix(name)}}}"
+        is_layout = bool(_LAYOUTS.fullmatch(name))
+        kind = "layout" if is_layout else "matrix"
+        self.environments.append(kind)
+        if is_layout:
+            return ""
+        if name == "array":
+            rest.arguments(1)
+        return rf"\begin{{{_matrix(name)}}}"
+
+
+def _matrix(name: str) -> str:
+    return "pmatrix" if name in _MATRICES else name
+
+
+class _Rest:
+    """The tokens that are still to be written."""
+
+    def __init__(self, items: list) -> None:
+        self.items, self.place = items, 0
+
+    def __bool__(self) -> bool:
+        return self.place < len(self.items)
+
+    def peek(self) -> str | list | None:
+        return self.items[self.place] if self else None
+
+    def take(self) -> str | list:
+        self.place += 1
+        return self.items[self.place - 1]
+
+    def arguments(self, count: int) -> list:
+        """The next arguments, as TeX takes them: groups, macros or single characters."""
+        found = []
+        while len(found) < count and self:
+            item = self.take()
+            if item != " ":
+                found.append(item)
+                if item in ("\\sqrt", "\\frac") or (
+                    isinstance(item, str) and item[1:] in _STYLES | dict.fromkeys(_TEXTS, 1)
+                ):
+                    # TeX would ask for braces here; people leave them out: `\frac\sqrt{3}2`.
+                    more = {"\\frac": 2}.get(item, 1)
+                    found[-1] = [item, *([self.take()] if self else []) * 1]
+                    for _ in range(more - 1):
+                        found[-1] += [self.take()] if self else []
+        return found
+
+    def digits(self) -> str:
+        """The digits that come next: TeX takes the first one alone, and nobody means that."""
+        start = self.place
+        while self and isinstance(self.peek(), str) and self.peek().isdigit():
+            self.place += 1
+        return "".join(self.items[start : self.place])
+
+    def option(self) -> list:
+        """What stands in square brackets here, [] for nothing."""
+        start = self.place
+        while self.peek() == " ":
+            self.place += 1
+        if self.peek() != "[":
+            self.place = start
+            return []
+        try:
+            end = self.items.index("]", self.place)
+        except ValueError:
+            self.place = start
+            return []
+        found = self.items[self.place + 1 : end]
+        self.place = end + 1
+        return found

@@ -1,13 +1,14 @@
 """The process that judges programs, see `judge_loop`.
 
 It alone knows the tests and what they expect: it hands inputs to a fork server (`sandbox_process`),
-takes outputs from it and compares. A job is ``{"tier", "source", "entry_point", "timeout_s",
-"memory_mb", "tests": [{"kind", "given", "expected"}, ...]}``, a reply ``{"outcomes": [...],
-"messages": [...]}``.
+takes outputs from it and compares. A job is ``{"tier", "source", "prelude", "entry_point",
+"timeout_s", "memory_mb", "recursion_limit", "int_digits", "tests": [{"kind", "given", "expected"},
+...]}``, a reply ``{"outcomes": [...], "messages": [...]}``.
 """
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import json
 import math
@@ -19,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import cache
 
 from klearlib.verify.compare import same_output, same_value
 from klearlib.verify.judge_loop import serve
@@ -112,16 +114,16 @@ class ProgramJudge:
 def _compile(
     sandbox: SandboxProgram, judge: ProgramJudge, source: int, code: int
 ) -> Outcome | None:
-    """Compile the program into the file `code`; None where that went well.
+    """Compile prelude and program into the file `code`; None where that went well.
 
     A child does it that runs nothing of the program, once for all tests.
     """
     limits = replace(judge.limits, file_bytes=MOST_CODE_BYTES)
     os.ftruncate(code, 0)
     os.lseek(code, 0, os.SEEK_SET)
-    with _sealed(b"") as nothing, _memory_file() as record:
+    with _sealed(_encoded(judge.job["prelude"])) as prelude, _memory_file() as record:
         timeout_s = judge.job["timeout_s"]
-        key = sandbox.start("compile", [nothing, code, record, source], timeout_s=timeout_s)
+        key = sandbox.start("compile", [prelude, code, record, source], timeout_s=timeout_s)
         ending = sandbox.ending(key)
         if ending.status == 0 and not ending.timed_out:
             return None
@@ -267,7 +269,21 @@ def _limits(job: dict) -> Limits:
         file_bytes=_LEAST_CAP_BYTES << (2 * longest // _LEAST_CAP_BYTES).bit_length(),
         cpu_s=math.ceil(job["timeout_s"]) + 1,
         entry_point=job["entry_point"],
+        recursion_limit=job["recursion_limit"],
+        int_digits=job["int_digits"],
+        modules=_modules(job["prelude"]),
     )
+
+
+@cache
+def _modules(prelude: str) -> list[str]:
+    try:
+        nodes = list(ast.walk(ast.parse(prelude)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []  # the compiler will say so
+    names = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return sorted(name for name in names if name.partition(".")[0] in sys.stdlib_module_names)
 
 
 @contextmanager

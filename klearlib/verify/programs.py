@@ -14,6 +14,7 @@ from klearlib.errors import KlearError
 from klearlib.records import TestCase, TestReport
 from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S, program_judge
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
+from klearlib.verify.presets import PRESETS
 from klearlib.verify.sandbox import active_tier
 from klearlib.verify.sandbox_program import MAX_STRETCH
 
@@ -48,6 +49,8 @@ class ProgramJob:
     timeout_s: float
     memory_mb: int
     entry_point: str | None = None
+    preset: str = "python"
+    prelude: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tests", tuple(self.tests))
@@ -63,6 +66,8 @@ class ProgramJob:
                 f"memory_mb must be a positive integer, at most {MAX_MEMORY_MB}, "
                 f"got {self.memory_mb!r}"
             )
+        if self.preset not in PRESETS:
+            raise KlearError(f"preset must be one of {', '.join(PRESETS)}, got {self.preset!r}")
         for index, test in enumerate(self.tests):
             _check_test(index, test, self.entry_point)
 
@@ -74,6 +79,8 @@ def run_tests(
     timeout_s: float,
     memory_mb: int,
     entry_point: str | None = None,
+    preset: str = "python",
+    prelude: str = "",
 ) -> TestReport:
     """Run one program on all its tests; see `run_many`, which is faster for many.
 
@@ -96,6 +103,10 @@ def run_tests(
         memory_mb: address space for one test, on top of what Python needs.
         entry_point: the function, or the method of a class ``Solution``, for tests by call and by
             asserts.
+        preset: a name of `presets.PRESETS`: ``"lcb"`` has the imports, the recursion limit and the
+            long integers of LiveCodeBench's grader.
+        prelude: Python statements run before the program, after the preset's own. Lines in
+            messages are counted without them.
 
     Returns:
         One word of `records.OUTCOMES` for each test. ``judge_error`` is the judge's own failure.
@@ -108,7 +119,7 @@ def run_tests(
     >>> run_tests("print(int(input()) ** 2)", tests, timeout_s=5.0, memory_mb=256).outcomes
     ('passed', 'wrong_answer')
     """
-    job = ProgramJob(source, tuple(tests), timeout_s, memory_mb, entry_point)
+    job = ProgramJob(source, tuple(tests), timeout_s, memory_mb, entry_point, preset, prelude)
     return run_many([job], workers=1)[0]
 
 
@@ -187,12 +198,16 @@ def run_many(
 
 
 def _request(job: ProgramJob) -> dict:
+    preset = PRESETS[job.preset]
     return {
         "tier": active_tier().name,
         "source": job.source,
+        "prelude": preset.prelude + job.prelude,
         "entry_point": job.entry_point,
         "timeout_s": float(job.timeout_s),
         "memory_mb": job.memory_mb,
+        "recursion_limit": preset.recursion_limit,
+        "int_digits": preset.int_digits,
         "tests": [
             {
                 "kind": test.kind,

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
-from klearlib.verify import sandbox_asserts
+from klearlib.verify import sandbox_asserts, sandbox_proxies
 from klearlib.verify.sandbox_filter import Filter
 from klearlib.verify.sandbox_kernel import die_with_parent, restrict_self
 
@@ -60,12 +60,17 @@ class Limits:
 
     memory_bytes, on top of what the fork server has; file_bytes for each file, standard output
     included; cpu_s whole seconds. entry_point: what ``call`` and ``asserts`` tests call.
+    recursion_limit, int_digits: of `presets.Preset`. modules: those of the standard library that
+    the prelude imports; the fork server has them ready for all children.
     """
 
     memory_bytes: int
     file_bytes: int
     cpu_s: int
     entry_point: str | None
+    recursion_limit: int
+    int_digits: int
+    modules: list[str]
 
 
 ROLES = ("compile", "script", "call", "serve", "test")
@@ -106,10 +111,17 @@ def prepare() -> None:
         if descriptor != 2:
             os.dup2(os.memfd_create("placeholder"), descriptor)
     random.seed(0)
-    given, printed = (os.fdopen(d, mode, closefd=False) for d, mode in ((0, "rb"), (1, "wb")))
-    as_text = {"encoding": "utf-8", "errors": "surrogateescape"}
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(given, **as_text)
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(printed, **as_text)
+    sys.stdin = sys.__stdin__ = _stream(0, "r", "<stdin>")
+    sys.stdout = sys.__stdout__ = _stream(1, "w", "<stdout>")
+
+
+def _stream(descriptor: int, mode: str, name: str) -> io.TextIOWrapper:
+    """Standard input or output as Python makes it."""
+    buffer = os.fdopen(descriptor, f"{mode}b", closefd=False)
+    buffer.raw.name = name
+    stream = io.TextIOWrapper(buffer, encoding="utf-8", errors="surrogateescape")
+    stream.mode = mode
+    return stream
 
 
 def limit(what: int, soft: int, hard: int) -> None:
@@ -127,11 +139,17 @@ def report(word: str, text: str = "") -> None:
     os.pwrite(REPORT, content, 0)
 
 
-def play(role: str, entry_point: str | None, code: types.CodeType | None) -> NoReturn:
+Codes = tuple[types.CodeType, types.CodeType]
+"""The prelude and the program."""
+
+
+def play(role: str, limits: Limits, codes: Codes | None) -> NoReturn:
     """Play a word of `ROLES` and end this process, as Python ends a script.
 
-    code: the program's, None before it is compiled.
+    codes: None before they are compiled.
     """
+    sys.setrecursionlimit(limits.recursion_limit)
+    sys.set_int_max_str_digits(limits.int_digits)
     if role == "compile":
         _compile()
     arguments = None
@@ -141,13 +159,13 @@ def play(role: str, entry_point: str | None, code: types.CodeType | None) -> NoR
         os.lseek(0, 0, os.SEEK_END)
     gc.enable()
     if role == "test":
-        sandbox_asserts.test(arguments, entry_point, CHANNEL, report)
+        sandbox_proxies.test(arguments, limits.entry_point, CHANNEL, report, codes[0])
         os._exit(0)
-    os._exit(_finish(*_run(role, entry_point, code, arguments)))
+    os._exit(_finish(*_run(role, limits.entry_point, codes, arguments)))
 
 
 def _run(
-    role: str, entry_point: str | None, code: types.CodeType, arguments: list | None
+    role: str, entry_point: str | None, codes: Codes, arguments: list | None
 ) -> tuple[types.ModuleType, int]:
     """Run the program; its module and exit status."""
     report("running")
@@ -155,11 +173,13 @@ def _run(
     sys.modules[module.__name__] = module
     status = 0
     try:
-        exec(code, module.__dict__)
+        exec(codes[0], module.__dict__)
+        given = dict(module.__dict__)
+        exec(codes[1], module.__dict__)
         if role == "call":
             _call(module, entry_point, arguments)
         elif role == "serve":
-            sandbox_asserts.serve(module.__dict__, entry_point, CHANNEL)
+            sandbox_asserts.serve(module.__dict__, entry_point, CHANNEL, given)
     except SystemExit as stop:
         status = _exit_status(stop)
     except BaseException as error:  # a program may raise anything
@@ -170,10 +190,15 @@ def _run(
 
 
 def _compile() -> NoReturn:
-    """Write the program's code to standard output, for the children that run it."""
+    """Write `Codes` of standard input and the source to standard output, for the children that run
+    them. A prelude in the program's own text would change the numbers of its lines."""
     try:
-        source = os.pread(SOURCE, os.fstat(SOURCE).st_size, 0).decode("utf-8", "surrogatepass")
-        code = marshal.dumps(compile(source, FILE_NAME, "exec", dont_inherit=True))
+        codes = []
+        for descriptor, name in ((0, "prelude.py"), (SOURCE, FILE_NAME)):
+            text = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+            source = text.decode("utf-8", "surrogatepass")
+            codes.append(compile(source, name, "exec", dont_inherit=True))
+        code = marshal.dumps(tuple(codes))
         for start in range(0, len(code), _CHUNK_BYTES):
             os.write(1, code[start : start + _CHUNK_BYTES])
         os._exit(0)
@@ -197,17 +222,23 @@ def _call(module: types.ModuleType, entry_point: str, arguments: list) -> None:
 
 @contextmanager
 def _integers_of_any_length() -> Iterator[None]:
-    """For JSON of the judge's and for the judge; a program has Python's own limit."""
+    """For JSON of the judge's and for the judge."""
+    before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
         yield
     finally:
-        sys.set_int_max_str_digits(sys.int_info.default_max_str_digits)
+        sys.set_int_max_str_digits(before)
 
 
 def _plain(value: object) -> object:
-    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+    name, module = type(value).__name__, type(value).__module__
+    if module == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
+    if (name, module) in (("Decimal", "decimal"), ("Fraction", "fractions")):
+        for kind in (int, float):
+            if kind(value) == value:
+                return kind(value)
     raise TypeError(f"a {type(value).__name__}")
 
 

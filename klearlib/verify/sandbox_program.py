@@ -24,7 +24,6 @@ import signal
 import socket
 import struct
 import time
-import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -33,6 +32,7 @@ from klearlib.verify.sandbox_child import (
     CHANNEL,
     REPORT,
     ROLES,
+    Codes,
     Confinement,
     Limits,
     limit,
@@ -72,7 +72,7 @@ def serve(
         os._exit(1)
     address_space = confinement.address_space + limits.memory_bytes
     limit(resource.RLIMIT_AS, address_space, address_space)
-    code: types.CodeType | None = None
+    codes: Codes | None = None
     children: dict[int, _Child] = {}
     poller = select.poll()
     poller.register(control, select.POLLIN)
@@ -97,10 +97,10 @@ def serve(
                 _kill(child for child in children.values() if child.key == key)
                 continue
             if name == "load":
-                code = _load(received[0])
+                codes = _load(received[0])
                 os.close(received[0])
                 gc.freeze()  # a child's collection at its end looks at what is the child's own
-                status = 0 if code is not None else 1
+                status = 0 if codes is not None else 1
                 control.send(ENDING.pack(key, status, False, False, 0.0))
                 continue
             started = time.monotonic()
@@ -109,7 +109,7 @@ def serve(
                 control.detach()  # closed with all others; its object would warn of that
                 _place(received)
                 shut_in(limits, confinement, own_pid, name)
-                play(name, limits.entry_point, code)  # a return would touch more pages
+                play(name, limits, codes)  # a return would touch more pages
             for sent in received:
                 os.close(sent)
             pidfd = os.pidfd_open(pid)
@@ -145,7 +145,7 @@ def _kill(children: Iterable[_Child]) -> None:
         os.kill(child.pid, signal.SIGKILL)
 
 
-def _load(descriptor: int) -> types.CodeType | None:
+def _load(descriptor: int) -> Codes | None:
     """The code that a compiling child wrote; None where the memory does not suffice."""
     try:
         return marshal.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))

@@ -12,6 +12,7 @@ the program's process serves.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -20,6 +21,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 from typing import NoReturn
 
 from klearlib.verify import sandbox_child, sandbox_program
@@ -100,8 +102,7 @@ def _new_namespaces() -> None:
 
 def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
     """Shut the fork server in as far as it can work; what is left is for each child to put on."""
-    for name in _PRELOADED.split():
-        importlib.import_module(name)
+    _import(_PRELOADED.split())
     with open("/proc/self/statm", encoding="ascii") as statm:
         address_space = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     sys.path[:] = paths.library_folders()
@@ -132,6 +133,15 @@ def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
         filter=child_filter() if tier != "none" else None,
         address_space=address_space,
     )
+
+
+def _import(modules: Iterable[str]) -> None:
+    before = len(sys.modules)
+    for name in modules:
+        with contextlib.suppress(ImportError):  # the prelude will say so
+            importlib.import_module(name)
+    if len(sys.modules) > before:
+        gc.freeze()
 
 
 def _drop_privileges(folder: str) -> None:
@@ -172,15 +182,12 @@ def _serve(control: socket.socket, confinement: Confinement) -> NoReturn:
         message, received, _, _ = socket.recv_fds(control, _MAX_MESSAGE_BYTES, 1)
         if not message:
             os._exit(0)
+        limits = Limits(**json.loads(message))
+        _import(limits.modules)
         program = os.fork()
         if program == 0:
             os.close(control.detach())
-            sandbox_program.serve(
-                socket.socket(fileno=received[0]),
-                Limits(**json.loads(message)),
-                confinement,
-                parent,
-            )
+            sandbox_program.serve(socket.socket(fileno=received[0]), limits, confinement, parent)
         os.close(received[0])
         os.waitpid(program, 0)
         clear_up(os.listdir("."), confinement)

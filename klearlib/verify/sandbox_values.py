@@ -6,87 +6,245 @@ own into a comparison. What has no such form stays where it is and travels as a 
 
 from __future__ import annotations
 
+import builtins
+import enum
 import importlib
 import math
-from collections import deque
+import re
+import sys
+from array import array
+from collections import deque, namedtuple
 from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
-_NUMBERS = {"Decimal": "decimal", "Fraction": "fractions"}
 _MAX_JSON_INT = 1 << 63
-_MUTABLE = (list, dict, set, bytearray, deque)
+_DTYPE = re.compile(r"[<>|=][biufcmMSUO]\d*(\[\w+\])?")
+_OWN_MODULES = ("__main__", "solution")  # of the test code, and of the program
 
 
-def encode(value: object, refer: Callable[[object], object]) -> object:
-    """`value` as JSON; subclasses become their base, `refer` gives the key of anything else.
+NONSENSE = (
+    *(EOFError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+    *(ImportError, NotImplementedError),
+)
+"""What a message that keeps to no protocol can raise."""
+
+
+class UnsendableError(ValueError):
+    """A value that the other side does not know."""
+
+
+class _Kind(NamedTuple):
+    """A type in `module`: `fields` of its values, of which `make`, or else the type, makes one."""
+
+    module: str
+    fields: Callable[[Any], list]
+    make: Callable | None = None
+
+
+def _pairs(value: dict) -> list:
+    return [list(pair) for pair in dict.items(value)]
+
+
+def _whole(value: Any) -> list:
+    return [list(value)]
+
+
+def _text(value: Any) -> list:
+    return [str(value)]
+
+
+def _clock(name: str) -> Callable:
+    def make(*fields: Any) -> object:
+        return getattr(importlib.import_module("datetime"), name)(*fields[:-1], fold=fields[-1])
+
+    return make
+
+
+_KINDS = {
+    "dict": _Kind("builtins", lambda v: [_pairs(v)]),
+    "tuple": _Kind("builtins", _whole),
+    "set": _Kind("builtins", _whole),
+    "frozenset": _Kind("builtins", _whole),
+    "bytes": _Kind("builtins", lambda v: [v.hex()], bytes.fromhex),
+    "bytearray": _Kind("builtins", lambda v: [v.hex()], bytearray.fromhex),
+    "complex": _Kind("builtins", lambda v: [v.real, v.imag]),
+    "range": _Kind("builtins", lambda v: [v.start, v.stop, v.step]),
+    "slice": _Kind("builtins", lambda v: [v.start, v.stop, v.step]),
+    "dict_keys": _Kind("builtins", _whole, lambda v: dict.fromkeys(v).keys()),
+    "dict_values": _Kind("builtins", _whole, lambda v: dict(enumerate(v)).values()),
+    "dict_items": _Kind("builtins", lambda v: [[list(i) for i in v]], lambda v: dict(v).items()),
+    "deque": _Kind("collections", lambda v: [list(v), v.maxlen]),
+    "Counter": _Kind("collections", lambda v: [dict(v)]),
+    "OrderedDict": _Kind("collections", lambda v: [_pairs(v)]),
+    "defaultdict": _Kind("collections", lambda v: [v.default_factory, _pairs(v)]),
+    "array": _Kind("array", lambda v: [v.typecode, list(v)]),
+    "Decimal": _Kind("decimal", _text),
+    "Fraction": _Kind("fractions", lambda v: [v.numerator, v.denominator]),
+    "UUID": _Kind("uuid", _text),
+    "PosixPath": _Kind("pathlib", _text),
+    "PurePosixPath": _Kind("pathlib", _text),
+    "PureWindowsPath": _Kind("pathlib", _text),
+    "date": _Kind("datetime", lambda v: [v.year, v.month, v.day]),
+    "time": _Kind(
+        "datetime",
+        lambda v: [v.hour, v.minute, v.second, v.microsecond, v.tzinfo, v.fold],
+        _clock("time"),
+    ),
+    "datetime": _Kind(
+        "datetime",
+        lambda v: [*v.timetuple()[:6], v.microsecond, v.tzinfo, v.fold],
+        _clock("datetime"),
+    ),
+    "timedelta": _Kind("datetime", lambda v: [v.days, v.seconds, v.microseconds]),
+    "timezone": _Kind("datetime", lambda v: list(v.__getinitargs__())),
+    "ZoneInfo": _Kind("zoneinfo", lambda v: [v.key]),
+}
+_MUTABLE = (list, dict, set, bytearray, deque, array)
+IMMUTABLE = (int, float, str, tuple, frozenset, bytes, complex)
+
+
+def encode(value: Any, refer: Callable[..., object]) -> object:
+    """`value` as JSON.
+
+    refer: gives the JSON of anything else, and of an object whose class is derived from an
+        immutable type, then with the JSON of it as that type. Other derived classes become their
+        base.
 
     >>> encode((1, {2: {3}}), refer=id)
-    {'tuple': [1, {'dict': [[2, {'set': [3]}]]}]}
+    {'tuple': [[1, {'dict': [[[2, {'set': [[3]]}]]]}]]}
     """
-
-    def many(values):
-        return [encode(v, refer) for v in values]
-
-    if value is None or value is True or value is False:
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
         return value
-    if isinstance(value, int):
-        number = int(value)
-        return number if abs(number) < _MAX_JSON_INT else {"int": hex(number)}
-    if isinstance(value, float):
-        number = float(value)
-        return number if math.isfinite(number) else {"float": repr(number)}
-    if isinstance(value, str):
-        return "".join(value)
-    if isinstance(value, list):
-        return many(value)
-    if isinstance(value, dict):
-        return {"dict": [many(item) for item in dict.items(value)]}
-    for kind in (tuple, set, frozenset, deque):
-        if isinstance(value, kind):
-            return {kind.__name__: many(value)}
-    for kind in (bytes, bytearray):
-        if isinstance(value, kind):
-            return {kind.__name__: bytes(value).hex()}
-    if isinstance(value, complex):
-        return {"complex": many([value.real, value.imag])}
-    if isinstance(value, range):
-        return {"range": many([value.start, value.stop, value.step])}
-    name, module = type(value).__name__, type(value).__module__
-    if _NUMBERS.get(name) == module:
-        return {name: str(value)}
-    if module == "numpy" and hasattr(value, "tolist"):
-        return encode(value.tolist(), refer)
-    return {"reference": refer(value)}
+    if kind is int:
+        return value if abs(value) < _MAX_JSON_INT else {"int": hex(value)}
+    if kind is float:
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if kind is list:
+        return [encode(v, refer) for v in value]
+    name, module = kind.__name__, kind.__module__.partition(".")[0]
+    known = _KINDS.get(name)
+    if known is not None and known.module == module:
+        fields = [encode(field, refer) for field in known.fields(value)]
+        if name in ("time", "datetime") and not _is_sent(fields[-2]):
+            return refer(value)
+        return {name: fields}
+    if isinstance(value, enum.Enum):
+        base = _as_base(value, refer) if isinstance(value, IMMUTABLE) else refer(value)
+        return {"enum": [kind.__module__, kind.__qualname__, value.name, base]}
+    if kind is type and module == "builtins" and getattr(builtins, value.__name__, None) is value:
+        return {"type": value.__name__}
+    if module == "numpy":
+        return _encode_numpy(value, refer)
+    for base in _MUTABLE:
+        if isinstance(value, base):
+            if base is list:
+                return [encode(v, refer) for v in value]
+            return {base.__name__: [encode(v, refer) for v in _KINDS[base.__name__].fields(value)]}
+    return _as_base(value, refer) if isinstance(value, IMMUTABLE) else refer(value)
 
 
-def decode(coded: object, resolve: Callable[[object], object]) -> object:
-    """The value of `encode`'s result; `resolve` gives the object behind a reference.
+def _is_sent(coded: object) -> bool:
+    return not (isinstance(coded, dict) and "reference" in coded)
 
-    Raises ValueError, TypeError or KeyError where it is no such result.
-    """
+
+def _as_base(value: object, refer: Callable[..., object]) -> object:
+    base = next(base for base in IMMUTABLE if isinstance(value, base))
+    plain = str.__str__(value) if base is str else base(value)  # str() is what its class says
+    return refer(value, encode(plain, refer))
+
+
+def _encode_numpy(value: Any, refer: Callable[..., object]) -> object:
+    numpy = sys.modules["numpy"]
+    is_array = type(value) is numpy.ndarray
+    if not is_array and not isinstance(value, numpy.generic):
+        return refer(value)
+    kind, shape = value.dtype.kind, list(value.shape) if is_array else None
+    if not _DTYPE.fullmatch(value.dtype.str):
+        return refer(value)
+    items = [encode(v, refer) for v in value.ravel()] if kind == "O" else value.tobytes().hex()
+    return {"numpy": [value.dtype.str, shape, items]}
+
+
+class Side(Protocol):
+    """What one of the two knows of the other's objects, for `decode`."""
+
+    names: dict[str, object]
+    """Where an Enum that a test or a program defines is looked for."""
+
+    def resolve(self, number: int, *how: object) -> object:
+        """The object of a reference."""
+
+    def exception(self, bases: list) -> type[Exception]:
+        """The exception with this name and, where it is no builtin, these bases."""
+
+
+def decode(coded: object, side: Side) -> Any:
+    """The value of `encode`'s result. Raises one of `NONSENSE` where it is none."""
     if isinstance(coded, list):
-        return [decode(c, resolve) for c in coded]
+        return [decode(c, side) for c in coded]
     if not isinstance(coded, dict):
         return coded
     ((tag, held),) = coded.items()
-    if tag == "reference":
-        return resolve(held)
+    if tag == "unknown":
+        raise UnsendableError(held)
+    if tag == "exception":
+        return side.exception(held)
     if tag == "int":
         return int(held, 16)
     if tag == "float":
         return float(held)
-    if tag in ("bytes", "bytearray"):
-        return {"bytes": bytes, "bytearray": bytearray}[tag].fromhex(held)
-    if tag in _NUMBERS:
-        return getattr(importlib.import_module(_NUMBERS[tag]), tag)(held)
-    if tag == "dict":
-        return {decode(k, resolve): decode(v, resolve) for k, v in held}
-    values = [decode(h, resolve) for h in held]
-    if tag in ("complex", "range"):
-        return {"complex": complex, "range": range}[tag](*values)
-    return {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}[tag](values)
+    if tag == "type":
+        kind = getattr(builtins, held)
+        if not isinstance(kind, type):
+            raise ValueError(f"{held!r} is no type")
+        return kind
+    if tag == "enum":
+        *path, base = held
+        member = _member(*path, side.names)
+        return decode(base, side) if member is None else member
+    fields = [decode(h, side) for h in held]
+    if tag == "reference":
+        return side.resolve(*fields)
+    if tag == "numpy":
+        return _decode_numpy(*fields)
+    if tag == "namedtuple":
+        name, names, values = fields
+        own = side.names.get(name)
+        is_same = isinstance(own, type) and getattr(own, "_fields", None) == tuple(names)
+        return (own if is_same else namedtuple(name, names))(*values)
+    kind = _KINDS[tag]
+    make = kind.make or getattr(importlib.import_module(kind.module), tag)
+    return make(*fields)
 
 
-def take_changes(old: object, new: object) -> None:
+def _member(module: str, path: str, name: str, names: dict) -> enum.Enum | None:
+    """A member of an Enum by its name, None where this process has no such class.
+
+    Nothing is imported for it: what an import does would be the other side's choice.
+    """
+    found: object = None
+    scope = names if module in _OWN_MODULES else getattr(sys.modules.get(module), "__dict__", {})
+    for step in path.split("."):
+        found = scope.get(step)
+        scope = vars(found) if isinstance(found, type) else {}
+    return found.__members__.get(name) if isinstance(found, enum.EnumMeta) else None
+
+
+def _decode_numpy(dtype: str, shape: list[int] | None, items: str | list) -> object:
+    numpy = importlib.import_module("numpy")
+    if not _DTYPE.fullmatch(dtype):
+        raise ValueError(f"no dtype of plain values: {dtype!r}")
+    if isinstance(items, str):
+        flat = numpy.frombuffer(bytes.fromhex(items), dtype).copy()
+    else:
+        flat = numpy.empty(len(items), object)
+        for place, item in enumerate(items):
+            flat[place] = item
+    return flat[0] if shape is None else flat.reshape(shape)
+
+
+def take_changes(old: Any, new: Any) -> None:
     """Make the container `old` equal to `new`, a value of the same type, in place.
 
     Containers inside stay the same objects where they can, for names that the caller has for them.
@@ -110,13 +268,20 @@ def take_changes(old: object, new: object) -> None:
         for key, value in kept.items():
             take_changes(value, new[key])
         old.clear()
-        old.update({**new, **kept})
+        for key, value in new.items():
+            old[key] = kept.get(key, value)
     elif isinstance(old, set):
         old.clear()
         old.update(new)
-    elif isinstance(old, bytearray):
+    elif isinstance(old, bytearray | array):
         old[:] = new
+    elif _is_numpy(old) and old.shape == new.shape:
+        old[...] = new
+
+
+def _is_numpy(value: object) -> bool:
+    return type(value).__name__ == "ndarray" and type(value).__module__ == "numpy"
 
 
 def _is_same_container(old: object, new: object) -> bool:
-    return type(old) is type(new) and isinstance(old, _MUTABLE)
+    return type(old) is type(new) and (isinstance(old, _MUTABLE) or _is_numpy(old))

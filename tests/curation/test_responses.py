@@ -70,7 +70,8 @@ def test_rates_and_labels_are_those_of_the_responses(inputs, tmp_path):
         for problem, group in zip(chosen, groups, strict=True):
             correct = []
             for response in group:
-                verdict = verify_answer(response.text, problem.answer, prompt=response.prompt)
+                flag = {"prompt": response.prompt, "truncated": response.truncated}
+                verdict = verify_answer(response.text, problem.answer, **flag)
                 correct.append(verdict.correct)
                 sample = samples[place]
                 place += 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from klearlib.curation import select as module
-from klearlib.curation.labels import judge_samples
+from klearlib.curation.labels import judge_samples, labelled
 from klearlib.curation.pass_rates import RATES, PassRate, write_pass_rates
 from klearlib.curation.select import select
 from klearlib.data.lines import read_lines
@@ -122,6 +122,14 @@ def test_correct_keeps_the_labels_of_the_source_and_judges_the_others(inputs, tm
         "num_kept": 2,
         "rejected": {"not judged": 1, "wrong": 1},
     }
+
+
+def test_a_response_that_leaves_its_answer_to_be_worked_out_is_labelled_wrong():
+    sample = Sample("b", "?", r"<think>so</think>\boxed{2 \times 3}")
+    limits = {"test_timeout_s": 2.0, "test_memory_mb": 256}
+    (verdict,) = judge_samples([sample], {"b": PROBLEMS[1]}, **limits)
+    found = labelled(sample, verdict)
+    assert (found.is_correct, found.reason) == (False, "not_worked_out")
 
 
 @pytest.mark.parametrize(

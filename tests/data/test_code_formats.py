@@ -112,6 +112,7 @@ NAMED = '{"func_name": "f"}'
 def test_tests_by_input_and_output(name, change, tests, entry_point):
     problem = problem_of(name, **change)
     assert (shown(problem), problem.entry_point) == (tests, entry_point)
+    assert problem.preset == ("lcb" if name == "livecodebench" else "python")
     if starter := change.get("starter_code"):
         assert f"```python\n{starter}\n```" in problem.prompt and "stdin" not in problem.prompt
     elif entry_point and name not in ("klear_code", "skywork_or1_code"):

@@ -33,7 +33,7 @@ PROBLEMS = [
     Problem("b", "Ελλάς, π, 😀, \u0085 and \r\n in it", ("1/2", "0.5"), source="x"),
     Problem("c", "Echo.", tests=(TestCase("", stdin=""), TestCase("ü\n", stdin="ü")), date="2024"),
     Problem("d", "f", tests=(TestCase("[1]", call="[[2]]"),), entry_point="f"),
-    Problem("e", "g", tests=(TestCase(asserts="assert g(1)"),), entry_point="g"),
+    Problem("e", "g", tests=(TestCase(asserts="assert g(1)"),), entry_point="g", preset="lcb"),
     Problem("f", "Nothing to judge by"),
     Problem("g", "One of one", ("7",)),
 ]

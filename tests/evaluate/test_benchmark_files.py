@@ -69,6 +69,10 @@ CALLS = {"call": "[3]", "expected": "9"}
             "no test calls f: mend it",
         ),
         ({"tests": [{"asserts": "assert f(3"}], "entry_point": "f"}, "tests[0].asserts is no Pyth"),
+        (
+            {"tests": [{"stdin": "", "expected": ""}], "preset": "lbc"},
+            "'p' cannot be judged: preset must be one of python, lcb, got 'lbc'",
+        ),
     ],
 )
 def test_a_problem_by_which_none_can_be_judged_is_refused(tmp_path, change, words):

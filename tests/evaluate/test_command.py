@@ -90,7 +90,7 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
     assert (scores["num_problems"], scores["num_responses"]) == (3, 3)
     assert (scores["truncated"], scores["not_judged"], scores["repeated"]) == (1, 0, 1)
     assert scores["mean_tokens"] == pytest.approx((8 * 10 + 70) / 9)
-    assert scores["reasons"]["wrong"] == 4 and scores["reasons"]["no_answer"] == 1
+    assert scores["reasons"]["wrong"] == 4 and scores["reasons"]["truncated"] == 1
     assert scores["sampling"]["responses"] == "r.jsonl" and scores["sampling"]["num_responses"] == 3
     record = load_record(tmp_path / "out" / "record.npz")
     assert np.array_equal(record.correct, correct) and record.sampling == scores["sampling"]
@@ -99,7 +99,7 @@ def test_scores_of_a_file(judged, tmp_path, capsys):
     assert "own: 3 problems" in out and "avg@3" in out and "44.4" in out
     low, high = (100 * end for end in sampling_interval(correct))
     assert f"{low:.1f} to {high:.1f} over other responses" in out
-    assert "truncated" in out and "1 of 9 responses" in out and "written to out" in out
+    assert "1 of 9 responses, judged wrong" in out and "written to out" in out
 
 
 class Killed(BaseException):
@@ -121,8 +121,11 @@ def test_another_file_of_problems_with_the_same_name_has_other_scores(judged, tm
         lambda groups: {},
         lambda groups: [[*groups[0], groups[0][0]]],
         lambda groups: [["yes", *groups[0][1:]]],
-        lambda groups: [[[True, "wrong", None], *groups[0][1:]]],
-        lambda groups: [[[True, "correct", 5], *groups[0][1:]]],
+        lambda groups: [[[True, "wrong", None, None], *groups[0][1:]]],
+        lambda groups: [[[True, "correct", None, 5], *groups[0][1:]]],
+        lambda groups: [[[True, "correct", "somewhere", None], *groups[0][1:]]],
+        lambda groups: [[[False, "unheard of", None, None], *groups[0][1:]]],
+        lambda groups: [[[True, "correct", None], *groups[0][1:]]],  # as version 0.15 kept them
     ],
 )
 def test_kept_verdicts_that_are_none_are_judged_again(judged, tmp_path, monkeypatch, change):
@@ -174,23 +177,32 @@ def test_judging_that_was_killed_goes_on_and_ends_with_the_same_files(
     assert files(tmp_path / "broken") == whole
 
 
-@pytest.mark.parametrize("change", ["response", "prompt", "think tags", "gold", "limits"])
+@pytest.mark.parametrize(
+    "change",
+    ["response", "prompt", "think tags", "gold", "limits", "flag", "truncated", "answer form"],
+)
 def test_what_was_judged_of_others_is_not_taken(judged, tmp_path, monkeypatch, change):
     monkeypatch.setattr(judging, "RESPONSES_AT_ONCE", 1)
     rows, problems, more = rows_of(tmp_path / "r.jsonl"), list(PROBLEMS), []
     rows[0]["response"] = rows[0]["response"].removeprefix("<think>")
+    rows[1]["truncated"] = True
+    rows[3]["response"] = THOUGHT + "\\boxed{1 + 1}"
     write_rows(tmp_path / "r.jsonl", rows)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(command, "save_record", lambda *_: (_ for _ in ()).throw(Killed))
         cli.main(judged)
     if change == "response":
-        rows[3]["response"] = rows[3]["response"].replace("2", "9")
+        rows[4]["response"] = rows[4]["response"].replace("5", "2")
+    if change == "flag":
+        rows[1]["truncated"] = False
     if change == "prompt":
         rows[0]["prompt"] = "<think>"
     if change == "gold":
         problems[0] = Problem("p-0", problems[0].prompt, "2")
     more += ["--think-tags", "optional"] if change == "think tags" else []
     more += ["--test-timeout-s", "5"] if change == "limits" else []
+    more += ["--truncated", "as_text"] if change == "truncated" else []
+    more += ["--answer-form", "equivalent"] if change == "answer form" else []
     write_rows(tmp_path / "r.jsonl", rows)
     write_problems(problems, tmp_path / "own.jsonl")
     assert cli.main([*judged, *more]) == 0
@@ -235,7 +247,8 @@ def beyond_the_judge(rows):
 @pytest.mark.parametrize(
     ("changed", "scores", "words"),
     [
-        (bare, {"truncated": None, "mean_tokens": None, "avg_at_n": 4 / 9}, ["not known"]),
+        (bare, {"truncated": None, "mean_tokens": None, "avg_at_n": 4 / 9}, [
+            "not known, judged as text"]),
         (all_the_same, {"truncated": 9, "repeated": 6}, [
             "6 responses repeat another one", "interval is too narrow", "raise --max-new-tokens"]),
         # What the judge cannot decide counts as wrong.
@@ -261,7 +274,7 @@ def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
         row["response"] = row["response"].removeprefix("<think>")
     write_rows(tmp_path / "r.jsonl", rows)
     assert cli.main(judged) == 0
-    assert scores_of(tmp_path / "out")["reasons"]["bad_format"] == 9
+    assert scores_of(tmp_path / "out")["reasons"]["bad_format"] == 8  # one is truncated
     assert "--think-tags optional" in capsys.readouterr().out
     before = files(tmp_path / "out")
     optional = [*judged, "--think-tags", "optional"]
@@ -277,6 +290,81 @@ def test_think_tags_are_needed_unless_told_otherwise(judged, tmp_path, capsys):
     assert "holds other scores (responses_sha256 differ)" in failure(capsys, judged)
     assert cli.main([*judged, "--out", "out3"]) == 0
     assert scores_of(tmp_path / "out3")["avg_at_n"] == pytest.approx(4 / 9)
+
+
+RELEASED = ["--preset", "released"]
+
+
+@pytest.mark.parametrize(
+    ("more", "form", "truncated"),
+    [
+        ([], "written", "wrong"),
+        (["--answer-form", "equivalent"], "equivalent", "wrong"),
+        (["--truncated", "as_text"], "written", "as_text"),
+        (RELEASED, "equivalent", "as_text"),
+        ([*RELEASED, "--truncated", "wrong"], "equivalent", "wrong"),
+    ],
+)
+def test_the_rule_reaches_the_judge_and_the_record(
+    judged, tmp_path, monkeypatch, more, form, truncated
+):
+    real, asked = judging.judge_responses, []
+
+    def judge(problems, groups, **how):
+        asked.append((how["answer_form"], how["truncated"]))
+        return real(problems, groups, **how)
+
+    monkeypatch.setattr(judging, "judge_responses", judge)
+    assert cli.main([*judged, *more]) == 0
+    assert asked == [(form, truncated)]
+    sampling = load_record(tmp_path / "out" / "record.npz").sampling
+    assert (sampling["answer_form"], sampling["truncated"]) == (form, truncated)
+
+
+def test_where_answers_stood_is_kept_and_counted(judged, tmp_path, monkeypatch, capsys):
+    places = np.array([["boxed", "last", "last"], ["marked", "boxed", ""], ["", "last", ""]])
+    real, rows = judging.judge_responses, iter(places.tolist())
+
+    def judge(problems, groups, **how):
+        return [
+            tuple(
+                replace(verdict, found=found or None)
+                for verdict, found in zip(group, next(rows), strict=True)
+            )
+            for group in real(problems, groups, **how)
+        ]
+
+    monkeypatch.setattr(judging, "judge_responses", judge)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(command, "save_record", lambda *_: (_ for _ in ()).throw(Killed))
+        cli.main(judged)
+    assert cli.main(judged) == 0  # by what was kept: the judge has no more rows
+    assert load_record(tmp_path / "out" / "record.npz").found.tolist() == places.tolist()
+    assert scores_of(tmp_path / "out")["found"] == {"boxed": 1, "marked": 1, "last": 2}
+    assert "right answers" in (out := capsys.readouterr().out)
+    assert "boxed 1, marked 1, last 2" in out
+
+
+def test_a_right_answer_in_a_truncated_response_counts_by_the_rule(judged, tmp_path, capsys):
+    rows = [row | {"truncated": True} for row in rows_of(tmp_path / "r.jsonl")]
+    write_rows(tmp_path / "r.jsonl", rows)
+    assert cli.main(judged) == 0
+    scores = scores_of(tmp_path / "out")
+    assert (scores["avg_at_n"], scores["reasons"]["truncated"]) == (0.0, 9)
+    assert "9 of 9 responses, judged wrong" in capsys.readouterr().out
+    as_text = [*judged, "--truncated", "as_text"]
+    assert "holds other scores (truncated differ)" in failure(capsys, as_text)
+    assert cli.main([*as_text, "--out", "out2"]) == 0
+    assert scores_of(tmp_path / "out2")["avg_at_n"] == pytest.approx(4 / 9)
+    assert "9 of 9 responses, judged as text" in capsys.readouterr().out
+
+
+def test_scores_of_a_version_that_knew_no_rule_are_not_written_over(judged, tmp_path, capsys):
+    assert cli.main(judged) == 0
+    scores = scores_of(tmp_path / "out")
+    del scores["sampling"]["answer_form"], scores["sampling"]["truncated"]
+    (tmp_path / "out" / "scores.json").write_text(json.dumps(scores))
+    assert "holds other scores (answer_form, truncated differ)" in failure(capsys, judged)
 
 
 def test_a_folder_is_one_process_at_a_time(judged, tmp_path, capsys):
@@ -312,8 +400,10 @@ def test_files_of_other_places_have_other_folders(judged, tmp_path):
         call = ["evaluate", "--responses", place, "--benchmark", "own.jsonl"]
         assert cli.main(call) == 0
     assert cli.main([*call, "--think-tags", "optional"]) == 0
+    assert cli.main([*call, *RELEASED]) == 0
     names = {folder.name for folder in (tmp_path / "evaluations").iterdir()}
     expected = {"a.jsonl.parts-r", "a.jsonl.parts-s", "b-r", "b-r-optional"}
+    expected |= {"b-r-equivalent-as_text"}
     assert names == {f"own-{name}" for name in expected}
 
 
@@ -381,6 +471,8 @@ def test_presets_are_the_papers_and_the_released_codes():
     assert (released.temperature, released.top_p, released.top_k) == (0.6, 0.95, 20)
     assert (released.repetition_penalty, released.yarn_factor) == (1.05, 2.5)
     assert (paper.budget, released.budget) == (2**15, 2**16)
+    assert (paper.answer_form, paper.truncated) == ("written", "wrong")
+    assert (released.answer_form, released.truncated) == ("equivalent", "as_text")
     changed = chosen("--preset", "released", "--top-k", "0", "--yarn", "1")
     assert (changed.top_k, changed.top_p, changed.yarn_factor) == (0, 0.95, None)
 
@@ -505,7 +597,11 @@ def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, m
     [
         (["--seed", "6"], "holds another evaluation (seed differ)"),
         (["--top-k", "3"], "holds another evaluation (top_k differ)"),
-        (["--preset", "released"], "(repetition_penalty, top_k, yarn_factor differ)"),
+        (RELEASED, "holds other scores (answer_form, truncated differ)"),
+        (
+            [*RELEASED, "--answer-form", "written", "--truncated", "wrong"],
+            "(repetition_penalty, top_k, yarn_factor differ)",
+        ),
         (["--n", "2"], "(num_responses differ)"),
         (["--precision", "bf16"], "holds another evaluation (precision differ)"),
         (["--batch-rows", "4"], "holds another evaluation (batch_rows differ)"),

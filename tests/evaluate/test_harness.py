@@ -45,12 +45,14 @@ def test_record_is_what_sampling_and_judging_say(measured):
     assert record.correct.shape == (30, 3) and record.correct.dtype == np.bool_
     for row, (problem, group) in enumerate(zip(problems, groups, strict=True)):
         for column, response in enumerate(group):
-            verdict = verify_answer(response.text, problem.answer, prompt=response.prompt)
+            flag = {"prompt": response.prompt, "truncated": response.truncated}
+            verdict = verify_answer(response.text, problem.answer, **flag)
             assert record.correct[row, column] == verdict.correct
             assert record.reason[row, column] == verdict.reason
             assert record.num_tokens[row, column] == len(response.token_ids)
             assert record.truncated[row, column] == response.truncated
             assert record.pass_rate[row, column] == verdict.correct
+            assert record.found[row, column] == (verdict.found or "")
     assert 0 < record.correct.mean() < 1, "the test needs right and wrong responses"
     drawn = {"temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_tokens": 40, "seed": 7}
     how = {"repetition_penalty": 1.0, "engine": "transformers", "precision": "fp32"}
@@ -133,6 +135,34 @@ def test_programs_are_judged_by_all_tests_and_keep_their_pass_rates():
     assert record.reason.tolist() == [["correct", "wrong", "wrong", "no_answer"]]
 
 
+ATTACKS = [
+    ("I do not know: 7 + 37.", False),
+    (r"\boxed{7+37}", False),
+    ("The sum is 44, that is to say 44, or 44 and", True),
+]
+SUM = Problem("sum", "What is 7 + 37?", "44")
+
+
+def attacked(**rule):
+    """The record of the three attacks on a judge, and of a right answer behind them."""
+    given = [*ATTACKS, (r"\boxed{44}", False)]
+
+    def canned(problems, *, group_size, settings):
+        return [[Response("sum", "?", (1,), (2,), (-1.0,), *each) for each in given]]
+
+    how = {"benchmark": "x", "num_responses": 4, "settings": SETTINGS, "think_tags": "optional"}
+    return evaluate(Canned(canned), [SUM], **how, **LIMITS, **rule)
+
+
+def test_the_three_attacks_are_wrong_unless_the_older_rule_is_asked_for():
+    record = attacked()
+    assert record.correct.tolist() == [[False, False, False, True]]
+    assert record.reason[0, 1:3].tolist() == ["not_worked_out", "truncated"]
+    assert record.found.tolist()[0][2:] == ["", "boxed"]
+    assert attacked(answer_form="equivalent").correct[0, 1]
+    assert attacked(truncated="as_text").reason[0, 2] != "truncated"
+
+
 @pytest.mark.parametrize(
     ("problems", "num_responses", "words"),
     [
@@ -155,7 +185,7 @@ def test_nothing_to_measure_is_refused(tiny_policy, tiny_tokenizer, problems, nu
 
 def assert_equal_records(a: EvalRecord, b: EvalRecord) -> None:
     assert (a.benchmark, a.problem_ids, a.sampling) == (b.benchmark, b.problem_ids, b.sampling)
-    for name in ("correct", "truncated", "num_tokens", "reason", "pass_rate"):
+    for name in ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found"):
         found, expected = getattr(a, name), getattr(b, name)
         assert found.dtype == expected.dtype and np.array_equal(found, expected)
 
@@ -196,6 +226,7 @@ def small(tmp_path):
         num_tokens=np.array([[3], [40]]),
         reason=np.array([["correct"], ["no_answer"]]),
         pass_rate=np.array([[1.0], [0.25]]),
+        found=np.array([["boxed"], [""]]),
         sampling={"seed": 1},
     )
     save_record(record, tmp_path / "x-00001.npz")
@@ -249,7 +280,7 @@ NO_PROBLEM = {"problem_ids": np.zeros(0, "U")} | {
     name: np.zeros((0, 1), kind)
     for name, kind in (
         *(("correct", "?"), ("truncated", "?"), ("num_tokens", int)),
-        *(("reason", "U"), ("pass_rate", float)),
+        *(("reason", "U"), ("pass_rate", float), ("found", "U")),
     )
 }
 
@@ -267,6 +298,7 @@ NO_PROBLEM = {"problem_ids": np.zeros(0, "U")} | {
         {"correct": [[True]] * 3},
         {"num_tokens": [[1.5]]},
         {"pass_rate": [1.0]},
+        {"found": [[0], [1]]},
     ],
 )
 def test_a_field_of_another_kind_is_damaged(small, change):

@@ -36,6 +36,7 @@ def record(name: str, right: int, *, n: int = N, size: int = 30, turned: int = 0
         np.ones(correct.shape, dtype=int),
         np.where(correct, "correct", "wrong"),
         np.where(correct, 1.0, 0.5),
+        np.where(correct, "boxed", ""),
     )
 
 
@@ -46,7 +47,8 @@ def deciding(name: str, share: float, turned: int) -> EvalRecord:
     tokens, reasons = np.ones(correct.shape, dtype=int), np.where(correct, "correct", "wrong")
     ids = tuple(f"{name}-{i}" for i in range(240))
     passed = correct.astype(float)
-    return EvalRecord(name, ids, correct, np.zeros_like(correct), tokens, reasons, passed)
+    found = np.where(correct, "boxed", "")
+    return EvalRecord(name, ids, correct, np.zeros_like(correct), tokens, reasons, passed, found)
 
 
 def finish(stage, *, end: float | dict[str, float], turned: int = 0, metrics=None) -> None:

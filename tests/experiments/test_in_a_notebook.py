@@ -26,6 +26,19 @@ def test_the_last_cell_builds_the_report_and_links_what_is_there(project, monkey
     assert "[table1](../results/smoke/00_overview/table1.csv)" in shown
 
 
+def test_what_a_cell_writes_into_a_table_is_not_published(project):
+    e = Overview(NotebookParams())
+    mine = e.table("table1")
+    mine["of mine"] = 1.0
+    mine.iloc[0, 0] = "of mine"
+    file = e.publish().parent / "table1.csv"
+    assert "of mine" not in file.read_text()
+    assert "of mine" not in e.table("table1").to_csv()
+    written = file.read_bytes()
+    Overview(NotebookParams()).publish()
+    assert file.read_bytes() == written
+
+
 def test_klear_run_builds_the_report_itself(project, monkeypatch):
     monkeypatch.setenv(PROGRESS_LOG, str(project / "run.log"))
     Overview(NotebookParams()).finish()

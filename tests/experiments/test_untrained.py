@@ -14,6 +14,7 @@ NOTHING = {"train/grad_norm": None, "train/num_updates": 0, "rollout/groups_all_
 SAMPLE = {
     **{"step": 20, "problem": "p1", "response": 0, "prompt": "2 + 2?", "chars": 5000},
     **{"tokens": 3, "truncated": False, "reason": "correct", "reward": 1.0, "advantage": 0.5},
+    **{"found": "boxed"},
 }
 
 

@@ -17,7 +17,8 @@ from klearlib.miniature.code_problems import (
     work_out,
 )
 from klearlib.miniature.problems import Slips, held_out
-from klearlib.verify.extract import last_code_block, read_response
+from klearlib.verify.extract import read_response
+from klearlib.verify.fences import last_code_block
 from klearlib.verify.programs import ProgramJob, run_many
 
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}

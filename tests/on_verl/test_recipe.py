@@ -55,6 +55,8 @@ MAPPED_SETTINGS = {
 }
 JUDGING = {
     "think_tags": "optional",
+    "answer_form": "equivalent",
+    "truncated": "as_text",
     "reward_function": {"name": "judge", "source": "def judge(response, problem): ..."},
     "format_scores": "released",
     "format_penalty": 0.25,

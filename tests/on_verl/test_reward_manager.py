@@ -96,8 +96,8 @@ class InThisProcess:
         self.compute_score = SimpleNamespace(remote=worker.compute_score)
 
 
-def judged_by_verl(config, row: dict, prompt_ids, response_ids, text: str) -> dict:
-    """What verl adds to a rollout once its reward worker has judged it."""
+def judged_by_verl(config, row: dict, prompt_ids, response_ids, text: str, ended=False) -> dict:
+    """What verl adds to a rollout once its reward worker has judged it. ended: by the budget."""
     output = AgentLoopOutput(
         prompt_ids=prompt_ids,
         response_ids=response_ids,
@@ -105,7 +105,10 @@ def judged_by_verl(config, row: dict, prompt_ids, response_ids, text: str) -> di
         response_logprobs=[-1.0] * len(response_ids),
         num_turns=2,
         metrics={},
-        extra_fields={"prompt_text": text, "global_steps": 0, "turn_scores": []},
+        extra_fields={
+            **{"prompt_text": text, "budget_ended": ended},
+            **{"global_steps": 0, "turn_scores": []},
+        },
     )
 
     async def judge():
@@ -149,6 +152,15 @@ def test_verl_pays_what_the_local_run_pays(config, batches, tiny_tokenizer, plac
             assert len(group.verdicts[0].report.outcomes) == CHOSEN.max_tests
         rewards.add(found["score"])
     assert len(rewards) == len(ANSWERS[problem.id])
+
+
+def test_a_right_answer_in_a_response_that_the_budget_ended_is_not_paid(
+    config, batches, tiny_tokenizer
+):
+    row = next(r for r in rows(batches[0]) if r["extra_info"]["problem_id"] == "sum")
+    ids = tiny_tokenizer(ANSWERS["sum"][0], add_special_tokens=False)["input_ids"]
+    found = judged_by_verl(config, row, ids, ids, "", ended=True)
+    assert found["score"] == -1.0 and verdict_of(found["verdict"]).reason == "truncated"
 
 
 def test_a_judge_that_fails_fails_the_rollout(config, batches, tiny_tokenizer):

@@ -107,6 +107,7 @@ def test_a_rollout_has_our_prompt_and_all_that_the_server_drew(config, model, ti
     assert (output.response_ids, output.response_mask) == ([1, 2, 9], [1, 1, 1])
     assert output.response_logprobs == [-0.5, -0.25, -1.0]
     assert output.extra_fields["prompt_text"] == text
+    assert output.extra_fields["budget_ended"] is False
     assert output.extra_fields["max_global_steps"] == output.extra_fields["min_global_steps"] == 1
     assert output.metrics.generate_sequences >= 0 and output.metrics.num_preempted == -1
     fields = output.as_dict()
@@ -176,7 +177,8 @@ def test_an_incomplete_rollout_is_refused(config, model, servers, words):
 def test_a_server_that_dies_is_left_for_another_with_the_same_request(config, model):
     dead = ray.exceptions.RayActorError()
     servers = Servers([1] * 5, [-1.0] * 5, failing=[dead] * (TRIES - 1))
-    assert draw(config, model, servers).response_ids == [1] * 5  # its budget
+    output = draw(config, model, servers)
+    assert output.response_ids == [1] * 5 and output.extra_fields["budget_ended"] is True
     assert servers.asked == [servers.asked[0]] * TRIES
     with pytest.raises(ray.exceptions.RayActorError):
         draw(config, model, Servers(failing=[dead] * TRIES))

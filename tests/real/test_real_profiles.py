@@ -143,6 +143,7 @@ def _record(name: str, score: float, size: int, stage: Stage) -> EvalRecord:
         np.full(correct.shape, 100),
         np.where(correct, "correct", "wrong"),
         correct.astype(float),
+        np.where(correct, "boxed", ""),
         sampling={
             "max_tokens": drawn["max_new_tokens"],
             "temperature": drawn["temperature"],

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from klearlib.evaluate.statistics import compare, replicates_needed
 from klearlib.experiments.catalogue import experiments
 from klearlib.paper import claim as paper_claim
 from klearlib.paper import claims
@@ -109,6 +110,19 @@ def test_a_verdict_follows_from_the_published_replicates(folder, entry):
         assert entry["verdict"] in ("undecided", "mixed")  # Holm's later steps are not retyped
         return
     assert entry["verdict"] == word
+
+
+@each_folder
+def test_what_an_undecided_claim_takes_follows_from_the_published_replicates(folder):
+    """Or more, where the notebook's pooled spread is wider."""
+    for entry in entries(folder):
+        if entry["verdict"] == "undecided" and entry["comparisons"]:
+            found = [
+                compare(*pairs_of(folder, entry, row), margin=row["margin"])
+                for row in entry["comparisons"]
+            ]
+            needed = replicates_needed(found, margin=entry["comparisons"][0]["margin"])
+            assert int(entry["settle"].split()[0]) >= needed, entry["claim"]
 
 
 @each_comparison

@@ -52,7 +52,8 @@ def _record(name, right):
     correct = np.zeros((2, 2), dtype=bool)
     correct.flat[:right] = True
     ones, reason = np.ones((2, 2)), np.full((2, 2), "wrong")
-    return EvalRecord(name, ("p", "q"), correct, correct, ones.astype(int), reason, ones)
+    found = np.full((2, 2), "")
+    return EvalRecord(name, ("p", "q"), correct, correct, ones.astype(int), reason, ones, found)
 
 
 @pytest.mark.parametrize("label", [5, ["GPPO"], "\x1b[2JGPPO", "GPPO\nGPPO", "\ud800"])

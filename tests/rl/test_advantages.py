@@ -24,7 +24,18 @@ def test_equation_4_each_group_by_its_own_mean_and_std(std, divisor, epsilon):
         assert row == pytest.approx(by_hand(mine, divisor=divisor, epsilon=epsilon), rel=1e-12)
 
 
-@pytest.mark.parametrize("std", ["population", "unbiased"])
+def test_without_a_deviation_advantages_are_plain_differences():
+    """Dr. GRPO's: A = reward - mean, whatever epsilon is."""
+    rewards = torch.tensor([[1.0, -1.0, -1.5, 1.0], [0.25, 0.75, 0.5, 0.5]], dtype=torch.float64)
+    for epsilon in (0.0, 1e-6, 1e12):
+        found = group_advantages(rewards, std="none", epsilon=epsilon)
+        assert found.tolist() == [[1.125, -0.875, -1.375, 1.125], [-0.25, 0.25, 0.0, 0.0]]
+    keep = torch.tensor([[1, 1, 0, 1], [0, 1, 0, 0]]).bool()
+    found = group_advantages(rewards, std="none", keep=keep)
+    torch.testing.assert_close(found, torch.tensor([[2, -4, 0, 2], [0] * 4]).double() / 3)
+
+
+@pytest.mark.parametrize("std", ["population", "unbiased", "none"])
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6])
 @pytest.mark.parametrize("value", [0.0, -1.0, 1 / 3, 1e-12, 1e9])
 def test_constant_groups_are_exactly_zero(value, epsilon, std):
@@ -47,9 +58,10 @@ def test_one_pass_rate_computed_in_different_ways_is_constant():
         ]
     )
     assert len(set(ways.tolist())) > 1, "the test needs values that rounding made different"
-    found = group_advantages(ways[None])
-    assert torch.equal(found, torch.zeros_like(found))
-    assert not nonzero_groups(found).any()
+    for std in ("population", "none"):
+        found = group_advantages(ways[None], std=std)
+        assert torch.equal(found, torch.zeros_like(found))
+        assert not nonzero_groups(found).any()
 
 
 def test_a_real_difference_is_never_taken_for_rounding():

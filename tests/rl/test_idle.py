@@ -5,13 +5,15 @@ import json
 import pytest
 from tiny_runs import lines, run
 
-from klearlib.rl.idle import IdleSteps, untrained, why_idle
+from klearlib.rl.alarms import Alarms
+from klearlib.rl.idle import untrained, why_idle
 
 IDLE = {
     "step": 1,
     "train/grad_norm": None,
     "train/skipped_updates": 0,
     "rollout/advantage_abs_mean": 0.0,
+    "rollout/correct_rate": 0.5,
     "rollout/bad_format_rate": 0.0,
     "rollout/truncated_rate": 0.0,
     "rollout/no_answer_rate": 0.0,
@@ -30,6 +32,7 @@ IDLE = {
         ({"rollout/groups_all_wrong": 1, "rollout/bad_format_rate": 1}, "both think tags"),
         ({"rollout/groups_all_wrong": 1, "rollout/no_answer_rate": 1}, "no answer was found"),
         ({"rollout/groups_all_wrong": 1, "rollout/truncated_rate": 1}, "token budget"),
+        ({"rollout/groups_all_wrong": 1, "rollout/not_worked_out_rate": 1}, "to be worked out"),
         ({"rollout/groups_all_wrong": 1, "rollout/judge_failures": 48}, "could be judged"),
         ({"rollout/advantage_abs_mean": 0.3}, "the filters left none"),
         ({"train/skipped_updates": 2}, "not finite"),
@@ -49,13 +52,13 @@ def test_an_arm_is_untrained_where_no_step_trained():
 
 
 def test_said_once_and_again_where_all_were():
-    idle = IdleSteps([], num_rollouts=48, num_steps=3)
-    said = [idle.see(IDLE | {"step": step}) for step in (1, 2, 3)]
-    assert said[0].startswith("step 1 trained nothing: ") and said[1] == ""
-    assert said[2].startswith("no step trained: ") and idle.note() == "3 idle"
-    resumed = IdleSteps([IDLE], num_rollouts=48, num_steps=3)
+    alarms = Alarms([], num_rollouts=48, num_steps=3)
+    said = [alarms.see(IDLE | {"step": step}) for step in (1, 2, 3)]
+    assert said[0][0].startswith("step 1 trained nothing: ") and said[1] == []
+    assert said[2][0].startswith("no step trained: ") and alarms.note() == "3 idle"
+    resumed = Alarms([IDLE], num_rollouts=48, num_steps=3)
     trained = IDLE | {"train/grad_norm": 0.1}
-    assert [resumed.see(line | {"step": n}) for n, line in ((2, IDLE), (3, trained))] == ["", ""]
+    assert [resumed.see(line | {"step": n}) for n, line in ((2, IDLE), (3, trained))] == [[], []]
     assert resumed.note() == "2 idle"
 
 

@@ -23,16 +23,18 @@ def with_verdicts(base: Group, verdicts: list[Verdict]) -> Group:
     return Group(base.problem, base.responses, tuple(verdicts), base.rewards)
 
 
-RIGHT, WRONG = Verdict(True, "correct", "1"), Verdict(False, "wrong", "2")
+RIGHT = Verdict(True, "correct", "1", found="boxed")
+LAST = dataclasses.replace(RIGHT, found="last")
+LEFT = Verdict(False, "not_worked_out", "1 + 0", found="boxed")
 NO_TAG = Verdict(False, "bad_format", has_think_close=False)
 GROUPS = (
-    with_verdicts(group(0, [1.0, 1.0], lengths=[3, 5]), [RIGHT, RIGHT]),
+    with_verdicts(group(0, [1.0, 1.0], lengths=[3, 5]), [RIGHT, LAST]),
     with_verdicts(group(1, [1.0, -1.5], lengths=[4, 9], truncated=[False, True]), [RIGHT, NO_TAG]),
     with_verdicts(
         group(2, [-1.0, -1.0], lengths=[2, 2]),
         [Verdict(False, "no_answer"), Verdict(False, "timeout")],
     ),
-    with_verdicts(group(3, [-1.0, -1.0], lengths=[6, 1]), [WRONG, Verdict(False, "judge_error")]),
+    with_verdicts(group(3, [-1.0, -1.0], lengths=[6, 1]), [LEFT, Verdict(False, "judge_error")]),
 )
 BATCH = RolloutBatch(
     GROUPS,
@@ -95,6 +97,10 @@ def test_every_metric_by_hand():
             "rollout/truncated_rate": 1 / 8,
             "rollout/bad_format_rate": 1 / 8,
             "rollout/no_answer_rate": 1 / 8,
+            "rollout/not_worked_out_rate": 1 / 8,
+            "rollout/right_boxed_rate": 2 / 3,
+            "rollout/right_marked_rate": 0,
+            "rollout/right_last_rate": 1 / 3,
             "rollout/judge_failures": 2,
             "rollout/pass_rate_mean": None,
             "train/num_updates": 2,
@@ -153,6 +159,7 @@ def test_metrics_of_programs_by_hand():
     )
     line = step_metrics(batch, SUMS, step=1, learning_rate=1e-5)
     assert line["rollout/pass_rate_mean"] == (1 + 0.25) / 4
+    assert line["rollout/right_boxed_rate"] == 1 / 2  # a right program has no such place
     shares = {key: line[key] for key in line if key.startswith("tests/")}
     assert shares == {
         "tests/num_run": 12,

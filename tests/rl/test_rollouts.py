@@ -77,6 +77,8 @@ def test_group_std_and_epsilon_reach_the_advantages():
     std = math.sqrt(4 / 3) + 0.5
     expected = [(4 / 3) / std, (-2 / 3) / std, (-2 / 3) / std]
     assert batch.advantages[1].tolist() == pytest.approx(expected)
+    plain = form_batch(GROUPS, settings(group_std="none"))
+    assert plain.advantages[1].tolist() == pytest.approx([4 / 3, -2 / 3, -2 / 3])
 
 
 def test_drop_truncated_takes_rollouts_out_of_statistics_and_training():

@@ -1,13 +1,17 @@
 """Settings of an RL run: what is unknown or contradicts itself is refused by its name."""
 
 import dataclasses
+import inspect
 
 import pytest
 from rollout_fakes import SETTINGS, settings
 
+from klearlib.evaluate.harness import evaluate_all, evaluate_benchmarks
 from klearlib.params import RLOptions
-from klearlib.rl.settings import _WORDS, RLSettings, require_counted_parts
-from klearlib.verify.groups import CODE_REWARDS
+from klearlib.rl.schedule import judging
+from klearlib.rl.settings import _WORDS, JUDGED_BY, RLSettings, require_counted_parts
+from klearlib.verify.answers import ANSWER_FORMS
+from klearlib.verify.groups import CODE_REWARDS, TRUNCATED, judge_groups, judge_responses
 
 
 @pytest.mark.parametrize("name", _WORDS)
@@ -47,3 +51,16 @@ def test_two_guards_of_options_and_settings_do_not_drift_apart():
     assert choices | {"code_reward": tuple(CODE_REWARDS)} == _WORDS
     rules = {"dual_clip", "beta_low", "beta_high"}
     assert {field.name for field in fields} - SETTINGS.keys() == rules
+
+
+def test_rollouts_and_benchmarks_are_judged_by_one_rule():
+    """What the judge takes, RL hands on; what benchmarks are judged by is judged alike."""
+    taken = set(inspect.signature(judge_groups).parameters) - {"problems", "responses"}
+    assert set(judging(settings(), seed=0)) == taken
+    of_a_text = {*inspect.signature(judge_responses).parameters, "think_tags"} & taken
+    assert set(JUDGED_BY) == of_a_text - {"max_tests", "tests_seed"}  # all tests on benchmarks
+    for measures in (evaluate_all, evaluate_benchmarks):
+        assert {*JUDGED_BY} < {*inspect.signature(measures).parameters}
+    assert (_WORDS["answer_form"], _WORDS["truncated"]) == (ANSWER_FORMS, TRUNCATED)
+    chosen = judging(settings(answer_form="equivalent", truncated="as_text"), seed=0)
+    assert (chosen["answer_form"], chosen["truncated"]) == ("equivalent", "as_text")

@@ -73,7 +73,7 @@ def test_a_row_holds_the_tests_that_the_seed_chooses_and_no_other(tmp_path, max_
     [
         Problem("a", "?", answer="4"),
         Problem("a", "?", answer=("4", "four \u00fc \ud800")),
-        Problem("a", "?", tests=(TestCase(stdin="", expected=""),)),
+        Problem("a", "?", tests=(TestCase(stdin="", expected=""),), preset="lcb"),
         Problem("a", "?", tests=(TestCase(call="[1]", expected="2"),), entry_point="f"),
         Problem("a", "?", tests=(TestCase(asserts="assert f(1)\n"),), entry_point="f"),
     ],

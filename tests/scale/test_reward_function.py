@@ -71,14 +71,15 @@ def no_judge_survives():
     close_pool()
 
 
-def score(problem, text, chosen, *, prompt=""):
+def score(problem, text, chosen, *, prompt="", ended=False):
     truth = ground_truth(problem, max_tests=chosen["max_tests"], tests_seed=chosen["tests_seed"])
-    row = {"index": 0, "problem": 0, "problem_id": problem.id, "prompt_text": prompt}
+    row = {"index": 0, "problem": 0, "problem_id": problem.id}
+    row |= {"prompt_text": prompt, "budget_ended": ended}
     return compute_score("klear", text, truth, row, **chosen)
 
 
-def grouped(problem, texts, chosen, *, prompt=""):
-    responses = [Response(problem.id, prompt, (), (), (), text, False) for text in texts]
+def grouped(problem, texts, chosen, *, prompt="", ended=False):
+    responses = [Response(problem.id, prompt, (), (), (), text, ended) for text in texts]
     return judge_groups([problem], [responses], **chosen)[0]
 
 
@@ -119,12 +120,36 @@ def test_the_prompt_may_hold_the_opening_tag():
     assert verdict_of(opened["verdict"]).has_think_open
 
 
-def test_without_the_prompt_nothing_is_judged():
+@pytest.mark.parametrize("problem", RESPONSES, ids=lambda problem: problem.id)
+@pytest.mark.parametrize("how", ["wrong", "as_text"])
+def test_the_flag_of_truncation_is_judged_as_in_the_local_run(problem, how):
+    chosen = judging(settings(truncated=how), seed=SEED)
+    texts = RESPONSES[problem]
+    group = grouped(problem, texts, chosen, ended=True)
+    found = [score(problem, text, chosen, ended=True) for text in texts]
+    assert [each["score"] for each in found] == list(group.rewards)
+    reasons = {verdict_of(each["verdict"]).reason for each in found}
+    assert reasons == {"truncated"} if how == "wrong" else "correct" in reasons
+
+
+HANDED_ON = {"problem_id": "m", "prompt_text": "", "budget_ended": False}
+
+
+@pytest.mark.parametrize(
+    ("told", "lacks"),
+    [
+        ({"prompt_text": 7}, "'prompt_text'"),
+        ({"budget_ended": None}, "'budget_ended'"),
+        ({"budget_ended": 0}, "'budget_ended'"),
+        (None, "'prompt_text' and 'budget_ended'"),
+    ],
+)
+def test_without_what_the_agent_loop_hands_on_nothing_is_judged(told, lacks):
     chosen = judging(settings(), seed=SEED)
     truth = ground_truth(MATHS, max_tests=None, tests_seed=0)
-    for extra_info in ({"problem_id": "m"}, {"problem_id": "m", "prompt_text": 7}, None):
-        with pytest.raises(KlearError, match="default_agent_loop=klear"):
-            compute_score("klear", boxed("1"), truth, extra_info, **chosen)
+    words = f"lacks {lacks}, which .*default_agent_loop=klear"
+    with pytest.raises(KlearError, match=words):
+        compute_score("klear", boxed("1"), truth, told and HANDED_ON | told, **chosen)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,19 @@ import json
 import sys
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 from klearlib import cli
+from klearlib.evaluate.record_files import save_record
+from klearlib.records import EvalRecord
 from klearlib.run.folder import RunFolder
 from klearlib.suite import tensorboard, watch
 
 SAMPLE = {
     **{"step": 1, "problem": "p\x1b1", "response": 0, "prompt": "2 + 2?", "text": "\x1b[2Jfour"},
     **{"chars": 8, "tokens": 3, "truncated": True, "reason": "wrong", "reward": -1.0},
-    **{"advantage": -0.5},
+    **{"found": "last", "advantage": -0.5},
 }
 
 
@@ -36,7 +39,7 @@ def test_show_prints_what_was_written_and_steers_no_terminal(runs, capsys):
     assert cli.main(["show", "aa"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(
-        "== step 1, p\\x1b1, response 0: wrong, reward -1.00, advantage -0.50, 3"
+        "== step 1, p\\x1b1, response 0: wrong (last), reward -1.00, advantage -0.50, 3"
     )
     assert "truncated" in printed and "2 + 2?" in printed
     assert "\x1b" not in printed and "\\x1b[2Jfour" in printed
@@ -49,6 +52,34 @@ def test_show_prints_what_was_written_and_steers_no_terminal(runs, capsys):
     (runs / "samples.jsonl").unlink()
     assert cli.main(["show", "aa01"]) == 1
     assert "rl/aa01 has no samples" in capsys.readouterr().err
+
+
+def test_show_begins_with_the_scores_and_what_stands_beside_them(runs, capsys):
+    correct = np.array([[True, True], [False, True]])
+    for step, cut, found in ((0, False, ""), (2, True, "boxed")):
+        record = EvalRecord(
+            "math_a",
+            ("p", "q"),
+            correct & cut,
+            np.full((2, 2), cut),
+            np.full((2, 2), 7 + step),
+            np.where(correct & cut, "correct", "wrong"),
+            correct.astype(float),
+            np.where(correct, found, ""),
+        )
+        save_record(record, runs / "evaluations" / f"math_a-{step:05d}.npz")
+    lines = [
+        {"step": step, "rollout/truncated_rate": share, "rollout/correct_rate": share}
+        for step, share in ((1, 0.1), (2, 0.9))
+    ]
+    (runs / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert cli.main(["show", "aa"]) == 0
+    head, first, last, alarm, sample = capsys.readouterr().out.splitlines()[:5]
+    assert " ".join(head.split()).startswith("step score truncated tokens not worked out right")
+    assert " ".join(first.split()) == "0 0 % 0 % 7 0 % - - -"
+    assert " ".join(last.split()) == "2 75 % 100 % 9 0 % 100 % 0 % 0 %"
+    assert alarm.startswith("!! truncation rose from 10 % to 90 %")
+    assert sample.startswith("== step 1")
 
 
 def test_watch_prints_once_where_there_is_no_terminal_and_writes_files(runs, capsys, tmp_path):

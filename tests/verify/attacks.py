@@ -366,7 +366,9 @@ EQUALITY = [
             "assert sorted(candidate(3)) == sorted([9])"))),
     returns("builtins offered to the test code by a forged greeting", """
         import os
-        greeting = b'{"square": 0, "__builtins__": 1, "abs": 1, "candidate": 1, "check": 1}\\n'
+        names = ("square", "__builtins__", "abs", "candidate", "check")
+        offered = ", ".join('"%s": {"reference": [0, "f"]}' % name for name in names)
+        greeting = ('{"offered": {%s}, "kept": []}' % offered).encode() + b"\\n"
         for descriptor in range(3, 16):
             try:
                 os.write(descriptor, greeting)
@@ -381,6 +383,32 @@ EQUALITY = [
         def square(n): return 0
         """, "wrong_answer", tests=(TestCase(
             asserts="def check(candidate):\n    assert candidate(3) == 9\ncheck(square)"),)),
+    returns("object whose operators see by what it is judged", """
+        class Any:
+            __eq__ = __lt__ = __gt__ = __le__ = __ge__ = __contains__ = lambda *a: True
+            __hash__ = lambda self: hash(9)
+            __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __mod__ = lambda *a: 0
+            __divmod__ = __pow__ = __xor__ = __and__ = __rtruediv__ = __iadd__ = lambda *a: 0
+        def square(n): return Any()
+        """, "judge_error", tests=tuple(TestCase(asserts=text) for text in (
+            "assert candidate(3) == 9", "assert 9 == square(3)", "assert not candidate(3) != 9",
+            "assert 8 < candidate(3) < 10", "assert candidate(3) in (9, 10)",
+            "assert candidate(3) in {9}", "assert {candidate(3): 1}[9] == 1",
+            "assert abs(candidate(3) - 9) < 1e-6", "assert 9 - candidate(3) == 0",
+            "assert candidate(3) ^ 9 == 0", "assert divmod(candidate(3), 9) == 0",
+            "assert [candidate(3)] == [9]", "assert sum([candidate(3), -9]) == 0",
+            "assert 9 in candidate(3)", "import math\nassert math.fsum([1 / candidate(3)]) == 0",
+            "x = candidate(3)\nx += 9\nassert x == 0"))),
+    returns("numbers whose classes lie", """
+        class Number(int):
+            __eq__ = __lt__ = __gt__ = __le__ = __ge__ = lambda *a: True
+            __hash__ = lambda self: hash(9)
+            __sub__ = __rsub__ = __mod__ = __xor__ = lambda *a: 0
+        def square(n): return Number(7)
+        """, "wrong_answer", tests=tuple(TestCase(asserts=text) for text in (
+            "assert 8 < candidate(3) < 10", "assert candidate(3) in {8, 10}",
+            "assert candidate(3) - 8 == 0", "assert candidate(3) % 5 == 4",
+            "assert {candidate(3): 1}[10] == 1", "assert 10 - candidate(3) == 1"))),
     returns("in-place change of the expected list", """
         def square(rows):
             rows.clear()

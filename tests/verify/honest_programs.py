@@ -48,6 +48,16 @@ HONEST = (
         except EOFError:
             print(total)
         """, _SUM),
+    passes("modes and names of the streams", """
+        import os, sys
+        streams = sys.stdin, sys.stdout, sys.__stdin__, sys.__stdout__
+        assert [s.mode for s in streams] == ["r", "w", "r", "w"] and "w" in sys.stderr.mode
+        assert [s.buffer.mode for s in streams] == ["rb", "wb", "rb", "wb"]
+        assert [s.name for s in streams[:2]] == ["<stdin>", "<stdout>"]
+        with os.fdopen(0) as given, os.fdopen(os.dup(1), "w") as printed:
+            assert given.mode == "r" and printed.mode == "w"
+            printed.write(str(int(given.read()) ** 2))
+        """),
     passes("iterating over sys.stdin", """
         import sys
         print(sum(int(x) for line in sys.stdin for x in line.split()))

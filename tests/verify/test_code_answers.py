@@ -8,7 +8,7 @@ import pytest
 
 from klearlib.data.sources import read_source
 from klearlib.errors import KlearError
-from klearlib.records import Problem, TestCase, TestReport
+from klearlib.records import NOT_JUDGED, Problem, TestCase, TestReport
 from klearlib.verify import code_answers
 from klearlib.verify.code_answers import USUAL_IMPORTS, chosen_tests, verify_programs
 from klearlib.verify.rewards import hard_code_reward, soft_code_reward
@@ -153,6 +153,15 @@ def test_one_judge_error_is_the_judges_even_where_all_else_passed(monkeypatch):
     ]
 
 
+def test_a_test_that_cannot_be_put_is_no_mistake_of_the_program():
+    tests = tuple(TestCase(asserts=f"assert f({x}) == 1") for x in ("1", "lambda: 1"))
+    problem = Problem("p", "", tests=tests, entry_point="f")
+    (verdict,) = verify_programs([answer("def f(x): return 1")], [problem], **LIMITS)
+    assert verdict.reason == "judge_error" and verdict.reason in NOT_JUDGED
+    assert verdict.report.outcomes == ("passed", "judge_error")
+    assert "passes a function" in verdict.report.messages[1]
+
+
 def test_a_group_meets_the_same_tests():
     problem = doubling(30)
     program = "n = int(input())\nprint(2 * n if n % 2 else 0)"
@@ -209,7 +218,22 @@ def test_the_prelude_defines_what_programs_forget_to_import():
     assert [v.correct for v in verdicts] == [True, True, True, False, False]
     assert [v.report.outcomes[0] for v in verdicts[3:]] == ["compile_error"] * 2
     assert [v.extracted for v in verdicts] == programs
+    assert verdicts[4].report.messages[0].endswith("(line 2)")
     names: dict = {}
     exec(USUAL_IMPORTS, names)
     assert {"List", "Optional", "defaultdict", "heappush", "math", "inf", "cache"} <= set(names)
     assert names["Counter"] is collections.Counter  # typing has names that are no classes
+
+
+def test_programs_run_by_the_preset_of_their_problem():
+    program = answer("print(gcd(4, int(input())))")
+    tests = (TestCase(stdin="6", expected="2"),)
+    problems = [Problem(name, "", tests=tests, preset=name) for name in ("python", "lcb")]
+
+    def reasons(**settings):
+        found = verify_programs([program] * 2, problems, **LIMITS, **settings)
+        return [verdict.reason for verdict in found]
+
+    assert reasons() == ["wrong", "correct"]
+    assert reasons(preset="lcb") == ["correct"] * 2
+    assert reasons(preset="python", prelude=USUAL_IMPORTS) == ["wrong"] * 2  # they are scripts

@@ -17,6 +17,9 @@ def judge(response, problem):
     """Half a point for an even length, right where the answer is in it."""
     return 0.5 * (len(response) % 2 == 0) - 1, problem["answer"] in response
 
+def whole(response, problem):
+    return 1.0, not problem["truncated"]
+
 def slow(response, problem):
     time.sleep(60)
 
@@ -44,8 +47,10 @@ def giant(response, problem):
 PROBLEMS = [Problem("p0", "2 + 2?", "4"), Problem("p1", "3 + 3?", "6")]
 
 
-def groups(name: str, *texts: str):
-    responses = [[Response(p.id, "", (), (), (), text, False) for text in texts] for p in PROBLEMS]
+def groups(name: str, *texts: str, truncated: bool = False):
+    responses = [
+        [Response(p.id, "", (), (), (), text, truncated) for text in texts] for p in PROBLEMS
+    ]
     return judge_groups(
         PROBLEMS,
         responses,
@@ -69,6 +74,14 @@ def test_it_pays_and_judges_each_response_and_no_tag_costs_anything():
     assert not any(v.has_think_close is False for v in first.verdicts)
 
 
+def test_it_is_told_what_the_budget_ended_and_decides_what_is_right_of_it():
+    for truncated in (False, True):
+        (first, _) = groups("whole", "4", truncated=truncated)
+        assert first.rewards == (1.0,) and first.verdicts[0].correct is not truncated
+    (first, _) = groups("judge", "4", truncated=True)
+    assert first.verdicts[0].reason == "correct"
+
+
 def test_what_takes_too_long_is_wrong_and_counted(monkeypatch):
     monkeypatch.setattr(own_judge, "TIMEOUT_S", 0.5)
     for group in groups("slow", "4"):
@@ -79,7 +92,7 @@ def test_what_takes_too_long_is_wrong_and_counted(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("raises", "problem 'p0': line 12: IndexError: list index out of range"),
+        ("raises", "problem 'p0': line 15: IndexError: list index out of range"),
         ("ends", "its process ended"),
         ("nothing", "expected a finite reward and True or False, got None"),
         ("infinite", "got (inf, True)"),

@@ -13,6 +13,7 @@ from klearlib.errors import KlearError
 from klearlib.records import TestCase
 from klearlib.verify import pool, programs
 from klearlib.verify.pool import Pool
+from klearlib.verify.presets import USUAL_IMPORTS
 from klearlib.verify.programs import ProgramJob, run_many, run_tests
 
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}
@@ -153,6 +154,17 @@ CALLS = {
     "float for integer": ("def f(): return 2.0", [], 2, "passed"),
     "true for one": ("def f(): return True", [], 1, "passed"),
     "text for number": ("def f(): return '1'", [], 1, "wrong_answer"),
+    "exact numbers": (
+        "from fractions import Fraction as F\nfrom decimal import Decimal as D\n"
+        "def f(): return [D('3.0'), F(3, 2), D('1e30'), D('-0.25')]",
+        [],
+        [3, 1.5, 10**30, -0.25],
+        "passed",
+    ),
+    "a third": ("from fractions import Fraction\ndef f(): return Fraction(1, 3)", [], 1 / 3,
+     "runtime_error"),
+    "a tenth": ("from decimal import Decimal\ndef f(): return Decimal('0.1')", [], 0.1,
+     "runtime_error"),
     "number keys": ("def f(): return {1: 2}", [], {"1": 2}, "passed"),
     "too long an integer": ("def f(): return 10**5000", [], 1, "runtime_error"),
     "prints": ("print('noise')\ndef f():\n    print('noise')\n    return 1", [], 1, "passed"),
@@ -202,6 +214,126 @@ def test_calls(tier):
     ]
     found = zip(CALLS.items(), run_many(jobs, workers=2), strict=True)
     assert [(n, r.messages) for (n, call), r in found if r.outcomes != (call[3],)] == []
+
+
+DEPTHS = {
+    "calls": "g = lambda k: 0 if k == 0 else 1 + g(k - 1)",
+    "two functions": "def h(k): return g(k - 1) + 1\ndef g(k): return 0 if k == 0 else h(k)",
+    "a closure": "def g(k):\n    def go(k): return 1 + go(k - 1) if k else 0\n    return go(k)",
+}
+if sys.version_info < (3, 12):  # later ones bound recursion through C by themselves
+    DEPTHS |= {
+        "a cache": "import functools\n@functools.cache\ndef g(k): return 1 + g(k - 1) if k else 0",
+        "sums": "def g(k): return sum(1 + g(k - 1) for _ in [0]) if k else 0",
+        "maps": "def g(k): return [*map(lambda k: 1 + g(k), [k - 1])][0] if k else 0",
+        "operators": "class A:\n    def __init__(self, k): self.k = k\n"
+        "    def __int__(self): return 1 + int(A(self.k - 1)) if self.k else 0\n"
+        "def g(k): return int(A(k))",
+    }
+# source, stdin, output: what LiveCodeBench's grader accepts and a bare interpreter does not
+LCB = {
+    **{
+        f"recursion by {name}": (f"{source}\nprint(g(int(input())))", "15000", "15000")
+        for name, source in DEPTHS.items()
+    },
+    "recursion to its end": (f"{DEPTHS['calls']}\nprint(g(int(input())))", "49900", "49900"),
+    "digits printed": ("print(10 ** int(input()))", "49999", f"1{'0' * 49_999}"),
+    "digits read": ("print(int(input()) + 1)", f"1{'0' * 49_999}", f"1{'0' * 49_998}1"),
+    "digits in the source": (f"print(1{'0' * 9000})", "", f"1{'0' * 9000}"),
+    "modules": (
+        "n = int(sys.stdin.readline())\nprint(math.gcd(n, 6), re.sub('a', 'b', 'a'))",
+        "4",
+        "2 b",
+    ),
+    "modules again": (
+        "print(collections.Counter('aa')['a'], datetime.date(2020, 1, 1), string.digits, "
+        "json.dumps([1]), [*itertools.chain([1])], bisect.bisect([1], 1), operator.add(1, 1))",
+        "",
+        "2 2020-01-01 0123456789 [1] [1] 1 2",
+    ),
+    "names": (
+        "q = deque([3, 1])\nheapify(q := list(q))\nd = defaultdict(list)\nxs: List[int] = []\n"
+        "@lru_cache(None)\ndef f(n): return n\n"
+        "print(heappop(q), gcd(4, 6), ceil(1.5), bisect_left([1], 1), *accumulate([1, 2]), f(1), "
+        "reduce(add, [1, 2]), ascii_lowercase[0], mean([1, 3]), deepcopy(d), loads('1'), "
+        "itemgetter(0)([5]), pow(2, 3, 5), Counter('a')['a'], stdin.readline(), maxsize > 1)",
+        "x",
+        "1 2 2 0 1 3 1 3 a 2 defaultdict(<class 'list'>, {}) 1 5 3 1 x True",
+    ),
+    "the future": (
+        "from __future__ import annotations\ndef f(x: what): return gcd(4, 6)\nprint(f(1))",
+        "",
+        "2",
+    ),
+}
+
+
+@one_tier_is_slow
+def test_lcb_runs_what_its_grader_accepts(tier):
+    jobs = [
+        ProgramJob(source, [by_stdin(given, expected)], 20.0, 256, preset=preset)
+        for preset in ("lcb", "python")
+        for source, given, expected in LCB.values()
+    ]
+    reports = run_many(jobs, workers=2)
+    told = list(zip([*LCB] * 2, [(r.outcomes[0], r.messages[0]) for r in reports], strict=True))
+    assert [each for each in told[: len(LCB)] if each[1] != ("passed", "")] == []
+    assert [each for each in told[len(LCB) :] if each[1][0] == "passed"] == []
+
+
+@one_tier_is_slow
+def test_lcb_by_call(tier):
+    calls = {
+        f"class Solution:\n    def f(self, k):\n{textwrap.indent(DEPTHS['calls'], ' ' * 8)}\n"
+        "        return g(k)": (15_000, 15_000),
+        f"{DEPTHS['a closure']}\nf = g": (15_000, 15_000),
+        "def f(xs: List[int]) -> Optional[int]: return Counter(xs).most_common(1)[0][0]": (
+            [1, 1],
+            1,
+        ),
+        "def f(n): return str(10 ** n)": (20_000, f"1{'0' * 20_000}"),
+    }
+    for source, (argument, expected) in calls.items():
+        test = by_call([argument], expected)
+        assert outcome(source, test, entry_point="f", preset="lcb") == "passed", source
+        assert outcome(source, test, entry_point="f") == "runtime_error", source
+
+
+def test_lcb_has_an_end(tier):
+    beyond = {DEPTHS["calls"] + "\ng(10**6)": "RecursionError", "str(10**60_000)": "ValueError"}
+    for source, error in beyond.items():
+        report = run_tests(source, [by_stdin("", "")], preset="lcb", **LIMITS)
+        assert report.outcomes == ("runtime_error",) and error in report.messages[0]
+
+
+@one_tier_is_slow
+@pytest.mark.parametrize("around", [{}, {"preset": "lcb"}, {"prelude": "import re\n" * 30}])
+def test_lines_are_the_program_s_own(tier, around):
+    failing = {
+        "x = 1\n1 / 0": "ZeroDivisionError: division by zero (line 2)",
+        "def f():\n\n    return {}[0]\nf()": "KeyError: 0 (line 3)",
+        '"""Doc."""\nfrom __future__ import annotations\nraise ValueError': "ValueError (line 3)",
+        "import json\n\njson.loads('')": "(line 3)",
+        "x = 1\ndef f(:": "SyntaxError: invalid syntax (line 2)",
+        "x = 1\nfrom __future__ import annotations": "(line 2)",
+        "x = 1\nreturn x": "(line 2)",
+    }
+    for source, said in failing.items():
+        (message,) = run_tests(source, [by_stdin("", "")], **LIMITS, **around).messages
+        assert message.endswith(said), source
+
+
+def test_a_prelude_is_the_test_code_s_too(tier):
+    """A program cannot change what a test finds there, nor does a test ask it for that."""
+    source = "gcd = gcd\nmath = None\ndef f(x): return x"
+    asserts = "import math as own\nassert gcd is own.gcd and Counter([f(1)]) == Counter({1: 1})"
+    test = TestCase(asserts=asserts)
+    for around in ({"preset": "lcb"}, {"prelude": USUAL_IMPORTS}):
+        assert outcome(source, test, entry_point="f", **around) == "passed"
+    broken = {"prelude": "1 / 0"}
+    assert outcome("print(1)", by_stdin("", "1"), **broken) == "runtime_error"
+    assert outcome("print(1)", by_stdin("", "1"), prelude="1 +") == "compile_error"
+    assert outcome("print(1)", by_stdin("", "1"), prelude="import no_such") == "runtime_error"
 
 
 def test_integers_of_any_length(tier):
@@ -274,7 +406,7 @@ ASSERTS = {
     "loop": ("spin()", "time_limit"),
     "loop of the test": ("while True: pass", "time_limit"),
     "builtins stay": ("assert len([1]) == 1", "passed"),
-    "objects equal nothing": ("assert Odd() == 1", "wrong_answer"),
+    "objects equal nothing": ("assert Odd() == 1", "judge_error"),
     "subclasses become their base": ("assert f(OddInt(1)) == 2", "wrong_answer"),
     "test that does not compile": ("assert f(", "judge_error"),
     "argument that cannot be sent": ("assert f(lambda: 1)", "judge_error"),
@@ -288,6 +420,40 @@ def test_asserts(tier):
     report = run_tests(COUNTER, tests, timeout_s=0.6, memory_mb=128, entry_point="f")
     found = dict(zip(ASSERTS, report.outcomes, strict=True))
     assert found == {name: outcome for name, (_, outcome) in ASSERTS.items()}, report.messages
+
+
+def answering(*lines: str) -> str:
+    """A program that writes these lines to the test code before it is asked."""
+    return f"import os\nfor line in {lines!r}: os.write(4, line.encode() + b'\\n')"
+
+
+# What equals everything, what calls what it likes, what is no value.
+FORGED = [
+    *(
+        f'{{"result": {result}}}'
+        for result in (
+            '{"enum": ["unittest.mock", "_ANY", "x", {"reference": [1, "_ANY"]}]}',
+            '{"reference": [1, "int", {"dict": [[]]}]}',
+            '{"reference": [1, "int", {"reference": [2, "A"]}]}',
+            '{"reference": ["1", "A"]}',
+            '{"type": "eval"}',
+            '{"type": "__import__"}',
+            '{"numpy": ["|O", [1], "00"]}',
+            '{"numpy": ["O8", null, [2]]}',
+            '{"PosixPath": [{"reference": [1, "A"]}]}',
+            '{"timedelta": [1e300]}',
+            '{"Decimal": ["two"]}',
+            '{"eval": ["2"]}',
+            '{"unknown": "x"}',
+            '{"exception": ["E"]}',
+            '{"tuple": 2}',
+            "{}",
+            "nonsense",
+        )
+    ),
+    '{"error": ["E", 1]}',
+    '{"error": 2}',
+]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +470,10 @@ def test_asserts(tier):
         ("def f(x):\n    while True: print('x' * 1000)", "output_limit"),
         ("while True: pass", "time_limit"),
         # Answers on the channel by hand: a name that is none of its own, nonsense, silence.
-        ("import os\nos.write(4, b'{\"f\": 0, \"__builtins__\": 0}\\n')", "runtime_error"),
+        (answering('{"offered": {"f": {"reference": [0, "f"]}, "__builtins__": 0}, "kept": []}'),
+         "runtime_error"),
+        *((answering('{"offered": {"f": {"reference": [0, "f"]}}, "kept": []}', result),
+           "runtime_error") for result in FORGED),
         ("import os\nos.write(4, b'nonsense\\n')", "runtime_error"),
         ("import os\nos.write(4, b'[' * 10**5 + b'\\n')", "wrong_answer"),
         ("import os\nfor fd in range(256):\n    try: os.write(fd, b'token\\n')\n"
@@ -406,6 +575,7 @@ STDIN = by_stdin("", "")
         ({"tests": [TestCase(call="[]", expected="one")], "entry_point": "f"},
          r"tests\[0\].expected"),
         ({"speed": 1}, "speed"),
+        ({"preset": "livecodebench"}, "preset must be one of python, lcb, got 'livecodebench'"),
     ],
 )  # fmt: skip
 def test_bad_jobs_are_refused_before_anything_runs(monkeypatch, changes, message):
@@ -419,8 +589,8 @@ def test_a_change_of_any_judging_module_changes_the_code_s_fingerprint():
     """Fingerprints follow imports, so what runs in other processes must be imported here too."""
     code = "import sys, klearlib.verify.programs; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = "sandbox_child sandbox_program sandbox_template sandbox_asserts program_judge compare"
-    names += " answer_judge judge_loop pool"
+    names = "sandbox_child sandbox_program sandbox_template sandbox_asserts sandbox_proxies"
+    names += " sandbox_values presets program_judge compare answer_judge judge_loop pool"
     assert {f"klearlib.verify.{name}" for name in names.split()} <= set(done.stdout.split())
 
 

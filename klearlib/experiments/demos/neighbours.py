@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.beyond_arms import DR_GRPO_SCALE, TIS_CAP
+from klearlib.experiments.beyond_arms import TIS_CAP
 from klearlib.experiments.demos.lm_loss import old_and_shift
 
 if TYPE_CHECKING:
@@ -139,10 +139,8 @@ def _our_loss(
     advantages = group_advantages(rewards)[0]
     correction, normalizer = None, "token"
     if rule == "dr_grpo":
-        advantages = group_advantages(rewards, epsilon=DR_GRPO_SCALE)[0]
-        normalizer = "sequence_sum"
-        function = partial(neighbours.dr_grpo, **clip, scale=DR_GRPO_SCALE)
-        made = Rule(rule, **clip, function=function)
+        advantages = group_advantages(rewards, std="none")[0]
+        made, normalizer = ppo_clip(**clip), "sequence_sum"
     elif rule == "aspo":
         made = Rule(rule, **clip, function=partial(neighbours.aspo, **clip))
     elif rule == "tis":

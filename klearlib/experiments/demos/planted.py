@@ -77,14 +77,14 @@ def items(world: Path, names: list[str]) -> dict[tuple[str, str], str]:
 def truly_shared(ngram: str, prompt: str, item: str, *, num_words: int) -> bool:
     """Whether prompt and item both hold `ngram`, of `num_words` words; a shorter one must be all of
     both. Words are runs of letters, digits and underscores in lower case, as a reader counts them,
-    apart from the search that found the n-gram.
+    apart from the search that found the n-gram; signs do not count.
 
     >>> truly_shared("find f 3", "Now find f(3).", "Find f(3) modulo 7.", num_words=3)
     True
     >>> truly_shared("find f", "find f", "Find f(3) modulo 7.", num_words=3)
     False
     """
-    texts = [" ".join(_WORD.findall(text.lower())) for text in (prompt, item)]
+    ngram, *texts = (" ".join(_WORD.findall(text.lower())) for text in (ngram, prompt, item))
     if len(ngram.split()) < num_words:
         return texts == [ngram, ngram]
     return all(f" {ngram} " in f" {text} " for text in texts)

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from klearlib.verify.extract import last_code_block, read_response
+from klearlib.verify.extract import read_response
+from klearlib.verify.fences import last_code_block
 
 F = "```"
 
@@ -81,6 +82,31 @@ ODD = "s = 'a\u2028b\x0cc\x85'  # \x1c"
         (f"{F}python\r\nif x:\r\n    y\r\n{F}\r\n", "if x:\n    y"),
         (fenced(ODD), ODD),
         (f"Use {F}x = 1{F} here.", None),
+        (f"{F}python\nx = '''\n{F}y{F} is code\n'''\n{F}\n", f"x = '''\n{F}y{F} is code\n'''"),
+        # Text before an opening fence, and behind a closing one.
+        (f"Here: {F}python\nx = 1\n{F}", "x = 1"),
+        (f"Here it is {F}python3\nif x:\n    y\n{F}\nDone.", "if x:\n    y"),
+        (f"**Code:** {F}\nx = 1\n{F}", "x = 1"),
+        (f"It is {F}\nx = 1\n{F}", "x = 1"),
+        (f"Here: {F}cpp\nint x;\n{F}", None),
+        (f"Here: {F}cpp\nint x;\n{F}\nBut: {F}py\nx = 1\n{F}", "x = 1"),
+        (f"<answer>{F}python\nx = 1\n{F}</answer>", "x = 1"),
+        (f"<answer>{F}\nx = 1\n{F}</answer>", "x = 1"),
+        (f"{fenced('draft')}<answer>{F}python\nx = 1\n{F}</answer>", "x = 1"),
+        (f"{fenced('draft', '')}So: {F}\nx = 1\n{F}", "x = 1"),
+        (f"{fenced('draft')}So: {F}python\nx = 1{F}</answer>", "x = 1"),
+        (f"{F}python\nx = 1\n{F} Done.", "x = 1"),
+        (f"{F}python\nx = 1\n{F}Done.", "x = 1"),
+        (f"{F}python\nx = 1\n{F}Done", "x = 1"),
+        (f"{F}python\nx = 1\n{F} Done.\nIt prints:\n{F}\n1\n{F}", "x = 1"),
+        (f"{F}python\nx = 1{F} Done.", "x = 1"),
+        (f"{F}python\nx = 1{F} Done.\nBetter: {F}python\ny = 2\n{F}", "y = 2"),
+        (f"{F}python\nx = 1\nBetter: {F}python\ny = 2\n{F}", "y = 2"),
+        (f"Wrap it in {F}\n{F}\nx = 1\n{F}", "x = 1"),
+        (f"Wrap it in {F}python\n\n{F}python\nx = 1\n{F}", "x = 1"),
+        (f"{F}cpp\nint x;\n{F}\nNow:\n{F}python\ny = ", None),
+        (f"{F}python\ns = '{F}python'\nt = 'a{F}b'\n{F}", f"s = '{F}python'\nt = 'a{F}b'"),
+        (f"{F}python\n# See: {F}python\nx = 1\n{F}", f"# See: {F}python\nx = 1"),
         (f"{F}x = 1{F}\nprint(x)\n{fenced('y')}", "y"),
         ("", None),
     ],
@@ -127,6 +153,9 @@ HOSTILE = {
     "backticks broken by a letter": lambda n: ("`" * n + "a`\n") * 3,
     "list markers": lambda n: "- " * n,
     "digits": lambda n: "1" * n + ". ```",
+    "text before each fence": lambda n: f"So: {F}python\nx{F} Done.\n" * n,
+    "text and backticks": lambda n: ("So: " + "`" * n + "a`\n") * 3,
+    "fences in code": lambda n: f"{F}python\n" + f"s = '{F}'\n" * n,
 }
 
 

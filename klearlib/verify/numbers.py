@@ -1,0 +1,322 @@
+"""Written numbers, read exactly, and the units that may stand beside them."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from klearlib.verify.plain import names
+
+MAX_RELATIVE_ERROR = Fraction(1, 10**6)  # of a decimal against what it rounds
+MAX_EXPONENT = 5000  # of ten
+
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|[1-9]\d{0,2}(?: \d{3})+(?!\d)|\d+)"
+_DECIMAL = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+)"
+_NUMBER = re.compile(rf"(?P<sign>[+-]?) ?(?P<digits>{_DECIMAL})", re.ASCII)
+_FRACTION = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:(?P<whole>\d+)(?: (?=\d+/\d)| ?(?=\\frac)))?"
+    rf"(?:(?P<top>[+-]?{_DIGITS})/(?P<bottom>[+-]?{_DIGITS})"
+    rf"|\\frac\{{(?P<up>[+-]?{_DIGITS})\}}\{{(?P<down>[+-]?{_DIGITS})\}})",
+    re.ASCII,
+)
+_SCIENTIFIC = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:(?:(?P<digits>{_DECIMAL})(?:\\times|\\cdot|\*|x) ?)?"
+    r"(?P<base>10\^\{(?P<power>[+-]?\d+)\})"
+    rf"|(?P<mantissa>{_DECIMAL})[eE](?P<exponent>[+-]?\d+))",
+    re.ASCII,
+)
+_REPEATING = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>\d*)\.(?P<once>\d*?)"
+    r"(?:\\overline\{(?P<again>\d+)\}|(?P<dotted>(?:\\dot\{\d\}\d*)?\\dot\{\d\})"
+    r"|\((?P<held>\d+)\)|(?P<seen>\d+?)(?P=seen)+(?:\.{3}|\\ldots ?))",
+    re.ASCII,
+)
+_HELD = re.compile(r"\(([^()]*)\)")
+_SIGN_WORD = re.compile(r"\\text\{(?:minus|negative) ?(?P<digits>[\d.,]*)\}", re.IGNORECASE)
+
+# Units
+
+_TIMES = {
+    **{"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12},
+    **{"dozen": 12, "lakh": 10**5, "crore": 10**7, "bn": 10**9},
+    **{"\u5343": 1000, "\u4e07": 10**4, "\u4ebf": 10**8},
+}
+"""Words that make another number of the one before them."""
+
+_NO_UNIT = re.compile(
+    r"(?:\w*illion(?:th)?|\w*(?:teen|ie|hundred|thousand)th|half|halve|third|fourth|fifth|sixth"
+    r"|seventh|eighth|ninth|tenth|eleventh|twelfth|k|m|gross|score|grand|squared|cubed|root"
+    r"|factorial|choose|pi|e|i|x|power)s?",
+    re.IGNORECASE | re.ASCII,
+)
+"""What no unit begins with, unless a noun follows ("third graders")."""
+_NO_NOUN = re.compile(r"[a-z]|\w*ed")  # before which a noun changes nothing ("squared meters")
+_NEVER_A_UNIT = names(
+    """or and not no to by from than plus minus times divided multiplied mod modulo base if is are
+    was were when where otherwise unless else out but because since which that for either between
+    with wrong all both only some n x y z a an the squared cubed root one two three four five six
+    seven eight nine ten about approximately am pm tens ones nines googol doubled tripled inverse
+    reciprocal fewer below above too many negative sure maybe perhaps alternatively possibly"""
+)
+"""Words that make no plain quantity of a number, wherever they stand behind it."""
+_MAY_BE_INSIDE = {"by", "from", "to", "for", "with", "the", "a", "an", "times"}
+
+_CURRENCIES = "\0\u20ac\u00a3\u00a5\u20b9"  # \0 stands for an escaped dollar
+_CURRENCY = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:[{_CURRENCIES}]|Rs\.? ?|\\text\{{(?:Rs\.?|USD|US)\}}) ?"
+)
+_SYMBOLS = names(
+    """cm mm km dm m ft in yd mi nm kg mg g lb lbs oz t s ms h hr hrs min sec l L ml mL mph kmh fps
+    kJ J kW W V A N Pa kPa Hz mol C F USD"""
+)
+_SAME = {
+    word: words[0]
+    for words in (
+        ("dollar", "\0", "usd", "buck"),
+        ("euro", "\u20ac"),
+        ("pound", "\u00a3"),
+        ("cent",),
+        ("yuan", "\u00a5", "\u5143"),
+        ("second", "s", "sec"),
+        ("minute", "min", "\u5206\u949f"),
+        ("hour", "h", "hr", "\u5c0f\u65f6"),
+        ("day", "\u5929"),
+        ("week",),
+        ("month",),
+        ("year",),
+        ("meter", "m", "metre", "\u7c73"),
+        ("centimeter", "cm", "centimetre", "\u5398\u7c73"),
+        ("millimeter", "mm", "millimetre"),
+        ("kilometer", "km", "kilometre"),
+        ("inch", "in", "inche"),
+        ("foot", "ft", "feet"),
+        ("mile", "mi"),
+        ("gram", "g"),
+        ("kilogram", "kg", "\u5343\u514b"),
+        ("liter", "l", "litre"),
+        ("milliliter", "ml"),
+    )
+    for word in words
+}
+"""One name for each unit that can be told from others: 5 hours are not 5 minutes."""
+
+_POWER_OF = r"(?:\^\{?-?\d\}?)?"
+_SYMBOL = (
+    r"(?:\\mu ?\\text\{m\}|\\Omega|"
+    + "|".join(sorted(map(re.escape, _SYMBOLS), key=len, reverse=True))
+    + ")"
+)
+_BEHIND = r"(?:(?<=[\d})\]!])|(?<=\\pi))"
+_DEGREE = r"(?:\\text\{\})?\^\{\\circ\} ?(?:[CF](?![A-Za-z]))?"
+_ONE_UNIT = rf"(?:\\text\{{(?P<words>[^{{}}]*)\}}|(?P<symbol>{_SYMBOL})(?![A-Za-z]))"
+_UNIT = re.compile(
+    rf"(?:{_DEGREE}|{_BEHIND} ?{_ONE_UNIT}{_POWER_OF}"
+    rf"(?P<more>(?:(?:/|\\cdot ?| ?)(?:\\text\{{[^{{}}]*\}}|{_SYMBOL}(?![A-Za-z])){_POWER_OF})*)"
+    rf"|{_BEHIND} ?\\frac\{{\\text\{{(?P<above>[^{{}}]*)\}}\}}\{{\\text\{{[^{{}}]*\}}{_POWER_OF}\}}"
+    rf"|{_BEHIND} ?(?P<noun>[A-Za-z]{{3}})"
+    rf"|{_BEHIND} ?(?P<han>[\u4e00-\u9fff]{{1,4}})|[{_CURRENCIES}])\Z"
+)
+_UNIT_WORD = re.compile(r"\(?[A-Za-z][\w'.^-]*\)?[.,;]?|\d+(?:st|nd|rd|th)")
+_ASIDE = re.compile(r"\([^()]*\)")
+
+
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc) ?")
+
+
+class Quantity(NamedTuple):
+    """A text without its unit. `unit` is the one name of a unit that is known (`_SAME`), "" for
+    none or another; `times` is what a word like "million" multiplies by."""
+
+    text: str
+    unit: str = ""
+    times: int = 1
+
+
+def without_unit(text: str) -> Quantity:
+    r"""A plain text without the unit or currency beside it.
+
+    A word that makes another number of it (half, squared, or more, out of) is no unit: the text
+    stays as it is, and is no number.
+
+    >>> without_unit(r"18\text{apples}").text, without_unit(r"5\text{or more}").text
+    ('18', '5\\text{or more}')
+    >>> without_unit(r"3\text{million dollars}")
+    Quantity(text='3', unit='dollar', times=1000000)
+    """
+    match = _CURRENCY.match(text)
+    currency = ""
+    if match and match.end() < len(text):
+        currency = _SAME.get(match[0].strip("+- "), "")
+        text = match["sign"] + text[match.end() :]
+    match = _UNIT.search(text)
+    if match is None or match.start() == 0 or _TRIGONOMETRIC.search(text):
+        return Quantity(text, currency)
+    body = text[: match.start()].rstrip()
+    words = match["words"] or match["above"] or match["symbol"] or match["noun"] or match["han"]
+    if words is None:
+        return Quantity(body, currency or _SAME.get(match[0], ""))
+    read = _unit_words(words, is_text=bool(match["words"] or match["above"]))
+    unit_text = text[len(body) :]
+    # "18 m" is a length and "18m" a product, "18 men" are people and "18men" is a product.
+    is_product = len(match["noun"] or match["symbol"] or "long unit") in (1, 3)
+    if read is None or (is_product and unit_text[0] != " " and not match["more"]):
+        return Quantity(text, currency)
+    unit, times = read
+    if match["more"] or match["above"]:
+        unit = ""
+    more = re.findall(r"[A-Za-z]+", (match["more"] or "").replace("\\text", ""))
+    if any(word.lower() in _NEVER_A_UNIT - _MAY_BE_INSIDE for word in more):
+        return Quantity(text, currency)
+    return Quantity(body, currency or unit, times)
+
+
+def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
+    """The known unit and the factor that these words are, None where they are no unit."""
+    for aside in _ASIDE.findall(words):
+        inside = _unit_words(aside[1:-1], is_text=is_text)
+        if inside is None or re.search(r"\d", aside) or any(word in aside for word in _TIMES):
+            return None
+    words = _ASIDE.sub("", words).strip()
+    if words.startswith("\\"):
+        return "", 1
+    if words[:1] in _TIMES and words not in _SAME:
+        return _SAME.get(words[1:], ""), _TIMES[words[0]]
+    if words and not words[0].isascii():
+        return None if words[0] in "\u5230\u6216" else (_SAME.get(words, ""), 1)
+    listed = [word for word in re.split(r"[\s/\u00b7]+", words) if word]
+    times = 1
+    while listed and (name := listed[0].lower().removesuffix("s")) in _TIMES:
+        times *= _TIMES[name]
+        listed = listed[1:]
+    listed = [word for word in listed if word not in {"(s)", "^2", "^3"}]
+    if not all(
+        re.fullmatch(r"\(?[A-Za-z][\w'.^-]*\)?[.,;]?|\d+(?:st|nd|rd|th)", w) for w in listed
+    ):
+        return None
+    bare = [word.strip("().,;") for word in listed]
+    bare = [word.lower() if len(word) > 1 else word for word in bare]
+    if any(re.fullmatch(r"e-?\d+", word) for word in bare):
+        return None
+    if bare and bare[0] in _NEVER_A_UNIT - {"times"}:
+        return None
+    if any(word in _NEVER_A_UNIT - _MAY_BE_INSIDE for word in bare[1:]):
+        return None
+    if len(bare) > 6 or (bare and bare[0] == "times" and len(bare) > 1):
+        return None
+    is_other = bare and listed[0] != "m" and _NO_UNIT.fullmatch(bare[0])
+    if is_other and (len(bare) == 1 or bare[1] in {"of", "in"} or _NO_NOUN.fullmatch(bare[0])):
+        return None
+    if len(bare) != 1:
+        return "", times
+    return _SAME.get(listed[0], _SAME.get(bare[0].removesuffix("s"), "")), times
+
+
+class Number(NamedTuple):
+    """A number that stands written. `value` is exact, a percentage counted as hundredths.
+
+    kind: ``integer``, ``decimal``, ``fraction``, ``mixed`` or ``scientific``; `is_percent`: with a
+    sign; `is_reduced`: False for a fraction that is an integer and was not written as one.
+    """
+
+    value: Fraction
+    kind: str
+    is_percent: bool = False
+    is_reduced: bool = True
+
+
+def read_number(text: str) -> Number | None:
+    r"""The number that a plain text (`plain.plain_text`) is, None where it is none.
+
+    Integers, thousands by comma or by blank, decimals, repeating decimals, percentages, fractions,
+    mixed numbers and scientific notation; nothing that has to be worked out.
+
+    >>> read_number("-1,234.50").value, read_number(r"3\frac{1}{2}").value
+    (Fraction(-2469, 2), Fraction(7, 2))
+    >>> read_number("6.02\\times 10^{3}").value, read_number("7+37")
+    (Fraction(6020, 1), None)
+    """
+    if len(text) > 2000:
+        return None
+    if match := _SIGN_WORD.match(text):
+        text = "-" + match["digits"] + text[match.end() :].lstrip()
+    is_percent = text.endswith("%")
+    text = re.sub(r" ?%\Z", "", text).removeprefix("=")
+    while match := _HELD.fullmatch(text.lstrip("+-")):
+        signs = text[: len(text) - len(match[0])]
+        text = signs + match[1]
+        if len(signs) + len(match[1]) - len(match[1].lstrip("+-")) > 1:
+            return None
+    found = _read(text)
+    if found is None or not is_percent:
+        return found
+    return found._replace(value=found.value / 100, is_percent=True)
+
+
+def _read(text: str) -> Number | None:
+    if match := _NUMBER.fullmatch(text):
+        digits = re.sub("[, ]", "", match["digits"])
+        kind = "decimal" if "." in digits.rstrip(".") else "integer"
+        return Number(Fraction(match["sign"] + (digits.rstrip(".") or "0")), kind)
+    if match := _FRACTION.fullmatch(text):
+        top, bottom = match["top"] or match["up"], match["bottom"] or match["down"]
+        top, bottom = (int(re.sub("[, ]", "", part)) for part in (top, bottom))
+        if bottom == 0:
+            return None
+        value, kind = Fraction(top, bottom), "fraction"
+        is_reduced = value.denominator > 1 or abs(bottom) == 1
+        if match["whole"]:
+            if value < 0 or value >= 1:
+                return None
+            value, kind = int(match["whole"]) + value, "mixed"
+        return Number(-value if match["sign"] == "-" else value, kind, is_reduced=is_reduced)
+    if match := _SCIENTIFIC.fullmatch(text):
+        power = int(match["power"] or match["exponent"])
+        if abs(power) > MAX_EXPONENT:
+            return None
+        digits = re.sub("[, ]", "", match["digits"] or match["mantissa"] or "1")
+        value = Fraction(digits.rstrip(".")) * Fraction(10) ** power
+        return Number(-value if match["sign"] == "-" else value, "scientific")
+    if match := _REPEATING.fullmatch(text):
+        again = match["again"] or match["dotted"] or match["held"] or match["seen"]
+        again = re.sub(r"\D", "", again)
+        shift = 10 ** len(match["once"])
+        value = Fraction(int(match["whole"] + match["once"] or "0"), shift)
+        value += Fraction(int(again), shift * (10 ** len(again) - 1))
+        return Number(-value if match["sign"] == "-" else value, "fraction")
+    return None
+
+
+def same_number(gold: Number, answer: Number) -> bool:
+    """Whether two written numbers are the same answer.
+
+    Equal values are. Where one is a decimal (or in scientific notation) and neither is written as
+    an integer they may differ by `MAX_RELATIVE_ERROR`, so 0.333333 answers 1/3. The sign of a
+    percentage may be left out: 35% and 35 are one answer, and so are 12.5% and 12.5, but not 0.5%
+    and 0.5.
+
+    >>> same_number(read_number("1/3"), read_number("0.333333"))
+    True
+    """
+    if _same_value(gold, answer):
+        return True
+    if gold.is_percent != answer.is_percent:
+        gold, answer = (
+            each._replace(value=100 * each.value) if each.is_percent else each
+            for each in (gold, answer)
+        )
+        if all(each.kind == "integer" or abs(each.value) >= 1 for each in (gold, answer)):
+            return _same_value(gold, answer)
+    return False
+
+
+def _same_value(gold: Number, answer: Number) -> bool:
+    a, b = gold.value, answer.value
+    if a == b:
+        return True
+    kinds = {gold.kind, answer.kind}
+    if not kinds & {"decimal", "scientific"} or "integer" in kinds:
+        return False
+    if any(n.kind == "decimal" and n.value.denominator == 1 for n in (gold, answer)):
+        return False  # 1.0 rounds nothing
+    return abs(a - b) <= MAX_RELATIVE_ERROR * max(abs(a), abs(b))
