@@ -22,7 +22,7 @@ SCRIPTS = sorted(
 def clone(tmp_path_factory):
     """A copy of what the scripts need: nobody else writes into it meanwhile."""
     folder = tmp_path_factory.mktemp("clone")
-    for name in ("benchmarks", "klearlib", "notebooks", "params"):
+    for name in ("benchmarks", "klearlib", "notebooks", "params", "tests"):
         shutil.copytree(ROOT / name, folder / name)
     return folder
 
