@@ -38,8 +38,9 @@ def chosen_tests(
         raise KlearError(f"problem {problem.id!r} has no tests to judge a program by")
     if max_tests is not None and max_tests < 1:
         raise KlearError(f"max_tests must be at least 1, or None for all, got {max_tests}")
-    if max_tests is None or max_tests >= len(problem.tests):
+    if max_tests is None or max_tests >= len(problem.tests):  # all of them, in their order
         return problem.tests
+    # not the seed alone: problems would share places
     chooser = random.Random(derive_seed(seed, "tests", problem.id))
     chosen = sorted(chooser.sample(range(len(problem.tests)), max_tests))
     return tuple(problem.tests[i] for i in chosen)
@@ -105,6 +106,7 @@ def verify_programs(
     faults, sources = [], []
     for reading, cut in zip(readings, truncated, strict=True):
         is_formed = not require_think or (reading.has_think_open and reading.has_think_close)
+        # the reason where nothing runs
         faults.append("truncated" if cut else "no_answer" if is_formed else "bad_format")
         sources.append(last_code_block(reading.text) if is_formed and not cut else None)
     jobs = (
@@ -115,7 +117,7 @@ def verify_programs(
             memory_mb=memory_mb,
             entry_point=problem.entry_point,
             preset=preset or problem.preset,
-            prelude=prelude if problem.entry_point else "",
+            prelude=prelude if problem.entry_point else "",  # a script brings its own imports
         )
         for source, problem in zip(sources, problems, strict=True)
         if source is not None
@@ -124,7 +126,7 @@ def verify_programs(
     verdicts = []
     for reading, reason, source in zip(readings, faults, sources, strict=True):
         report = next(reports) if source is not None else None
-        if report is not None and "judge_error" in report.outcomes:
+        if report is not None and "judge_error" in report.outcomes:  # never the program's mistake
             reason = "judge_error"
         elif report is not None:
             reason = "correct" if set(report.outcomes) == {"passed"} else "wrong"

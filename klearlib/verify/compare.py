@@ -30,7 +30,7 @@ def same_output(printed: str, expected: str) -> bool:
     printed, expected = printed.strip(), expected.strip()
     if printed == expected:
         return True
-    if printed.count("\n") != expected.count("\n"):
+    if printed.count("\n") != expected.count("\n"):  # a correct prefix fails
         return False
     return all(
         _same_line(ours, theirs)
@@ -65,7 +65,7 @@ def _same_number(printed: str, expected: str) -> bool:
         exponent = re.split("[eE]", text)[1:]
         if exponent and len(exponent[0].strip("+-").lstrip("0")) > _MAX_EXPONENT_DIGITS:
             return printed == expected
-        numbers.append(Decimal(text))
+        numbers.append(Decimal(text))  # exact: no tolerance
     return numbers[0] == numbers[1]
 
 

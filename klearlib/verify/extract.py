@@ -11,9 +11,11 @@ from klearlib.errors import KlearError
 
 MAX_ANSWER_CHARS = 2000  # some ten times the longest gold answer of the benchmarks
 
+# templates open, or skip, thinking in the prompt
 _PREFILL = re.compile(r"<think>\s*(?P<closed></think>\s*)?\Z")
 _WHOLE_BOX = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 
+# \boxed 5, which TeX accepts
 _BOX_WITHOUT_BRACES = re.compile(r"\\boxed\s+([^\s{}$.,]+)\s*[$.]*\Z")
 _TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL | re.IGNORECASE)
 # After these words an answer stands, up to the end of the line or sentence.
@@ -33,6 +35,7 @@ _FORMULA = re.compile(
     r"|\\\((?P<round>.+?)\\\)|\\\[(?P<square>.+?)\\\]",
     re.DOTALL,
 )
+# between parts of one answer
 _JOINS = re.compile(r"\s*(?:,|and|or|,\s*(?:and|or)|\u548c|\u6216)\s*", re.IGNORECASE)
 # A number, or numbers with operators between them.
 _ATOM = (
@@ -46,7 +49,7 @@ _RUN = re.compile(
     r"(?:\s*=\s*\??(?=\s*\Z))?"
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?\u3002])\s+(?=\S)|\n\s*\n|\n")
-_ENDED = re.compile(r"[.!?\u3002)\]}$*_|>]\s*\Z")
+_ENDED = re.compile(r"[.!?\u3002)\]}$*_|>]\s*\Z")  # a last sentence that the budget did not end
 _GOES_ON = re.compile(
     r"\b(?:is|are|was|were|a|an|the|of|and|or|but|because|since|so|which|that|then|when|if|to|in"
     r"|as|with|we|it|them|for|by)\b",
@@ -116,6 +119,7 @@ def read_response(response: str, prompt: str = "") -> Reading:
     prefill = _PREFILL.search(prompt[-200:])
     thought, close, text = response.rpartition(THINK_CLOSE)
     has_close = bool(close) or bool(prefill and prefill["closed"])
+    # an opening tag behind the closing one counts for nothing
     has_open = prefill is not None or THINK_OPEN in (thought if close else response)
     return Reading(text=text, has_think_open=has_open, has_think_close=has_close)
 
@@ -153,7 +157,7 @@ def find_answer(text: str) -> Answer | None:
     ('7 + 37', None)
     """
     boxed = last_boxed(text)
-    if boxed is not None:
+    if boxed is not None:  # the last box, whatever follows it
         return Answer(boxed, "boxed")
     text = text.strip()
     if match := _BOX_WITHOUT_BRACES.search(text):
@@ -166,7 +170,7 @@ def find_answer(text: str) -> Answer | None:
     if tagged := _TAGGED.findall(text):
         answer = tagged[-1].strip()
         return Answer(answer, "marked") if answer else None
-    for marker in reversed(list(_MARKED.finditer(text))):
+    for marker in reversed(list(_MARKED.finditer(text))):  # the last marker that gives an answer
         segment = text[marker.end() :]
         if _NO_MARKER.search(text[: marker.start()]):
             continue
@@ -210,13 +214,13 @@ def _first_sentence(text: str) -> tuple[str, bool]:
 def _behind_marker(segment: str) -> str | None:
     """The answer that follows "the answer is"."""
     sentence, is_ended = _first_sentence(segment)
-    if _NO_CLAIM.search(sentence):
+    if _NO_CLAIM.search(sentence):  # hedged, denied or asked
         return None
     formula = _FORMULA.search(sentence)
     if formula and not re.search(r"\w", sentence[: formula.start()]):
         listed = _formulas(sentence, [*_FORMULA.finditer(sentence)])
         is_hedged = len(listed) > 1 and re.search(r"\bor\b", sentence[formula.end() :])
-        return None if is_hedged else listed[0]
+        return None if is_hedged else listed[0]  # "$3$ or $4$" gives no answer
     bare = re.sub(r"\*{2,}|__", "", sentence).strip(" \n`\"'")
     if formula is None and (not _RUN.search(bare) or _RUN.match(bare) or bare[:1] in "([{\\|"):
         clause = _ASIDE.split(bare, maxsplit=1)[0].strip()
@@ -230,6 +234,7 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
     if _NO_CLAIM.search(sentence):
         return None
     if formulas := [*_FORMULA.finditer(sentence)]:
+        # it repeats the question, or names a part of it
         if _TASK.match(sentence) or _ANOTHER_OF.search(sentence[: formulas[-1].start()]):
             return None
         return _formulas(sentence, formulas)[-1]
@@ -251,7 +256,7 @@ def _in_sentence(sentence: str, is_ended: bool) -> str | None:
         start = run.start()
     run = runs[-1]
     rest = bare[run.end() :]
-    start -= len(_LEFT_SIDE.search(bare[:start])[0])
+    start -= len(_LEFT_SIDE.search(bare[:start])[0])  # x = 5 stays whole
     sign = _SIGN_WORD.search(bare[:start])
     if not sign and (_ANOTHER_OF.search(bare[:start]) or _FRAGMENT.search(bare[:start])):
         return None

@@ -58,7 +58,7 @@ def judge_responses(
     if truncated not in TRUNCATED:
         raise KlearError(f"truncated must be one of {TRUNCATED}, got {truncated!r}")
     verdicts: dict[tuple[int, int], Verdict] = {}
-    for code in (False, True):
+    for code in (False, True):  # one batch for each kind of judge
         places = [
             (row, column)
             for row, problem in enumerate(problems)
@@ -98,7 +98,7 @@ def judge_responses(
                 truncated=cut,
                 answer_form=answer_form,
             )
-        verdicts |= zip(places, judged, strict=True)
+        verdicts |= zip(places, judged, strict=True)  # back to (problem, response)
     return [
         tuple(verdicts[row, column] for column in range(len(group)))
         for row, group in enumerate(responses)
@@ -152,13 +152,14 @@ def judge_groups(
     groups = []
     for problem, group, verdicts in zip(problems, responses, judged, strict=True):
         if is_code(problem):
-            pay, scores = code_pay, code_scores
+            pay, scores = code_pay, code_scores  # reward of the tests passed
         else:
             pay, scores = math_reward, format_scores
         if think_tags == "optional":  # none is missing
             there = {"has_think_open": True, "has_think_close": True}
             verdicts = tuple(replace(verdict, **there) for verdict in verdicts)
         rewards = tuple(
+            # a user's own function has set it already
             pay(v, format_penalty=format_penalty, scores=scores) if v.reward is None else v.reward
             for v in verdicts
         )

@@ -30,20 +30,21 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _ARROW = re.compile(r"\\(?:to|Rightarrow|Leftrightarrow) ?")
-_CHAIN = re.compile(r"(?<![<>!:])=|\\approx ?|:=")
-_SUM = re.compile(r"[A-Za-z]{1,3}(?:[-+][A-Za-z]{1,3})*")
+_CHAIN = re.compile(r"(?<![<>!:])=|\\approx ?|:=")  # where a chain of equal sides is cut
+_SUM = re.compile(r"[A-Za-z]{1,3}(?:[-+][A-Za-z]{1,3})*")  # m+n, the usual question of AIME
 _OPERATIONS = re.compile(r"\\(?:times|cdot|sqrt|frac|binom)(?![a-z])")
+# left to be worked out: integrals, sums, limits
 _UNDONE = re.compile(r"\\(?:int|sum|prod|lim)(?![a-z])|\\frac\{d\}\{d")
 _TOWER = re.compile(r"\^\{[^{}]*\^\{[^{}]*\^")  # of powers, which takes all the time there is
 _GREEK = re.compile(r"\\([A-Z]?[a-z]+)")
 _MEMBER = re.compile(r"[A-Za-z]\w?\\in ?")
 _SET_BUILDER = re.compile(r"\A\\\{[A-Za-z](?:\\in ?\\mathbb\{R\})?[|:](.*)\\\}\Z")
-_POINT = re.compile(r"\A[A-Z](?=\([^()]*,[^()]*\)\Z)")
+_POINT = re.compile(r"\A[A-Z](?=\([^()]*,[^()]*\)\Z)")  # the name in P(1,2)
 _TEXTS = re.compile(r"\\text\{([^{}]*)\}")
 _ONLY_WORDS = re.compile(r"\\text\{([^{}]*)\}[.!]?")
-_FRACTION_OF = re.compile(r"\A(\d+):(\d+)\Z")
+_FRACTION_OF = re.compile(r"\A(\d+):(\d+)\Z")  # a ratio of integers, for a gold that is a fraction
 _CONGRUENCE = re.compile(r"(?:.*\\equiv ?)?(.*?) ?(?:\(?\\(?:pmod|bmod|mod) ?\{?([^{}()]*)\}?\)?)")
-_BASE = re.compile(r"\(?(\w+)\)?_\{(?:\\text\{)?(\w+)\}?\}", re.ASCII)
+_BASE = re.compile(r"\(?(\w+)\)?_\{(?:\\text\{)?(\w+)\}?\}", re.ASCII)  # 1011_{2}, 1011_{two}
 _NUMBER_WORDS = {
     rf"\text{{{word}}}": read_number(str(value))
     for value, word in enumerate(
@@ -53,7 +54,7 @@ _NUMBER_WORDS = {
 _BASES = {"two": "2", "three": "3", "eight": "8", "ten": "10", "sixteen": "16"}
 _MATRIX = re.compile(r"[(\[]?\\begin\{[pbB]?matrix\}(.*)\\end\{[pbB]?matrix\}[)\]]?", re.DOTALL)
 _ARTICLE = re.compile(r"\A(?:it is|it's|an?|the) ")
-_LETTERS = re.compile(r"[A-J]+")
+_LETTERS = re.compile(r"[A-J]+")  # options of a multiple-choice question
 _OPTION = re.compile(
     r"(?:option|choice|answer)?[ :]*(?:\(([A-J])\)|([A-J])(?=\Z|[).:]|  \d))(.*)", re.I
 )
@@ -103,7 +104,7 @@ def match(gold: str, answer: str, *, is_written: bool, symbolic: Symbolic | None
 
 def _unmarked(text: str) -> str:
     """Without "the answer is" in front of it."""
-    while match := _MARKER.match(text):
+    while match := _MARKER.match(text):  # markers follow each other: "so the answer is"
         rest = rf"\text{{{match['rest']}}}" if match["rest"] else ""
         text = rest + text[match.end() :]
     return text
@@ -126,7 +127,7 @@ def _read(text: str, is_gold: bool = False) -> _Reading:
     equation = ""
     if "=" in text or "\\" in text:
         text = split(text, _ARROW)[-1] if "\\lim" not in text else text
-        sides = split(text, _CHAIN)
+        sides = split(text, _CHAIN)  # what is asked = steps = answer
         if "\\approx" in text and "=" not in text and not is_name(sides[0]):
             text = sides[0]
         elif len(split(text, SEPARATOR)) == 1:
@@ -134,7 +135,7 @@ def _read(text: str, is_gold: bool = False) -> _Reading:
                 is_name(side) if is_gold else _is_asked(side, sides[-1]) for side in sides[:-1]
             )
             equation = "" if is_answer else text
-            text = sides[-1]
+            text = sides[-1]  # the answer ends its chain
         text = _MEMBER.sub("", text, count=1) if _MEMBER.match(text) else text
         text = _SET_BUILDER.sub(r"\1", text)
         text = _MEANINGS.get(text, text)
@@ -175,6 +176,7 @@ class _Matcher:
             if (found := look(gold, answer)) is not None:
                 return found
         a, b = _read(gold, is_gold=True), _read(answer)
+        # f'(x) is not f(x), and math-verify drops primes
         if "=" in gold and "=" in answer and gold.count("'") != answer.count("'"):
             return WRONG
         if (
@@ -188,6 +190,7 @@ class _Matcher:
         if a.number is not None and b.number is not None:
             if not same_number(a.number, b.number) or not _same_unit(a, b):
                 return WRONG
+            # 6/2 where the gold is 3 is not worked out
             is_done = b.number.is_reduced or not a.number.is_reduced
             return CORRECT if is_done or not self.is_written else NOT_WORKED_OUT
         if a.text == b.text:
@@ -198,7 +201,7 @@ class _Matcher:
             return self._ratio(a.text, b.text)
         base_a, base_b = _BASE.fullmatch(a.text), _BASE.fullmatch(b.text)
         if (base_a and base_a[1].isdigit()) or (base_b and base_b[1].isdigit()):
-            if base_b and base_b[2] == "10" and not base_a:
+            if base_b and base_b[2] == "10" and not base_a:  # a number in base ten may say so
                 return self.match(a.text, base_b[1])
             same = base_a and base_b and base_a[1] == base_b[1]
             return CORRECT if same and _base(base_a[2]) == _base(base_b[2]) else WRONG
@@ -206,6 +209,7 @@ class _Matcher:
             return found
         if _words(a.text) != _words(b.text):
             return WRONG
+        # math-verify would not end, or not see it
         if _other_signs(a.text, b.text) or (_TOWER.search(b.text) and not _TOWER.search(a.text)):
             return WRONG
         found = self._symbolic(*(_expression(each) for each in (a, b)))
@@ -239,11 +243,11 @@ class _Matcher:
             cells = [[cell for row in each for cell in row] for each in rows]
             return self._in_order(*cells)
         held = items(gold), items(answer)
-        if "\\begin" in gold + answer or not (held[0] or held[1]):
+        if "\\begin" in gold + answer or not (held[0] or held[1]):  # no list on either side
             return None
         if not held[0] and answer[:1] == "(" and len(held[1][1]) == 1:
             return None  # brackets around an expression
-        if not held[1] and gold[:1] in "([" and len(held[0][1]) == 1:
+        if not held[1] and gold[:1] in "([" and len(held[0][1]) == 1:  # likewise around the gold
             return None
         if RELATION.search(gold + answer):
             return WRONG
@@ -259,13 +263,13 @@ class _Matcher:
                 return self._in_order(golds, named[1][1::2])
         if len(golds) == len(answers) == 1 and not {bracket, other} & {"\\{\\}"}:
             return None
-        if len(golds) != len(answers) or len(golds) > MAX_ITEMS:
+        if len(golds) != len(answers) or len(golds) > MAX_ITEMS:  # one answer more or less is wrong
             return WRONG
         is_set = [each == "\\{\\}" for each in (bracket, other)]
         is_bare = not bracket, not other
         if len(golds) == 1 and is_set[0] != is_set[1]:
             return WRONG if not is_set[0] else self.match(golds[0], answers[0])
-        if any(is_set) or all(is_bare):
+        if any(is_set) or all(is_bare):  # sets and bare lists have no order
             brackets_fit = all(s or b for s, b in zip(is_set, is_bare, strict=True))
             return self._in_any_order(golds, answers) if brackets_fit else WRONG
         if {bracket, other} <= {"()", ""} or bracket == other:
@@ -303,7 +307,7 @@ class _Matcher:
             word = next((w for w in (CORRECT, NOT_WORKED_OUT, JUDGE_ERROR) if w in words), WRONG)
             if word == WRONG:
                 return WRONG
-            del left[words.index(word)]
+            del left[words.index(word)]  # an answer counts for one gold alone
             found.append(word)
         return _worst(found)
 
@@ -311,7 +315,7 @@ class _Matcher:
         """a : b against another ratio, or against a fraction; a time (5:30) is no ratio."""
         if ":" not in gold:
             return CORRECT if gold == _FRACTION_OF.sub(r"\\frac{\1}{\2}", answer) else WRONG
-        if re.fullmatch(r"\d{1,2}:\d\d", gold):
+        if re.fullmatch(r"\d{1,2}:\d\d", gold):  # equal texts were right already
             return WRONG
         golds, answers = gold.split(":"), answer.replace(r"\text{to}", ":").split(":")
         number = read_number(answer)
@@ -321,6 +325,7 @@ class _Matcher:
         if len(golds) != len(answers) or any(v is None for parts in values for v in parts):
             return WRONG
         a, b = ([number.value for number in parts] for parts in values)
+        # proportional, without dividing by a zero
         same = all(a[0] * y == b[0] * x for x, y in zip(a, b, strict=True)) and any(b)
         return CORRECT if same else WRONG
 
@@ -353,6 +358,7 @@ def _worst(found) -> str:
     for word in found:
         if word == WRONG:
             return WRONG
+        # the judge's fault is told before the answer's
         if word != CORRECT and worst != JUDGE_ERROR:
             worst = word
     return worst

@@ -12,7 +12,7 @@ MAX_RELATIVE_ERROR = Fraction(1, 10**6)  # of a decimal against what it rounds
 MAX_EXPONENT = 5000  # of ten
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|[1-9]\d{0,2}(?: \d{3})+(?!\d)|\d+)"
-_DECIMAL = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+)"
+_DECIMAL = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+)"  # 5. and .5 are numbers
 _NUMBER = re.compile(rf"(?P<sign>[+-]?) ?(?P<digits>{_DECIMAL})", re.ASCII)
 _FRACTION = re.compile(
     rf"(?P<sign>[+-]?) ?(?:(?P<whole>\d+)(?: (?=\d+/\d)| ?(?=\\frac)))?"
@@ -26,13 +26,13 @@ _SCIENTIFIC = re.compile(
     rf"|(?P<mantissa>{_DECIMAL})[eE](?P<exponent>[+-]?\d+))",
     re.ASCII,
 )
-_REPEATING = re.compile(
+_REPEATING = re.compile(  # 0.\overline{3}, 0.\dot{3}, 0.(3), 0.333...
     r"(?P<sign>[+-]?)(?P<whole>\d*)\.(?P<once>\d*?)"
     r"(?:\\overline\{(?P<again>\d+)\}|(?P<dotted>(?:\\dot\{\d\}\d*)?\\dot\{\d\})"
     r"|\((?P<held>\d+)\)|(?P<seen>\d+?)(?P=seen)+(?:\.{3}|\\ldots ?))",
     re.ASCII,
 )
-_HELD = re.compile(r"\(([^()]*)\)")
+_HELD = re.compile(r"\(([^()]*)\)")  # (5), -(5)
 _SIGN_WORD = re.compile(r"\\text\{(?:minus|negative) ?(?P<digits>[\d.,]*)\}", re.IGNORECASE)
 
 # Units
@@ -147,9 +147,10 @@ def without_unit(text: str) -> Quantity:
     match = _CURRENCY.match(text)
     currency = ""
     if match and match.end() < len(text):
-        currency = _SAME.get(match[0].strip("+- "), "")
+        currency = _SAME.get(match[0].strip("+- "), "")  # $5 and 5 dollars have one unit
         text = match["sign"] + text[match.end() :]
     match = _UNIT.search(text)
+    # sin 30 degrees is a number without its unit, and not 30
     if match is None or match.start() == 0 or _TRIGONOMETRIC.search(text):
         return Quantity(text, currency)
     body = text[: match.start()].rstrip()
@@ -163,7 +164,7 @@ def without_unit(text: str) -> Quantity:
     if read is None or (is_product and unit_text[0] != " " and not match["more"]):
         return Quantity(text, currency)
     unit, times = read
-    if match["more"] or match["above"]:
+    if match["more"] or match["above"]:  # km/h: compound units have no name to compare
         unit = ""
     more = re.findall(r"[A-Za-z]+", (match["more"] or "").replace("\\text", ""))
     if any(word.lower() in _NEVER_A_UNIT - _MAY_BE_INSIDE for word in more):
@@ -177,7 +178,7 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
         inside = _unit_words(aside[1:-1], is_text=is_text)
         if inside is None or re.search(r"\d", aside) or any(word in aside for word in _TIMES):
             return None
-    words = _ASIDE.sub("", words).strip()
+    words = _ASIDE.sub("", words).strip()  # 5 meters (16 feet)
     if words.startswith("\\"):
         return "", 1
     if words[:1] in _TIMES and words not in _SAME:
@@ -186,6 +187,7 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
         return None if words[0] in "\u5230\u6216" else (_SAME.get(words, ""), 1)
     listed = [word for word in re.split(r"[\s/\u00b7]+", words) if word]
     times = 1
+    # two hundred thousand
     while listed and (name := listed[0].lower().removesuffix("s")) in _TIMES:
         times *= _TIMES[name]
         listed = listed[1:]
@@ -196,12 +198,13 @@ def _unit_words(words: str, *, is_text: bool) -> tuple[str, int] | None:
         return None
     bare = [word.strip("().,;") for word in listed]
     bare = [word.lower() if len(word) > 1 else word for word in bare]
-    if any(re.fullmatch(r"e-?\d+", word) for word in bare):
+    if any(re.fullmatch(r"e-?\d+", word) for word in bare):  # 1e5, not a unit e5
         return None
     if bare and bare[0] in _NEVER_A_UNIT - {"times"}:
         return None
     if any(word in _NEVER_A_UNIT - _MAY_BE_INSIDE for word in bare[1:]):
         return None
+    # so many words are a sentence
     if len(bare) > 6 or (bare and bare[0] == "times" and len(bare) > 1):
         return None
     is_other = bare and listed[0] != "m" and _NO_UNIT.fullmatch(bare[0])
@@ -236,7 +239,7 @@ def read_number(text: str) -> Number | None:
     >>> read_number("6.02\\times 10^{3}").value, read_number("7+37")
     (Fraction(6020, 1), None)
     """
-    if len(text) > 2000:
+    if len(text) > 2000:  # int() of so many digits would take the time of thousands of answers
         return None
     if match := _SIGN_WORD.match(text):
         text = "-" + match["digits"] + text[match.end() :].lstrip()
@@ -245,6 +248,7 @@ def read_number(text: str) -> Number | None:
     while match := _HELD.fullmatch(text.lstrip("+-")):
         signs = text[: len(text) - len(match[0])]
         text = signs + match[1]
+        # -(-5) has to be worked out
         if len(signs) + len(match[1]) - len(match[1].lstrip("+-")) > 1:
             return None
     found = _read(text)
@@ -266,13 +270,13 @@ def _read(text: str) -> Number | None:
         value, kind = Fraction(top, bottom), "fraction"
         is_reduced = value.denominator > 1 or abs(bottom) == 1
         if match["whole"]:
-            if value < 0 or value >= 1:
+            if value < 0 or value >= 1:  # 1 7/2 is no mixed number
                 return None
             value, kind = int(match["whole"]) + value, "mixed"
         return Number(-value if match["sign"] == "-" else value, kind, is_reduced=is_reduced)
     if match := _SCIENTIFIC.fullmatch(text):
         power = int(match["power"] or match["exponent"])
-        if abs(power) > MAX_EXPONENT:
+        if abs(power) > MAX_EXPONENT:  # a Fraction of 10^{9^9} would fill the memory
             return None
         digits = re.sub("[, ]", "", match["digits"] or match["mantissa"] or "1")
         value = Fraction(digits.rstrip(".")) * Fraction(10) ** power
@@ -282,7 +286,7 @@ def _read(text: str) -> Number | None:
         again = re.sub(r"\D", "", again)
         shift = 10 ** len(match["once"])
         value = Fraction(int(match["whole"] + match["once"] or "0"), shift)
-        value += Fraction(int(again), shift * (10 ** len(again) - 1))
+        value += Fraction(int(again), shift * (10 ** len(again) - 1))  # a geometric series
         return Number(-value if match["sign"] == "-" else value, "fraction")
     return None
 

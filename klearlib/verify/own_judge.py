@@ -48,6 +48,7 @@ def verdicts_of(
     """
     from klearlib.verify.pool import num_workers, shared_pool
 
+    # processes of their own: a user's code may hang
     pool = shared_pool(num_workers(None), __name__)
     futures = [
         pool.submit(
@@ -69,7 +70,7 @@ def verdicts_of(
     try:
         for future, problem in zip(futures, problems, strict=True):
             reply = future.result()
-            if reply.get("reason") == "timeout":
+            if reply.get("reason") == "timeout":  # paid 0: neither right nor a format fault
                 found.append(Verdict(correct=False, reason="timeout", reward=0.0))
             elif "reward" in reply:
                 right = reply["correct"]

@@ -16,15 +16,15 @@ _NAME = re.compile(
     r"[A-Za-z]{0,4}(?:\([^()=]*\))?|\([A-Za-z](?:,[A-Za-z])*\)|\|[A-Za-z]{1,3}\|"
 )
 RELATION = re.compile(r"<|>|\\le(?![a-z]) ?|\\ge(?![a-z]) ?")
-_FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}  # 3 < x read from the right
 _CLOSERS = {"(": ")", "[": "]", "\\{": "\\}"}
 # A comma in front of three digits belongs to a number.
 SEPARATOR = re.compile(
     r"(?:;|(?<!\d),|,(?!\d{3}(?!\d))) ?|\\text\{,? ?(?:and|or),?\} ?|\\vee ?|\\wedge ?"
 )
-_ALL_BUT = re.compile(r"(?P<name>[A-Za-z])\\ne ?(?P<point>[^,;\\]+)")
-_SIZE = re.compile(r"\|(?P<name>[A-Za-z])\|(?P<sign><|\\le ?)(?P<most>\d+(?:\.\d+)?)")
-_TURNED = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")
+_ALL_BUT = re.compile(r"(?P<name>[A-Za-z])\\ne ?(?P<point>[^,;\\]+)")  # x \ne 3
+_SIZE = re.compile(r"\|(?P<name>[A-Za-z])\|(?P<sign><|\\le ?)(?P<most>\d+(?:\.\d+)?)")  # |x| < 3
+_TURNED = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")  # ]0, 1[, as in France
 _IN_BRACKETS = re.compile(r"[,;] ?")
 _CUP = re.compile(r"\\cup ?")
 _BRACKETS = re.compile(r"\\[{}]|\\[A-Za-z]+|[(\[{}\])]")

@@ -186,11 +186,11 @@ def plain_text(text: str) -> str:
     text = _BOLD.sub(r"\2", text)
     if match := _ALL_MARKED.fullmatch(text):
         text = match[2]
-    tree = _parsed(text)
+    tree = _parsed(text)  # None where braces do not balance
     if tree is None:
         return ""
     text = _BLANKS.sub(" ", _Writer().write(tree)).strip(" ,;")
-    text = _ONE_CELL.sub(r"\1", text)
+    text = _ONE_CELL.sub(r"\1", text)  # a matrix of one cell is the cell
     text = _CASES.sub(lambda m: m[1].replace("\\\\", ", ").strip(" ,"), text)
     text = _RAISED_DEGREE.sub(r"^{\\circ}", _FULL_STOP.sub("", text).strip())
     text = _outside_of_texts(
@@ -276,11 +276,12 @@ class _Writer:
             item = rest.take()
             if isinstance(item, list):
                 inner = self.write(item)
+                # the braces of an exponent or index stay
                 held = written and written[-1][-1:] in ("^", "_")
                 written.append(f"{{{inner.strip()}}}" if held else inner)
             elif item.startswith("\\") and len(item) > 1:
                 written.append(self._macro(item, rest))
-            elif item in ("$", "\\"):
+            elif item in ("$", "\\"):  # only marks a formula
                 continue
             elif item == "~":
                 written.append(" ")
@@ -303,7 +304,7 @@ class _Writer:
         if name in ("begin", "end"):
             return self._environment(name, rest)
         if name in _SWITCHES:
-            if name in ("left", "right") and rest.peek() == ".":
+            if name in ("left", "right") and rest.peek() == ".":  # an invisible bracket
                 rest.take()
             return " "
         if name in _DROPPED:
@@ -334,7 +335,7 @@ class _Writer:
         outer, self.is_in_text = self.is_in_text, True
         inner = self.write(rest.arguments(1)).replace("{", "").replace("}", "")
         self.is_in_text = outer
-        if outer:
+        if outer:  # the outermost text decides
             return inner
         word = inner.strip()
         if word in FUNCTIONS:
@@ -362,7 +363,7 @@ class _Writer:
         self.environments.append(kind)
         if is_layout:
             return ""
-        if name == "array":
+        if name == "array":  # its column types
             rest.arguments(1)
         return rf"\begin{{{_matrix(name)}}}"
 

@@ -26,7 +26,7 @@ from klearlib.verify.sandbox_program import MAX_STRETCH, seconds_without_core
 
 MAX_DEFAULT_WORKERS = 8
 READY_TIMEOUT_S = 120.0
-_ATTEMPTS = 2
+_ATTEMPTS = 2  # a judge may have been killed by the machine's want of memory
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
@@ -163,7 +163,7 @@ class _Lane(threading.Thread):
                 continue
             try:
                 return worker.ask(job.request, job.timeout_s)
-            except TimeoutError:
+            except TimeoutError:  # the job, not the judge, is at fault: no second try
                 self._drop_worker()
                 return _undecided("timeout")
             except JudgeEndedError:
@@ -171,6 +171,7 @@ class _Lane(threading.Thread):
         return _undecided("judge_error")
 
     def _ready_worker(self) -> JudgeProcess:
+        # it ended after its last job, worn out
         if self.worker is not None and self.worker.process.poll() is not None:
             self._drop_worker()
         if self.worker is None:
@@ -233,7 +234,7 @@ class Pool:
                 if job is not None and job.future.set_running_or_notify_cancel():
                     job.future.set_result(_undecided("judge_error"))
             for lane in self._lanes:
-                self.jobs.put(None)
+                self.jobs.put(None)  # ends a lane that waits
                 worker = lane.worker
                 if worker is not None:
                     worker.process.kill()

@@ -38,7 +38,7 @@ class Preset:
 
 PRESETS = {
     "python": Preset("", 1000, sys.int_info.default_max_str_digits),
-    "lcb": Preset(
+    "lcb": Preset(  # recursion limit and digits as LiveCodeBench's grader sets them
         "".join(f"from {m} import *\n" for m in _LCB_MODULES.split())
         + f"import {', '.join(_LCB_MODULES.split())}\n",
         50_000,

@@ -59,12 +59,13 @@ class ProgramJudge:
 
     def judge(self, job: dict) -> dict:
         """The outcomes and messages of all tests of a job."""
+        # of the job at hand, for a sandbox that is opened anew
         self.job, self.limits, self._code = job, _limits(job), None
         with _sealed(_encoded(job["source"])) as source, _memory_file() as code:
             try:
                 failure = self._lasting(_compile, source, code)
                 if failure is None:
-                    _seal(code)
+                    _seal(code)  # no later child can change it
                     self._code = code  # a program that is opened anew gets it too
                     failure = self._lasting(_load, code)
                 if failure is None:
@@ -94,7 +95,7 @@ class ProgramJudge:
         return "judge_error", f"the sandbox ended {_ATTEMPTS} times: {reason}"
 
     def _opened(self) -> SandboxProgram:
-        if self._program is None:
+        if self._program is None:  # a fork server is of one tier
             if self._tier != self.job["tier"]:
                 self.close()
             if self._server is None:
@@ -170,17 +171,18 @@ def _failure(ending: Ending, limits: Limits, output: int, record: int) -> Outcom
     cap = limits.file_bytes
     if ending.status == NOT_SHUT_IN and not _size(record):
         return _NOT_RUN
-    if ending.folder_full:
+    if ending.folder_full:  # told before the exit status, which the kill made
         return "output_limit", "too many or too large files"
     if ending.status == -signal.SIGXFSZ or _size(output) >= cap or _size(record) >= cap:
         return "output_limit", f"more than {cap} bytes"
     word, text = _report(record)
+    # the kernel's hard CPU limit
     used_up = ending.status == -signal.SIGKILL and ending.cpu_s >= limits.cpu_s
     if ending.timed_out or ending.status == -signal.SIGXCPU or used_up:
         return "time_limit", ""
     if word == "compile_error":
         return word, text
-    if ending.status == 0 and word:
+    if ending.status == 0 and word:  # it ended well, and had begun
         return None
     if ending.status < 0:
         name = signal.Signals(-ending.status).name
@@ -217,7 +219,7 @@ def _compare_value(record: int, expected: str) -> Outcome:
 
 def _judge_asserts(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> Outcome:
     """The program serves calls in one child, the test code makes them in another."""
-    token = secrets.token_hex(16)
+    token = secrets.token_hex(16)  # only test code that ran to its end knows it
     given_text = json.dumps({"asserts": test["given"], "token": token}).encode()
     with ExitStack() as stack:
         files = [stack.enter_context(_memory_file()) for _ in range(4)]
@@ -234,7 +236,7 @@ def _judge_asserts(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> 
             testing = sandbox.start(
                 "test",
                 [given, test_stdout, test_record, ends[1].fileno()],
-                timeout_s=2 * timeout_s + 1,
+                timeout_s=2 * timeout_s + 1,  # its own work comes on top of the program's
             )
         finally:
             for end in ends:
@@ -242,7 +244,7 @@ def _judge_asserts(sandbox: SandboxProgram, judge: ProgramJudge, test: dict) -> 
         test_ending = sandbox.ending(testing)
         word, text = _report(test_record)
         has_ended = word == "program_ended"
-        if not has_ended:
+        if not has_ended:  # it would wait for calls for ever
             sandbox.stop(serving)
         ending = sandbox.ending(serving)
         if word == "token" and text == token and test_ending.status == 0:

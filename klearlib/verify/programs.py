@@ -182,10 +182,12 @@ def run_many(
             if key in reports:
                 continue
             reports[key] = TestReport.of([]) if not job.tests else None
+            # a generator of jobs is not read ahead
             while len(in_flight) >= _JOBS_PER_WORKER * most:
                 take_results()
             if job.tests:
                 pool = shared_pool(min(most, len(in_flight) + 1), program_judge.__name__)
+                # the sandbox keeps the clock; this one is for a judge that hangs
                 patience_s = len(job.tests) * (2 * MAX_STRETCH * job.timeout_s + _SLACK_S)
                 in_flight[pool.submit(_request(job), timeout_s=patience_s)] = (key, job)
         while in_flight:
@@ -200,7 +202,7 @@ def run_many(
 def _request(job: ProgramJob) -> dict:
     preset = PRESETS[job.preset]
     return {
-        "tier": active_tier().name,
+        "tier": active_tier().name,  # found once, in the parent
         "source": job.source,
         "prelude": preset.prelude + job.prelude,
         "entry_point": job.entry_point,

@@ -7,7 +7,7 @@ import math
 
 from klearlib.records import TestReport, Verdict
 
-RELEASED_NO_THINK_CLOSE = -0.5
+RELEASED_NO_THINK_CLOSE = -0.5  # checked first in the released code
 RELEASED_NO_THINK_OPEN = -2.0
 
 

@@ -72,7 +72,7 @@ def active_tier() -> Tier:
         MissingAsset: no tier works, and the environment does not say to go without.
     """
     forced, unsafe = os.environ.get(FORCE) or None, os.environ.get(UNSAFE)
-    if (forced, unsafe) not in _found:
+    if (forced, unsafe) not in _found:  # 0.2 s, once
         _found[forced, unsafe] = _find(forced, unsafe)
     return _found[forced, unsafe]
 
@@ -111,7 +111,7 @@ def _why_not(name: str) -> str:
         secret = Path(folder) / "secret"
         secret.write_text("secret", encoding="utf-8")
         Path(folder).chmod(0o777)
-        secret.chmod(0o666)
+        secret.chmod(0o666)  # only the sandbox is in the way
         escapes = _ESCAPES.format(secret=str(secret), folder=folder)
         judge = ProgramJudge()
         try:

@@ -35,7 +35,7 @@ class ChannelEnd:
     def receive(self) -> object:
         """The next value; EOFError where the other side is gone."""
         chunks = [self._left]
-        while b"\n" not in chunks[-1]:
+        while b"\n" not in chunks[-1]:  # a line may come in many pieces
             chunk = os.read(self._descriptor, _CHUNK_BYTES)
             if not chunk:
                 raise EOFError
@@ -60,7 +60,7 @@ class _Objects:
     def __init__(self, names: dict) -> None:
         self.names = names
         self._objects: list[object] = []
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}  # id of an object -> its number
 
     def refer(self, value: object, *base: object) -> object:
         """base: its JSON as the immutable type from which its class is derived."""
@@ -126,6 +126,7 @@ def serve(names: dict, entry_point: str, descriptor: int, given: dict) -> None:
     given: the names that were there before the program.
     """
     channel, objects = ChannelEnd(descriptor), _Objects(names)
+    # defined by the program, not by the prelude
     own = {n: v for n, v in names.items() if not n.startswith("__") and given.get(n) is not v}
     offered = {n: v for n, v in own.items() if callable(v)}
     offered[entry_point] = find_entry_point(names, entry_point)
@@ -147,7 +148,7 @@ def _reply(request: dict, objects: _Objects) -> dict:
         result = _OPERATIONS[request["operation"]](target, *arguments, **named)
         reply = {"result": encode(result, objects.refer)}
         changed = encode(arguments, objects.refer)
-        if changed != request["arguments"]:
+        if changed != request["arguments"]:  # changed in place: the test sees it too
             reply["arguments"] = changed
         return reply
     except UnsendableError as error:

@@ -81,14 +81,15 @@ def shut_in(limits: Limits, confinement: Confinement, parent_pid: int, role: str
     """Limits first, the system call filter last: it denies what the others need."""
     file_bytes = MOST_CODE_BYTES if role == "compile" else limits.file_bytes
     try:
-        limit(resource.RLIMIT_FSIZE, file_bytes, file_bytes)
+        limit(resource.RLIMIT_FSIZE, file_bytes, file_bytes)  # SIGXFSZ: output_limit
+        # a program that sleeps is the clock's
         limit(resource.RLIMIT_CPU, limits.cpu_s, limits.cpu_s + 1)
         die_with_parent(signal.SIGKILL)
-        if os.getppid() != parent_pid:
+        if os.getppid() != parent_pid:  # it died before the signal was asked for
             os._exit(NOT_SHUT_IN)
         if confinement.ruleset is not None:
             restrict_self(confinement.ruleset, confinement.ruleset_flags)
-        os.closerange(FIRST_FREE, _CLOSED_BELOW)
+        os.closerange(FIRST_FREE, _CLOSED_BELOW)  # the tests' descriptors are not this child's
         if confinement.filter is not None:
             confinement.filter.install(os.getpid())
     except OSError:
@@ -97,10 +98,10 @@ def shut_in(limits: Limits, confinement: Confinement, parent_pid: int, role: str
 
 def prepare() -> None:
     """What all children have in common, done once in the fork server: it costs them nothing."""
-    limit(resource.RLIMIT_CORE, 0, 0)
+    limit(resource.RLIMIT_CORE, 0, 0)  # no core files
     limit(resource.RLIMIT_NOFILE, _MAX_OPEN_FILES, _MAX_OPEN_FILES)
     limit(resource.RLIMIT_STACK, _STACK_BYTES, _STACK_BYTES)
-    limit(resource.RLIMIT_MEMLOCK, 0, 0)
+    limit(resource.RLIMIT_MEMLOCK, 0, 0)  # memory that no limit counts
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = [FILE_NAME]
@@ -110,7 +111,7 @@ def prepare() -> None:
     for descriptor in range(FIRST_FREE):  # files in memory, as the children's will be
         if descriptor != 2:
             os.dup2(os.memfd_create("placeholder"), descriptor)
-    random.seed(0)
+    random.seed(0)  # equal for all programs
     sys.stdin = sys.__stdin__ = _stream(0, "r", "<stdin>")
     sys.stdout = sys.__stdout__ = _stream(1, "w", "<stdout>")
 
@@ -174,7 +175,7 @@ def _run(
     status = 0
     try:
         exec(codes[0], module.__dict__)
-        given = dict(module.__dict__)
+        given = dict(module.__dict__)  # what the prelude has brought
         exec(codes[1], module.__dict__)
         if role == "call":
             _call(module, entry_point, arguments)

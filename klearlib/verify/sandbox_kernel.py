@@ -83,9 +83,9 @@ def landlock_ruleset(readable: Iterable[str], devices: Iterable[str], folder: st
     rights = (1 << _FILE_RIGHTS_BITS[min(abi, max(_FILE_RIGHTS_BITS))]) - 1
     attributes = [rights]
     if abi >= 4:
-        attributes.append(_TCP_RIGHTS)
+        attributes.append(_TCP_RIGHTS)  # handled, so denied unless a rule allows them
     if abi >= 6:
-        attributes.append(_SCOPES)
+        attributes.append(_SCOPES)  # no signals to, no sockets of, others
     packed = struct.pack(f"={len(attributes)}Q", *attributes)
     ruleset = system_call(
         _SYS_CREATE_RULESET, packed, len(packed), 0, what="landlock_create_ruleset"

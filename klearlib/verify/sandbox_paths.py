@@ -60,7 +60,7 @@ def enter_private_root(folder: str, *, folder_bytes: int, folder_entries: int) -
     an OSError, where the kernel refuses a step.
     """
     links, sources = _plan([*readable_paths(), *DEVICES])
-    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)  # nothing below shows outside
     root = os.path.realpath("/tmp")
     _mount("tmpfs", root, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=1m")
     for place, descriptor in sources.items():
@@ -72,6 +72,7 @@ def enter_private_root(folder: str, *, folder_bytes: int, folder_entries: int) -
             os.symlink(target, root + place)
     os.makedirs(root + folder)
     _mount_processes(root)
+    # its size and number of files are limits of the kernel
     room = f"mode=777,size={folder_bytes},nr_inodes={folder_entries}"
     _mount("tmpfs", root + folder, "tmpfs", _MS_NOSUID | _MS_NODEV, room)
     _mount("none", root, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)

@@ -65,6 +65,7 @@ class SandboxProcess:
     """A running fork server of one tier. Not for several threads at once."""
 
     def __init__(self, tier: str) -> None:
+        # a message is whole or absent
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         with theirs:

@@ -46,7 +46,7 @@ REQUEST = struct.Struct("=Bqd")
 ENDING = struct.Struct("=qi??d")
 FOLDER_BYTES = 64 << 20
 FOLDER_ENTRIES = 1000
-MAX_STRETCH = 5.0
+MAX_STRETCH = 5.0  # times the limit, at most, where others have the cores
 _LOOK_EVERY_S = 0.05
 _PLACES = (0, 1, REPORT, CHANNEL)
 _ANCILLARY_BYTES = socket.CMSG_SPACE(len(_PLACES) * array.array("i").itemsize)
@@ -112,7 +112,7 @@ def serve(
                 play(name, limits, codes)  # a return would touch more pages
             for sent in received:
                 os.close(sent)
-            pidfd = os.pidfd_open(pid)
+            pidfd = os.pidfd_open(pid)  # readable at its end; a pid could be another's by then
             poller.register(pidfd, select.POLLIN)
             children[pidfd] = _Child(key, pid, started, timeout_s, started + timeout_s)
         if not events:
@@ -180,7 +180,7 @@ def _watch(child: _Child) -> None:
     child.deadline = child.started + child.timeout_s + stretch
     if now >= child.deadline:
         child.timed_out = True
-        child.deadline = float("inf")
+        child.deadline = float("inf")  # it is killed once
         os.kill(child.pid, signal.SIGKILL)
 
 

@@ -45,6 +45,7 @@ _PRELOADED = "bisect collections copy functools heapq itertools math operator re
 def main(tier: str, descriptor: int) -> None:
     """Serve until the other end of the socket `descriptor` is closed; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # above the descriptors that children get
     control = socket.socket(fileno=fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64))
     os.close(descriptor)
     has_own_root = tier == "namespaces"
@@ -86,7 +87,7 @@ def _new_folder() -> str:
 def _new_namespaces() -> None:
     """Namespaces for the next child; a plain user gets them within a user namespace."""
     user, group = os.geteuid(), os.getegid()
-    if user == 0 and kernel.libc.unshare(_NEW_PID) == 0:
+    if user == 0 and kernel.libc.unshare(_NEW_PID) == 0:  # root needs no user namespace
         return
     kernel.check(
         kernel.libc.unshare(_NEW_USER | _NEW_PID), "unshare of a user and a process namespace"
@@ -125,7 +126,7 @@ def _confine(tier: str, folder: str, *, has_own_root: bool) -> Confinement:
         template_filter().install()
     gc.disable()
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # so that collections in children copy no page
     return Confinement(
         has_own_root=has_own_root,
         ruleset=ruleset,

@@ -17,7 +17,7 @@ from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-_MAX_JSON_INT = 1 << 63
+_MAX_JSON_INT = 1 << 63  # longer ones as text: parsing them takes the square of their length
 _DTYPE = re.compile(r"[<>|=][biufcmMSUO]\d*(\[\w+\])?")
 _OWN_MODULES = ("__main__", "solution")  # of the test code, and of the program
 
@@ -118,7 +118,7 @@ def encode(value: Any, refer: Callable[..., object]) -> object:
         return value
     if kind is int:
         return value if abs(value) < _MAX_JSON_INT else {"int": hex(value)}
-    if kind is float:
+    if kind is float:  # JSON has neither NaN nor infinity
         return value if math.isfinite(value) else {"float": repr(value)}
     if kind is list:
         return [encode(v, refer) for v in value]
@@ -126,7 +126,7 @@ def encode(value: Any, refer: Callable[..., object]) -> object:
     known = _KINDS.get(name)
     if known is not None and known.module == module:
         fields = [encode(field, refer) for field in known.fields(value)]
-        if name in ("time", "datetime") and not _is_sent(fields[-2]):
+        if name in ("time", "datetime") and not _is_sent(fields[-2]):  # a time zone of its own
             return refer(value)
         return {name: fields}
     if isinstance(value, enum.Enum):
@@ -233,7 +233,7 @@ def _member(module: str, path: str, name: str, names: dict) -> enum.Enum | None:
 
 def _decode_numpy(dtype: str, shape: list[int] | None, items: str | list) -> object:
     numpy = importlib.import_module("numpy")
-    if not _DTYPE.fullmatch(dtype):
+    if not _DTYPE.fullmatch(dtype):  # no code in a dtype's metadata
         raise ValueError(f"no dtype of plain values: {dtype!r}")
     if isinstance(items, str):
         flat = numpy.frombuffer(bytes.fromhex(items), dtype).copy()
