@@ -22,7 +22,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.verify import answer_judge
-from klearlib.verify.sandbox_program import MAX_STRETCH, seconds_without_core
+from klearlib.verify.sandbox_server import MAX_STRETCH, seconds_without_core
 
 MAX_DEFAULT_WORKERS = 8
 READY_TIMEOUT_S = 120.0

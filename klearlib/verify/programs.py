@@ -16,7 +16,7 @@ from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S, program_judge
 from klearlib.verify.pool import close_pool, num_workers, shared_pool
 from klearlib.verify.presets import PRESETS
 from klearlib.verify.sandbox import active_tier
-from klearlib.verify.sandbox_program import MAX_STRETCH
+from klearlib.verify.sandbox_server import MAX_STRETCH
 
 __all__ = ["ProgramJob", "close_pool", "run_many", "run_tests"]
 

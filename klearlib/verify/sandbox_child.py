@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from klearlib.verify import sandbox_asserts, sandbox_proxies
-from klearlib.verify.sandbox_filter import Filter
-from klearlib.verify.sandbox_kernel import die_with_parent, restrict_self
+from klearlib.verify.sandbox_kernel import Filter, die_with_parent, restrict_self
 
 REPORT, CHANNEL = 3, 4
 SOURCE = 4  # of a compiling child, which has no channel

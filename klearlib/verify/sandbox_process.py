@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from klearlib.verify import sandbox_template
+from klearlib.verify import sandbox_server
 from klearlib.verify.sandbox_child import Limits
-from klearlib.verify.sandbox_program import ENDING, MAX_STRETCH, REQUEST, REQUESTS
+from klearlib.verify.sandbox_server import ENDING, MAX_STRETCH, REQUEST, REQUESTS
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 # The hooks that random and threading would run in every child are for forks beside other threads.
@@ -72,7 +72,7 @@ class SandboxProcess:
             self._keeper = subprocess.Popen(
                 [
                     *(sys.executable, "-s", "-P", "-B", "-W", "ignore", "-c"),
-                    _START.format(module=sandbox_template.__name__),
+                    _START.format(module=sandbox_server.__name__),
                     *(_PACKAGE_ROOT, tier, str(theirs.fileno())),
                 ],
                 pass_fds=[theirs.fileno()],

@@ -18,7 +18,7 @@ from klearlib.records import TestCase
 from klearlib.suite import doctor
 from klearlib.verify import pool, program_judge, sandbox
 from klearlib.verify.programs import ProgramJob, run_many, run_tests
-from klearlib.verify.sandbox_template import FOLDER_PREFIX
+from klearlib.verify.sandbox_server import FOLDER_PREFIX
 
 ROOT = Path(klearlib.__file__).resolve().parents[1]
 LIMITS = {"timeout_s": 5.0, "memory_mb": 256}
