@@ -17,7 +17,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError, ParameterError
@@ -35,25 +35,34 @@ _LIBRARY = Path(__file__).resolve().parents[1]
 _SCANNED_FILE = _LIBRARY / "__pycache__" / f"fingerprints.{sys.implementation.cache_tag}.json"
 
 
+MOVES_NO_NUMBER = ("klearlib.errors", "klearlib.run")
+"""Messages, files, processes and progress: how a stage is run, and not what it computes."""
+MOVES_NUMBERS = ("klearlib.run.seeding",)
+"""The exception among them."""
+
+
 def code_fingerprint(module: str) -> str:
-    """sha256 (hexadecimal) of the code that `module` runs on; see `library_fingerprint`.
+    """sha256 (hexadecimal) of the code that a stage of `module` computes by: that of
+    `library_fingerprint` without what no number depends on (`MOVES_NO_NUMBER`), so that a message
+    can be reworded and nothing is trained again.
 
     >>> code_fingerprint("klearlib.errors") == code_fingerprint("klearlib.errors")
     True
 
     Raises ParameterError where there is no such module, KlearError where it is no valid Python.
     """
-    return library_fingerprint([module])
+    return library_fingerprint([module], without=MOVES_NO_NUMBER)
 
 
-def library_fingerprint(modules: Iterable[str]) -> str:
+def library_fingerprint(modules: Iterable[str], *, without: Sequence[str] = ()) -> str:
     """sha256 (hexadecimal) over the syntax trees of `modules` and of all that they import.
 
     Followed: import statements at any depth of a file, the ``__init__`` of every parent package,
     and strings that name a stage's target (``"klearlib.rl.train:train_rl"``), as long as they stay
     inside klearlib or the top-level package of the module asked for. Data files (`DATA_SUFFIXES`)
     that lie in a package belong to its code. Left out: comments, docstrings, ``__version__``,
-    blocks under ``if TYPE_CHECKING:``, other libraries, and imports by computed names.
+    blocks under ``if TYPE_CHECKING:``, other libraries, imports by computed names, and of what is
+    imported the packages and modules `without` (but `MOVES_NUMBERS`), with all that they import.
 
     Raises ParameterError where a module of `modules` does not exist, KlearError where a file is no
     valid Python.
@@ -72,6 +81,8 @@ def library_fingerprint(modules: Iterable[str]) -> str:
         if module in seen:
             continue
         seen.add(module)
+        if module not in modules and module not in MOVES_NUMBERS and _is_in(module, without):
+            continue
         waiting.append(module.rpartition(".")[0])
         file = _file_of(module, roots)
         if file is None:
@@ -85,6 +96,10 @@ def library_fingerprint(modules: Iterable[str]) -> str:
                 found[f"{module}/{data.relative_to(file.parent)}"] = _scan(data, "")[0]
     _keep_scanned()
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+
+
+def _is_in(module: str, packages: Sequence[str]) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
 def _root(top: str) -> Path | None:
@@ -183,7 +198,7 @@ def _essence(file: Path, content: bytes, package: str) -> tuple[str, set[str]]:
         imported = list(_imports(tree, package))
         text = ast.unparse(tree)
     except SyntaxError as error:
-        raise KlearError(f"{file}, line {error.lineno}: {error.msg}: mend it") from error
+        raise KlearError(f"{file}, line {error.lineno}: {error.msg}: fix it") from error
     finally:
         if collects:
             gc.enable()
