@@ -26,8 +26,6 @@ from klearlib.run.files import write_json
 DATA_SUFFIXES = {".csv", ".json", ".jsonl", ".md", ".toml", ".txt", ".yaml", ".yml"}
 _TARGET = re.compile(r"'([A-Za-z_][\w.]*):[A-Za-z_]\w*'")  # 'klearlib.rl.train:train_rl'
 _TYPES_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-# (file, its package) -> ((mtime in ns, bytes), digest, names that it may import)
-_seen: dict[tuple[Path, str], tuple[tuple[int, int], str, list[str]]] = {}
 _changed: list[str] = []  # what this process found and no file keeps yet
 
 _LIBRARY = Path(__file__).resolve().parents[1]
@@ -143,29 +141,21 @@ def _data_files(folder: Path) -> Iterator[Path]:
 
 def _scan(file: Path, package: str) -> tuple[str, list[str]]:
     """A file's digest and the modules that it may import; kept until the file changes."""
-    status = file.stat()
-    stamp = (status.st_mtime_ns, status.st_size)
-    if (file, package) not in _seen or _seen[file, package][0] != stamp:
-        _seen[file, package] = (stamp, *_read(file, package))
-    return _seen[file, package][1:]
-
-
-def _read(file: Path, package: str) -> tuple[str, list[str]]:
-    content = file.read_bytes()
-    own = hashlib.sha256(content).hexdigest()
-    if file.suffix != ".py":
-        return own, []
-    scanned, name = _scanned(), f"{package} {file}"
-    if name not in scanned or scanned[name][0] != own:
-        text, names = _essence(file, content, package)
-        scanned[name] = [own, hashlib.sha256(text.encode()).hexdigest(), sorted(names)]
+    status, scanned, name = file.stat(), _scanned(), f"{package} {file}"
+    stamp = [status.st_mtime_ns, status.st_size]
+    if name not in scanned or scanned[name][0] != stamp:
+        content, names = file.read_bytes(), set()
+        if file.suffix == ".py":
+            text, names = _essence(file, content, package)
+            content = text.encode()
+        scanned[name] = [stamp, hashlib.sha256(content).hexdigest(), sorted(names)]
         _changed.append(name)
     return tuple(scanned[name][1:])
 
 
 @functools.cache
 def _scanned() -> dict[str, list]:
-    """By package and file: the bytes' sha256, the digest, the names; from earlier processes too."""
+    """By package and file: mtime in ns and bytes, digest, names; from earlier processes too."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(_SCANNED_FILE.read_text(encoding="utf-8"))
         if kept["by"] == _scanner():
@@ -177,7 +167,7 @@ def _keep_scanned() -> None:
     if not _changed:
         return
     _changed.clear()
-    ours = {name: found for name, found in _scanned().items() if str(_LIBRARY) in name}
+    ours = {name: entry for name, entry in _scanned().items() if str(_LIBRARY) in name}
     with contextlib.suppress(OSError):  # the library may be another user's
         _SCANNED_FILE.parent.mkdir(exist_ok=True)
         write_json(_SCANNED_FILE, {"by": _scanner(), "files": ours}, durable=False)
