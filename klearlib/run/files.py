@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,8 +20,6 @@ from klearlib.errors import KlearError
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 MAX_OWN_TEXT = 2**20
-MAX_DEPTH = 100  # of lists and objects within each other: deeper than anything we write
-_HALVES = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogate pairs
 EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
 
 
@@ -36,7 +34,7 @@ def write_failure(error: OSError, path: Path | str) -> KlearError:
     elif error.errno in _FORBIDDEN:
         line = f"no permission for {path}: make it accessible to you, then run again"
     else:
-        line = f"cannot write {path} ({error.strerror or error}): mend this, then run again"
+        line = f"cannot write {path} ({error.strerror or error}): fix this, then run again"
     return KlearError(line)
 
 
@@ -56,11 +54,11 @@ def write_bytes(
 
     durable: also survive a power cut (fsync), which takes milliseconds. make_folder: make the
     folder of `path` where it is absent. Returns `path`. Raises KlearError where the file cannot be
-    written (what was there stays), or something else than a file is there: it would be replaced.
+    written (what was there stays), or `path` is a folder.
     """
     path = Path(path)
-    if is_no_file(path):
-        raise KlearError(f"cannot write {path}, which is a folder, a pipe or a device: name a file")
+    if path.is_dir():
+        raise KlearError(f"cannot write {path}, which is a folder: name a file")
     # Two processes, and two threads of one, may write the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -117,34 +115,15 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n", durable=durable)
 
 
-def is_no_file(path: Path) -> bool:
-    """Whether there is a folder, a pipe, which would be waited for, or a device, which may have no
-    end."""
-    try:
-        return path.exists() and not path.is_file()
-    except OSError:  # a name that is too long: opening it says so
-        return False
-
-
 def read_json(path: Path) -> Any:
     """What a file of JSON holds.
 
-    Raises OSError where it cannot be read, and ValueError where it is no JSON in UTF-8, nested
-    deeper than `MAX_DEPTH`, or `is_no_file`.
+    Raises OSError where it cannot be read, and ValueError where it is not JSON in UTF-8.
     """
-    if is_no_file(path):
-        raise ValueError("a folder, a pipe or a device")
-    with contextlib.suppress(RecursionError):
-        text = path.read_text(encoding="utf-8")
-        value = json.loads(text)
-        if _HALVES.search(text):
-            json.dumps(value, ensure_ascii=False).encode()  # ValueError where it is no text
-        level = [value]
-        for _ in range(MAX_DEPTH):
-            level = [each for inner in level for each in _inner(inner)]
-            if not level:
-                return value
-    raise ValueError("lists and objects within each other beyond all measure")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def is_plain(value: object, *kinds: type) -> bool:
@@ -155,12 +134,6 @@ def is_plain(value: object, *kinds: type) -> bool:
     if isinstance(value, int) and abs(value) >= 2**63:
         return False
     return isinstance(value, (*kinds, int) if float in kinds else kinds)
-
-
-def _inner(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
@@ -201,9 +174,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """The hexadecimal sha256 of a file's bytes. KlearError where it `is_no_file`."""
-    if is_no_file(Path(path)):
-        raise KlearError(f"{path} is a folder, a pipe or a device: remove it")
+    """The hexadecimal sha256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -17,7 +17,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from klearlib.errors import KlearError, ParameterError
@@ -26,8 +26,6 @@ from klearlib.run.files import write_json
 DATA_SUFFIXES = {".csv", ".json", ".jsonl", ".md", ".toml", ".txt", ".yaml", ".yml"}
 _TARGET = re.compile(r"'([A-Za-z_][\w.]*):[A-Za-z_]\w*'")  # 'klearlib.rl.train:train_rl'
 _TYPES_ONLY = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-# (file, its package) -> ((mtime in ns, bytes), digest, names that it may import)
-_seen: dict[tuple[Path, str], tuple[tuple[int, int], str, list[str]]] = {}
 _changed: list[str] = []  # what this process found and no file keeps yet
 
 _LIBRARY = Path(__file__).resolve().parents[1]
@@ -35,25 +33,34 @@ _LIBRARY = Path(__file__).resolve().parents[1]
 _SCANNED_FILE = _LIBRARY / "__pycache__" / f"fingerprints.{sys.implementation.cache_tag}.json"
 
 
+MOVES_NO_NUMBER = ("klearlib.errors", "klearlib.run")
+"""Messages, files, processes and progress: how a stage is run, and not what it computes."""
+MOVES_NUMBERS = ("klearlib.run.seeding",)
+"""The exception among them."""
+
+
 def code_fingerprint(module: str) -> str:
-    """sha256 (hexadecimal) of the code that `module` runs on; see `library_fingerprint`.
+    """sha256 (hexadecimal) of the code that a stage of `module` computes by: that of
+    `library_fingerprint` without what no number depends on (`MOVES_NO_NUMBER`), so that a message
+    can be reworded and nothing is trained again.
 
     >>> code_fingerprint("klearlib.errors") == code_fingerprint("klearlib.errors")
     True
 
     Raises ParameterError where there is no such module, KlearError where it is no valid Python.
     """
-    return library_fingerprint([module])
+    return library_fingerprint([module], without=MOVES_NO_NUMBER)
 
 
-def library_fingerprint(modules: Iterable[str]) -> str:
+def library_fingerprint(modules: Iterable[str], *, without: Sequence[str] = ()) -> str:
     """sha256 (hexadecimal) over the syntax trees of `modules` and of all that they import.
 
     Followed: import statements at any depth of a file, the ``__init__`` of every parent package,
     and strings that name a stage's target (``"klearlib.rl.train:train_rl"``), as long as they stay
     inside klearlib or the top-level package of the module asked for. Data files (`DATA_SUFFIXES`)
     that lie in a package belong to its code. Left out: comments, docstrings, ``__version__``,
-    blocks under ``if TYPE_CHECKING:``, other libraries, and imports by computed names.
+    blocks under ``if TYPE_CHECKING:``, other libraries, imports by computed names, and of what is
+    imported the packages and modules `without` (but `MOVES_NUMBERS`), with all that they import.
 
     Raises ParameterError where a module of `modules` does not exist, KlearError where a file is no
     valid Python.
@@ -72,6 +79,8 @@ def library_fingerprint(modules: Iterable[str]) -> str:
         if module in seen:
             continue
         seen.add(module)
+        if module not in modules and module not in MOVES_NUMBERS and _is_in(module, without):
+            continue
         waiting.append(module.rpartition(".")[0])
         file = _file_of(module, roots)
         if file is None:
@@ -85,6 +94,10 @@ def library_fingerprint(modules: Iterable[str]) -> str:
                 found[f"{module}/{data.relative_to(file.parent)}"] = _scan(data, "")[0]
     _keep_scanned()
     return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+
+
+def _is_in(module: str, packages: Sequence[str]) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
 def _root(top: str) -> Path | None:
@@ -128,29 +141,21 @@ def _data_files(folder: Path) -> Iterator[Path]:
 
 def _scan(file: Path, package: str) -> tuple[str, list[str]]:
     """A file's digest and the modules that it may import; kept until the file changes."""
-    status = file.stat()
-    stamp = (status.st_mtime_ns, status.st_size)
-    if (file, package) not in _seen or _seen[file, package][0] != stamp:
-        _seen[file, package] = (stamp, *_read(file, package))
-    return _seen[file, package][1:]
-
-
-def _read(file: Path, package: str) -> tuple[str, list[str]]:
-    content = file.read_bytes()
-    own = hashlib.sha256(content).hexdigest()
-    if file.suffix != ".py":
-        return own, []
-    scanned, name = _scanned(), f"{package} {file}"
-    if name not in scanned or scanned[name][0] != own:
-        text, names = _essence(file, content, package)
-        scanned[name] = [own, hashlib.sha256(text.encode()).hexdigest(), sorted(names)]
+    status, scanned, name = file.stat(), _scanned(), f"{package} {file}"
+    stamp = [status.st_mtime_ns, status.st_size]
+    if name not in scanned or scanned[name][0] != stamp:
+        content, names = file.read_bytes(), set()
+        if file.suffix == ".py":
+            text, names = _essence(file, content, package)
+            content = text.encode()
+        scanned[name] = [stamp, hashlib.sha256(content).hexdigest(), sorted(names)]
         _changed.append(name)
     return tuple(scanned[name][1:])
 
 
 @functools.cache
 def _scanned() -> dict[str, list]:
-    """By package and file: the bytes' sha256, the digest, the names; from earlier processes too."""
+    """By package and file: mtime in ns and bytes, digest, names; from earlier processes too."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(_SCANNED_FILE.read_text(encoding="utf-8"))
         if kept["by"] == _scanner():
@@ -162,7 +167,7 @@ def _keep_scanned() -> None:
     if not _changed:
         return
     _changed.clear()
-    ours = {name: found for name, found in _scanned().items() if str(_LIBRARY) in name}
+    ours = {name: entry for name, entry in _scanned().items() if str(_LIBRARY) in name}
     with contextlib.suppress(OSError):  # the library may be another user's
         _SCANNED_FILE.parent.mkdir(exist_ok=True)
         write_json(_SCANNED_FILE, {"by": _scanner(), "files": ours}, durable=False)
@@ -183,7 +188,7 @@ def _essence(file: Path, content: bytes, package: str) -> tuple[str, set[str]]:
         imported = list(_imports(tree, package))
         text = ast.unparse(tree)
     except SyntaxError as error:
-        raise KlearError(f"{file}, line {error.lineno}: {error.msg}: mend it") from error
+        raise KlearError(f"{file}, line {error.lineno}: {error.msg}: fix it") from error
     finally:
         if collects:
             gc.enable()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from klearlib.errors import ParameterError, StageFailed
+from klearlib.errors import KlearError, ParameterError, StageFailed
 from klearlib.run import task, worker
 from klearlib.run.entry import (
     CHECKPOINT,
@@ -24,9 +24,9 @@ from klearlib.run.entry import (
 )
 from klearlib.run.files import one_line_failures, write_json
 from klearlib.run.preload import NewProcess, Worker, worker_environment
-from klearlib.run.rows import Row
+from klearlib.run.progress import ProgressRow
 from klearlib.run.stage import Stage, is_locked
-from klearlib.run.task import Task, TaskFailed
+from klearlib.run.task import Task
 
 STOP_GRACE, STOP_GRACE_S = "KLEAR_STOP_GRACE_S", 60.0
 """Environment variable, and its default: seconds that a stage has to save its state."""
@@ -35,6 +35,14 @@ KILLED = 138
 STOP_POLL_S = 0.05
 NUM_LAST_LINES = 15
 MAX_LOG_BYTES = 100_000
+
+
+class TaskFailed(KlearError):
+    """A task ended with an error: `exit_code`, and `lines` that say why."""
+
+    def __init__(self, job: Job, exit_code: int, lines: Sequence[str]):
+        super().__init__(f"{job.item.name} failed: {lines[0]} (log: {job.log})")
+        self.exit_code, self.lines = exit_code, list(lines)
 
 
 @dataclass(eq=False)
@@ -65,125 +73,130 @@ class Job:
         is given none, and no other runs beside it."""
         return not self.is_task and "cluster" in self.item.params
 
+    def look_elsewhere(self) -> None:
+        """Find out whether another process runs the stage, or has finished it meanwhile.
 
-def look_elsewhere(job: Job) -> None:
-    """Find out whether another process runs the job's stage, or has finished it meanwhile.
+        Raises DamagedEntry where what it has finished is not what it wrote.
+        """
+        if self.is_task:
+            return
+        if (self.folder / DONE).exists():
+            verify_entry(self.folder)
+            self.seconds = read_own_json(self.folder / DONE, "seconds")["seconds"]
+            self.state, self.elsewhere = "done", False
+            return
+        known, self.elsewhere = self.elsewhere, is_locked(self.folder / LOCK)
+        if self.elsewhere and not known:
+            self.began = time.time()
 
-    Raises DamagedEntry where what it has finished is not what it wrote.
-    """
-    if job.is_task:
-        return
-    if (job.folder / DONE).exists():
-        verify_entry(job.folder)
-        job.seconds = read_own_json(job.folder / DONE, "seconds")["seconds"]
-        job.state, job.elsewhere = "done", False
-        return
-    known, job.elsewhere = job.elsewhere, is_locked(job.folder / LOCK)
-    if job.elsewhere and not known:
-        job.began = time.time()
+    def start(self, slot: int, places, needs: Sequence[Job]) -> None:
+        """Start its process at the place `slot`."""
+        environment = worker_environment()
+        with one_line_failures(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(self.log, "ab") as log:
+                self.log_start, self.began = log.tell(), time.time()
+                if self.is_task:
+                    fixed = {name: environment[name] for name in (worker.PARENT, "PYTHONPATH")}
+                    argument = json.dumps([self.item.target, self.item.arguments])
+                    environment = {**os.environ, **fixed}
+                    self.process = NewProcess(task.__name__, argument, log, environment)
+                else:
+                    spec = self.folder / SPEC
+                    write_json(spec, self._spec(needs))
+                    spans = self.spans_gpus
+                    self.process = places.start(slot, spec, log, environment, spans=spans)
+        self.slot, self.state = slot, "running"
 
+    def _spec(self, needs: Sequence[Job]) -> dict:
+        """What the worker of a stage reads."""
+        stage = self.item
+        return {
+            "name": stage.name,
+            "key": self.key,
+            "label": stage.label,
+            "target": stage.target,
+            "params": stage.arguments,
+            "inputs": {
+                name: f"{each.item.name}/{each.key}"
+                for name, each in zip(stage.inputs, needs, strict=True)
+            },
+            "code": self.code,
+        }
 
-def start(job: Job, slot: int, places, needs: Sequence[Job]) -> None:
-    """Start the job's process at the place `slot`."""
-    environment = worker_environment()
-    with one_line_failures(job.folder):
-        job.folder.mkdir(parents=True, exist_ok=True)
-        if job.is_task:
-            job.item.failure_file.unlink(missing_ok=True)
-            fixed = (worker.PARENT, "PYTHONPATH")
-            environment = {**os.environ, **{name: environment[name] for name in fixed}}
-        else:
-            write_json(job.folder / SPEC, _spec(job, needs))
-        with open(job.log, "ab") as log:
-            job.log_start = log.tell()
-            job.began = time.time()
-            if job.is_task:
-                process = NewProcess(task.__name__, job.item.command(), log, environment)
-            else:
-                spec = job.folder / SPEC
-                process = places.start(slot, spec, log, environment, spans=job.spans_gpus)
-    job.process, job.slot, job.state = process, slot, "running"
+    def end(self) -> None:
+        """Account for a process that ended: the job is done, or waits where another process was
+        quicker to run its stage.
 
+        Raises StageFailed or TaskFailed unless the process did what it should.
+        """
+        code = self.process.poll()
+        self.seconds = time.time() - self.began
+        if self.is_task:
+            self.item.seconds = self.seconds
+        elif code == worker.BUSY:
+            self.state = "waiting"
+            return
+        if code != 0 or not (self.is_task or (self.folder / DONE).exists()):
+            raise self._failure(code)
+        self.state = "done"
 
-def _spec(job: Job, needs: Sequence[Job]) -> dict:
-    """What the worker of a stage reads."""
-    stage = job.item
-    return {
-        "name": stage.name,
-        "key": job.key,
-        "label": stage.label,
-        "target": stage.target,
-        "params": stage.arguments,
-        "inputs": {
-            name: f"{each.item.name}/{each.key}"
-            for name, each in zip(stage.inputs, needs, strict=True)
-        },
-        "code": job.code,
-    }
+    def _failure(self, code: int) -> StageFailed | TaskFailed:
+        how, lines = "", self._last_lines()
+        prefix = worker.ERROR_PREFIX
+        told = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+            how += " (often: out of memory)" if -code == signal.SIGKILL else ""
+        last = lines[-NUM_LAST_LINES:]
+        if self.is_task:
+            if how:
+                return TaskFailed(self, KILLED, [f"its process {how}; finished stages are kept"])
+            return TaskFailed(self, code, told or [f"exit code {code}; its last lines:", *last])
+        who = f"{self.item.title} ({self.item.name}/{self.key})"
+        has_state = (self.folder / CHECKPOINT).exists()
+        again = f"running again {'resumes from its checkpoint' if has_state else 'starts it anew'}"
+        if how or code == worker.STOPPED:
+            how = how or "was stopped from outside"
+            return StageFailed(f"{who} {how}: {again}; log: {self.log}")
+        if told:
+            return StageFailed(f"{who} failed: {told[-1]} (log: {self.log})")
+        tail = "".join(f"\n  {line}" for line in last)
+        why = f"failed with exit code {code}; log: {self.log}; its last lines:{tail}"
+        return StageFailed(f"{who} {why}")
 
+    def _last_lines(self) -> list[str]:
+        try:
+            with open(self.log, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(self.log_start, size - MAX_LOG_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError as error:
+            return [f"(no log: {error})"]
+        return [line for line in text.splitlines() if line.strip()]
 
-def end(job: Job) -> None:
-    """Account for a process that ended: the job is done, or waits where another process was quicker
-    to run its stage.
-
-    Raises StageFailed or TaskFailed unless the process did what it should.
-    """
-    job.process.kill_group()
-    code = job.process.returncode
-    if code == worker.BUSY and not job.is_task:
-        job.state = "waiting"
-        return
-    job.seconds = time.time() - job.began
-    if job.is_task:
-        job.item.seconds = job.seconds
-        if code:
-            raise _task_failed(job, code)
-    elif code or not (job.folder / DONE).exists():
-        raise _stage_failed(job, code)
-    job.state = "done"
-
-
-def _stage_failed(job: Job, code: int) -> StageFailed:
-    who = f"{job.item.title} ({job.item.name}/{job.key})"
-    has_state = (job.folder / CHECKPOINT).exists()
-    again = "resumes from its checkpoint" if has_state else "starts it anew"
-    if code < 0:
-        return StageFailed(f"{who} {_killed_by(code)}: running again {again}; log: {job.log}")
-    if code == worker.STOPPED:
-        return StageFailed(f"{who} was stopped from outside: running again {again}; log: {job.log}")
-    lines = _last_lines(job)
-    if told := [line for line in lines if line.startswith(worker.ERROR_PREFIX)]:
-        line = told[-1].removeprefix(worker.ERROR_PREFIX)
-        return StageFailed(f"{who} failed: {line} (log: {job.log})")
-    tail = "".join(f"\n  {line}" for line in lines[-NUM_LAST_LINES:])
-    return StageFailed(f"{who} failed with exit code {code}; log: {job.log}; its last lines:{tail}")
-
-
-def _task_failed(job: Job, code: int) -> TaskFailed:
-    if job.item.failure_file.exists():
-        told = json.loads(job.item.failure_file.read_text(encoding="utf-8"))
-        job.item.failure_file.unlink()
-        return TaskFailed(job.item, told["exit_code"], told["lines"])
-    if code < 0:
-        line = f"its process {_killed_by(code)}; finished stages are kept"
-        return TaskFailed(job.item, KILLED, [line])
-    lines = [f"exit code {code}; its last lines:", *_last_lines(job)[-NUM_LAST_LINES:]]
-    return TaskFailed(job.item, code, lines)
-
-
-def _killed_by(code: int) -> str:
-    reason = " (often: out of memory)" if -code == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(-code).name}{reason}"
-
-
-def _last_lines(job: Job) -> list[str]:
-    try:
-        with open(job.log, "rb") as file:
-            file.seek(max(job.log_start, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError as error:
-        return [f"(no log: {error})"]
-    return [line for line in text.splitlines() if line.strip()]
+    def row(self, needs: tuple[int, ...]) -> ProgressRow:
+        """What to show of it; needs: positions of the rows of what comes before it."""
+        title = self.item.name if self.is_task else self.item.title
+        row = ProgressRow(self.item.name, title, self.state, self.item.estimate_s, self.seconds)
+        row = replace(row, needs=needs, is_task=self.is_task)
+        if self.state == "running" and self.process.is_queued:
+            return replace(row, state="waiting")
+        if self.state != "running" and not self.elsewhere:
+            return row
+        now = time.time()
+        row = replace(row, state="running", elapsed_s=now - self.began)
+        progress = None if self.is_task else read_progress(self.folder)
+        if progress is None or progress["updated"] < self.began:  # of an earlier process
+            return row
+        shown = ("done", "total", "note", "doing", "warning")
+        row = replace(row, **{name: progress[name] for name in shown})
+        steps = progress["done"] - progress["began_done"]
+        if steps <= 0:
+            return row
+        step_s = (progress["updated"] - progress["began"]) / steps
+        left = (row.total - row.done) * step_s - (now - progress["updated"])
+        return replace(row, remaining_s=max(left, 0.0))
 
 
 def stop_grace_s() -> float:
@@ -220,27 +233,3 @@ def stop(running: Sequence[Job]) -> None:
 
 def _any_runs(jobs: Sequence[Job]) -> bool:
     return None in [job.process.poll() for job in jobs]
-
-
-def row_of(job: Job, needs: tuple[int, ...]) -> Row:
-    """What to show of it; needs: positions of the rows of what comes before it."""
-    title = job.item.name if job.is_task else job.item.title
-    row = Row(job.item.name, title, job.state, job.item.estimate_s, job.seconds)
-    row = replace(row, needs=needs, is_task=job.is_task)
-    if job.state == "running" and job.process.is_queued:
-        return replace(row, state="waiting")
-    if job.state != "running" and not job.elsewhere:
-        return row
-    now = time.time()
-    row = replace(row, state="running", elapsed_s=now - job.began)
-    told = None if job.is_task else read_progress(job.folder)
-    if told is None or told["updated"] < job.began:  # of an earlier process
-        return row
-    row = replace(row, **{name: told.get(name, "") for name in ("note", "doing", "warning")})
-    row = replace(row, done=told["done"], total=told["total"])
-    steps = told["done"] - told["began_done"]
-    if steps <= 0:
-        return row
-    step_s = (told["updated"] - told["began"]) / steps
-    left = (told["total"] - told["done"]) * step_s - (now - told["updated"])
-    return replace(row, remaining_s=max(left, 0.0), step_s=step_s)

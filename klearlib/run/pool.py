@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,15 +22,7 @@ from klearlib.run import stage as stage_module
 from klearlib.run.devices import gpus
 from klearlib.run.entry import DONE, LOG, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
-from klearlib.run.job import (
-    Job,
-    end,
-    look_elsewhere,
-    row_of,
-    start,
-    stop,
-    stop_grace_s,
-)
+from klearlib.run.job import Job, stop, stop_grace_s
 from klearlib.run.preload import (
     CUDA,
     ForkedWorker,
@@ -40,9 +32,8 @@ from klearlib.run.preload import (
     was_preloaded,
     worker_environment,
 )
-from klearlib.run.progress import Progress
+from klearlib.run.progress import Progress, ProgressRow
 from klearlib.run.provenance import num_cores
-from klearlib.run.rows import Row
 from klearlib.run.stage import Stage
 from klearlib.run.stops import on_stop
 from klearlib.run.task import Task
@@ -166,7 +157,7 @@ class LocalPlaces:
         """Wait until one of `workers` has news, or `timeout_s` where nothing tells."""
         forked = [w for w in workers if isinstance(w, ForkedWorker) and w.returncode is None]
         if forked:
-            connection.wait([each.sentinel for each in forked], timeout_s)
+            select.select({each.server.process.stdout for each in forked}, [], [], timeout_s)
         else:
             time.sleep(timeout_s)
 
@@ -246,11 +237,11 @@ class _Run:
         ready = [job for job in self.waiting if done.issuperset(job.needs)]
         for job in sorted(ready, key=lambda job: not job.is_task):
             try:
-                look_elsewhere(job)
+                job.look_elsewhere()
                 idle = job.state == "waiting" and not job.elsewhere
                 if idle and (slot := self._slot(job, places)) is not None:
                     with _stops_later():
-                        start(job, slot, places, [self.jobs[need] for need in job.needs])
+                        job.start(slot, places, [self.jobs[need] for need in job.needs])
             except KlearError as error:
                 self._fail(job, error)
             else:
@@ -264,15 +255,15 @@ class _Run:
             if job.process.poll() is None:
                 continue
             try:
-                end(job)
+                job.end()
             except KlearError as error:
                 self._fail(job, error)
             else:
                 self._tell_if_done(job)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ProgressRow]:
         position = {key: index for index, key in enumerate(self.jobs)}
-        return [row_of(job, tuple(position[n] for n in job.needs)) for job in self.jobs.values()]
+        return [job.row(tuple(position[n] for n in job.needs)) for job in self.jobs.values()]
 
     def _slot(self, job: Job, places) -> int | None:
         """The place where `job` may start now; None where there is none."""

@@ -1,30 +1,26 @@
 """Processes for stages: new ones, or forks of a server that has imported torch once.
 
-Importing torch and transformers takes longer than a short stage. The server is the standard
-library's (`multiprocessing.forkserver`). It imports these two alone: the library's own code may
-change on disk while a notebook's kernel lives. A fork that would not be what a new process is
-becomes one, and its log says why. Linux alone: there the kernel ends the forks with their server,
-and a process with torch cannot be forked safely on macOS.
+Importing torch and transformers takes longer than a short stage. Only Linux forks: there the kernel
+ends the forks with their server, and a process with torch cannot be forked safely on macOS.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
+import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
-import traceback
-from dataclasses import dataclass
-from multiprocessing import connection, forkserver, resource_tracker
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from klearlib.run import worker
-from klearlib.run.stops import ASKED, LEFT
+from klearlib.run import forkserver, worker
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 PRELOADED = (
@@ -32,18 +28,15 @@ PRELOADED = (
     "transformers.models.qwen3.modeling_qwen3",
     "transformers.models.qwen3.configuration_qwen3",
 )
-# Variables without effect on what the server has imported: a fork may have others. The paths to
-# import from are handed over, and a stage's own modules are imported after the fork.
-_OWN, _OURS = {CUDA, "PYTHONPATH", "COLUMNS", "LINES"}, "KLEAR_"  # readline sets two of them
+# Variables without effect on what the server has imported, so that a fork may have others;
+# readline sets two of them.
+_OWN, _OURS = {CUDA, "PYTHONPATH", "COLUMNS", "LINES"}, "KLEAR_"
 
 
 def worker_environment() -> dict[str, str]:
     """Ours, with the same places to import from, one thread and a fixed order of sets."""
-    return {**os.environ, **_fixed(), worker.PARENT: str(os.getpid())}
-
-
-def _fixed() -> dict[str, str]:
     return {
+        **os.environ,
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -52,6 +45,7 @@ def _fixed() -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        worker.PARENT: str(os.getpid()),
     }
 
 
@@ -92,216 +86,149 @@ class NewProcess(subprocess.Popen):
             os.killpg(self.pid, signal.SIGKILL)
 
 
-class _Server:
-    """What this process knows of its fork server, which ends with it."""
+class ForkServer:
+    """This process's `klearlib.run.forkserver`, which imports while the caller goes on."""
 
-    lock = threading.Lock()
-    was_started = False
-    is_broken = False  # it ended before its imports did
+    def __init__(self):
+        self.environment = worker_environment()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", forkserver.__name__, *PRELOADED],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.environment,
+            start_new_session=True,
+            bufsize=0,
+        )
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.was_ready = self.has_ended = False
+        self.pids: dict[int, int] = {}  # by the worker's number
+        self.codes: dict[int, int] = {}
+        self._received = b""
+        self._lock = threading.Lock()
+        atexit.register(self.end)
+
+    def fork(self, **order: object) -> None:
+        """Send an order; one that it does not live to read is answered by its end."""
+        with contextlib.suppress(BrokenPipeError, ValueError), self._lock:
+            self.process.stdin.write(json.dumps(order).encode() + b"\n")
+
+    def listen(self) -> None:
+        """Take in what it has answered until now."""
+        with self._lock:
+            while not self.has_ended and (chunk := self.process.stdout.read(65536)) is not None:
+                self.has_ended = not chunk
+                *lines, self._received = (self._received + chunk).split(b"\n")
+                for answer in map(json.loads, lines):
+                    self.was_ready |= "ready" in answer
+                    for name, values in (("pid", self.pids), ("code", self.codes)):
+                        if name in answer:
+                            values[answer["worker"]] = answer[name]
+
+    def end(self) -> None:
+        """Kill it, and its forks with it: it would end by itself, but after its imports only."""
+        self.process.kill()
+        self.process.wait()
+        if self in _servers:  # the next one starts with its imports
+            _servers.remove(self)
+
+
+_servers: list[ForkServer] = []  # this process's, at most one
+_numbers = itertools.count()
 
 
 def preload() -> bool:
-    """Start the fork server, where it does not run: it imports while the caller goes on.
-
-    False where there is none to have.
-    """
-    if sys.platform != "linux" or _Server.is_broken:
+    """Start the fork server where none runs. False if none can be started."""
+    if sys.platform != "linux":
         return False
-    with _Server.lock:
-        try:
-            resource_tracker.ensure_running()  # here: its start unblocks signals
-            forkserver.set_forkserver_preload(list(PRELOADED))
-            # A stop that is for a whole group of processes must not end the forks' parent.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*ASKED, *LEFT})
-            # The server takes its environment from ours; it offers no other way.
-            known, fixed = dict(os.environ), _fixed()
-            os.environ.update(fixed)
-            try:
-                forkserver.ensure_running()
-            finally:
-                for name in fixed.keys() - known.keys():
-                    del os.environ[name]
-                os.environ.update({name: known[name] for name in fixed.keys() & known.keys()})
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        except OSError:  # no process or no socket: the stages will say so, each in its own words
+    if _servers:
+        _servers[0].listen()
+        if not _servers[0].has_ended:
+            return True
+        if not _servers[0].was_ready:  # it cannot import, or cannot be forked: nor could the next
             return False
-    if not _Server.was_started:
-        atexit.register(_end_server)
-    _Server.was_started = True
+    try:
+        _servers[:] = [ForkServer()]
+    except OSError:  # no process to be had: the stages will say so, each in its own words
+        return False
     return True
-
-
-def _end_server() -> None:
-    """It would end by itself, but only when its imports are done."""
-    server = forkserver._forkserver._forkserver_pid
-    if server is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(server, signal.SIGKILL)
 
 
 def was_preloaded() -> bool:
     """Whether `preload` has started a server that a single stage may use as well."""
-    return _Server.was_started and not _Server.is_broken
+    return bool(_servers) and (_servers[0].was_ready or not _servers[0].has_ended)
 
 
 def start_worker(
     spec_file: Path, log: BinaryIO, environment: dict[str, str], *, fork: bool
 ) -> ForkedWorker | NewProcess:
-    """A stage's process for `spec_file` that writes to `log`, an open file, and sees
-    `environment`; forked where that was asked for and can be."""
+    """A stage's process for `spec_file` that writes to `log`, an open file, and sees `environment`;
+    forked if that was asked for and the server's imports saw the same environment."""
     if fork and preload():
-        with contextlib.suppress(OSError):  # the server ended a moment ago
-            return ForkedWorker(spec_file, log, environment)
+        known = _servers[0].environment
+        changes = {
+            name: environment.get(name)
+            for name in known.keys() | environment.keys()
+            if known.get(name) != environment.get(name)
+        }
+        if all(name in _OWN or name.startswith(_OURS) for name in changes):
+            return ForkedWorker(_servers[0], spec_file, log, changes)
     return NewProcess(worker.__name__, str(spec_file), log, environment)
 
 
 class ForkedWorker:
     """A stage's process that the server forks as soon as its imports are done.
 
-    `multiprocessing.Process` would wait for that moment, and import the caller's main module again;
-    here both ends of the server's protocol are ours. pid: None until it is forked. returncode: as
-    that of subprocess.Popen; `worker.BUSY` where the server ended before, so that another start may
-    try. sentinel: a descriptor that can be read when there is news.
+    pid: None until it is forked. returncode: as that of subprocess.Popen; `worker.BUSY` if the
+    server ended before, so that another start may try.
     """
 
     is_queued = False
 
-    def __init__(self, spec_file: Path, log: BinaryIO, environment: dict[str, str]):
-        mask = os.umask(0)
-        os.umask(mask)
-        self._work = _Fork(str(spec_file), log.name, environment, os.getcwd(), mask)
+    def __init__(self, server: ForkServer, spec_file: Path, log: BinaryIO, changes: dict):
+        self.server, self._number = server, next(_numbers)
         self.pid: int | None = None
         self.returncode: int | None = None
-        # The server tells the pid, later the exit code, and waits for two pickles.
-        self.sentinel, self._pipe = forkserver.connect_to_new_process([])
+        mask = os.umask(0)
+        os.umask(mask)
+        server.fork(
+            worker=self._number,
+            spec=str(spec_file),
+            log=log.name,
+            environment=changes,
+            folder=os.getcwd(),
+            umask=mask,
+        )
 
     def poll(self) -> int | None:
-        while self.returncode is None and connection.wait([self.sentinel], 0):
-            try:
-                number = forkserver.read_signed(self.sentinel)
-            except EOFError:  # the server is gone, and its forks with it
-                _Server.is_broken |= self.pid is None
-                self._end(worker.BUSY if self.pid is None else -signal.SIGKILL)
-                break
-            if self.pid is None:
-                self.pid = number
-                self._tell(self._work)
-            else:
-                self._end(number)
+        if self.returncode is None:
+            self.server.listen()
+            self.pid = self.server.pids.get(self._number)
+            if self._number in self.server.codes:
+                self.returncode = self.server.codes[self._number]
+            elif self.server.has_ended:  # and its forks with it
+                self.returncode = worker.BUSY if self.pid is None else -signal.SIGKILL
         return self.returncode
 
     def terminate(self) -> None:
-        if self.poll() is not None:
+        while self.poll() is None and self.pid is None and self.server.was_ready:
+            time.sleep(0.001)  # it is forked at this moment
+        if self.returncode is not None:
             return
-        if self.pid is None:  # it has nothing to save yet
-            self._tell(_NOTHING)
-            self._end(-signal.SIGTERM)
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+        if self.pid is not None:
+            self._signal(os.kill, signal.SIGTERM)
+        else:  # nothing has been forked yet
+            self.server.end()
+            self.returncode = -signal.SIGTERM
 
     def kill_group(self) -> None:
         if self.pid is None:
             self.terminate()
-        if self.pid is None:
-            return
+        else:
+            self._signal(os.killpg, signal.SIGKILL)
+            if self.poll() is None:  # it may not lead its group yet
+                self._signal(os.kill, signal.SIGKILL)
+
+    def _signal(self, send: Callable[[int, int], None], number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        if self.poll() is None:  # it may not lead its group yet
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    def _tell(self, work: _Fork) -> None:
-        with contextlib.suppress(BrokenPipeError), open(self._pipe, "wb") as pipe:
-            paths = self._work.environment["PYTHONPATH"].split(os.pathsep)
-            pickle.dump({"sys_path": list(dict.fromkeys(paths))}, pipe)
-            pickle.dump(work, pipe)
-
-    def _end(self, code: int) -> None:
-        self.returncode = code
-        os.close(self.sentinel)
-        if self.pid is None and code == worker.BUSY:
-            os.close(self._pipe)
-
-
-@dataclass(frozen=True)
-class _Fork:
-    """What makes a fork of the server the process of a stage; pickled to it. spec_file: "" where
-    there is nothing to do any more."""
-
-    spec_file: str
-    log: str
-    environment: dict[str, str]
-    folder: str
-    umask: int
-
-    def _bootstrap(self, _parent: int) -> int:
-        """Called by `multiprocessing.spawn` in the fork; the exit code of the process."""
-        if not self.spec_file:
-            return 0
-        self._become_new()
-        code = 1
-        try:
-            code = worker.main([self.spec_file])
-        except BaseException:
-            traceback.print_exc()
-        finally:  # a fork of the server ends without them
-            threading._shutdown()
-            atexit._run_exitfuncs()
-        return code
-
-    def _become_new(self) -> None:
-        """Be what a new process with this log and environment would be, or start one in place."""
-        os.setsid()
-        os.chdir(self.folder)
-        os.umask(self.umask)
-        log = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for standard, file in enumerate((nothing, log, log)):
-            os.dup2(file, standard)
-        # Among them the one on whose end, in all processes, the server ends.
-        for descriptor in map(int, os.listdir("/proc/self/fd")):
-            if descriptor > 2:
-                with contextlib.suppress(OSError):  # that of the listing
-                    os.close(descriptor)
-        forkserver._forkserver.__init__()
-        resource_tracker._resource_tracker.__init__()
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        environment = self.environment | {worker.PARENT: str(os.getppid())}
-        began = _environment_of_server()
-        if why := _unfit(began, environment):
-            print(f"not forked from a process that has torch ({why}): a new one", flush=True)
-            command = [sys.executable, "-P", "-m", worker.__name__, self.spec_file]
-            os.execve(sys.executable, command, environment)
-        for name in began.keys() - environment.keys():
-            os.environ.pop(name, None)
-        os.environ.update(environment)
-        sys.argv[1:] = [self.spec_file]
-        # Seeded by the system at their import, and so different in every process.
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed()
-        if "torch" in sys.modules:
-            sys.modules["torch"].default_generator.seed()
-
-
-_NOTHING = _Fork("", "", {}, "", 0)
-
-
-def _environment_of_server() -> dict[str, str]:
-    """As it was when the server started, which decides what its modules are."""
-    entries = os.fsdecode(Path("/proc/self/environ").read_bytes()).split("\0")
-    return {name: value for name, is_one, value in (e.partition("=") for e in entries) if is_one}
-
-
-def _unfit(began: dict[str, str], wanted: dict[str, str]) -> str:
-    """Why this fork is not what a new process with the variables `wanted` is; "" where it is."""
-    for name in sorted(began.keys() | wanted.keys()):
-        own = name in _OWN or name.startswith(_OURS)
-        if not own and began.get(name) != wanted.get(name):
-            return f"{name} differs"
-    if (count := len(os.listdir(f"/proc/{os.getppid()}/task"))) > 1:
-        return f"the imports started {count - 1} threads"
-    # Its driver cannot be used in a fork of a process that has loaded it.
-    if "libcuda.so" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"):
-        return "the imports touched CUDA"
-    return ""
+            send(self.pid, number)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from klearlib.errors import ParameterError
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
-from klearlib.run.files import is_no_file
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
 
@@ -142,8 +141,6 @@ def folder_state(folder: Path) -> str:
 
 def is_locked(lock: Path) -> bool:
     """Whether another process, or another open file of this one, holds `lock`."""
-    if is_no_file(lock):
-        return False
     try:
         with open(lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

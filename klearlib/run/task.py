@@ -17,7 +17,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError
 from klearlib.run import worker
-from klearlib.run.files import EXPLAINED, write_failure, write_json
+from klearlib.run.files import EXPLAINED, write_failure
 from klearlib.run.stage import Stage
 
 
@@ -40,49 +40,24 @@ class Task:
     estimate_s: float = 0.0
     seconds: float = field(default=0.0, init=False)
 
-    @property
-    def failure_file(self) -> Path:
-        """Where its process leaves exit code and lines of a failure."""
-        return self.log.with_name(f".{self.log.name}.failure")
-
-    def command(self) -> str:
-        """The argument of its process."""
-        given = {"target": self.target, "arguments": self.arguments}
-        return json.dumps(given | {"failure": str(self.failure_file)})
-
-
-class TaskFailed(KlearError):
-    """A task ended with an error: `exit_code`, and `lines` that say why."""
-
-    def __init__(self, failed: Task, exit_code: int, lines: Sequence[str]):
-        super().__init__(f"{failed.name} failed: {lines[0]} (log: {failed.log})")
-        self.task, self.exit_code, self.lines = failed, exit_code, list(lines)
-
 
 def main(argv: Sequence[str]) -> int:
-    """Call the target that ``argv[0]`` describes (`Task.command`); the exit code."""
-    worker._die_with_parent()
+    """Call the target with the arguments in ``argv[0]``, JSON of both; the exit code."""
+    worker.die_with_parent()
     del os.environ[worker.PARENT]
-    given = json.loads(argv[0])
-    module, _, function = given["target"].partition(":")
+    target, arguments = json.loads(argv[0])
+    module, _, function = target.partition(":")
     try:
-        getattr(importlib.import_module(module), function)(**given["arguments"])
+        getattr(importlib.import_module(module), function)(**arguments)
     except Exception as error:
-        code, lines = _told(error)
-        write_json(Path(given["failure"]), {"exit_code": code, "lines": lines}, durable=False)
-        return code
+        if isinstance(error, OSError) and error.errno in EXPLAINED:
+            error = write_failure(error, error.filename or "a file")
+        if not hasattr(error, "exit_code"):
+            traceback.print_exc()
+            error = KlearError(f"{type(error).__name__}: {error}")
+        worker.tell(*getattr(error, "lines", None) or [str(error)])
+        return error.exit_code
     return 0
-
-
-def _told(error: Exception) -> tuple[int, list[str]]:
-    if isinstance(error, OSError) and error.errno in EXPLAINED:
-        error = write_failure(error, error.filename or "a file")
-    if hasattr(error, "exit_code") and hasattr(error, "lines"):
-        return error.exit_code, list(error.lines) or [str(error)]
-    if isinstance(error, KlearError):
-        return error.exit_code, [str(error)]
-    traceback.print_exc()
-    return 1, [f"{type(error).__name__}: {error}"]
 
 
 if __name__ == "__main__":

@@ -29,11 +29,12 @@ from klearlib.run.entry import DONE, LOCK, verify_entry
 from klearlib.run.files import EXPLAINED, exists, one_line_failures, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
+from klearlib.run.forkserver import PARENT
 from klearlib.run.stops import ASKED, LEFT
 
 STOPPED, BUSY = 3, 4
-PARENT = "KLEAR_PARENT_PID"
 ERROR_PREFIX = "klear: "
+"""Of the lines of a log that say why a worker failed."""
 LOCK_POLL_S, LOCK_TRIES = 0.05, 4
 GUARD_POLL_S = 0.3
 _PR_SET_PDEATHSIG = 1
@@ -41,7 +42,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(argv: list[str]) -> int:
     """Run the stage that the file ``argv[0]`` describes (written by `job.start`); the exit code."""
-    _die_with_parent()
+    die_with_parent()
     stopping: list[int] = []
     for number in ASKED:
         signal.signal(number, lambda caught, frame: stopping.append(caught))
@@ -53,17 +54,17 @@ def main(argv: list[str]) -> int:
     except _Busy:
         return BUSY
     except KlearError as error:
-        _tell(error)
+        tell(_in_a_line(error))
         return 1
     except ValueError as error:
         traceback.print_exc()  # a parameter or a bug: the log keeps what the line leaves out
-        _tell(f"{type(error).__name__}: {error}")
+        tell(_in_a_line(f"{type(error).__name__}: {error}"))
         return 1
     except OSError as error:
         if error.errno not in EXPLAINED:
             raise  # a bug wants its traceback
         where = error.filename or Path(argv[0]).parent
-        _tell(write_failure(error, where))
+        tell(_in_a_line(write_failure(error, where)))
         return 1
     return 0
 
@@ -72,9 +73,14 @@ class _Busy(Exception):
     """Another process holds the folder's lock."""
 
 
-def _tell(error: Exception | str) -> None:
-    """The one line that `job.end` looks for in the log."""
-    print(ERROR_PREFIX + " ".join(str(error).split()), flush=True)
+def tell(*lines: str) -> None:
+    """Say why it failed, in lines that `klearlib.run.job` looks for in the log."""
+    for line in "\n".join(lines).splitlines():
+        print(f"{ERROR_PREFIX}{line}", flush=True)
+
+
+def _in_a_line(error: Exception | str) -> str:
+    return " ".join(str(error).split())
 
 
 def _run(spec_file: Path, stop_requested: Callable[[], bool]) -> None:
@@ -124,7 +130,7 @@ def _locked(lock: Path) -> Iterator[None]:
         yield
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Leave nothing behind: the parent's end kills this process, and its end all that it started.
 
     The first is the kernel's on Linux; the second is a forked guard's, which outlives this process

@@ -1,9 +1,10 @@
 """Workers of these tests import their stages from `toy_stages.py` beside this file."""
 
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+
+from klearlib.run import preload
 
 
 @pytest.fixture(autouse=True)
@@ -14,4 +15,5 @@ def toy_stages_importable(monkeypatch):
 @pytest.fixture(scope="module", autouse=True)
 def _own_fork_server():
     """None is left that a test before these has started, which would have its environment."""
-    forkserver._forkserver._stop()
+    for server in list(preload._servers):
+        server.end()

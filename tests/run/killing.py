@@ -7,9 +7,8 @@ import signal
 import sys
 import time
 from pathlib import Path
-from unittest.mock import patch
 
-from klearlib.run import preload, worker
+from klearlib.run import worker
 from klearlib.run.entry import SPEC
 from klearlib.run.stage import Stage
 
@@ -18,9 +17,9 @@ OPERATIONS = ("open", "os.rename", "os.remove", "os.truncate")
 
 def fork_server():
     """Children of a server that has torch, for checkpoints, start in milliseconds."""
-    with patch.object(preload, "PRELOADED", ("torch", "killing", "toy_stages")):
-        assert preload.preload()
-    return multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "killing", "toy_stages"])
+    return context
 
 
 def write_spec(stage: Stage, runs_dir: Path) -> Path:

@@ -1,11 +1,14 @@
 """Which edits of code change the fingerprint, and which do not."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from klearlib.errors import KlearError, ParameterError
+from klearlib.run import fingerprint
 from klearlib.run.fingerprint import code_fingerprint, library_fingerprint
 
 FILES = {
@@ -108,6 +111,44 @@ def test_union_of_modules_in_any_order(paket):
     assert both == library_fingerprint(["paket.unused", "paket.train"])
     (paket / "unused.py").write_text("z = 3")
     assert library_fingerprint(["paket.unused", "paket.train"]) != both
+
+
+STAGES = ("klearlib.rl.train", "klearlib.sft.train", "klearlib.evaluate.harness")
+
+
+def _fingerprints(library):
+    """Of the stages' code in a copy of the library."""
+    code = (
+        "import sys; from klearlib.run.fingerprint import code_fingerprint as f;"
+        f"print(*map(f, {STAGES}))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(library.parent)!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(zip(STAGES, answer.stdout.split(), strict=True))
+
+
+def test_a_reworded_message_retrains_nothing_and_another_loss_does(tmp_path):
+    library = tmp_path / "klearlib"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(fingerprint.__file__).parents[1], library, ignore=ignored)
+    before = _fingerprints(library)
+    for file in ("errors.py", "run/files.py", "run/worker.py", "run/progress.py"):
+        path = library / file
+        path.write_text(path.read_text() + "\nREWORDED = 'another message'\n")
+    assert _fingerprints(library) == before
+    for file, stages in (
+        ("rl/objective.py", {"klearlib.rl.train"}),
+        ("run/seeding.py", set(STAGES)),
+    ):
+        path = library / file
+        path.write_text(path.read_text() + "\nANOTHER = 1\n")
+        after = _fingerprints(library)
+        assert {stage for stage in STAGES if after[stage] != before[stage]} == stages
+        before = after
 
 
 def test_what_is_no_module_or_no_python_is_named(paket):

@@ -16,7 +16,7 @@ from tiny_world import TINY_MODEL, TINY_WORLD
 
 from klearlib.experiments import experiment
 from klearlib.policy.compute import local_compute
-from klearlib.run import pool, preload, progress
+from klearlib.run import forkserver, pool, preload, progress
 from klearlib.run.folder import RunFolder
 from klearlib.run.pool import run_stages
 from klearlib.run.preload import ForkedWorker, NewProcess, start_worker, worker_environment
@@ -81,31 +81,24 @@ def test_same_bytes_as_a_new_process(tmp_path, monkeypatch):
     assert (stages[0].folder(tmp_path / "forked") / "model" / "model.safetensors").is_file()
 
 
-def test_another_environment_is_a_new_process_in_place(tmp_path, monkeypatch):
+def test_another_environment_is_a_new_process(tmp_path, monkeypatch):
     assert preload.preload()  # with the environment as it is
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1 today")
-    monkeypatch.setenv("KLEAR_ANY", "of no effect on imports")
-    _run([WALK], tmp_path, monkeypatch, forks=True)
-    first, second = _log(WALK, tmp_path).splitlines()
-    assert first == ("not forked from a process that has torch (HF_HUB_OFFLINE differs): a new one")
-    assert second.endswith("starts at step 0")
+    with open(tmp_path / "log", "ab") as log:
+        for name, kind in (("KLEAR_ANY", ForkedWorker), ("HF_HUB_OFFLINE", NewProcess)):
+            environment = worker_environment() | {name: "1 today"}
+            worker = start_worker(tmp_path / "spec.json", log, environment, fork=True)
+            assert type(worker) is kind
+            assert wait_until(lambda worker=worker: worker.poll() is not None)
 
 
 @pytest.mark.parametrize(
-    ("began", "name", "words"),
-    [
-        ({"A": "1"}, "", "A differs"),
-        ({"CUDA_VISIBLE_DEVICES": "1", "KLEAR_X": "1", "PYTHONPATH": "/"}, "", ""),
-        ({}, "listdir", "the imports started 1 threads"),
-        ({}, "read_text", "the imports touched CUDA"),
-    ],
+    ("tasks", "maps", "can"),
+    [(1, "", True), (2, "", False), (1, "7f00 r-xp /usr/lib/libcuda.so.1", False)],
 )
-def test_what_keeps_a_fork_from_being_a_worker(monkeypatch, began, name, words):
-    tasks = ["1", "2"] if name == "listdir" else ["1"]
-    maps = "7f00 r-xp /usr/lib/libcuda.so.1" if name == "read_text" else ""
-    monkeypatch.setattr(os, "listdir", lambda folder: tasks)
+def test_imports_with_threads_or_cuda_cannot_be_forked(monkeypatch, tasks, maps, can):
+    monkeypatch.setattr(os, "listdir", lambda folder: ["1"] * tasks)
     monkeypatch.setattr(Path, "read_text", lambda file, **_: maps)
-    assert preload._unfit(began, {}) == words
+    assert forkserver._can_be_forked() == can
 
 
 def test_the_server_knows_nothing_of_this_library():
@@ -117,13 +110,12 @@ def test_the_server_knows_nothing_of_this_library():
 SCRIPT = """
 import os, signal, sys, threading, time
 sys.path[:0] = {path!r}
-from multiprocessing import forkserver
 from klearlib.run import pool, preload, progress
 from klearlib.run.stage import Stage
 preload.PRELOADED = {modules!r}
 pool.was_preloaded = lambda: True
 preload.preload()
-server = forkserver._forkserver._forkserver_pid
+server = preload._servers[0].process.pid
 print(server, flush=True)
 stage = Stage({name!r}, {target!r}, {params!r})
 {then}
@@ -213,8 +205,8 @@ def test_a_stop_before_the_imports_are_done_leaves_no_process(tmp_path, number, 
 
 def test_a_fork_that_is_not_wanted_any_more(tmp_path):
     """Ended before the server has heard of it, it touches nothing."""
-    code = f"""worker = preload.ForkedWorker("{tmp_path}/spec.json", open("{tmp_path}/log", "ab"),
-    preload.worker_environment())
+    code = f"""worker = preload.start_worker("{tmp_path}/spec.json", open("{tmp_path}/log", "ab"),
+    preload.worker_environment(), fork=True)
 assert worker.poll() is None
 worker.terminate()
 assert worker.poll() == -signal.SIGTERM

@@ -71,7 +71,7 @@ def test_upstream_first_then_in_order_and_never_twice(tmp_path, worker_is):
     finished.clear()
     again = _run([*stages, *stages], tmp_path, on_done=lambda s: finished.append(s.title))
     assert finished == []
-    assert again == ["2 of 2 stages done (kept from before)"]
+    assert again == ["2 of 2 stages done (cached)"]
 
 
 def test_environment_of_a_worker(tmp_path, monkeypatch, worker_is):
@@ -179,7 +179,7 @@ def _with_weights(tmp_path):
     weights.write_bytes(content)
     fix = f"delete the folder {folder.path}, then run again"
     stage = Stage("walk", "toy_stages:walk", {"seed": 1, "num_steps": 1}, {"base": base})
-    return stage, f"{weights} has another content than was written: {fix}"
+    return stage, f"{weights} has other content than was written: {fix}"
 
 
 def test_damaged_weights_stop_the_plan(tmp_path):

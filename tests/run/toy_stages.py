@@ -168,6 +168,8 @@ def fail_task(*, how):
     """A task that ends as told."""
     if how == "lines":
         raise CellFailed
+    if how == "full disk":
+        raise OSError(28, "No space left on device", "a.ipynb")
     if how == "exit":
         print("its last word", flush=True)
         os._exit(7)
