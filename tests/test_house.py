@@ -1,11 +1,15 @@
-"""The house: imports go one way, and no circle of modules anywhere."""
+"""The house: imports go one way, files are short, and the mathematics has comments."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import io
+import tokenize
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from klearlib.params import root
 
@@ -98,3 +102,18 @@ def test_tests_see_no_results_of_the_checkout():
     """`make reproduce`, then `make test`: what is done there would be skipped here."""
     assert root() != LIBRARY.parent and not (root() / "results").exists()
     assert {path.name for path in root().iterdir()} - {"tmp"} == {"params", "notebooks"}
+
+
+def test_no_file_is_longer_than_a_concept():
+    lengths = {path.name: path.read_text("utf-8").count("\n") for path in modules().values()}
+    assert {name: length for name, length in lengths.items() if length > 450} == {}
+
+
+@pytest.mark.parametrize("folder", ["rl", "policy", "verify"])
+def test_four_comments_in_a_hundred_lines(folder):
+    """A shape beside a tensor, a reason beside a surprise."""
+    text = "".join(path.read_text("utf-8") for path in sorted((LIBRARY / folder).rglob("*.py")))
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    told = [t.string for t in tokens if t.type == tokenize.COMMENT]
+    count = sum(not comment.startswith(("# noqa", "# fmt")) for comment in told)
+    assert count >= 0.04 * text.count("\n")
