@@ -79,7 +79,7 @@ for _outcome in OUTCOMES:
 
 TIMINGS = {
     "seconds/sampling": "wall clock of drawing the rollouts",
-    "seconds/verifying": "wall clock of judging them, 0 on verl, where it goes on during sampling",
+    "seconds/verifying": "wall clock of judging them",
     "seconds/training": "wall clock of all updates of the step",
     "seconds/evaluating": "wall clock of the step's evaluations, 0 where there is none",
     "tokens_per_second/sampling": "generated tokens / seconds/sampling",

@@ -30,7 +30,6 @@ from klearlib.run.preload import (
     preload,
     start_worker,
     was_preloaded,
-    worker_environment,
 )
 from klearlib.run.progress import Progress, ProgressRow
 from klearlib.run.provenance import num_cores
@@ -97,7 +96,7 @@ def run_stages(
 
     Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry for a damaged
     result, StageFailed with the stage, its log and its last lines, TaskFailed; MissingAsset without
-    Ray, and KlearError for a cluster that does not answer or does not fit. KeyboardInterrupt: the
+    Ray, and KlearError for a cluster that does not answer. KeyboardInterrupt: the
     workers save their state (a second one kills them), then it goes on.
     """
     check_workers(workers)
@@ -172,9 +171,7 @@ def _places(workers: int | str, run: _Run):
         return LocalPlaces(workers if isinstance(workers, int) else 0, stages)
     from klearlib.scale.ray_places import RayPlaces
 
-    modules = sorted({stage.target.partition(":")[0] for stage in stages})
-    spans = any(job.spans_gpus for job in run.waiting)
-    return RayPlaces(workers, run.runs_dir, modules, worker_environment(), spans=spans)
+    return RayPlaces(workers)
 
 
 @dataclass

@@ -3,23 +3,19 @@ as hydra overrides of verl's ``ppo_trainer``, composed and checked before any pr
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_module
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.rl.coefficients import rule_from
-from klearlib.rl.schedule import judging
 from klearlib.rl.settings import RLSettings
 from klearlib.scale.cluster import PACKED, Cluster
 from klearlib.scale.policy_losses import NORMALIZERS
@@ -37,45 +33,39 @@ def overrides(
     model: Path,
     world: Path,
     problems: Path,
-    parquet: Path,
     checkpoints: Path,
     resumed: Path | None,
     updated_steps: int,
-    receiver: str,
 ) -> list[str]:
     """The hydra overrides of a run of `klearlib.scale.trainer.KlearTrainer`, the cluster's own
     last.
 
     Args:
         rule: see `klearlib.rl.coefficients.rule_from`.
-        model: the folder of the policy. problems: the file of which `parquet` was made.
+        model: the folder of the policy. problems: the file of the training problems.
         checkpoints: verl's folder for its own. resumed: the one to go on from.
         updated_steps: the steps so far in which a group survived, which verl's learning-rate
             schedule counts.
-        receiver: the name of the Ray actor that takes the trainer's messages.
 
     Raises:
         ParameterError: rollouts that are longer than the model's positions, or an override of what
             the settings decide.
     """
-    held = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    positions = held.get("text_config", held).get("max_position_embeddings")
+    described = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    positions = described.get("text_config", described).get("max_position_embeddings")
     cluster.require_positions(positions, max_new_tokens=settings.max_new_tokens)
     chosen, words = rule_from(rule), {ours: theirs for theirs, ours in NORMALIZERS.items()}
     factors = {name: rule.get(name, 1.0) for name in ("beta_low", "beta_high")}
     clips = {name: getattr(chosen, name) for name in ("eps_low", "eps_high", "dual_clip")}
-    folders = {"model": model, "world": world, "problems": problems, "parquet": parquet}
+    folders = {"model": model, "world": world, "problems": problems}
     folders |= {"checkpoints": checkpoints, "resumed": resumed}
     run = {
         **{name: path and str(path.absolute()) for name, path in folders.items()},
         "rule": rule,
         "seed": seed,
         "updated_steps": updated_steps,
-        "receiver": receiver,
-        "judging": judging(settings, seed=seed),
         "loss_agg_mode": words[settings.normalizer],
         "first_full_step": settings.warmup_steps + 1,
-        "endless_epochs": settings.num_steps + 1,
         "resume_mode": "disable" if resumed is None else "resume_path",
         "packed": cluster.attention == PACKED,
         "positions": cluster.positions(max_new_tokens=settings.max_new_tokens),
@@ -102,8 +92,8 @@ def _flat(sections: dict[str, dict]) -> dict[str, object]:
 
 
 def _require_untouched(overrides: list[str], ours: list[str]) -> None:
-    """Raises ParameterError where a user's override would set what the notebook's settings give,
-    and the metrics would not say so."""
+    """ParameterError where a user's override would set what the notebook's settings give: the
+    metrics would not say so."""
     for line in overrides:
         key = line.lstrip("+~").partition("=")[0]
         for own in (each.removeprefix("+") for each in ours):
@@ -115,20 +105,19 @@ def _require_untouched(overrides: list[str], ours: list[str]) -> None:
 
 def compose(overrides: list[str]) -> DictConfig:
     """verl's whole configuration with these overrides, as verl's own command makes and checks it.
-    Raises KlearError for an unknown key, a value of another kind than verl's own, or one that verl
-    refuses, in one line that names it."""
-    parser = OverridesParser.create()
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        defaults = hydra_compose("ppo_trainer")
-        for line in overrides:
-            with _one_line_refusals(f"{line!r} in "):
-                override = parser.parse_override(line)
-            _check_kind(override, defaults)
-        with _one_line_refusals():
+    Raises KlearError, in one line, for what hydra or verl refuses."""
+    try:
+        with initialize_config_module("verl.trainer.config", version_base=None):
             config = hydra_compose("ppo_trainer", overrides)
-            omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
-            omega_conf_to_dataclass(config.algorithm)
-            validate_config(config, use_reference_policy=False, use_critic=False)
+        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+        omega_conf_to_dataclass(config.algorithm)
+        validate_config(config, use_reference_policy=False, use_critic=False)
+    except Exception as error:  # hydra, OmegaConf and verl raise a dozen unrelated types here
+        line = " ".join(str(error).split())[:_MOST_CHARS]
+        raise KlearError(
+            f"verl refuses its configuration ({type(error).__name__}: {line}): correct overrides "
+            "in compute.yaml's verl"
+        ) from error
     return config
 
 
@@ -152,32 +141,3 @@ def _text(value: object) -> str:
 
 def _key(name: str) -> str:
     return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", name)
-
-
-@contextlib.contextmanager
-def _one_line_refusals(what: str = "") -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # hydra, OmegaConf and verl raise a dozen unrelated types here
-        line = " ".join(str(error).split())[:_MOST_CHARS]
-        raise KlearError(
-            f"verl refuses {what}its configuration ({type(error).__name__}: {line}): mend "
-            "overrides in compute.yaml's verl"
-        ) from error
-
-
-def _check_kind(override, defaults: DictConfig) -> None:
-    """verl reads many values only when it needs them, hours later: a word for a number must not
-    wait for that."""
-    if override.is_sweep_override() or override.is_delete():
-        return  # hydra refuses the one, and the other has no value
-    ours = override.value()
-    theirs = OmegaConf.select(defaults, override.key_or_group)
-    for kind, name in ((bool, "true or false"), (int | float, "a number")):
-        if isinstance(theirs, kind):
-            if not isinstance(ours, kind) or isinstance(ours, bool) != isinstance(theirs, bool):
-                raise KlearError(
-                    f"verl's {override.key_or_group} must be {name}, got {ours!r}: mend overrides "
-                    "in compute.yaml's verl"
-                )
-            return

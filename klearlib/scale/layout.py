@@ -53,73 +53,90 @@ def lay_out(mini_batches: Sequence[Sequence[Row]], *, num_ranks: int) -> Layout:
 def with_trainer_logprobs(
     layout: Layout,
     parts: Sequence[Sequence[Row]],
-    logprobs: Sequence[Sequence[float]],
+    logprobs: Sequence[torch.Tensor],
     *,
     cap: float | None,
     mismatch: Mismatch,
 ) -> list[list[Row]]:
     """The mini-batches `parts` of `layout` with `logp_old` by the trainer, and with the sampler's
-    correction where there is a `cap` (docs/deviations.md, D14 and D15). logprobs: of each row of
-    the layout. mismatch: counts that between sampler and trainer."""
-    found = {
-        row.place: tuple(logp)
-        for row, logp in zip(layout.rows, logprobs, strict=True)
-        if row is not None
+    correction where there is a `cap` (docs/deviations.md, D14 and D15). logprobs: [tokens] of each
+    row of the layout. mismatch: counts that between sampler and trainer."""
+    by_trainer = {
+        row.place: logp for row, logp in zip(layout.rows, logprobs, strict=True) if row is not None
     }
-    renewed = [[replace(row, logp_old=found[row.place]) for row in rows] for rows in parts]
-    for rows, before in zip(renewed, parts, strict=True):
-        observe(mismatch, rows, before)
-    if cap is None:
-        return renewed
-    return [
-        corrected(rows, before, cap=cap, mismatch=mismatch)
-        for rows, before in zip(renewed, parts, strict=True)
-    ]
+    renewed = []
+    for sampled in parts:
+        rows = [replace(row, logp_old=by_trainer[row.place]) for row in sampled]
+        observe(mismatch, rows, sampled)
+        if cap is not None:
+            rows = corrected(rows, sampled, cap=cap, mismatch=mismatch)
+        renewed.append(rows)
+    return renewed
+
+
+def token_fields(layout: Layout, *, end_token: int) -> dict[str, torch.Tensor]:
+    """The tokens of each row as verl's workers read them; a row that fills up has one token of a
+    prompt and one of a response, both `end_token`, and no token of the loss.
+
+    Returns:
+        Jagged [N, prompt tokens] ``prompts``; [N, response tokens] ``responses``,
+        ``response_mask`` and ``loss_mask``; [N, both] ``input_ids`` and ``position_ids``.
+    """
+    fields = {name: [] for name in ("prompts", "responses", "input_ids", "position_ids")}
+    masks = []
+    for row in layout.rows:
+        ids = torch.as_tensor((end_token, end_token) if row is None else row.ids)
+        num_prompt = 1 if row is None else row.num_prompt
+        fields["prompts"].append(ids[:num_prompt])
+        fields["responses"].append(ids[num_prompt:])
+        fields["input_ids"].append(ids)
+        fields["position_ids"].append(torch.arange(len(ids)))
+        masks.append(torch.full_like(ids[num_prompt:], row is not None))
+    fields |= {"response_mask": masks, "loss_mask": masks}
+    return {name: _jagged(rows) for name, rows in fields.items()}
 
 
 def row_fields(
     layout: Layout, mini_batches: Sequence[Sequence[Row]], *, count_mismatch: bool
 ) -> dict[str, torch.Tensor]:
-    """What the loss needs of each row, beside its tokens and mask.
+    """What the loss needs of each row, beside its tokens.
 
     count_mismatch: ``logp_old`` is the sampler's, so that the first mini-batch shows the mismatch
     between sampler and trainer.
 
     Returns:
-        Jagged [N, response tokens], of one token where a row fills up: ``old_log_probs``,
-        ``advantages`` and, where rows have corrections, ``rollout_is_weights``. [N]:
-        ``is_correct``, ``num_rollouts`` and ``num_positive_tokens`` of the row's mini-batch,
-        ``first_of_step``.
+        Jagged [N, response tokens]: ``old_log_probs``, ``advantages`` and, where rows have
+        corrections, ``rollout_is_weights``. [N]: ``is_correct``, ``num_rollouts`` and
+        ``num_positive_tokens`` of the row's mini-batch, ``first_of_step``.
     """
-    rows, parts = layout.rows, layout.parts
-    fields = {
-        "old_log_probs": _jagged([(0.0,) if row is None else row.logp_old for row in rows]),
-        "advantages": _jagged(
-            [(0.0,) if row is None else (row.advantage,) * len(row.logp_old) for row in rows]
-        ),
-    }
-    if any(row is not None and row.correction is not None for row in rows):
-        fields["rollout_is_weights"] = _jagged(
-            [
-                (1.0,) if row is None else row.correction or (1.0,) * len(row.logp_old)
-                for row in rows
-            ]
+    logp_old, advantages, corrections = [], [], []  # of each row [its response tokens]
+    for row in layout.rows:
+        logp = torch.zeros(1) if row is None else torch.as_tensor(row.logp_old).float()
+        logp_old.append(logp)
+        advantages.append(torch.full_like(logp, 0.0 if row is None else row.advantage))
+        given = None if row is None else row.correction
+        corrections.append(
+            torch.ones_like(logp) if given is None else torch.as_tensor(given).float()
         )
-    rollouts = [len(each) for each in mini_batches]
-    positives = [num_positive_tokens(each) for each in mini_batches]
+    fields = {"old_log_probs": _jagged(logp_old), "advantages": _jagged(advantages)}
+    if any(row is not None and row.correction is not None for row in layout.rows):
+        fields["rollout_is_weights"] = _jagged(corrections)
+    parts = torch.tensor(layout.parts)  # [N]
     return fields | {
-        "is_correct": torch.tensor([row is not None and row.is_correct for row in rows]),
-        "num_rollouts": torch.tensor([rollouts[part] for part in parts]),
-        "num_positive_tokens": torch.tensor([positives[part] for part in parts]),
-        "first_of_step": torch.tensor([count_mismatch and part == 0 for part in parts]),
+        "is_correct": torch.tensor([row is not None and row.is_correct for row in layout.rows]),
+        "num_rollouts": torch.tensor([len(rows) for rows in mini_batches])[parts],
+        "num_positive_tokens": torch.tensor(list(map(num_positive_tokens, mini_batches)))[parts],
+        "first_of_step": (parts == 0) & count_mismatch,
     }
 
 
-def update_words(layout: Layout, *, temperature: float) -> dict:
-    """What verl's worker is told beside the rows: one pass over the mini-batches, in their order,
-    with the entropy that the metrics need."""
+def _jagged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
+
+
+def update_words(layout: Layout) -> dict:
+    """What verl's worker is told beside the rows: one pass over the mini-batches, in order."""
     return {
-        "calculate_entropy": True,
         "distillation_use_topk": False,
         "distillation_only": False,
         "global_batch_size": layout.mini_batch_rows,
@@ -127,10 +144,4 @@ def update_words(layout: Layout, *, temperature: float) -> dict:
         "epochs": 1,
         "seed": 0,
         "dataloader_kwargs": {"shuffle": False},
-        "temperature": temperature,
     }
-
-
-def _jagged(values: Sequence[Sequence[float]]) -> torch.Tensor:
-    tensors = [torch.tensor(each, dtype=torch.float32) for each in values]
-    return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)

@@ -1,323 +1,178 @@
 """Where the stages of a call run on a Ray cluster: on a GPU where it has some, else on a core.
 
-Ray only finds the place: a stage there is the very process that it would be here, with its cache,
-locks, checkpoints and exit codes. `klearlib.run.pool.LocalPlaces` says the same words of this
-machine.
+Ray only finds the place: what runs there is the very process that would run here, with its cache,
+locks, checkpoints and exit codes. `klearlib.run.pool.LocalPlaces` is the same for this machine.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import secrets
+import platform
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from klearlib.errors import KlearError
 from klearlib.run.entry import DONE
-from klearlib.run.files import one_line_failures
 from klearlib.run.preload import Worker
 from klearlib.run.worker import ERROR_PREFIX
-from klearlib.scale import ray_node
-from klearlib.scale.ray_cluster import Watch, asking, connected, in_words, runs_here, short
+from klearlib.scale.ray_cluster import cause_of, connected, in_words, runs_here
 
 MAX_LOST = 3
-"""How often a stage whose node or actor is lost is started again."""
-KILL_S = 5.0
-_PROBE_S = 600.0  # of a node, which imports the library from a shared disk
-PROBES = ".ray"
-"""Folder of the results for the files by which nodes are probed."""
+"""How often a stage whose node is lost is started again, from its last checkpoint."""
+POLL_S = 0.05
+SEEN_S = 20.0
+"""Seconds until a file of another node has to be seen here: shared file systems cache."""
+# A node has its own, partly by Ray; all other variables are the caller's.
+_NODES_OWN = {"CUDA_VISIBLE_DEVICES", "HOME", "HOSTNAME", "LD_LIBRARY_PATH", "LOGNAME", "PATH"}
+_NODES_OWN |= {"TEMP", "TMP", "TMPDIR", "USER", "XDG_RUNTIME_DIR"}
+
+
+def run_stage(spec_file: str, log: str, environment: dict[str, str], folder: str, spans: bool):
+    """On a node: the stage's process from start to end; gives the exit code.
+
+    It dies with Ray's own process, and gets SIGTERM where the task is cancelled. environment,
+    folder: the caller's. spans: the stage asks this very cluster for its GPUs.
+    """
+    variables = {name: value for name, value in environment.items() if name not in _NODES_OWN}
+    variables |= {name: os.environ[name] for name in _NODES_OWN & os.environ.keys()}
+    variables["KLEAR_PARENT_PID"] = str(os.getpid())
+    if spans:
+        import ray
+
+        variables["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    with open(log, "ab") as stream:
+        stream.write(f"on {platform.node()}, by Ray\n".encode())
+        stream.flush()
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "klearlib.run.worker", spec_file],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env=variables,
+            cwd=folder if os.path.isdir(folder) else os.path.dirname(spec_file),
+            start_new_session=True,
+        )
+    while True:
+        try:
+            while process.poll() is None:
+                time.sleep(POLL_S)
+            with contextlib.suppress(ProcessLookupError):  # what it has started
+                os.killpg(process.pid, signal.SIGKILL)
+            return process.returncode
+        except KeyboardInterrupt:  # how Ray cancels a task
+            process.terminate()
 
 
 class RayPlaces:
     """The places of a Ray cluster for one call.
 
     count: GPUs of the cluster, or its cores where it has none. Several calls may hold a place each
-    at a time that the cluster has only once: then Ray starts one stage after the other. modules:
-    those of the stages. spans: whether one of these asks for its GPUs by itself. Raises as
-    `klearlib.scale.ray_cluster.connected` and `check_nodes`.
+    that the cluster has only once: then Ray starts one stage after the other. Raises as
+    `klearlib.scale.ray_cluster.connected`.
     """
 
     shares_cores = False  # those of this machine are not the cluster's
 
-    def __init__(
-        self,
-        workers: str,
-        runs_dir: Path,
-        modules: Sequence[str],
-        environment: dict[str, str],
-        *,
-        spans: bool,
-    ):
+    def __init__(self, workers: str):
         self._where, self._joins = in_words(workers), not runs_here(workers)
-        with contextlib.ExitStack() as opened:
-            opened.enter_context(connected(workers))
-            self._kind, self.count = _count()
-            self._watch = Watch(workers)
-            if self._joins:
-                # One that asks for its GPUs by itself gets a core, which may be on any node.
-                kinds = {self._kind} | ({"CPU"} if spans else set())
-                check_nodes(runs_dir, kinds, environment, modules)
-            self._context = opened.pop_all()
+        self._connection = contextlib.ExitStack()
+        self._connection.enter_context(connected(workers))
+        import ray
+
+        has = ray.cluster_resources()
+        self._kind = next((kind for kind in ("GPU", "CPU") if has.get(kind, 0) >= 1), None)
+        if self._kind is None:
+            self.close()
+            raise KlearError(f"{self._where} has neither GPUs nor CPUs for tasks: add a node")
+        self.count = int(has[self._kind])
+        # So that a node needs the library only where the stage's process finds it.
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
     def start(
         self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
     ) -> RayWorker:
         """A worker for `spec_file` that writes to `log`, an open file, and sees `environment`;
-        where it runs is for Ray to say."""
-        mask = os.umask(0)
-        os.umask(mask)
-        start = {
-            "spec_file": str(spec_file),
-            "log": log.name,
-            "environment": environment,
-            "folder": os.getcwd(),
-            "umask": mask,
-            "spans": spans and self._joins,
-        }
-        takes = {"num_cpus": 1} if spans or self._kind == "CPU" else {"num_cpus": 0, "num_gpus": 1}
-        return RayWorker(start, takes, self._where)
+        where it runs is for Ray to say. spans: the stage asks for its GPUs by itself."""
+        import ray
+
+        on_core = spans or self._kind == "CPU"
+        takes = {"num_cpus": 1} if on_core else {"num_cpus": 0, "num_gpus": 1}
+        task = ray.remote(max_retries=MAX_LOST, **takes)(run_stage).remote(
+            str(spec_file), log.name, environment, os.getcwd(), spans and self._joins
+        )
+        return RayWorker(task, spec_file.parent, Path(log.name), self._where)
 
     def listen(self, workers: Sequence[Worker], timeout_s: float) -> None:
-        """Wait until one of `workers` has something to tell, at most `timeout_s`."""
-        mine = [w for w in workers if isinstance(w, RayWorker) and w.returncode is None]
-        awaited = [each.awaited for each in mine]
-        if not awaited or None in awaited:  # one has ended, and its files are to be seen here
-            time.sleep(min(timeout_s, ray_node.POLL_S) if awaited else timeout_s)
-            return
-        try:
-            self._watch.look()
-            with asking(self._where) as ray:
-                ray.wait(awaited, timeout=timeout_s)
-        except KlearError:
-            for each in mine:  # the cluster is gone, and they with it
-                each.returncode = -signal.SIGKILL
-            raise
+        """Wait until one of `workers` ends, at most `timeout_s`."""
+        import ray
+
+        tasks = [w.task for w in workers if isinstance(w, RayWorker) and w.returncode is None]
+        if tasks and ray.is_initialized():
+            with contextlib.suppress(ConnectionError, ray.exceptions.RayError):  # `poll` says it
+                ray.wait(tasks, timeout=timeout_s)
+        else:
+            time.sleep(timeout_s)
 
     def close(self) -> None:
         """Leave the cluster; a Ray that was started for this call ends."""
-        self._context.close()
-
-
-def _count() -> tuple[str, int]:
-    """What a stage takes of the cluster, "GPU" or, where there is none, "CPU", and how many there
-    are; KlearError where there is neither."""
-    import ray
-
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for kind in ("GPU", "CPU"):
-        if count := sum(int(each.get(kind, 0)) for each in nodes):
-            return kind, count
-    raise KlearError("the Ray cluster has neither GPUs nor CPUs for tasks: add a node that has")
+        self._connection.close()
 
 
 class RayWorker:
     """The worker of one stage, as `klearlib.run.preload.Worker` says, on a node that Ray chooses.
 
-    Where Ray loses its node or its actor, it is started again and goes on from its last checkpoint,
-    `MAX_LOST` times at most; the stage's log says so. pid: on its node; None while it waits for a
-    place. returncode: as that of subprocess.Popen.
+    task: Ray's reference to the exit code. returncode: as that of subprocess.Popen.
     """
 
-    def __init__(self, start: dict, options: dict, where: str):
-        self._arguments, self._options, self._where = start, options, where
-        self._folder, self._log = Path(start["spec_file"]).parent, Path(start["log"])
-        self._num_lost, self._is_stopping = 0, False
-        self.returncode: int | None = None
-        self._submit()
+    def __init__(self, task, folder: Path, log: Path, where: str):
+        self.task, self.returncode = task, None
+        self._folder, self._log, self._where = folder, log, where
+        self._queued_size = log.stat().st_size
 
     @property
     def is_queued(self) -> bool:
         """Whether it still waits for a place on the cluster."""
-        return self.pid is None and self.returncode is None
-
-    @property
-    def awaited(self):
-        """What Ray tells next about it; None where nothing is to come."""
-        return self._next if self.returncode is None and self._code is None else None
+        return self.returncode is None and self._log.stat().st_size == self._queued_size
 
     def poll(self) -> int | None:
         """The exit code, None while it runs."""
+        import ray
+
+        if self.returncode is not None:
+            return self.returncode
         try:
-            with asking(self._where) as ray:
-                self._listen(ray)
-        except KlearError:
-            if not self._is_stopping:
-                raise
-            self.returncode = -signal.SIGKILL
+            if not ray.is_initialized():  # or Ray would start another one
+                raise ConnectionError("the connection is lost")
+            if ray.wait([self.task], timeout=0)[0]:
+                self.returncode = ray.get(self.task)
+        except ray.exceptions.TaskCancelledError:
+            self.returncode = -signal.SIGTERM
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            self.returncode = 1
+            line = f"{ERROR_PREFIX}{self._where} could not run the stage ({cause_of(error)}): all "
+            line += "nodes need the results, the clone and its environment at the same place; "
+            with open(self._log, "a", encoding="utf-8") as log:
+                log.write(line + "running again goes on from the last checkpoint\n")
+        done, end = self._folder / DONE, time.monotonic() + SEEN_S
+        while self.returncode == 0 and not done.exists() and time.monotonic() < end:
+            os.listdir(self._folder)  # makes the file system look again
+            time.sleep(POLL_S)
         return self.returncode
 
-    def terminate(self) -> None:
-        """Ask it to save its state and end."""
-        self._is_stopping = True
-        if self.poll() is not None:
-            return
-        if self.pid is None:  # it has nothing to save yet
-            self._give_up()
-            self.returncode = -signal.SIGTERM
-            return
-        with contextlib.suppress(KlearError), asking(self._where):
-            self._actor.stop.remote()
+    def terminate(self, *, force: bool = False) -> None:
+        """Ask it to save its state and end; by `force` SIGKILL to it and to all that it started."""
+        import ray
+
+        if self.poll() is None:
+            with contextlib.suppress(ConnectionError, ray.exceptions.RayError):
+                ray.cancel(self.task, force=force)
 
     def kill_group(self) -> None:
-        """SIGKILL to it and to all that it started, and its place is free again."""
-        if self.returncode is None and self.pid is not None:
-            with contextlib.suppress(KlearError), asking(self._where) as ray:
-                ray.wait([self._actor.kill.remote()], timeout=KILL_S)
-        self._give_up()
-        if self.returncode is None:
-            self.returncode = -signal.SIGKILL
-
-    def _submit(self) -> None:
-        self.pid: int | None = None
-        self._code: int | None = None  # of a process whose files may not be seen here yet
-        with asking(self._where) as ray:
-            ray.cloudpickle.register_pickle_by_value(ray_node)
-            self._actor = ray.remote(**self._options)(ray_node.StageProcess).remote()
-            self._next = self._actor.begin.remote(**self._arguments)
-
-    def _listen(self, ray) -> None:
-        while self.awaited is not None and ray.wait([self._next], timeout=0)[0]:
-            try:
-                answer = ray.get(self._next)
-            except ray.exceptions.RayTaskError as error:
-                self._fail(f"the stage could not start: on a node of {self._where}: {error.cause}")
-            except ray.exceptions.RaySystemError:
-                raise
-            except ray.exceptions.RayError as error:
-                self._lose(error)
-            else:
-                self._hear(answer)
-        if self._code is not None and self.returncode is None and self._is_visible():
-            self.returncode = self._code
-
-    def _hear(self, answer: dict | int) -> None:
-        if isinstance(answer, int):
-            self._code, self._visible_by = answer, time.monotonic() + ray_node.SEEN_S
-        elif "refused" in answer:
-            self._fail(f"the stage could not start: {answer['refused']}")
-        else:
-            self.pid = answer["pid"]
-            self._next = self._actor.end.remote()
-
-    def _is_visible(self) -> bool:
-        """Whether what the node has written is seen here; file systems of many machines take a
-        moment."""
-        if self._code != 0 or time.monotonic() > self._visible_by:
-            return True
-        os.listdir(self._folder)  # makes the file system look again
-        return (self._folder / DONE).exists()
-
-    def _lose(self, error: Exception) -> None:
-        """The node or the actor is gone, and the stage's process with it."""
-        if self._is_stopping:
-            self.returncode = -signal.SIGKILL
-            return
-        self._give_up()  # it may only be out of reach
-        self._num_lost += 1
-        why = next(iter(str(error).strip().splitlines()), "")[:200] or type(error).__name__
-        lost = f"{self._where} lost the stage's node or actor"
-        if self._num_lost > MAX_LOST:
-            self._fail(f"{lost} {self._num_lost} times, at last: {why}")
-        else:
-            self._say(f"{lost} ({why}): started again, {self._num_lost} of {MAX_LOST}")
-            self._submit()
-
-    def _give_up(self) -> None:
-        """End the actor, and with it what it started."""
-        with (
-            contextlib.suppress(KlearError),
-            asking(self._where) as ray,
-            contextlib.suppress(ray.exceptions.RayError, ValueError),
-        ):
-            ray.kill(self._actor)
-
-    def _fail(self, why: str) -> None:
-        self._say(ERROR_PREFIX + why)
-        self.returncode = 1
-
-    def _say(self, line: str) -> None:
-        with one_line_failures(self._log), open(self._log, "a", encoding="utf-8") as log:
-            log.write(" ".join(line.split()) + "\n")
-
-
-def check_nodes(
-    runs_dir: Path, kinds: Collection[str], environment: dict[str, str], modules: Sequence[str]
-) -> None:
-    """Make sure that every node on which a stage may run, as it has one of `kinds` ("GPU", "CPU"),
-    sees `runs_dir`, keeps its locks and runs the same code of `modules` on the same libraries; else
-    KlearError with one line that names the node and what to mend."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    ray.cloudpickle.register_pickle_by_value(ray_node)
-    probe = ray.remote(num_cpus=0, max_retries=0)(ray_node.probe)
-    token, modules = secrets.token_hex(8), list(modules)
-    folder = runs_dir / PROBES / token
-    expected = ray_node.runs_on(modules)
-    with one_line_failures(folder):
-        folder.mkdir(parents=True)
-        try:
-            with open(folder / "caller", "w", encoding="utf-8") as file:
-                _lock(file, runs_dir)
-                file.write(token)
-                file.flush()
-                asked = {}
-                for node in ray.nodes():
-                    name, has = node["NodeID"], node["Resources"]
-                    if node["Alive"] and any(has.get(kind, 0) >= 1 for kind in kinds):
-                        there = NodeAffinitySchedulingStrategy(name, soft=False)
-                        asked[name] = probe.options(scheduling_strategy=there).remote(
-                            str(folder), token, name, environment, modules
-                        )
-                for name, answer in asked.items():
-                    try:
-                        told = ray.get(answer, timeout=_PROBE_S)
-                    except (ray.exceptions.RayError, RuntimeError) as error:
-                        line = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-                        raise KlearError(
-                            f"a node of the Ray cluster cannot run a task ({short(line)})"
-                        ) from None
-                    if wrong := _wrong(told, expected, runs_dir, folder / name, token):
-                        raise KlearError(f"{told['node']}, a node of the Ray cluster, {wrong}")
-        finally:
-            for file in folder.iterdir():
-                file.unlink(missing_ok=True)
-            folder.rmdir()
-
-
-def _lock(file, runs_dir: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:
-        raise KlearError(
-            f"cannot lock files in {runs_dir} ({error.strerror}): keep the results on a file "
-            "system that has locks"
-        ) from None
-
-
-def _wrong(told: dict, expected: dict, runs_dir: Path, answer: Path, token: str) -> str:
-    """What is wrong with a node that told so, and what mends it; "" where nothing is."""
-    same = "keep the clone and its environment on the file system that all nodes mount"
-    if "unseen" in told:
-        return (
-            f"does not see {runs_dir}: keep the results on a file system that all nodes mount at "
-            "the same place"
-        )
-    if "unlocked" in told:
-        return (
-            f"takes locks in {runs_dir} that are held here: mount that file system with locks "
-            "between machines (NFS 4, or Lustre with -o flock)"
-        )
-    if not ray_node.seen(lambda: ray_node.holds(answer, token)):
-        return f"writes to {runs_dir} what is not seen here: mount the same file system there"
-    if "lacks" in told:
-        return f"cannot import the library ({told['lacks']}): {same}"
-    for name, here in expected.items():
-        if (there := told["runs_on"].get(name)) != here:
-            return f"has {name} {there}, not {here} as here: {same}"
-    return ""
+        """End it, with all that it started; its place is free again."""
+        self.terminate(force=True)

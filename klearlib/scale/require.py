@@ -21,9 +21,8 @@ def require_ray() -> None:
 
 def require_verl() -> None:
     """Raises MissingAsset where verl cannot be used: see `lacks`."""
-    found = lacks()
-    if found:
-        raise MissingAsset(f"{found}: {INSTALL_VERL}")
+    if lack := lacks():
+        raise MissingAsset(f"{lack}: {INSTALL_VERL}")
 
 
 def lacks() -> str:
@@ -37,12 +36,11 @@ def lacks() -> str:
     if missing:
         return f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not installed"
     for name, wanted in _VERSIONS.items():
-        found = version(name) or "of an unknown version"
-        if found != wanted:
-            return f"{name} is {found} and this suite was made with {wanted}"
-    found = version(_ANTLR) or "of an unknown version"
-    if not found.startswith(_ANTLR_VERSION + "."):
-        return f"{_ANTLR} is {found}, with which math-verify reads some answers otherwise"
+        if (installed := version(name) or "of an unknown version") != wanted:
+            return f"{name} is {installed} and this suite was made with {wanted}"
+    installed = version(_ANTLR) or "of an unknown version"
+    if not installed.startswith(f"{_ANTLR_VERSION}."):
+        return f"{_ANTLR} is {installed}, with which math-verify reads some answers otherwise"
     return ""
 
 

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformers import AutoTokenizer
-
-from klearlib.data.problems import read_problems
 from klearlib.errors import KlearError, Stopped
-from klearlib.policy.load import chat_prompt
 from klearlib.rl.alarms import Alarms
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.metrics import learnt
-from klearlib.rl.schedule import keep_evaluation, problem_order
+from klearlib.rl.schedule import keep_evaluation
 from klearlib.rl.settings import RLSettings
 from klearlib.run.entry import damaged, read_metrics
 from klearlib.scale import driver
 from klearlib.scale.cluster import Cluster, require_own_parts
-from klearlib.scale.problems import write_parquet
 from klearlib.scale.require import require_verl
 
 if TYPE_CHECKING:
-    from klearlib.records import Problem
     from klearlib.run.folder import RunFolder
 
 WORK, CHECKPOINTS = "verl", "checkpoints"
@@ -72,7 +65,8 @@ def train_rl(
     done = 0 if saved is None else saved[1]
     work, model = folder.path / WORK, folder.path / "model"
     if done < chosen.num_steps:
-        _train(folder, inputs, work, done, seed=seed, rule=rule, settings=chosen, cluster=cluster)
+        how = {"seed": seed, "rule": rule, "settings": chosen, "cluster": cluster}
+        _train(folder, inputs, done, **how)
     if not model.is_dir():
         place = _checkpoint(work, chosen.num_steps, folder, num_gpus=cluster.num_gpus)
         _keep_model(place / "actor" / "huggingface", inputs["sft"] / "model", model)
@@ -80,55 +74,36 @@ def train_rl(
     folder.progress(chosen.num_steps, chosen.num_steps)
 
 
-def _train(
-    folder: RunFolder,
-    inputs: dict[str, Path],
-    work: Path,
-    done: int,
-    *,
-    seed: int,
-    rule: dict,
-    settings: RLSettings,
-    cluster: Cluster,
-) -> None:
-    """The steps after `done`, whose results go into `folder`."""
-    driver.prepare(cluster, work)
+def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **how) -> None:
+    """The steps after `done`, whose results go into `folder`. how: seed and rule."""
+    driver.prepare(cluster)
     # Loaded by now; but what a result is named by follows import statements alone.
     import klearlib.scale.trainer  # noqa: F401
     from klearlib.scale.configuration import compose, overrides, saved_text
 
+    work = folder.path / WORK
     resumed = _checkpoint(work, done, folder, num_gpus=cluster.num_gpus) if done else None
     work.mkdir(parents=True, exist_ok=True)
     _keep_only(work / CHECKPOINTS, done)
-    source = inputs.get("pool", inputs["world"]) / "train.jsonl"
-    parquet = work / "problems.parquet"
-    problems = read_problems(source)
-    _require_room(problems, inputs["sft"] / "model", settings, cluster, seed=seed)
-    write_parquet(parquet, problems, settings=settings, seed=seed)
+    lines = read_metrics(folder.path)
     given = overrides(
-        rule=rule,
         settings=settings,
         cluster=cluster,
-        seed=seed,
         model=inputs["sft"] / "model",
         world=inputs["world"],
-        problems=source,
-        parquet=parquet,
+        problems=inputs.get("pool", inputs["world"]) / "train.jsonl",
         checkpoints=work / CHECKPOINTS,
         resumed=resumed,
-        updated_steps=sum(line["train/num_tokens"] > 0 for line in read_metrics(folder.path)),
-        receiver=driver.MAILBOX,
+        updated_steps=sum(line["train/num_tokens"] > 0 for line in lines),
+        **how,
     )
     config = compose(given)
     (folder.path / CONFIGURATION).write_text(saved_text(config), encoding="utf-8")
     folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
     print("\n".join(given), flush=True)
 
-    alarms = Alarms(
-        read_metrics(folder.path),
-        num_rollouts=settings.num_problems * settings.group_size,
-        num_steps=settings.num_steps,
-    )
+    num_rollouts = settings.num_problems * settings.group_size
+    alarms = Alarms(lines, num_rollouts=num_rollouts, num_steps=settings.num_steps)
 
     def take(kind: str, content) -> None:
         if kind == driver.EVALUATION:
@@ -148,32 +123,27 @@ def _train(
             folder.save_checkpoint({"folder": f"global_step_{content}"}, content)
             _keep_only(work / CHECKPOINTS, content)
         elif kind == driver.STOPPED:
-            raise Stopped(
-                f"stopped after step {content} of {settings.num_steps}; run again to go on"
-            )
+            steps = f"{content} of {settings.num_steps}"
+            raise Stopped(f"stopped after step {steps}; run again to go on")
 
     folder.progress(done, settings.num_steps)
-    runs_dir, stop_requested = folder.path.parent.parent, lambda: folder.stop_requested
-    with (
-        driver.alone(runs_dir, stop_requested=stop_requested),
-        driver.connected(config, cluster),
-    ):
-        driver.require_gpus(cluster)
-        driver.run_trainer(config, take=take, stop_requested=stop_requested)
+    runs_dir, asked = folder.path.parent.parent, lambda: folder.stop_requested
+    with driver.alone(runs_dir, stop_requested=asked), driver.connected(config, cluster):
+        driver.run_trainer(config, take=take, stop_requested=asked)
 
 
 def _checkpoint(work: Path, step: int, folder: RunFolder, *, num_gpus: int) -> Path:
     """verl's checkpoint after a step. DamagedEntry where it is not whole, KlearError where it was
     saved by another number of GPUs, whose shards these cannot read."""
     place = work / CHECKPOINTS / f"global_step_{step}"
-    told = place / "actor" / "fsdp_config.json"
-    if not told.is_file() or not (place / "data.pt").is_file():
+    described = place / "actor" / "fsdp_config.json"
+    if not described.is_file() or not (place / "data.pt").is_file():
         raise damaged(folder.path, place, "is not whole, where verl had saved its state")
-    saved = json.loads(told.read_text(encoding="utf-8"))["world_size"]
+    saved = json.loads(described.read_text(encoding="utf-8"))["world_size"]
     if saved != num_gpus:
         raise KlearError(
             f"the run was saved after step {step} by {saved} GPUs and compute.yaml's verl now has "
-            f"{num_gpus}: give it {saved}, or delete {folder.path} to start anew"
+            f"{num_gpus}: set them back to {saved}, or delete {folder.path} to start anew"
         )
     return place
 
@@ -184,25 +154,6 @@ def _keep_only(checkpoints: Path, step: int) -> None:
     for place in checkpoints.glob("global_step_*"):
         if place.name != f"global_step_{step}":
             shutil.rmtree(place)
-
-
-def _require_room(
-    problems: list[Problem], model: Path, settings: RLSettings, cluster: Cluster, *, seed: int
-) -> None:
-    """Raises KlearError where a problem that the run draws has a longer prompt than `cluster`
-    gives room for."""
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    drawn = islice(
-        problem_order(len(problems), settings, seed=seed),
-        settings.num_steps * settings.num_problems,
-    )
-    for problem in (problems[index] for index in sorted(set(drawn))):
-        length = len(chat_prompt(tokenizer, problem.prompt)[1])
-        if length > cluster.prompt_tokens:
-            raise KlearError(
-                f"the prompt of problem {problem.id!r} has {length} tokens and prompt_tokens in "
-                f"compute.yaml's verl is {cluster.prompt_tokens}: raise it"
-            )
 
 
 def _keep_model(trained: Path, start: Path, model: Path) -> None:

@@ -4,13 +4,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 from rollout_fakes import settings
+from small_cluster import small_cluster
 
 from klearlib.policy.load import save_policy
-from klearlib.records import Problem
-from klearlib.rl.settings import RLSettings
-from klearlib.scale.cluster import Cluster, small_cluster
 from klearlib.scale.configuration import compose, overrides
-from klearlib.scale.problems import write_parquet
 
 GPPO = {"name": "gppo", "eps_low": 0.2, "eps_high": 0.28}
 
@@ -31,22 +28,12 @@ def lines(model: Path, **changes) -> list[str]:
         "model": model,
         "world": work / "world",
         "problems": work / "world" / "train.jsonl",
-        "parquet": work / "problems.parquet",
         "checkpoints": work / "checkpoints",
         "resumed": None,
         "updated_steps": 0,
-        "receiver": "mailbox",
     }
     return overrides(**values | changes)
 
 
 def composed(model: Path, **changes) -> DictConfig:
     return compose(lines(model, **changes))
-
-
-def with_problems(
-    model: Path, problems: list[Problem], chosen: RLSettings, *, seed: int, cluster: Cluster
-) -> DictConfig:
-    """The configuration of a run on these problems, whose file is written."""
-    write_parquet(model.parent / "problems.parquet", problems, settings=chosen, seed=seed)
-    return composed(model, settings=chosen, seed=seed, cluster=cluster)

@@ -1,7 +1,8 @@
 """Make a root for ``klear run`` in which verl trains on this machine's cores:
 
+    export PYTHONPATH=$PWD/tests/on_verl:$PWD/tests
     .venv-verl/bin/python tests/on_verl/cpu_root.py FOLDER PROFILE NOTEBOOK...
-    export KLEAR_ROOT=FOLDER PYTHONPATH=$PWD/tests/on_verl
+    export KLEAR_ROOT=FOLDER
     .venv-verl/bin/klear run --profile PROFILE --only NOTEBOOK...
 
 FOLDER gets the notebooks and parameters of this clone, the chosen ones with ``engine: verl``, and a

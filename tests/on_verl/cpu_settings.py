@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from klearlib.scale.cluster import Cluster, small_cluster
+from small_cluster import small_cluster
+
+from klearlib.scale.cluster import Cluster
 
 # Of every process, the one that starts Ray included, before it imports verl.
 ENVIRONMENT = {

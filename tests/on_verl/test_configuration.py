@@ -9,13 +9,11 @@ import yaml
 from composed import GPPO, composed, lines
 from omegaconf import OmegaConf
 from rollout_fakes import SETTINGS, settings
-from verl.trainer.ppo.reward import get_custom_reward_fn
+from small_cluster import small_cluster
 from verl.utils.config import omega_conf_to_dataclass
 
 from klearlib.errors import KlearError, ParameterError
-from klearlib.rl.schedule import judging
 from klearlib.rl.settings import RLSettings
-from klearlib.scale.cluster import small_cluster
 from klearlib.scale.configuration import compose, saved_text
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -41,8 +39,6 @@ PAPER_CLUSTER = small_cluster(
     prompt_tokens=2048,
     gradient_checkpointing=True,
     offload=True,
-    agent_workers=16,
-    reward_workers=32,
 )
 
 
@@ -59,9 +55,6 @@ def test_the_papers_recipe(long_model):
         "data.train_batch_size": 128,
         "data.max_prompt_length": 2048,
         "data.max_response_length": 32768,
-        "data.shuffle": False,
-        "data.filter_overlong_prompts": False,
-        "data.truncation": "error",
         f"{ACTOR}.ppo_mini_batch_size": 16,
         f"{ACTOR}.ppo_epochs": 1,
         f"{ACTOR}.optim.lr": 1e-6,
@@ -96,12 +89,13 @@ def test_the_papers_recipe(long_model):
         f"{ROLLOUT}.response_length": 32768,
         f"{ROLLOUT}.max_model_len": 34816,
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": 8704,
-        f"{ROLLOUT}.agent.default_agent_loop": "klear",
         "algorithm.adv_estimator": "grpo",
         "algorithm.use_kl_in_reward": False,
         "algorithm.filter_groups.enable": False,
         "critic.enable": False,
         "reward.reward_model.enable": False,
+        "reward.num_workers": 0,
+        f"{ROLLOUT}.agent.num_workers": 0,
         "trainer.v1.trainer_mode": "klear",
         "trainer.nnodes": 8,
         "trainer.n_gpus_per_node": 8,
@@ -122,20 +116,13 @@ def test_our_trainer_gets_the_settings_as_they_are(model):
     odd = settings(
         benchmarks={"math_a": 30, "AIME 2024: I.b": 15}, learning_rate=1e-7 / 3, max_tests=None
     )
-    config = composed(model, settings=odd, seed=2**62 + 1, receiver="a 'b'")
+    rule = GPPO | {"beta_low": 0.5}
+    config = composed(model, settings=odd, seed=2**62 + 1, rule=rule)
     own = OmegaConf.to_container(config.klear, resolve=True)
     assert RLSettings(**own["settings"]) == odd
-    assert (own["seed"], own["receiver"], own["rule"]) == (2**62 + 1, "a 'b'", GPPO)
+    assert (own["seed"], own["rule"]) == (2**62 + 1, rule)
     assert own["world"] == str(model.parent / "world")
     assert own["problems"] == str(model.parent / "world" / "train.jsonl")
-
-
-def test_verl_finds_the_reward_function_with_its_keywords(model):
-    chosen = settings(max_tests=4)
-    function = get_custom_reward_fn(composed(model, settings=chosen))
-    raw, kwargs = function.args
-    assert (raw.__module__, raw.__name__) == ("klearlib.scale.problems", "compute_score")
-    assert kwargs == judging(chosen, seed=3)
 
 
 def test_a_run_goes_on_from_the_checkpoint_that_it_is_given(model):
@@ -148,13 +135,10 @@ def test_a_run_goes_on_from_the_checkpoint_that_it_is_given(model):
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("actor_rollout_ref.nccl_timeout=long", "actor_rollout_ref.nccl_timeout must be a number"),
-        ("actor_rollout_ref.rollout.enforce_eager=1", "enforce_eager must be true or false, got 1"),
-        ("actor_rollout_ref.nccl_timeout=True", "nccl_timeout must be a number, got True"),
         ("actor_rollout_ref.actor.foo=1", "actor_rollout_ref.actor.foo"),
         ("+actor_rollout_ref.rollout.foo=1", "foo"),
-        ("actor_rollout_ref.nccl_timeout=1,2", "actor_rollout_ref.nccl_timeout"),
-        ("actor_rollout_ref.nccl_timeout=[1", "actor_rollout_ref.nccl_timeout"),
+        ("actor_rollout_ref.nccl_timeout=[1", "'[1'"),
+        ("trainer.device", "trainer.device"),
     ],
 )
 def test_an_override_that_is_wrong_is_named_in_one_line(model, line, named):

@@ -88,12 +88,12 @@ def test_training_makes_right_answers_likelier(whole):
 
 
 def test_a_run_that_was_broken_goes_on_and_stops_when_asked(runs, inputs, whole):
-    """Broken after step 4, when a process that draws rollouts is killed; gone on with from the
-    checkpoint of step 3; with one training process where the other run has two."""
+    """Broken after step 4, when the training process is killed; gone on with from the checkpoint of
+    step 3; with one training process where the other run has two."""
     run = Run(runs, "broken", inputs, cluster=cpu_cluster(1, **SMALL), **SCHEDULE)
     process = run.start()
     run.until_step(4, process)
-    for number in run.processes("AgentLoopWorker"):
+    for number in run.processes("WorkerDict"):
         os.kill(number, signal.SIGKILL)
     assert process.wait(60) == 1, run.log[-5000:]
     assert run.gone()

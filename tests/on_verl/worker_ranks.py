@@ -13,8 +13,8 @@ from composed import lines
 from cpu_settings import OVERRIDES
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from small_cluster import small_cluster
 from tensordict import TensorDict
-from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.engine_workers import ActorRolloutRefWorker
@@ -24,13 +24,13 @@ from worker_cases import CASES, Case
 from klearlib.records import Group
 from klearlib.rl.metrics import UpdateSums
 from klearlib.rl.mismatch import Mismatch
-from klearlib.rl.rollouts import Row, form_batch, mini_batches, num_positive_tokens
-from klearlib.scale.cluster import small_cluster
+from klearlib.rl.rollouts import form_batch, mini_batches, num_positive_tokens
 from klearlib.scale.configuration import compose
 from klearlib.scale.layout import (
     Layout,
     lay_out,
     row_fields,
+    token_fields,
     update_words,
     with_trainer_logprobs,
 )
@@ -107,58 +107,28 @@ def _step(worker, groups: Sequence[Group], settings, sums: UpdateSums) -> list[f
         cap, mismatch = settings.sampler_correction, sums.mismatch
         parts = with_trainer_logprobs(layout, parts, logprobs, cap=cap, mismatch=mismatch)
         layout = lay_out(parts, num_ranks=num_ranks)
-    data = _rows_for_verl(layout)
-    data.update(row_fields(layout, parts, count_mismatch=from_sampler))
-    share = _own_share(data, **update_words(layout, temperature=settings.temperature))
+    fields = row_fields(layout, parts, count_mismatch=from_sampler)
+    share = _own_share(layout, settings, fields, **update_words(layout))
     metrics = tu.get(worker.update_actor(share), "metrics")
-    add_sums(sums, metrics, alpha=settings.alpha)
+    add_sums(sums, metrics)
     sums.num_positive_tokens += sum(map(num_positive_tokens, parts))
     return metrics["loss"]
 
 
-def _trainer_logprobs(worker, layout: Layout, settings) -> list[list[float]]:
+def _trainer_logprobs(worker, layout: Layout, settings) -> list[torch.Tensor]:
     """Of each row of the layout."""
-    data = _rows_for_verl(layout)
-    share = _own_share(
-        data, calculate_entropy=True, compute_loss=False, temperature=settings.temperature
-    )
+    share = _own_share(layout, settings, {}, compute_loss=False)
     mask = share["response_mask"]
     output = worker.compute_log_prob(share)
-    own = [each.tolist() for each in response_from_nested(output["log_probs"], mask).unbind()]
+    own = list(response_from_nested(output["log_probs"], mask).unbind())
     shares: list = [None] * dist.get_world_size()
     dist.all_gather_object(shares, own)
     return [each for values in shares for each in values]
 
 
-def _rows_for_verl(layout: Layout) -> TensorDict:
-    """The fields of verl's agent loop, and of verl's own filling rows."""
-    rows = [None if row is None else _fields(row) for row in layout.rows]
-    real = next(row for row in rows if row is not None)
-    filling, _ = construct_minimal_padding_template(real, {}, _END)
-    rows = [row or {name: filling[name] for name in real} for row in rows]
-    return TensorDict(
-        {
-            name: torch.nested.as_nested_tensor([row[name] for row in rows], layout=torch.jagged)
-            for name in real
-        },
-        batch_size=len(rows),
-    )
-
-
-def _fields(row: Row) -> dict[str, torch.Tensor]:
-    ids = torch.tensor(row.ids)
-    mask = torch.ones(len(row.ids) - row.num_prompt, dtype=torch.int64)
-    return {
-        "prompts": ids[: row.num_prompt],
-        "responses": ids[row.num_prompt :],
-        "input_ids": ids,
-        "position_ids": torch.arange(len(ids)),
-        "response_mask": mask,
-        "loss_mask": mask,
-    }
-
-
-def _own_share(data: TensorDict, **told) -> TensorDict:
+def _own_share(layout: Layout, settings, fields: dict[str, torch.Tensor], **told) -> TensorDict:
+    """This rank's rows, as `klearlib.scale.trainer` and verl's dispatch give them to it."""
+    data = TensorDict(token_fields(layout, end_token=_END) | fields, batch_size=len(layout.rows))
     share = tu.chunk_tensordict(data, dist.get_world_size())[dist.get_rank()]
-    tu.assign_non_tensor(share, **told)
+    tu.assign_non_tensor(share, calculate_entropy=True, temperature=settings.temperature, **told)
     return share

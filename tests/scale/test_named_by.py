@@ -7,7 +7,7 @@ from klearlib.run import fingerprint
 
 ROOT = Path(klearlib.__file__).parent
 # Where the stages of a fan-out run does not change what they compute.
-FAN_OUT = {"ray_node.py", "ray_places.py"}
+FAN_OUT = {"ray_places.py"}
 
 
 def test_all_that_verl_finds_by_name_belongs_to_a_run_and_no_fan_out_does(monkeypatch):

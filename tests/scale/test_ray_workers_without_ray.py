@@ -3,7 +3,6 @@
 import ast
 import io
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from klearlib.params.place import place_of
 from klearlib.run.pool import run_stages
 from klearlib.run.progress import Progress
 from klearlib.run.stage import Stage
-from klearlib.scale import ray_node, require
+from klearlib.scale import require
 from klearlib.scale.ray_cluster import address_of, check_workers, in_words, runs_here
 from klearlib.suite import plan as module
 from klearlib.suite.machine import Machine
@@ -108,25 +107,6 @@ def test_the_command_that_goes_on_names_the_cluster():
     resume = resuming(place_of("mini", {}), [], False, "ray://head:10001")
     assert resume == "klear run --profile mini --workers ray://head:10001"
     assert describe(Plan([])) == ""
-
-
-def test_a_nodes_own_variables_win_over_the_callers(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setenv("TMPDIR", "/node")
-    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    monkeypatch.setenv("RAY_JOB_ID", "of the node")
-    caller = {"CUDA_VISIBLE_DEVICES": "0", "LD_LIBRARY_PATH": "/caller", "HF_HOME": "/shared"}
-    there = ray_node.of_node(caller)
-    assert (there["CUDA_VISIBLE_DEVICES"], there["TMPDIR"]) == ("3", "/node")
-    assert there["HF_HOME"] == "/shared"
-    assert not {"LD_LIBRARY_PATH", "RAY_JOB_ID"} & set(there)
-
-
-def test_what_a_stage_would_run_on():
-    known = ray_node.runs_on(["klearlib.errors"])
-    assert known["klear"] == klearlib.__version__
-    assert known["torch"] == sys.modules["importlib.metadata"].version("torch")
-    assert known != ray_node.runs_on(["klearlib.run.worker"])
 
 
 def test_ray_and_verl_are_imported_in_scale_alone():

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 from machines import GB, LAPTOP, SERVER
+from small_cluster import small_cluster
 
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.params import load, load_profile
 from klearlib.policy.compute import INSTALL_VLLM, Compute, local_compute
 from klearlib.real.assets import missing_assets
 from klearlib.run.stage import Stage
-from klearlib.scale.cluster import parted, small_cluster
+from klearlib.scale.cluster import parted
 from klearlib.scale.require import INSTALL_VERL
 from klearlib.suite import machine
 from klearlib.suite.checks import MOST_CPU_DAYS, missing_of, refusals, too_long

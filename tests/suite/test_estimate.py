@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 import pytest
+from small_cluster import small_cluster
 
 from klearlib.experiments.catalogue import check, notebooks_of, stages_of
 from klearlib.params import load_profile, profiles
@@ -14,7 +15,7 @@ from klearlib.policy import memory
 from klearlib.policy.compute import Compute, local_compute
 from klearlib.policy.shape import ModelShape
 from klearlib.run.stage import Stage
-from klearlib.scale.cluster import parted, small_cluster
+from klearlib.scale.cluster import parted
 from klearlib.suite import estimate
 from klearlib.suite.estimate import (
     BESIDE_VLLM,

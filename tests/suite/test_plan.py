@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from machines import GB, LAPTOP, SERVER
+from small_cluster import small_cluster
 
 from klearlib import cli
 from klearlib.experiments import rl_stages
@@ -17,7 +18,6 @@ from klearlib.experiments.catalogue import check, experiment_of, notebooks_of, s
 from klearlib.params import load_profile
 from klearlib.params.place import place_of
 from klearlib.run.stage import Stage
-from klearlib.scale.cluster import small_cluster
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
 from klearlib.suite import doctor
 from klearlib.suite import plan as module
