@@ -121,11 +121,6 @@ def compose(overrides: list[str]) -> DictConfig:
     return config
 
 
-def saved_text(config: DictConfig) -> str:
-    """A composed configuration as YAML, every reference in it resolved, in verl's order."""
-    return OmegaConf.to_yaml(config, resolve=True, sort_keys=False)
-
-
 def _text(value: object) -> str:
     """A JSON value in hydra's grammar."""
     if isinstance(value, dict):

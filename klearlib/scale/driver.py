@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from klearlib.errors import KlearError, Stopped
-from klearlib.run.files import one_line_failures
 from klearlib.scale import ray_cluster
 from klearlib.scale.cluster import Cluster
 from klearlib.scale.ray_cluster import RAY, cause_of, runs_here
@@ -124,31 +123,24 @@ def connected(config, cluster: Cluster) -> Iterator[None]:
 def alone(runs_dir: Path, *, stop_requested: Callable[[], bool]) -> Iterator[None]:
     """Within it no other run of verl goes on for the same results: each takes a whole cluster.
     Stopped where a stop was asked for while this run waited."""
-    with contextlib.ExitStack() as opened:
-        with one_line_failures(runs_dir):
-            file = opened.enter_context(open(runs_dir / TURN, "ab"))
-            os.register_at_fork(after_in_child=file.close)
-            while True:
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
+    with open(runs_dir / TURN, "ab") as file:
+        os.register_at_fork(after_in_child=file.close)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
                 if stop_requested():
-                    raise Stopped("stopped while waiting for another run of verl")
+                    raise Stopped("stopped while waiting for another run of verl") from None
                 time.sleep(POLL_S)
         yield
 
 
 def run_trainer(
-    config,
-    *,
-    take: Callable[[str, object], None],
-    stop_requested: Callable[[], bool],
+    config, *, take: Callable[[str, object], None], stop_requested: Callable[[], bool]
 ) -> None:
     """Run verl's trainer to its end; KlearError where it ends with an error, or a process of it
-    dies.
-
-    take: gets every message of the trainer, in order, in this process; what it raises ends the run.
-    """
+    dies. take: gets every message of the trainer, in order; what it raises ends the run."""
     import ray
     from verl.trainer.main_ppo import TaskRunnerV1
 

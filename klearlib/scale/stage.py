@@ -78,8 +78,10 @@ def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **ho
     """The steps after `done`, whose results go into `folder`. how: seed and rule."""
     driver.prepare(cluster)
     # Loaded by now; but what a result is named by follows import statements alone.
+    from omegaconf import OmegaConf
+
     import klearlib.scale.trainer  # noqa: F401
-    from klearlib.scale.configuration import compose, overrides, saved_text
+    from klearlib.scale.configuration import compose, overrides
 
     work = folder.path / WORK
     resumed = _checkpoint(work, done, folder, num_gpus=cluster.num_gpus) if done else None
@@ -98,7 +100,7 @@ def _train(folder, inputs, done, *, settings: RLSettings, cluster: Cluster, **ho
         **how,
     )
     config = compose(given)
-    (folder.path / CONFIGURATION).write_text(saved_text(config), encoding="utf-8")
+    OmegaConf.save(config, folder.path / CONFIGURATION, resolve=True)
     folder.log(f"verl's configuration, whole in {CONFIGURATION}, is its own with these overrides:")
     print("\n".join(given), flush=True)
 

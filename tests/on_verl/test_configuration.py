@@ -14,7 +14,7 @@ from verl.utils.config import omega_conf_to_dataclass
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.rl.settings import RLSettings
-from klearlib.scale.configuration import compose, saved_text
+from klearlib.scale.configuration import compose
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -193,7 +193,8 @@ def test_rollouts_must_fit_into_the_models_positions(model, rollout, spare):
 
 def test_the_saved_text_is_the_whole_configuration_without_references(model):
     config = composed(model, rule={"name": "unclipped"})
-    text = saved_text(config)
+    OmegaConf.save(config, model.parent / "verl.yaml", resolve=True)
+    text = (model.parent / "verl.yaml").read_text()
     held = yaml.safe_load(text)
     assert "${" not in text
     assert held["actor_rollout_ref"]["rollout"]["n"] == SETTINGS["group_size"]
