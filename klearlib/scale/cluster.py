@@ -12,10 +12,6 @@ ROLLOUT_ENGINES = ("vllm", "sglang")
 """Those of verl; another name is one that `modules` register."""
 PACKED = "flash_attention_2"
 """The one attention with which verl trains on rows without padding."""
-_COUNTS = (
-    *("nodes", "gpus_per_node", "tensor_parallel", "sequence_parallel"),
-    *("max_tokens_per_gpu", "prompt_tokens"),
-)
 OURS = ("VERL_USE_EXTERNAL_MODULES", "PYTHONPATH", "RAY_ADDRESS")
 """Variables that klear sets for every process, or reads itself."""
 
@@ -55,9 +51,9 @@ class Cluster:
     environment: dict[str, str]
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            if getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, value in vars(self).items():
+            if type(value) is int and value < 1:  # all of them count something
+                raise ParameterError(f"{name} must be at least 1, got {value}")
         for name, words in (("precision", PRECISIONS), ("attention", ATTENTIONS)):
             if getattr(self, name) not in words:
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")

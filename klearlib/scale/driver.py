@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Mailbox:
     def put(self, kind: str, content: Any) -> None:
         self._messages.append((kind, content))
 
-    def take(self) -> Sequence[tuple[str, Any]]:
+    def take(self) -> list[tuple[str, Any]]:
         """All messages since the last call."""
         messages, self._messages = self._messages, []
         return messages
@@ -104,17 +104,16 @@ def connected(config, cluster: Cluster) -> Iterator[None]:
         given |= {"num_gpus": None, "include_dashboard": False} | asked
     with ray_cluster.connected(RAY, **given):
         per_node = {"GPU": cluster.gpus_per_node, "CPU": CPUS_PER_GPU * cluster.gpus_per_node}
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         able = sum(
-            min(int(node.get(kind, 0)) // count for kind, count in per_node.items())
-            for node in nodes
+            min(int(node["Resources"].get(kind, 0)) // count for kind, count in per_node.items())
+            for node in ray.nodes()
+            if node["Alive"]
         )
         if able < cluster.nodes:
-            has = ", ".join(f"{node.get('GPU', 0):g} and {node.get('CPU', 0):g}" for node in nodes)
             raise KlearError(
                 f"compute.yaml's verl asks for {cluster.nodes} nodes with {per_node['GPU']} GPUs "
-                f"and {per_node['CPU']} logical CPUs each, and those of the Ray cluster have {has}:"
-                " add nodes, or change nodes or gpus_per_node"
+                f"and {per_node['CPU']} logical CPUs each, and the Ray cluster has {able} of that "
+                "size: add nodes, or change nodes or gpus_per_node"
             )
         yield
 

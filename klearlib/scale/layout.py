@@ -61,9 +61,8 @@ def with_trainer_logprobs(
     """The mini-batches `parts` of `layout` with `logp_old` by the trainer, and with the sampler's
     correction where there is a `cap` (docs/deviations.md, D14 and D15). logprobs: [tokens] of each
     row of the layout. mismatch: counts that between sampler and trainer."""
-    by_trainer = {
-        row.place: logp for row, logp in zip(layout.rows, logprobs, strict=True) if row is not None
-    }
+    rows = zip(layout.rows, logprobs, strict=True)
+    by_trainer = {row.place: logp for row, logp in rows if row is not None}
     renewed = []
     for sampled in parts:
         rows = [replace(row, logp_old=by_trainer[row.place]) for row in sampled]
@@ -105,24 +104,22 @@ def row_fields(
     between sampler and trainer.
 
     Returns:
-        Jagged [N, response tokens]: ``old_log_probs``, ``advantages`` and, where rows have
-        corrections, ``rollout_is_weights``. [N]: ``is_correct``, ``num_rollouts`` and
-        ``num_positive_tokens`` of the row's mini-batch, ``first_of_step``.
+        The first three jagged [N, response tokens], the others [N]; ``num_rollouts``,
+        ``num_positive_tokens`` and ``first_of_step`` are of the row's mini-batch.
     """
     logp_old, advantages, corrections = [], [], []  # of each row [its response tokens]
     for row in layout.rows:
         logp = torch.zeros(1) if row is None else torch.as_tensor(row.logp_old).float()
+        given = None if row is None else row.correction
+        factor = torch.ones_like(logp) if given is None else torch.as_tensor(given).float()
         logp_old.append(logp)
         advantages.append(torch.full_like(logp, 0.0 if row is None else row.advantage))
-        given = None if row is None else row.correction
-        corrections.append(
-            torch.ones_like(logp) if given is None else torch.as_tensor(given).float()
-        )
-    fields = {"old_log_probs": _jagged(logp_old), "advantages": _jagged(advantages)}
-    if any(row is not None and row.correction is not None for row in layout.rows):
-        fields["rollout_is_weights"] = _jagged(corrections)
+        corrections.append(factor)
     parts = torch.tensor(layout.parts)  # [N]
-    return fields | {
+    return {
+        "old_log_probs": _jagged(logp_old),
+        "advantages": _jagged(advantages),
+        "rollout_is_weights": _jagged(corrections),
         "is_correct": torch.tensor([row is not None and row.is_correct for row in layout.rows]),
         "num_rollouts": torch.tensor([len(rows) for rows in mini_batches])[parts],
         "num_positive_tokens": torch.tensor(list(map(num_positive_tokens, mini_batches)))[parts],

@@ -18,11 +18,6 @@ from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import positive_lm_loss
 from klearlib.scale.policy_losses import rule_of
 
-ROW_FIELDS = ("is_correct", "num_rollouts", "num_positive_tokens", "first_of_step")
-"""What `klearlib.scale.layout` adds to each row beside verl's own fields."""
-
-_SUM, _MIN, _MAX = AggregationType.SUM, AggregationType.MIN, AggregationType.MAX
-
 
 def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
     """The loss of one micro-batch of N rows, as verl's ``TrainingWorker`` calls it.
@@ -48,12 +43,10 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
         batch_num_tokens=max(data["batch_num_tokens"], 1),
         global_batch_size=int(data["num_rollouts"][0]),
     )
-    fields = ["response_mask", "old_log_probs", "advantages", *ROW_FIELDS]
-    if "rollout_is_weights" in data:
-        fields.append("rollout_is_weights")
-    rows = data.select(*fields).to_padded_tensor()
+    names = ("response_mask", "old_log_probs", "advantages", "rollout_is_weights", "is_correct")
+    counts = ("num_rollouts", "num_positive_tokens", "first_of_step")
+    rows = data.select(*names, *counts).to_padded_tensor()
     mask = rows["response_mask"].bool()  # [N, T], False where a row only fills up the mini-batch
-    correction = rows.get("rollout_is_weights", None)  # [N, T]
     losses = config.policy_loss
     policy, _ = get_policy_loss_fn(losses.loss_mode)(  # Eq. 7, times dp_size
         old_log_prob=rows["old_log_probs"],
@@ -62,7 +55,7 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
         response_mask=mask,
         loss_agg_mode=config.loss_agg_mode,
         config=config,
-        rollout_is_weights=correction,
+        rollout_is_weights=rows["rollout_is_weights"],
     )
     # Eq. 13 over the positive tokens of the whole mini-batch.
     positives = max(int(rows["num_positive_tokens"][0]), 1)
@@ -78,7 +71,7 @@ def klear_loss(config, model_output, data, dp_group=None, *, max_tokens: int):
             place=(mask.cumsum(1) - 1)[mask],  # a row is one rollout
             weight=unused,
             lm_weight=unused,
-            correction=torch.ones_like(log_prob)[mask] if correction is None else correction[mask],
+            correction=rows["rollout_is_weights"][mask],
         )
         stats = MicroBatchStats(
             batch,
@@ -111,12 +104,14 @@ def _summed(sums: UpdateSums) -> Iterator[tuple[str, dict | list, str | int]]:
 
 def _metrics(sums: UpdateSums, dp_size: int) -> dict[str, Metric]:
     """`sums` as verl adds them up over micro-batches and ranks."""
-    # verl takes the mean over ranks where the sum is meant.
-    metrics = {name: Metric(_SUM, float(held[key]) * dp_size) for name, held, key in _summed(sums)}
-    metrics["ratio_min"] = Metric(_MIN, sums.ratio_min)
-    metrics["ratio_max"] = Metric(_MAX, sums.ratio_max)
-    metrics["mismatch/max_abs"] = Metric(_MAX, sums.mismatch.max_abs)
-    return metrics
+    kind = AggregationType
+    return {
+        # verl takes the mean over ranks where the sum is meant.
+        **{n: Metric(kind.SUM, float(held[key]) * dp_size) for n, held, key in _summed(sums)},
+        "ratio_min": Metric(kind.MIN, sums.ratio_min),
+        "ratio_max": Metric(kind.MAX, sums.ratio_max),
+        "mismatch/max_abs": Metric(kind.MAX, sums.mismatch.max_abs),
+    }
 
 
 def add_sums(sums: UpdateSums, metrics: dict[str, list[float]]) -> None:

@@ -104,8 +104,9 @@ def _rule_loss(
     )
     ratio = (log_prob.detach().float() - old_log_prob.float()).exp()  # [N, T]
     mask, inside = response_mask.bool(), corner_masks(ratio, advantages, rule)
+    count = mask.sum().clamp(min=1)
     shares = {
-        f"actor/token_share_{corner}": inside[corner][mask].float().mean().item()
+        f"actor/token_share_{corner}": ((inside[corner] & mask).sum() / count).item()
         for corner in CORNERS
     }
     return loss * whole["dp_size"], shares

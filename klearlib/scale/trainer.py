@@ -113,7 +113,8 @@ class KlearTrainer(PPOTrainerSync):
         seconds = {"sampling_s": sampled - begun, "verifying_s": judged - sampled}
         seconds["training_s"] = time.perf_counter() - judged
         self._made = rollouts, sums, seconds
-        return KVBatchMeta(partition_id="train")
+        # The base class clears the keys of the step from its store, and takes no empty list.
+        return KVBatchMeta(keys=["none"], tags=[{}], partition_id="train")
 
     def _update(self, parts: list[list[Row]], sums: UpdateSums) -> None:
         """All updates of the step in one call of verl's workers."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from klearlib.rl.rollouts import Row
-from klearlib.scale.layout import lay_out, row_fields
+from klearlib.scale.layout import lay_out, row_fields, token_fields
 
 
 def row(place, length, *, is_correct=False, correction=None):
@@ -80,7 +80,7 @@ def test_fields_hold_what_the_loss_divides_by():
             assert torch.allclose(logp, torch.tensor(each.logp_old))
             assert advantages.tolist() == [each.advantage] * len(each.logp_old)
             assert fields["is_correct"][index] == each.is_correct
-    assert "rollout_is_weights" not in fields
+        assert set(fields["rollout_is_weights"][index].tolist()) == {1.0}
     assert not row_fields(layout, parts, count_mismatch=False)["first_of_step"].any()
 
 
@@ -93,3 +93,20 @@ def test_corrections_reach_their_own_tokens():
         for index, each in enumerate(layout.rows)
     }
     assert found == {(0, 0): [0.5, 2.0], (0, 1): [1.0, 1.0, 1.0], None: [1.0]}
+
+
+def test_rows_that_fill_up_have_tokens_and_no_token_of_the_loss():
+    layout = lay_out([[row((0, 0), 4), row((0, 1), 2)], [row((1, 0), 3)]], num_ranks=2)
+    fields = token_fields(layout, end_token=9)
+    for index, each in enumerate(layout.rows):
+        prompt, response, mask = (
+            fields[name][index].tolist() for name in ("prompts", "responses", "response_mask")
+        )
+        assert prompt + response == fields["input_ids"][index].tolist()
+        assert fields["position_ids"][index].tolist() == list(range(len(prompt + response)))
+        assert fields["loss_mask"][index].tolist() == mask
+        if each is None:
+            assert (prompt, response, mask) == ([9], [9], [0])
+        else:
+            assert (tuple(prompt + response), len(prompt)) == (each.ids, each.num_prompt)
+            assert mask == [1] * len(response)
