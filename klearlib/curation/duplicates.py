@@ -1,18 +1,48 @@
-"""Exact duplicates among prompts, of which the first is kept."""
+r"""Exact duplicates among prompts, of which the first is kept."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from klearlib.curation.normalise import duplicate_key
+from klearlib.curation.normalise import printed, with_shifts_marked, words
 from klearlib.errors import KlearError
 
 _DIGEST_BYTES = 16  # two of 1.5 million prompts meet by chance once in 10**26 runs
+# Two backslashes end a row, and the second of them begins no blank.
+_LATEX_SIGN_BLANK = re.compile(r"(\\\\)|\\[,;:!> ]")
+_SIGNS = str.maketrans("‘’“”‐‑‒–—−。", "''\"\"------.")  # that keyboards do not have
+_UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f$]+")  # "$" only says that mathematics begins
+
+
+def duplicate_key(text: str) -> bytes:
+    r"""Equal for two texts that are the same prompt, so far as their characters tell.
+
+    The key is made of the letters, digits and signs of the text as it is printed
+    (`normalise.printed`), in NFKC and lower case, and of the borders of its words. So case, the
+    number and kind of blanks, the Unicode form, the shape of quotation marks and dashes, ``$`` and
+    the punctuation at the end do not count. All other signs do: prompts that differ in an operator
+    or in a tag of HTML are two prompts. What is raised or lowered is marked as in LaTeX, since NFKC
+    would make 32 of 3².
+
+    >>> duplicate_key("What is  2+2 ?") == duplicate_key("what is 2 + 2")
+    True
+    >>> duplicate_key("3\u00b2"), duplicate_key("32")
+    (b'3 2\x003^2', b'32\x0032')
+    """
+    text = printed(text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", with_shifts_marked(text)).translate(_SIGNS)
+    signs = _LATEX_SIGN_BLANK.sub(r"\1", text) if "\\" in text else text
+    signs = _UNSEEN.sub("", signs.lower()).rstrip(".,:;?")
+    # All signs without blanks, and where the words part: together they give the text back.
+    return f"{' '.join(words(text))}\0{signs}".encode("utf-8", "surrogatepass")
 
 
 def duplicate_digest(prompt: str) -> bytes:
-    """16 bytes that two prompts share where `normalise.duplicate_key` says they are the same."""
+    """16 bytes that two prompts share where `duplicate_key` says they are the same."""
     return blake2b(duplicate_key(prompt), digest_size=_DIGEST_BYTES).digest()
 
 
@@ -39,33 +69,36 @@ class Deduplicator:
 
         Raises KlearError for a prompt that is no text; those before it count as seen.
         """
-        check_texts(prompts, "prompts")
-        digests, flags = self._digests, []
-        for prompt in prompts:
-            if not isinstance(prompt, str):
-                raise KlearError(f"a prompt must be a text, got {type(prompt).__name__}")
-            num_before = len(digests)
-            digests.add(duplicate_digest(prompt))
-            flags.append(len(digests) > num_before)
+        flags = []
+        for prompt in texts_of(prompts, "prompts"):
+            num_before = len(self._digests)
+            self._digests.add(duplicate_digest(prompt))
+            flags.append(len(self._digests) > num_before)
         return flags
 
 
-def check_texts(texts: object, name: str) -> None:
-    """KlearError where `texts` cannot be many texts; the texts are looked at as they come."""
-    if isinstance(texts, str):
-        raise KlearError(f"{name} must be a list of texts, got one text: put it into a list")
-    if not isinstance(texts, Iterable):
-        raise KlearError(f"{name} must be a list of texts, got {type(texts).__name__}")
+def texts_of(texts: Iterable[str], name: str) -> Iterable[str]:
+    """The texts one by one. KlearError where `texts` is one text or none, at once, and for one that
+    is no text, when its turn comes."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        kind = type(texts).__name__
+        raise KlearError(f"{name} must be a list of texts, got {kind}: put it into a list")
+    return map(_text, texts)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise KlearError(f"a prompt must be a text, got {type(value).__name__}")
+    return value
 
 
 def deduplicate(prompts: Iterable[str]) -> list[int]:
     """The indices of the prompts that are kept, ascending: of equal prompts the first.
 
-    Case, blanks, the Unicode form, markup, ``$`` and punctuation at the end make no difference;
-    other signs, exponents and the blocks of a program do (see `normalise.duplicate_key`).
+    Case, blanks, the Unicode form, ``$`` and punctuation at the end make no difference; other signs
+    and exponents do (see `duplicate_key`).
 
-    Raises:
-        KlearError: a prompt that is no text.
+    Raises KlearError for a prompt that is no text.
 
     >>> deduplicate(["What is 2 + 2?", "what is 2+2", "What is 2 - 2?", "What is 2 + 2?"])
     [0, 2]

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from klearlib.curation.chunks import chunks
-from klearlib.curation.normalise import seen_text, spread
+from klearlib.curation.normalise import seen_text, words
 from klearlib.errors import KlearError
 
 _TEXTS_AT_ONCE = 4096
@@ -23,7 +23,7 @@ def hashed_tfidf(
 ) -> np.ndarray:
     """TF-IDF over hashed words, brought to `dim` dimensions by random signs, rows of length 1 or 0.
 
-    The words are those of `normalise.spread`. A word's bucket b is its CRC-32 modulo `num_buckets`.
+    The words are those of `normalise.words`. A word's bucket b is its CRC-32 modulo `num_buckets`.
     With n_tb of them in text t, and b in N_b of the N texts::
 
         w_tb = (1 + ln n_tb) (1 + ln((1 + N) / (1 + N_b)))        v_t = sum_b w_tb R_b / |...|
@@ -84,7 +84,7 @@ def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array
     for some in chunks(texts, _TEXTS_AT_ONCE):
         ends, columns, values = [0], [], []
         for text in some:
-            counts = Counter(map(bucket, spread(seen_text(text)).split()))
+            counts = Counter(map(bucket, words(seen_text(text))))
             columns += counts.keys()
             values += counts.values()
             ends.append(len(columns))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from klearlib.curation.chunks import chunks
-from klearlib.curation.duplicates import check_texts, deduplicate
+from klearlib.curation.duplicates import deduplicate, texts_of
 from klearlib.curation.overlap_words import Reader, known_templates
 from klearlib.curation.overlap_worker import results_in_order
 from klearlib.errors import KlearError
@@ -86,19 +86,16 @@ class OverlapIndex:
         self._n = _count("n", n)
         templates = known_templates(mode) if templates is None else templates
         self._reader = Reader(mode=mode, templates=templates)
-        self._read = self._reader.read
-        self._signs_below = self._n if mode == "words" else 0
+        self._signs_below = n if mode == "words" else 0
         items = self._read_items(benchmarks)
         self._items = [name for name, _ in items.values()]
         self._holders: dict[str, int] = {}  # n-gram -> the first item that holds it
-        self._shared: Counter[str] = Counter()  # n-gram of several items -> their number
+        self._num_holders: Counter[str] = Counter()
         for number, (_, texts) in enumerate(items.values()):
-            found = [parts for text in texts for parts in self._read(text)]
-            for ngram in dict.fromkeys(self._ngrams(found)):
-                if ngram in self._holders:
-                    self._shared[ngram] += 1 if ngram in self._shared else 2
-                else:
-                    self._holders[ngram] = number
+            found = {ngram for text in texts for ngram in self._ngrams(text)}
+            self._num_holders.update(found)
+            for ngram in found:
+                self._holders.setdefault(ngram, number)
         stopped = [] if stop_more_than is None else self.common_ngrams(more_than=stop_more_than)
         for ngram, _ in stopped:
             del self._holders[ngram]
@@ -117,7 +114,7 @@ class OverlapIndex:
         self._equal_sizes: set[int] = set()
         for name, texts in items.values() if mode == "words" else ():
             for text in texts:
-                found = self._read(text)
+                found = self._reader.read(text)
                 for whole in self._wholes(text, found):
                     self._equal.setdefault(whole, Removal(*name, whole, 1, False))
                 sizes = set(map(_size, found)) - {0}  # two texts without words share nothing
@@ -141,10 +138,10 @@ class OverlapIndex:
         Raises:
             KlearError: a prompt that is no text, a bad `workers`, a process that was killed.
         """
-        check_texts(prompts, "prompts")
+        texts = texts_of(prompts, "prompts")
         if _count("workers", workers) == 1:
-            return (self._removal(prompt) for prompt in prompts)
-        return results_in_order(self, chunks(prompts, _BATCH), workers)
+            return (self._removal(prompt) for prompt in texts)
+        return results_in_order(self, chunks(texts, _BATCH), workers)
 
     def common_ngrams(self, *, more_than: int) -> list[tuple[str, int]]:
         """The n-grams that more than so many items hold, with their number; the commonest first.
@@ -152,7 +149,7 @@ class OverlapIndex:
         What a stop list (`stop_more_than`) would hold, stopped ones included.
         """
         _count("more_than", more_than)
-        found = [(ngram, count) for ngram, count in self._shared.items() if count > more_than]
+        found = [pair for pair in self._num_holders.items() if pair[1] > more_than]
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
     def _read_items(self, benchmarks) -> dict[str, tuple[tuple[str, str], list[str]]]:
@@ -165,7 +162,7 @@ class OverlapIndex:
                 item_id, text = row
                 if not isinstance(text, str):
                     raise KlearError(f"an item of {benchmark!r} must be a text, got {text!r}")
-                whole = next(iter(self._wholes(text, self._read(text))), "")
+                whole = next(iter(self._wholes(text, self._reader.read(text))), "")
                 _, texts = items.setdefault(whole, ((benchmark, item_id), []))
                 if text not in texts:
                     texts.append(text)
@@ -175,16 +172,19 @@ class OverlapIndex:
         """As what a text is compared whole: the words of each reading, of fewer than n words and
         signs."""
         sizes, below = list(map(_size, found)), self._signs_below
-        wholes = [_whole(parts) for parts, size in zip(found, sizes, strict=True) if size >= below]
+        wholes = [
+            " ".join(word for words in parts for word in words)
+            for parts, size in zip(found, sizes, strict=True)
+            if size >= below
+        ]
         if any(size < below for size in sizes):
             wholes += self._reader.read_whole(text)
         return list(filter(None, wholes))
 
-    def _ngrams(self, found: list[list[list[str]]]) -> Iterator[str]:
-        n = self._n
-        for words in (words for parts in found for words in parts):
-            for i in range(len(words) - n + 1):
-                yield " ".join(words[i : i + n])
+    def _ngrams(self, text: str) -> Iterator[str]:
+        for words in (words for parts in self._reader.read(text) for words in parts):
+            for i in range(len(words) - self._n + 1):
+                yield " ".join(words[i : i + self._n])
 
     def _shared_with(self, words: list[str]) -> list[str]:
         """The n-grams of `words` that a benchmark has, in order.
@@ -208,25 +208,17 @@ class OverlapIndex:
         return found
 
     def _removal(self, prompt: str) -> Removal | None:
-        if not isinstance(prompt, str):
-            raise KlearError(f"a prompt must be a text, got {type(prompt).__name__}")
-        shared, equal, found = [], None, self._read(prompt)
-        may_equal = False
-        for parts in found:
-            for words in parts:
-                shared += self._shared_with(words)
-            may_equal |= _size(parts) in self._equal_sizes
-        if may_equal:
-            for whole in self._wholes(prompt, found):
-                equal = equal or self._equal.get(whole)
+        found = self._reader.read(prompt)
+        shared = [ngram for parts in found for words in parts for ngram in self._shared_with(words)]
         if shared:
-            ngram = min(shared, key=self._num_holders)
-            count = self._num_holders(ngram)
+            ngram = min(shared, key=self._num_holders.__getitem__)
+            count = self._num_holders[ngram]
             return Removal(*self._items[self._holders[ngram]], ngram, count, count > 1)
-        return equal
-
-    def _num_holders(self, ngram: str) -> int:
-        return self._shared.get(ngram, 1)
+        if any(_size(parts) in self._equal_sizes for parts in found):
+            for whole in self._wholes(prompt, found):
+                if whole in self._equal:
+                    return self._equal[whole]
+        return None
 
 
 def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 9) -> np.ndarray:
@@ -250,8 +242,7 @@ def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 
     >>> contaminated(["FIND $a-b$.", "Find a + b."], ["Find a − b!"]).tolist()
     [True, False]
     """
-    check_texts(benchmarks, "benchmarks")
-    items = [(str(number), text) for number, text in enumerate(benchmarks)]
+    items = [(str(number), text) for number, text in enumerate(texts_of(benchmarks, "benchmarks"))]
     index = OverlapIndex({"benchmarks": items} if items else {}, n=n)
     return np.array([removal is not None for removal in index.stream(prompts)], dtype=bool)
 
@@ -264,7 +255,3 @@ def _count(name: str, value: int) -> int:
 
 def _size(parts: list[list[str]]) -> int:
     return sum(map(len, parts))
-
-
-def _whole(parts: list[list[str]]) -> str:
-    return " ".join(word for words in parts for word in words)

@@ -3,7 +3,6 @@ r"""The words of a text that overlap is searched in, without the instructions ar
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 from klearlib.curation.normalise import readings
@@ -37,8 +36,6 @@ INSTRUCTIONS = (
 )
 """Instructions of Qwen, DAPO, DeepScaleR, LiveCodeBench and OpenThoughts."""
 
-_RARE = 6  # letters of a word that most prompts do not hold
-
 
 def known_templates(mode: str) -> tuple[str, ...]:
     """The texts around problems that no benchmark is recognised by: what the readers of code
@@ -63,27 +60,17 @@ class Reader:
         if not is_list or not all(isinstance(text, str) for text in templates):
             raise KlearError("templates must be a list of texts: put a single one into a list")
         self._by_blanks = mode == "whitespace"
-        found = {tuple(self._texts(template)[0].split()) for template in templates} - {()}
-        self._template = _pattern(found, between=" ")
-        self._triggers = _triggers(found)
+        cut = {tuple(self._readings(template)[0]) for template in templates} - {()}
+        self._template = _pattern(cut, between=" ")
+        # A text without any of these words holds no template: most need no search.
+        self._longest_words = {max(words, key=len) for words in cut}
         # The same in texts with signs, some of which may stand inside.
-        found = {tuple(_words(signed_readings(template)[0])) for template in templates} - {()}
-        self._signed_template = _pattern(found, between=r" (?:[^\w\s] )*")
+        cut = {tuple(_words(signed_readings(template)[0])) for template in templates} - {()}
+        self._signed_template = _pattern(cut, between=r" (?:[^\w\s] )*")
 
     def read(self, text: str) -> list[list[list[str]]]:
         """The words of each reading of `text` (`normalise.readings`), part by part."""
-        found = []
-        for reading in self._texts(text):
-            words = reading.split()
-            for trigger in self._triggers:  # a loop: any() would cost more than the look
-                if trigger in reading:
-                    # A line break stands for what is cut: no word holds one.
-                    parts = self._template.sub("\n", " ".join(words)).split("\n")
-                    found.append([part.split() for part in parts])
-                    break
-            else:
-                found.append([words])
-        return found
+        return [self._parts(words) for words in self._readings(text)]
 
     def read_whole(self, text: str) -> list[str]:
         """The words and signs of each reading of a short `text` (`signs.signed_readings`) in one
@@ -97,8 +84,14 @@ class Reader:
         cut = (self._signed_template.sub(" ", reading) for reading in signed_readings(text))
         return [" ".join(reading.split()).rstrip(" =") for reading in cut]
 
-    def _texts(self, text: str) -> tuple[str, ...]:
-        return (text.lower(),) if self._by_blanks else readings(text)
+    def _readings(self, text: str) -> list[list[str]]:
+        return [text.lower().split()] if self._by_blanks else readings(text)
+
+    def _parts(self, words: list[str]) -> list[list[str]]:
+        if self._longest_words.isdisjoint(words):
+            return [words]
+        # A line break stands for what is cut: no word holds one.
+        return [part.split() for part in self._template.sub("\n", " ".join(words)).split("\n")]
 
 
 def _words(reading: str) -> list[str]:
@@ -109,15 +102,3 @@ def _pattern(templates: set[tuple[str, ...]], *, between: str) -> re.Pattern:
     longest_first = sorted(templates, key=lambda words: (-len(words), words))
     alternatives = "|".join(between.join(map(re.escape, words)) for words in longest_first)
     return re.compile(rf"(?<!\S)(?:{alternatives})(?!\S)")
-
-
-def _triggers(templates: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """Few words of which a text must hold one to hold a template: a quick look is enough for
-    most."""
-    left, chosen = set(templates), []
-    while left:
-        counts = Counter(word for words in left for word in set(words))
-        word = max(counts, key=lambda w: (counts[w] if len(w) >= _RARE else 0, len(w), w))
-        chosen.append(word)
-        left = {words for words in left if word not in words}
-    return tuple(chosen)

@@ -11,8 +11,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from klearlib.curation.normalise import parted_cjk, seen_text, with_shifts_marked
+from klearlib.curation.normalise import parted_cjk, seen_text, shifted, with_shifts_marked
 
+_SHIFT_TAG = re.compile(r"<(su[pb])(?:\s[^<>]*)?>([^<>]*)</\1\s*>", re.IGNORECASE)
 # Sign -> the characters and the commands of LaTeX that are the same sign.
 _SAME = {
     "*": ("×✕✖⋅·∙∗", "times cdot ast"),
@@ -71,7 +72,10 @@ def signed_readings(text: str) -> tuple[str, ...]:
     >>> signed_readings("What is 3&nbsp;&times; 4?")
     ('what is 3 nbsp times 4', 'what is 3 * 4')
     """
-    text = with_shifts_marked(text)
+    text = _SHIFT_TAG.sub(
+        lambda tag: shifted(tag, tag[2].strip(), is_raised=tag[1].lower() == "sup"),
+        with_shifts_marked(text),
+    )
     return tuple(dict.fromkeys(map(_signed, {text: None, seen_text(text): None})))
 
 

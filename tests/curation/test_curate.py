@@ -9,7 +9,7 @@ import pytest
 from klearlib.curation import curate as module
 from klearlib.curation.curate import curate
 from klearlib.curation.keep import FILES
-from klearlib.curation.normalise import duplicate_key
+from klearlib.curation.duplicates import duplicate_key
 from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.data.tables import read_samples

@@ -6,8 +6,7 @@ import unicodedata
 
 import pytest
 
-from klearlib.curation.duplicates import Deduplicator
-from klearlib.curation.normalise import duplicate_key
+from klearlib.curation.duplicates import Deduplicator, duplicate_key
 from klearlib.curation.overlap import deduplicate
 
 TEXT = "Find the fine value of f(2, x) = 3.5x - 1 for “all” x"
@@ -26,9 +25,6 @@ SAME = {
     "plain quotation marks, all ASCII": TEXT.replace("“", '"').replace("”", '"'),
     "minus sign": TEXT.replace("-", "\u2212"),
     "LaTeX blanks": TEXT.replace(" - ", "\\,-\\quad "),
-    "HTML": f"<p>{TEXT.replace(' ', '&nbsp;')}</p>",
-    "HTML inside words": TEXT.replace("value", "v<B>al</B >ue").replace(" for", "<br/>for<BR>"),
-    "HTML with attributes": f"<p class='a'>{TEXT.replace(' for', '<hr> for')}",
 }
 
 
@@ -37,7 +33,6 @@ def test_spellings_of_one_prompt_are_duplicates(spelling):
     assert deduplicate([spelling, "other", TEXT, spelling]) == [0, 1]
 
 
-LOOP = "What is printed?\nfor i in range(3):  # {}\n{}x += i\n{}print(x)"
 OTHER = [
     ("What is 2 + 2?", "What is 2 - 2?"), ("What is 2 * 3?", "What is 2 3?"),
     ("Coefficients 1 2 3", "Coefficients 12 3"), ("Coefficients 1 2 3", "Coefficients 1 23"),
@@ -45,39 +40,18 @@ OTHER = [
     ("Compute 5!", "Compute 5"), ("a < b", "a > b"), ("x^2", "x_2"), ("求 1 和", "求 2 和"),
     ("naïve", "naive"), ("f(x) = x'", "f(x) = x"), ("", "x"), ("+", "-"), ("3² + 1", "32 + 1"),
     ("Solve x² = 2", "Solve x₂ = 2"), ("Solve x² = 2", "Solve x 2 = 2"), ("3²5", "3²⁵"),
-    ("3<sup>2</sup>5", "3<sup>25</sup>"), ("3<sup>2</sup>", "3<sub>2</sub>"),
-    ("3<sup>2</sup>", "3 2"),
-    ("x<sup>a<sub>1</sub></sup>", "x<sup>a1</sup>"),
-    ("x<sup>a<sub>1</sub></sup>", "x<sub>a<sub>1</sub></sub>"),
-    ("2&sup2;", "22"),
-    ("What is <p|q> for <p>?", "What is <p|q> for <a>?"),
-    ("What is <p>?", "What is p?"),
-    ("What is <a>?", "What is ?"),
     ("Sort a vector<p> by key", "Sort a vector<i> by key"),
-    ("Sort a vector<p> by key", "Sort a vector by key"),
-    ("a map<td, tr>", "a map<tr>"),
+    ("<b>Find</b> x", "Find x"),
     ("1\\\\2", "1\\2"),
     ("1\\\\ 2", "1\\2"),
-    (LOOP.format("", "    ", "    "), LOOP.format("", "    ", "")),
-    (LOOP.format("#:#", "    ", "    "), LOOP.format("#:#", "    ", "")),
-    ("if x == '#':\n a\n b", "if x == '#':\n a\nb"),
-    ("def f():<br>&nbsp;a<br>&nbsp;b", "def f():<br>&nbsp;a<br>b"),
-    ("if a:\n    if b:\n        c\n    d\ne", "if a:\n    if b:\n        c\nd\ne"),
 ]  # fmt: skip
 
 
 SAME_PAIRS = [
     ("3² + x₁", "3^2 + x_1"),
-    ("3² + x₁", "3<sup>2</sup> + x<SUB> 1 </SUB>"),
     ("x⁻¹", "x^{-1}"),
-    ("x<sup>n+<i>k</i></sup>", "x^{n+k}"),
-    ("x<sup class='a'>a<sub>1</sub></sup>", "x^{a_1}"),
-    ("2&sup2;", "2^2"),
     ("\\begin{pmatrix}1\\\\ 2\\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
     ("1\\\\\\, 2", "1\\\\ 2"),
-    (LOOP.format("", "    ", "    "), LOOP.format("", "\t", "\t")),
-    (LOOP.format("", "    ", ""), LOOP.format("", "  ", "").replace("\n", "\r\n")),
-    (LOOP.format("", "  ", "  "), "\n\n" + LOOP.format("", "  ", "\n  ") + "\n"),
     ("Find x\n  where y: both", "Find x where\ny: both"),
 ]
 
@@ -90,8 +64,7 @@ def test_different_prompts_are_both_kept_and_ways_to_write_one_are_not(pair, kep
 
 
 def test_long_texts_of_markup_take_linear_time():
-    tags = ["<sup>", "<p>", "<sup ", "</sup>", "<p ", "<sup></sup>"]
-    for piece in [*tags, "for :#", "\nif", "\n ", "¹", "\\"]:
+    for piece in ["<sup>", "<p ", "\n ", "¹", "\\", "\\hspace{", "$ ", "."]:
         start = time.process_time()
         duplicate_key(piece * 30_000 + "\n:")
         assert time.process_time() - start < 1, piece
@@ -99,7 +72,7 @@ def test_long_texts_of_markup_take_linear_time():
 
 def test_the_key_of_ascii_is_that_of_the_general_way():
     draw = random.Random(0)
-    signs = [chr(c) for c in range(128)] + [" ", " ", "<b>", "\\,", "&lt;"] * 5
+    signs = [chr(c) for c in range(128)] + [" ", " ", "\\,", "\\quad"] * 5
     for _ in range(3000):
         text = "".join(draw.choices(signs, k=draw.randrange(1, 12)))
         # The mark has no width, so the text is the same but no longer ASCII.
