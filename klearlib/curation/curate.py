@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.keep import FILES, PARTS, PROBLEMS, Pass, Row, join
+from klearlib.curation.keep import FILES, PROBLEMS, Pass, text_hash, writer_of
 from klearlib.curation.overlap import OverlapIndex, Removal
 from klearlib.curation.overlap_words import known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
 
 _LOOK_EVERY = 1000  # rows between two looks at a stop that was asked for
-_SAVE_EVERY_S = 60.0  # a shorter time is not worth saving
 
 
 def curate(
@@ -48,7 +46,7 @@ def curate(
     A row of a source is rejected by the first of these that has a reason:
 
     1. adapter: it gives no problem, see `sources.read_source`;
-    2. duplicates (``duplicate``): a problem with the same `normalise.duplicate_key` is kept
+    2. duplicates (``duplicate``): a problem with the same `duplicates.duplicate_key` is kept
        already, and its prompt shares nothing with a benchmark;
     3. overlap (``overlap``): its prompt does, see `overlap.OverlapIndex`;
     4. gold (``no_gold``, where `need_gold`): neither an answer nor tests;
@@ -61,7 +59,7 @@ def curate(
     each other row; a row for each removal by overlap) and card.json: counts for each source and
     stage, which add up; removals by benchmark and those due to boilerplate; licences, parameters,
     hashes. Rows are streamed: in memory are some hundred bytes for each problem that is kept, and
-    hashes of responses. A run that was stopped or killed goes on with the next source.
+    hashes of responses. A run that was stopped or killed starts anew.
 
     Args:
         sources: in order of preference, each ``{"name": ..., "location": ...}`` and, where wanted,
@@ -94,14 +92,6 @@ def curate(
         "merge_responses": merge_responses,
     }
     _check_names([benchmark["name"] for benchmark in benchmarks], "benchmark: name it once")
-    card_file, parts = folder.path / "card.json", folder.path / PARTS
-    saved = folder.load_checkpoint()
-    if card_file.exists():  # the last run was killed between its last word and its end
-        shutil.rmtree(parts, ignore_errors=True)
-        return
-    pass_, done = Pass(need_gold, min_tests, merge_responses), 0
-    if saved is not None:
-        pass_, done = saved[0]["pass"], saved[1]
     index = OverlapIndex(
         {item["name"]: _benchmark_texts(item, inputs) for item in benchmarks},
         n=ngram_words,
@@ -111,50 +101,51 @@ def curate(
     )
     readers = [_reader(item, inputs) for item in sources]
     _check_names([reader.name for reader in readers], "source: give an alias")
-    last_saved = time.monotonic()
-    for number in range(done, len(readers)):
-        reader = readers[number]
-        with pass_.writing(parts / str(number)):
-            for count, (row, removal) in enumerate(_examined(reader, index, workers, pass_.clean)):
-                pass_.take(row, removal)
-                if count % _LOOK_EVERY == 0:
-                    folder.progress(number, len(readers), f"{reader.name}: {count} rows")
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(writer_of(folder.path / name)) for name in FILES}
+        kept = Pass(
+            files, need_gold=need_gold, min_tests=min_tests, merge_responses=merge_responses
+        )
+        for done, reader in enumerate(readers):
+            examined = _examined(reader, index, workers, kept.clean)
+            for number, (row, removal) in enumerate(examined):
+                kept.take(number, row, removal)
+                if number % _LOOK_EVERY == 0:
+                    folder.progress(done, len(readers), f"{reader.name}: {number} rows")
                     if folder.stop_requested:
-                        raise Stopped(f"stopped in {reader.name}; run again to go on with it")
-        pass_.finish(reader, sha256_location(_location(sources[number], inputs)))
-        if time.monotonic() - last_saved > _SAVE_EVERY_S:
-            folder.save_checkpoint({"pass": pass_}, number + 1)
-            last_saved = time.monotonic()
-    if not pass_.num_written[PROBLEMS]:
-        raise KlearError("no problem is left: see what the sources hold, and lower min_tests")
-    join([parts / str(number) for number in range(len(readers))], folder.path)
+                        raise Stopped(f"stopped in {reader.name}; run again to start anew")
+        if not files[PROBLEMS].num_rows:
+            raise KlearError("no problem is left: see what the sources hold, and lower min_tests")
     folder.progress(len(readers), len(readers))
-    card = pass_.card()
+    card = kept.card(readers)
     card["overlap"] |= {"num_items": index.num_items, "num_ngrams": index.num_ngrams}
     card["overlap"]["num_stopped"] = index.num_stopped
     card["parameters"] = parameters
+    names = [reader.name for reader in readers]
     card["inputs"] = {
-        "sources": {name: read["sha256"] for name, read in pass_.sources.items()},
+        "sources": {
+            name: sha256_location(_location(item, inputs))
+            for name, item in zip(names, sources, strict=True)
+        },
         "benchmarks": {b["name"]: sha256_location(_location(b, inputs)) for b in benchmarks},
     }
     card["outputs"] = {name: sha256_file(folder.path / name) for name in FILES}
-    write_json(card_file, card)
-    shutil.rmtree(parts)
+    write_json(folder.path / "card.json", card)
 
 
 def _examined(
     reader: SourceReader, index: OverlapIndex, workers: int, clean: set[int]
-) -> Iterator[tuple[Row | Reject, Removal | None]]:
+) -> Iterator[tuple[SourceRow | Reject, Removal | None]]:
     """All rows of a source in order, usable ones with what they share with a benchmark."""
-    waiting: deque[Row | Reject] = deque()
+    waiting: deque[SourceRow | Reject] = deque()
 
     def prompts() -> Iterator[str]:
-        for number, row in enumerate(reader.account()):
-            row = Row.of(row, number) if isinstance(row, SourceRow) else row
+        for row in reader.account():
             waiting.append(row)
             # Each row has its place in the search, so that few wait; most duplicates are copies of
             # a prompt that was searched already, and have nothing to search.
-            yield "" if isinstance(row, Reject) or row.text_hash in clean else row.prompt
+            is_known = isinstance(row, Reject) or text_hash(row.problem.prompt) in clean
+            yield "" if is_known else row.problem.prompt
 
     for removal in index.stream(prompts(), workers=workers):
         yield waiting.popleft(), removal

@@ -13,8 +13,10 @@ from klearlib.errors import KlearError
 _DIGEST_BYTES = 16  # two of 1.5 million prompts meet by chance once in 10**26 runs
 # Two backslashes end a row, and the second of them begins no blank.
 _LATEX_SIGN_BLANK = re.compile(r"(\\\\)|\\[,;:!> ]")
-_SIGNS = str.maketrans("‘’“”‐‑‒–—−。", "''\"\"------.")  # that keyboards do not have
-_UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f$]+")  # "$" only says that mathematics begins
+# The signs that keyboards do not have, and the blanks and controls beyond ASCII that NFKC keeps.
+_PLAIN = dict(zip("‘’“”‐‑‒–—−。", "''\"\"------.", strict=True))
+_FOLDED = re.compile(f"[{''.join(_PLAIN)}\x80-\x9f\u1680\u2028\u2029]")
+_UNSEEN = bytes([*range(33), 127, ord("$")])  # "$" only says that mathematics begins
 
 
 def duplicate_key(text: str) -> bytes:
@@ -34,11 +36,12 @@ def duplicate_key(text: str) -> bytes:
     """
     text = printed(text)
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", with_shifts_marked(text)).translate(_SIGNS)
+        text = unicodedata.normalize("NFKC", with_shifts_marked(text))
+        text = _FOLDED.sub(lambda sign: _PLAIN.get(sign[0], " "), text)
     signs = _LATEX_SIGN_BLANK.sub(r"\1", text) if "\\" in text else text
-    signs = _UNSEEN.sub("", signs.lower()).rstrip(".,:;?")
+    signs = signs.lower().encode("utf-8", "surrogatepass").translate(None, _UNSEEN)
     # All signs without blanks, and where the words part: together they give the text back.
-    return f"{' '.join(words(text))}\0{signs}".encode("utf-8", "surrogatepass")
+    return " ".join(words(text)).encode() + b"\0" + signs.rstrip(b".,:;?")
 
 
 def duplicate_digest(prompt: str) -> bytes:

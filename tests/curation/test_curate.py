@@ -8,8 +8,8 @@ import pytest
 
 from klearlib.curation import curate as module
 from klearlib.curation.curate import curate
-from klearlib.curation.keep import FILES
 from klearlib.curation.duplicates import duplicate_key
+from klearlib.curation.keep import FILES
 from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.data.tables import read_samples
@@ -280,52 +280,26 @@ def test_equal_inputs_give_equal_bytes_for_any_number_of_workers(mixed):
         assert (other / file).read_bytes() == (first / file).read_bytes()
 
 
-@pytest.mark.parametrize("save_every_s", [0.0, 60.0])
-def test_a_run_killed_at_any_row_ends_as_the_whole_one(mixed, monkeypatch, save_every_s):
+@pytest.mark.parametrize("last", [0, 6, 11])
+def test_a_run_that_was_killed_starts_anew_and_ends_as_the_whole_one(mixed, monkeypatch, last):
     sources = [MATHS_SOURCE, CODE_SOURCE]
     whole = run(mixed, "whole", sources)
-    num_rows = json.loads((whole / "card.json").read_text())["num_read"]
     real, taken = module.Pass.take, []
-    monkeypatch.setattr(module, "_SAVE_EVERY_S", save_every_s)
-    for last in range(num_rows):
-        begun = len(taken)
 
-        def dies(self, row, removal, begun=begun, last=last):
-            taken.append(row)
-            if len(taken) - begun > last:
-                raise KeyboardInterrupt
-            real(self, row, removal)
-
-        monkeypatch.setattr(module.Pass, "take", dies)
-        with pytest.raises(KeyboardInterrupt):
-            run(mixed, f"killed{last}", sources)
-        killed = mixed.parent / f"killed{last}"
-        assert not {path.name for path in killed.iterdir()} & set(OUTPUTS)
-        # What SIGKILL leaves: a temporary file that nobody removed.
-        (killed / ".problems.jsonl.1.tmp").write_bytes(b"half")
-        monkeypatch.setattr(module.Pass, "take", lambda *row: (taken.append(row), real(*row)))
-        begun = len(taken)
-        out = run(mixed, f"killed{last}", sources, finishes=True)
-        is_saved = save_every_s == 0 and last >= len(MATHS)
-        assert len(taken) - begun == num_rows - (len(MATHS) if is_saved else 0)
-        assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
-        for file in OUTPUTS:
-            assert (out / file).read_bytes() == (whole / file).read_bytes()
-
-
-@pytest.mark.parametrize("last_call", ["join", "write_json", "shutil.rmtree"])
-def test_a_run_killed_when_all_is_read_ends_as_the_whole_one(mixed, monkeypatch, last_call):
-    sources = [MATHS_SOURCE, CODE_SOURCE]
-    whole = run(mixed, "whole", sources)
-    monkeypatch.setattr(module, "_SAVE_EVERY_S", 0.0)
-
-    def dies(*_, **__):
-        raise KeyboardInterrupt
+    def dies(self, *row):
+        taken.append(row)
+        if len(taken) > last:
+            raise KeyboardInterrupt
+        real(self, *row)
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"{module.__name__}.{last_call}", dies)
+        patch.setattr(module.Pass, "take", dies)
         with pytest.raises(KeyboardInterrupt):
             run(mixed, "killed", sources)
+    killed = mixed.parent / "killed"
+    assert not {path.name for path in killed.iterdir()} & set(OUTPUTS)
+    # What SIGKILL leaves: a temporary file that nobody removed.
+    (killed / ".problems.jsonl.1.tmp").write_bytes(b"half")
     out = run(mixed, "killed", sources, finishes=True)
     assert {path.name for path in out.iterdir()} == {*OUTPUTS, "done.json", "progress.json"}
     for file in OUTPUTS:
