@@ -12,27 +12,24 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from klearlib.data.lines import bounded_lines, unique_keys
-from klearlib.data.rows import UnusableRow, parsed
+from klearlib.data.rows import UnusableRow, parsed, with_long_integers
 from klearlib.errors import KlearError, MissingAsset
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 ROWS_AT_ONCE = 64
-"""Rows of a parquet file that are decoded together at most: a row of tests may have megabytes."""
+"""Rows of a parquet file that are decoded together: a row of tests may have megabytes."""
 
-_BLANKS = " \t\r\n"
-_CHUNK_CHARS = 2**20
 MAX_ROW = 2**30
 """Bytes of a line, or characters of an item of an array."""
 MAX_FILE = 2**37
-"""Bytes of lines, or characters of an array, when unpacked."""
-_MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<open>\\?\Z)?"?|[\[\]{},]', re.DOTALL)
-"""A text, `open` where it does not end here, or a mark outside of texts."""
+"""Bytes of lines when unpacked."""
+_CHUNK_CHARS = 2**20
+_BLANKS = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,9 @@ def open_location(
             raise KlearError(f"{path} is one file: leave split and config out, or name its folder")
         return [_file_table(path, wanted)]
     if not path.is_dir():
-        raise MissingAsset(f"no file or folder at {path}: download the data set, or mend the path")
+        raise MissingAsset(
+            f"no file or folder at {path}: download the data set or correct the path"
+        )
     if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return [_saved_table(path, split, config, must_match)]
     files = sorted(
@@ -87,7 +86,7 @@ def open_location(
             continue  # the hub's name for files of no config; some sets have files named so too
         exact = [f for f in files if _names(f.relative_to(path), word)]
         if word in must_match and not exact:
-            raise KlearError(f"{path} holds no file or folder named after {word!r}: mend either")
+            raise KlearError(f"{path} holds no file or folder named after {word!r}: leave it out")
         starts = re.compile(re.escape(word) + "[-._]")
         files = exact or [f for f in files if starts.match(f.name)] or files
     if not files:
@@ -128,7 +127,7 @@ def open_hub(
 
     def out_of_reach(error: OSError) -> MissingAsset:
         return MissingAsset(
-            f"cannot read {hub_id} from the hub ({_one_line(error)}): connect, or download it "
+            f"cannot read {hub_id} from the hub ({one_line(error)}): connect, or download it "
             "elsewhere and name its file or folder as location"
         )
 
@@ -139,7 +138,7 @@ def open_hub(
     except (ValueError, RuntimeError) as error:
         raise KlearError(
             f"{hub_id} has no config {config!r} with a split {split!r} that can be read: "
-            f"{_one_line(error)}"
+            f"{one_line(error)}"
         ) from error
 
     def rows() -> Iterator[Mapping]:
@@ -151,7 +150,7 @@ def open_hub(
     return Table(tuple(found.features) if found.features is not None else None, rows)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
@@ -193,7 +192,7 @@ def _parquet_table(path: Path, wanted: Sequence[str]) -> Table:
         columns = tuple(parquet.read_schema(path).names)
     except broken as error:
         raise KlearError(
-            f"{path} is no parquet file ({_one_line(error)}): fetch it again"
+            f"{path} cannot be read as parquet ({one_line(error)}): download it again"
         ) from None
 
     def rows() -> Iterator[Mapping]:
@@ -201,27 +200,15 @@ def _parquet_table(path: Path, wanted: Sequence[str]) -> Table:
         number = 0
         try:
             with parquet.ParquetFile(path, pre_buffer=False) as file:
-                at_once = _rows_at_once(file.metadata, read)
-                for batch in file.iter_batches(at_once, columns=read, use_threads=False):
+                for batch in file.iter_batches(ROWS_AT_ONCE, columns=read, use_threads=False):
                     yield from batch.to_pylist()
                     number += batch.num_rows
         except broken as error:
             raise KlearError(
-                f"{path} is broken behind row {number} ({_one_line(error)}): fetch it again"
+                f"{path} is broken after row {number} ({one_line(error)}): download it again"
             ) from error
 
     return Table(columns, rows)
-
-
-def _rows_at_once(metadata, columns: Sequence[str]) -> int:
-    """As many rows as have `MAX_ROW` bytes if each holds all that its group holds in `columns`: a
-    text stands there once, however many rows have it."""
-    largest = 1
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        held = map(group.column, range(group.num_columns))
-        wanted = (each for each in held if each.path_in_schema.partition(".")[0] in columns)
-        largest = max(largest, sum(each.total_uncompressed_size for each in wanted))
-    return max(1, min(ROWS_AT_ONCE, MAX_ROW // largest))
 
 
 def _saved_table(
@@ -232,7 +219,7 @@ def _saved_table(
     try:
         found = datasets.load_from_disk(str(path))
     except (OSError, ValueError) as error:
-        raise KlearError(f"{path} is not what datasets saved ({_one_line(error)})") from error
+        raise KlearError(f"{path} is not what datasets saved ({one_line(error)})") from error
     if isinstance(found, datasets.DatasetDict):
         if split not in found:
             names = ", ".join(sorted(map(str, found)))
@@ -249,8 +236,8 @@ def _saved_table(
 def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
     """The rows of a file of JSON lines or, in a ``.json``, of one JSON array; ``.gz`` or not.
 
-    A line or item that is no row is an `UnusableRow` in its place; blank lines are none. Raises
-    KlearError for a file that ends too early or is neither, and where a limit of size is passed.
+    A line that is no row is an `UnusableRow` in its place; blank lines are none. Raises KlearError
+    for a file that ends too early or is neither, and for an array of which an item is no JSON.
     """
     may_be_array = ".jsonl" not in _suffix(path)
     with gzip.open(path, "rb") if _suffix(path).endswith(".gz") else path.open("rb") as file:
@@ -258,117 +245,74 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
             start = file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
             file.seek(0)
             if may_be_array and start[:1] == b"[":
-                yield from _array_rows(file, path)
+                for number, item in enumerate(_items(file, path)):
+                    yield _mapping(item, f"{path.name} item {number}")
                 return
             lines = bounded_lines(file, path.name, max_line_bytes=MAX_ROW, max_bytes=MAX_FILE)
-            for number, line in enumerate(lines):
-                if line.strip():
-                    row = _row(line, f"{path.name} line {number + 1}", "the line")
-                    if may_be_array and number == 0 and isinstance(row, UnusableRow):
-                        raise KlearError(
-                            f"{path} is neither JSON lines nor an array of rows: {row}"
-                        )
-                    yield row
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                row = _row(line, f"{path.name} line {number}")
+                if may_be_array and number == 1 and isinstance(row, UnusableRow):
+                    raise KlearError(f"{path} is neither JSON lines nor an array of rows: {row}")
+                yield row
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            fault = _one_line(error)
-            raise KlearError(f"{path} is no whole gzip file ({fault}): fetch it again") from None
+            fault = one_line(error)
+            raise KlearError(f"{path} is no whole gzip file ({fault}): download it again") from None
 
 
-def _row(text: bytes, row_id: str, kind: str) -> Mapping | UnusableRow:
+def _row(line: bytes, row_id: str) -> Mapping | UnusableRow:
     try:
-        row = parsed(text.decode("utf-8-sig"), kind)
+        return _mapping(parsed(line.decode("utf-8-sig"), "the line"), row_id)
     except UnicodeDecodeError:
-        return UnusableRow("bad_json", f"{kind} is not UTF-8", row_id)
+        return UnusableRow("bad_json", "the line is not UTF-8", row_id)
     except UnusableRow as error:
         return UnusableRow(error.reason, str(error), row_id)
-    if not isinstance(row, Mapping):
-        message = f"must be a mapping of columns, got {type(row).__name__}"
-        return UnusableRow("unknown_format", message, row_id)
-    return row
 
 
-def _array_rows(file: IO[bytes], path: Path) -> Iterator[Mapping | UnusableRow]:
-    """The items of a JSON array, without the array in memory and whatever an item holds: no parser
-    of a library goes on behind one that is at fault."""
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="strict")
-    num_read = 0
+def _mapping(row: object, row_id: str) -> Mapping | UnusableRow:
+    if isinstance(row, Mapping):
+        return row
+    message = f"must be a mapping of columns, got {type(row).__name__}"
+    return UnusableRow("unknown_format", message, row_id)
 
-    def read(num_chars: int) -> str:
-        nonlocal num_read
-        try:
-            found = text.read(num_chars)
-        except UnicodeDecodeError as error:
-            raise KlearError(f"{path} is not UTF-8 ({error.reason}): fetch it again") from None
-        num_read += len(found)
-        if num_read > MAX_FILE:
-            raise KlearError(
-                f"{path} has more than {MAX_FILE:,} characters in all, unpacked, the limit: split "
-                "it"
-            )
-        return found
 
+def _items(file: IO[bytes], path: Path) -> Iterator[object]:
+    """The items of a JSON array one by one: the array need not fit into memory."""
+    text = io.TextIOWrapper(file, encoding="utf-8-sig")
     decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
+    number, mark = 0, ","
     try:
-        buffer, at, number, mark = read(_CHUNK_CHARS).lstrip()[1:], 0, 0, ""
-        while mark != "]":
-            row, end = None, 0
-            at = _past_blanks(buffer, at)
-            if buffer.startswith("{", at):
-                with suppress(ValueError, RecursionError):  # it is cut off, or at fault
-                    row, end = decoder.raw_decode(buffer, at)
-            end = end or _item_end(buffer, at)
-            rest = _past_blanks(buffer, end)
-            if rest == len(buffer):
-                # As much again as there is: an item of any length is scanned some few times only.
-                if len(buffer) - at > MAX_ROW:
-                    raise KlearError(
-                        f"{path} has more than {MAX_ROW:,} characters in item {number}, the limit: "
-                        "mend it"
-                    )
-                more = read(max(_CHUNK_CHARS, len(buffer) - at))
-                if not more:
-                    fault = f"it ends in item {number}"
-                    raise KlearError(f"{path} is no whole JSON array ({fault}): fetch it again")
-                buffer, at = buffer[at:] + more, 0
-                continue
-            item, mark = buffer[at:end].strip(_BLANKS), buffer[rest]
-            at = rest + 1
-            if item and mark in ",]":
-                yield row or _row(item.encode(), f"{path.name} item {number}", "the item")
+        buffer = text.read(_CHUNK_CHARS).lstrip()[1:]
+        at = _BLANKS.match(buffer).end()
+        if buffer.startswith("]", at):
+            mark, at = "]", at + 1
+        while mark == ",":
+            try:
+                at = _BLANKS.match(buffer, at).end()
+                item, end = with_long_integers(decoder.raw_decode, buffer, at)
+                fault = "it ends too early"
+            except json.JSONDecodeError as error:  # or the item goes on in the next chunk
+                end, fault = len(buffer), error.msg
+            end = _BLANKS.match(buffer, end).end()
+            if end < len(buffer):
+                mark, at = buffer[end], end + 1
+                if mark not in ",]":
+                    raise ValueError(f"{mark!r} stands behind it")
+                yield item
                 number += 1
-            elif item or mark != "]" or number:
-                raise KlearError(
-                    f"{path} is no JSON array (a comma is wrong at item {number}): mend it"
-                )
-        rest = buffer[at:]
-        while not rest.strip(_BLANKS):
-            rest = read(_CHUNK_CHARS)
-            if not rest:
-                return
-        raise KlearError(f"{path} goes on behind its array (after {number} items): mend it")
+                continue
+            # As much again as there is: an item of any length is scanned some few times only.
+            more = text.read(max(_CHUNK_CHARS, len(buffer) - at))
+            if not more or len(buffer) - at > MAX_ROW:
+                raise ValueError(fault)
+            buffer, at = buffer[at:] + more, 0
+        if (buffer[at:] + text.read(_CHUNK_CHARS)).strip():
+            raise ValueError("the file goes on behind the array")
+    except (ValueError, RecursionError) as error:
+        raise KlearError(
+            f"{path} is no whole JSON array, see item {number} ({one_line(error)}): correct it or "
+            "download it again"
+        ) from None
     finally:
         text.detach()  # its file is closed by who opened it
-
-
-def _item_end(buffer: str, at: int) -> int:
-    """Where an item ends, which need not be valid: behind its last bracket, before the comma or the
-    array's own; at the end of the buffer where it may go on."""
-    depth = 0
-    for mark in _MARK.finditer(buffer, at):
-        if mark["open"] is not None:
-            return len(buffer)
-        if mark[0] in "[{":
-            depth += 1
-        elif mark[0] in "]}":
-            depth -= 1
-            if depth <= 0:
-                return mark.end() if depth == 0 else mark.start()
-        elif mark[0] == "," and depth == 0:
-            return mark.start()
-    return len(buffer)
-
-
-def _past_blanks(text: str, at: int) -> int:
-    while at < len(text) and text[at] in _BLANKS:
-        at += 1
-    return at

@@ -57,9 +57,9 @@ class SourceReader:
         self._tables = tables
         self._read = read
         self._limit = limit
-        self._reset()
+        self._start()
 
-    def _reset(self) -> None:
+    def _start(self) -> None:
         self.num_kept = 0
         self.num_rejected: Counter[str] = Counter()
         self.num_dropped: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class SourceReader:
 
     def account(self) -> Iterator[SourceRow | Reject]:
         """All rows in order, usable or rejected; `rejects` then stays empty."""
-        self._reset()
+        self._start()
         for table in self._tables:
             is_checked = table.columns is not None
             for columns in table.rows():
@@ -110,10 +110,8 @@ class SourceReader:
                     usable = self._usable(columns, number)
                 except UnusableRow as error:
                     self.num_rejected[error.reason] += 1
-                    row_id, detail = map(
-                        _short, (error.row_id, f"{error.row_id}: {error} ({error.reason})")
-                    )
-                    yield Reject(self.name, number, row_id, error.reason, detail)
+                    detail = _short(f"{error.row_id}: {error} ({error.reason})")
+                    yield Reject(self.name, number, _short(error.row_id), error.reason, detail)
                 else:
                     self.num_kept += 1
                     yield usable
@@ -128,11 +126,9 @@ class SourceReader:
         row = Row(columns, self.source.name)
         try:
             if not isinstance(columns, Mapping):
-                kind = type(columns).__name__
-                raise TypeError(f"a row must be a mapping of columns, got {kind}")
+                raise TypeError(f"must be a mapping of columns, got {type(columns).__name__}")
             found = self._read(row)
-            _check_storable(found)
-            _check_answer(found.problem.answer)
+            _check(found)
         except UnusableRow as error:
             error.row_id = error.row_id or row.id
             raise
@@ -156,28 +152,18 @@ def _short(text: str) -> str:
     return " ".join(text.split()).encode(errors="backslashreplace").decode()[:300]
 
 
-def _check_answer(answer: str | tuple[str, ...] | None) -> None:
-    for gold in (answer,) if isinstance(answer, str) else answer or ():
-        if is_sentence(gold):
-            raise UnusableRow("sentence", f"the answer is a whole sentence: {gold!r}")
-
-
-def _check_storable(found: Found) -> None:
-    """Refuse what no table can hold: it would end the run that writes it, hours later."""
+def _check(found: Found) -> None:
+    """Refuse an answer that is a sentence, and what no table can hold: it would end the run that
+    writes it, hours later."""
     problem = found.problem
     answers = problem.answer if isinstance(problem.answer, tuple) else (problem.answer,)
-    tests = (text for t in problem.tests for text in (t.stdin, t.expected, t.call, t.asserts))
-    texts = {
-        "id": (problem.id,),
-        "prompt": (problem.prompt, problem.entry_point, problem.family, problem.date),
-        "answer": answers,
-        "tests": tests,
-        "responses": (response.text for response in found.responses),
-        "licence": (found.licence,),
-    }
-    for column, values in texts.items():
-        for text in values:
-            if text is not None:
-                encodable(text, column)
+    texts = [problem.id, problem.prompt, problem.entry_point, problem.family, problem.date]
+    texts += [*answers, found.licence, *(response.text for response in found.responses)]
+    texts += (text for test in problem.tests for text in vars(test).values())
+    for text in filter(None, texts):
+        encodable(text, "a text of the row")
     if not -(2**63) <= problem.difficulty < 2**63:
         raise UnusableRow("unknown_format", "difficulty has more than 64 bits")
+    for gold in filter(None, answers):
+        if is_sentence(gold):
+            raise UnusableRow("sentence", f"the answer is a whole sentence: {gold!r}")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from types import UnionType
+from typing import Any
 
 import numpy as np
 
@@ -239,7 +240,7 @@ def parsed(value: object, column: str) -> object:
         message = f"{column} has {len(value)} characters, the limit is {MAX_TESTS_BYTES}"
         raise UnusableRow("too_large", message)
     try:
-        return _with_long_integers(partial(json.loads, object_pairs_hook=unique_keys), value)
+        return with_long_integers(partial(json.loads, object_pairs_hook=unique_keys), value)
     except DoubledKey as error:
         raise UnusableRow("bad_json", f"{column}: {error}") from error
     except json.JSONDecodeError as error:
@@ -261,17 +262,17 @@ def json_or_none(value: object, column: str) -> object:
 def json_text(value: object, column: str) -> str:
     """The JSON text of a value that `parsed` gave."""
     try:
-        return _with_long_integers(json.dumps, value)
+        return with_long_integers(json.dumps, value)
     except (TypeError, ValueError, RecursionError) as error:
         message = f"{column} holds a value that JSON cannot: {error}"
         raise UnusableRow("unknown_format", message) from error
 
 
-def _with_long_integers(convert: Callable, value: object) -> object:
-    """`convert(value)`, where it must be beyond Python's limit for the digits of an integer. The
+def with_long_integers(convert: Callable, *values: object) -> Any:
+    """`convert(*values)`, where it must be beyond Python's limit for the digits of an integer. The
     limit belongs to the whole interpreter: one thread at a time raises it, and puts it back."""
     try:
-        return convert(value)
+        return convert(*values)
     except (json.JSONDecodeError, DoubledKey):
         raise
     except ValueError:
@@ -279,7 +280,7 @@ def _with_long_integers(convert: Callable, value: object) -> object:
             before = sys.get_int_max_str_digits()
             sys.set_int_max_str_digits(MAX_INTEGER_DIGITS)
             try:
-                return convert(value)
+                return convert(*values)
             finally:
                 sys.set_int_max_str_digits(before)
 

@@ -130,20 +130,18 @@ def _questions(key: str, location: Path | str) -> list[tuple[str, str, str]]:
     name, _, split = key.partition("/")
     if name not in ("taco", "apps") or not split:
         raise KlearError(f"questions has keys such as taco/train and apps/test, got {key!r}")
-    tables = open_location(
-        location, wanted=_QUESTION_COLUMNS, split=split, config=SOURCES[name].config
-    )
-    found = []
+    config = SOURCES[name].config
+    tables = open_location(location, wanted=_QUESTION_COLUMNS, split=split, config=config)
     for table in tables:
         if table.columns is not None and "question" not in table.columns:
-            raise KlearError(
-                f"{key} at {location} needs the column question; found: {', '.join(table.columns)}"
-            )
-        for row in table.rows():
-            # An unreadable row keeps its place: an index counts it too.
-            row = row if isinstance(row, Mapping) else {}
-            texts = (row.get(column) for column in _QUESTION_COLUMNS)
-            found.append(
-                tuple(t.replace("\r\n", "\n") if isinstance(t, str) else "" for t in texts)
-            )
-    return found
+            names = ", ".join(table.columns)
+            raise KlearError(f"{key} at {location} needs the column question; found: {names}")
+    # An unreadable row keeps its place: an index counts it too.
+    rows = (row if isinstance(row, Mapping) else {} for table in tables for row in table.rows())
+    return [
+        tuple(
+            text.replace("\r\n", "\n") if isinstance(text := row.get(column), str) else ""
+            for column in _QUESTION_COLUMNS
+        )
+        for row in rows
+    ]
