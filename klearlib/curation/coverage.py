@@ -77,10 +77,11 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
     middle = np.rint(middle) if is_whole else middle
     reach = np.maximum(values.max(axis=0) - middle, middle - values.min(axis=0))
     kinds = _kinds(values.dtype, is_whole, float((reach**2).sum()))
-    for kind in kinds:
-        if len(chosen) < size:  # from the start: no pick is owed to the shorter type
-            points = _widened(values, middle, float(reach.max()), kind)
-            with _products(points, device) as products:
+    with _exact_products(device):
+        for kind in kinds:
+            if len(chosen) < size:  # from the start: no pick is owed to the shorter type
+                points = _widened(values, middle, float(reach.max()), kind)
+                products = _Products(points, device)
                 least = 0 if kind is kinds[-1] else _least_told_apart(products)
                 chosen = _greedy(products, size, start, least)
     return np.concatenate([kept[chosen], copies[: k - size]])
@@ -88,39 +89,38 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
 
 def _read_matrix(embeddings) -> np.ndarray:
     try:
-        found = np.asarray(embeddings)
+        values = np.asarray(embeddings)
     except (TypeError, ValueError) as error:  # rows of unequal length; a tensor on a GPU
         raise KlearError(f"embeddings must be a matrix [N, D] of numbers: {error}") from error
-    if found.dtype.kind not in "biuf":
-        raise KlearError(f"embeddings must be real numbers, got the type {found.dtype}")
-    if found.ndim != 2 or 0 in found.shape:
-        raise KlearError(f"embeddings must be [N, D] with N, D >= 1, got shape {found.shape}")
-    finite = np.isfinite(found).all(axis=1)
+    if values.dtype.kind not in "biuf" or values.ndim != 2 or 0 in values.shape:
+        raise KlearError(
+            "embeddings must be real numbers [N, D] with N, D >= 1, "
+            f"got shape {values.shape} of the type {values.dtype}"
+        )
+    finite = np.isfinite(values).all(axis=1)
     if not finite.all():
         raise KlearError(
             f"{(~finite).sum()} rows of embeddings hold NaN or inf, the first is row "
-            f"{finite.argmin()}: drop or mend them"
+            f"{finite.argmin()}: drop or correct them"
         )
-    found = found.astype(np.float64) if found.dtype.itemsize >= 8 else found
-    if max(float(found.max()), -float(found.min())) > _LARGEST:
+    values = values.astype(np.float64) if values.dtype.itemsize >= 8 else values
+    if max(float(values.max()), -float(values.min())) > _LARGEST:
         raise KlearError(f"embeddings must not exceed {_LARGEST:g}: scale them down")
-    return found
+    return values
 
 
 def _one_of_each(values: np.ndarray, first: int) -> np.ndarray:
     """Where each different row stands first, int64; `first` stands for its own copies."""
 
     def digest(row: np.ndarray) -> bytes:
-        return blake2b(row, digest_size=16).digest()
+        # No negative zeros: equal rows, equal bytes.
+        return blake2b(np.ascontiguousarray(row) + 0.0, digest_size=16).digest()
 
-    found: dict[bytes, int] = {}
-    index = 0
-    for block in _blocks(values):
-        for row in np.ascontiguousarray(block) + 0.0:  # no negative zeros: equal rows, equal bytes
-            found.setdefault(digest(row), index)
-            index += 1
-    found[digest(np.ascontiguousarray(values[first]) + 0.0)] = first
-    return np.fromiter(found.values(), np.int64, len(found))
+    places: dict[bytes, int] = {}
+    for index, row in enumerate(values):
+        places.setdefault(digest(row), index)
+    places[digest(values[first])] = first
+    return np.fromiter(places.values(), np.int64, len(places))
 
 
 def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:
@@ -154,7 +154,7 @@ def _widened(values: np.ndarray, middle: np.ndarray, reach: float, kind: type) -
     return found
 
 
-def _least_told_apart(products: _NumpyProducts) -> float:
+def _least_told_apart(products: _Products) -> float:
     """The squared distance that the worst rounding changes by less than one in 2^10.
 
     With unit roundoff u and M = max |x|^2, a squared distance from D + 1 products, two squares and
@@ -165,7 +165,7 @@ def _least_told_apart(products: _NumpyProducts) -> float:
     return float(2**10 * (3 * num_products + 17) * unit * products.squares.max())
 
 
-def _greedy(products: _NumpyProducts, k: int, first: int, least: float) -> list[int]:
+def _greedy(products: _Products, k: int, first: int, least: float) -> list[int]:
     """K-center among points of which no two are equal, while squared distances reach `least`."""
     squares = products.squares
     # |x - c|^2 = |x|^2 - 2 s with s = x.c - |c|^2 / 2: only the largest s over S is kept.
@@ -188,7 +188,7 @@ def _greedy(products: _NumpyProducts, k: int, first: int, least: float) -> list[
 
 
 def _safe_picks(
-    products: _NumpyProducts, distances: np.ndarray, size: int, most: int, least: float
+    products: _Products, distances: np.ndarray, size: int, most: int, least: float
 ) -> list[int]:
     """Up to `most` next points, at least one; `distances` are squared, -1 for chosen points.
 
@@ -222,23 +222,35 @@ def _farthest(distances: np.ndarray, size: int) -> np.ndarray:
     return np.flatnonzero(distances >= 0)
 
 
-class _NumpyProducts:
-    """What the algorithm asks of points [N, D + 1] whose last column is 1."""
+class _Products:
+    """What the algorithm asks of points [N, D + 1] whose last column is 1. Products over all points
+    are by torch on `device`, where there is one; the picks stay on the CPU."""
 
-    def __init__(self, points: np.ndarray):
+    def __init__(self, points: np.ndarray, device: str | None = None):
         self.points = points
         coordinates = points[:, :-1]
         squares = np.einsum("nd,nd->n", coordinates, coordinates, dtype=np.float64)
         self.squares = squares.astype(points.dtype)
+        self.placed = None
+        if device is not None:
+            import torch
+
+            self.placed = torch.from_numpy(points).to(device)
 
     def largest(self, chosen: np.ndarray) -> np.ndarray:
         """max over c in `chosen` of x.c - |c|^2 / 2, for every point: [N]."""
-        centers = self._centers(chosen)
-        step = max(_BLOCK_VALUES // len(chosen), 1)
-        blocks = range(0, len(self.points), step)
-        return np.concatenate(
-            [(centers @ self.points[block : block + step].T).max(axis=0) for block in blocks]
-        )
+        centers = self.points[chosen]
+        centers[:, -1] = -self.squares[chosen] / 2
+        if self.placed is None:
+            step = max(_BLOCK_VALUES // len(chosen), 1)
+            blocks = range(0, len(self.points), step)
+            rows = (self.points[block : block + step] for block in blocks)
+            return np.concatenate([(centers @ block.T).max(axis=0) for block in rows])
+        import torch
+
+        placed = torch.from_numpy(centers).to(self.placed.device)
+        blocks = self.placed.split(max(_DEVICE_BLOCK_VALUES // len(chosen), 1))
+        return torch.cat([(placed @ block.T).amax(dim=0) for block in blocks]).cpu().numpy()
 
     def between(self, candidates: np.ndarray) -> np.ndarray:
         """The squared distances among `candidates`: [B, B]."""
@@ -249,33 +261,12 @@ class _NumpyProducts:
         found += squares[:, None]
         return np.maximum(found, 0, out=found)
 
-    def _centers(self, chosen: np.ndarray) -> np.ndarray:
-        centers = self.points[chosen]
-        centers[:, -1] = -self.squares[chosen] / 2
-        return centers
-
-
-class _TorchProducts(_NumpyProducts):
-    """The same with the products over all points on a device; the picks stay on the CPU."""
-
-    def __init__(self, points: np.ndarray, device: str):
-        import torch
-
-        super().__init__(points)
-        self.torch = torch
-        self.placed = torch.from_numpy(points).to(device)
-
-    def largest(self, chosen: np.ndarray) -> np.ndarray:
-        centers = self.torch.from_numpy(self._centers(chosen)).to(self.placed.device)
-        blocks = self.placed.split(max(_DEVICE_BLOCK_VALUES // len(chosen), 1))
-        found = self.torch.cat([(centers @ block.T).amax(dim=0) for block in blocks])
-        return found.cpu().numpy()
-
 
 @contextmanager
-def _products(points: np.ndarray, device: str | None) -> Iterator[_NumpyProducts]:
+def _exact_products(device: str | None) -> Iterator[None]:
+    """TF32 and autocast would round products to 10 bits or fewer."""
     if device is None:
-        yield _NumpyProducts(points)
+        yield
         return
     import torch
 
@@ -285,12 +276,11 @@ def _products(points: np.ndarray, device: str | None) -> Iterator[_NumpyProducts
         raise MissingAsset(
             f"device {device!r} is not here ({str(error).splitlines()[0]}); give device=None"
         ) from error
-    # TF32 and autocast would round products to 10 bits or fewer.
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         with torch.no_grad(), torch.autocast(torch.device(device).type, enabled=False):
-            yield _TorchProducts(points, device)
+            yield
     finally:
         torch.set_float32_matmul_precision(before)
 

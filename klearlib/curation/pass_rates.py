@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.data.lines import parse_row
+from klearlib.data.lines import LineWriter
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.errors import KlearError
 from klearlib.records import NOT_JUDGED, Verdict
-from klearlib.run.files import is_plain, write_json, write_text
+from klearlib.run.files import write_json, write_text
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -37,15 +37,8 @@ class PassRate:
     mean_tests_passed: float | None = None
 
     def __post_init__(self) -> None:
-        counts = self.num_responses, self.num_correct, self.num_not_judged
-        known = all(is_plain(count, int) and count >= 0 for count in counts)
-        passed = self.mean_tests_passed
-        if not isinstance(self.id, str) or not (passed is None or 0 <= passed <= 1):
-            raise KlearError(
-                "a pass rate needs a text as id and 0 to 1 as mean_tests_passed, "
-                f"got {self.id!r:.60} and {passed!r:.60}"
-            )
-        if not known or not max(1, sum(counts[1:])) <= counts[0]:
+        least = self.num_correct + self.num_not_judged
+        if not 0 <= self.num_correct <= least <= self.num_responses or not self.num_responses:
             raise KlearError(
                 f"problem {self.id!r}: of {self.num_responses} responses {self.num_correct} cannot "
                 f"be correct and {self.num_not_judged} not judged: count them again"
@@ -87,15 +80,14 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
     Raises KlearError for a line that is no pass rate, or a problem that comes twice.
     """
     rates: dict[str, PassRate] = {}
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                rate = PassRate(**parse_row(line.decode()))
-            except (TypeError, ValueError) as error:
-                raise KlearError(f"{path.name} line {number} is no pass rate: {error}") from error
-            if rate.id in rates:
-                raise KlearError(f"{path.name} line {number}: problem {rate.id!r} comes twice")
-            rates[rate.id] = rate
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            rate = PassRate(**json.loads(line))
+        except (TypeError, ValueError) as error:
+            raise KlearError(f"{path.name} line {number} is no pass rate: {error}") from error
+        if rate.id in rates:
+            raise KlearError(f"{path.name} line {number}: problem {rate.id!r} comes twice")
+        rates[rate.id] = rate
     return rates
 
 
@@ -119,30 +111,6 @@ def difficulties(
     ]
 
 
-def rejected_by_pass_rate(
-    ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
-) -> list[str]:
-    """For each problem why `kept_by_pass_rate` drops it, "" where it keeps it.
-
-    A problem that would be kept if the responses that could not be judged were right is dropped as
-    `TOO_FEW_JUDGED`: the judge's failures are not its fault. Raises KlearError as that does.
-    """
-    if not 0 <= threshold <= 1 or not isinstance(keep_equal, bool):
-        raise KlearError(
-            "threshold must be from 0 to 1 and keep_equal true or false, "
-            f"got {threshold!r} and {keep_equal!r}"
-        )
-
-    def keeps(rate: float) -> bool:
-        return rate > threshold or (keep_equal and rate == threshold)
-
-    below = f"pass rate {'below' if keep_equal else 'not above'} threshold"
-    return [
-        "" if keeps(rate.pass_rate) else TOO_FEW_JUDGED if keeps(rate.highest_pass_rate) else below
-        for rate in _rates_of(ids, rates)
-    ]
-
-
 def kept_by_pass_rate(
     ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
 ) -> list[bool]:
@@ -160,6 +128,27 @@ def kept_by_pass_rate(
     """
     reasons = rejected_by_pass_rate(ids, rates, threshold=threshold, keep_equal=keep_equal)
     return [not reason for reason in reasons]
+
+
+def rejected_by_pass_rate(
+    ids: Sequence[str], rates: Mapping[str, PassRate], *, threshold: float, keep_equal: bool
+) -> list[str]:
+    """For each problem why `kept_by_pass_rate` drops it, "" where it keeps it.
+
+    A problem that would be kept if the responses that could not be judged were right is dropped as
+    `TOO_FEW_JUDGED`: the judge's failures are not its fault.
+    """
+    if not 0 <= threshold <= 1:
+        raise KlearError(f"threshold must be from 0 to 1, got {threshold!r}")
+
+    def keeps(rate: float) -> bool:
+        return rate > threshold or (keep_equal and rate == threshold)
+
+    below = f"pass rate {'below' if keep_equal else 'not above'} threshold"
+    return [
+        "" if keeps(rate.pass_rate) else TOO_FEW_JUDGED if keeps(rate.highest_pass_rate) else below
+        for rate in _rates_of(ids, rates)
+    ]
 
 
 def kept_by_majority(ids: Sequence[str], rates: Mapping[str, PassRate]) -> list[bool]:
@@ -202,18 +191,17 @@ def keep_by_pass_rate(
             f"no problem has a pass rate above {threshold}: lower the threshold or train the "
             "teacher longer"
         )
-    rejects = [
-        {"id": name, "reason": reason, "pass_rate": rates[name].pass_rate}
-        for name, reason in zip(ids, reasons, strict=True)
-        if reason
-    ]
-    assert len(chosen) + len(rejects) == len(read)
     write_problems(chosen, folder.path / "train.jsonl")
-    write_text(folder.path / REJECTS, "".join(json.dumps(row) + "\n" for row in rejects))
+    with LineWriter(folder.path / REJECTS) as rejects:
+        for name, reason in zip(ids, reasons, strict=True):
+            if reason:
+                rate = rates[name].pass_rate
+                rejects.add({"id": name, "reason": reason, "pass_rate": rate})
+    assert len(chosen) + rejects.num_rows == len(read)
     card = {
         "num_read": len(read),
         "num_kept": len(chosen),
-        "num_rejected": len(rejects),
+        "num_rejected": rejects.num_rows,
         "num_responses_not_judged": sum(rates[name].num_not_judged for name in ids),
         "threshold": threshold,
         "keep_equal": keep_equal,

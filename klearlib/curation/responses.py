@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,70 +70,63 @@ def respond(
         KlearError: no problems, or a number out of range.
     """
     file, parts = inputs["problems"] / problems, folder.path / _PARTS
+    saved = folder.load_checkpoint()
+    if (folder.path / CARD).exists():  # it is written last: only the parts are left
+        shutil.rmtree(parts, ignore_errors=True)
+        return
     total = count_problems(file)
     if not total:
         raise KlearError(f"{file.name} holds no problems to respond to")
-    saved = folder.load_checkpoint()
-    state, done = saved if saved is not None else ({"num_truncated": 0, "is_joined": False}, 0)
+    state, done = saved if saved is not None else ({"num_truncated": 0}, 0)
     if not done:
         shutil.rmtree(parts, ignore_errors=True)  # of a run that ended before its first checkpoint
+    parts.mkdir(exist_ok=True)
     folder.progress(done * num_responses, total * num_responses)
 
     def count(sampled: int, _: int) -> None:
         folder.progress(done * num_responses + sampled, total * num_responses)
 
-    if not state["is_joined"]:
-        parts.mkdir(exist_ok=True)
-        with open_engine(
-            inputs["model"] / "model", compute=Compute(**compute), on_sampled=count
-        ) as engine:
-            for chosen in chunks(islice(iter_problems(file), done, None), _CHUNK):
-                settings = SamplingSettings(
-                    temperature=temperature,
-                    top_p=top_p,
-                    top_k=0,
-                    max_tokens=max_new_tokens,
-                    seed=derive_seed(seed, "responses", teacher, done),
-                )
-                groups = engine.sample_groups(chosen, group_size=num_responses, settings=settings)
-                judged = judge_responses(
-                    chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
-                )
-                samples = [
-                    labelled(Sample(p.id, p.prompt, whole_text(r), p.source, teacher), verdict)
-                    for p, group, verdicts in zip(chosen, groups, judged, strict=True)
-                    for r, verdict in zip(group, verdicts, strict=True)
-                ]
-                rates = [
-                    pass_rate_of(p.id, verdicts) for p, verdicts in zip(chosen, judged, strict=True)
-                ]
-                write_samples(samples, parts / f"{done:09}.parquet")
-                write_pass_rates(rates, parts / f"{done:09}.jsonl")
-                state["num_truncated"] += sum(r.truncated for group in groups for r in group)
-                done += len(chosen)
-                folder.progress(done * num_responses, total * num_responses)
-                if done < total:
-                    folder.save_checkpoint(state, done)
-                    if folder.stop_requested:
-                        raise Stopped(f"stopped after {done} of {total} problems; run again")
-    if not state["is_joined"]:
-        counts = _join(parts, folder.path)
-        assert counts["num_responses"] == total * num_responses
-        how = {
-            "seed": seed,
-            "num_responses": num_responses,
-            "temperature": temperature,
-            "top_p": top_p,
-            "max_new_tokens": max_new_tokens,
-            "test_timeout_s": test_timeout_s,
-            "test_memory_mb": test_memory_mb,
-        }
-        card = counts | {"teacher": teacher, "num_problems": total, "parameters": how}
-        card |= {"num_truncated": state["num_truncated"], "inputs": {problems: sha256_file(file)}}
-        card["outputs"] = {name: sha256_file(folder.path / name) for name in (RESPONSES, RATES)}
-        write_json(folder.path / CARD, card)
-        # From here on a kill may find only some of the parts.
-        folder.save_checkpoint(state | {"is_joined": True}, total)
+    settings = SamplingSettings(
+        temperature=temperature, top_p=top_p, top_k=0, max_tokens=max_new_tokens, seed=0
+    )
+    model = inputs["model"] / "model"
+    with open_engine(model, compute=Compute(**compute), on_sampled=count) as engine:
+        for chosen in chunks(islice(iter_problems(file), done, None), _CHUNK):
+            seeded = replace(settings, seed=derive_seed(seed, "responses", teacher, done))
+            groups = engine.sample_groups(chosen, group_size=num_responses, settings=seeded)
+            judged = judge_responses(
+                chosen, groups, test_timeout_s=test_timeout_s, test_memory_mb=test_memory_mb
+            )
+            samples = [
+                labelled(Sample(p.id, p.prompt, whole_text(r), p.source, teacher), verdict)
+                for p, group, verdicts in zip(chosen, groups, judged, strict=True)
+                for r, verdict in zip(group, verdicts, strict=True)
+            ]
+            rates = [
+                pass_rate_of(p.id, verdicts) for p, verdicts in zip(chosen, judged, strict=True)
+            ]
+            write_samples(samples, parts / f"{done:09}.parquet")
+            write_pass_rates(rates, parts / f"{done:09}.jsonl")
+            state["num_truncated"] += sum(r.truncated for group in groups for r in group)
+            done += len(chosen)
+            folder.progress(done * num_responses, total * num_responses)
+            folder.save_checkpoint(state, done)
+            if folder.stop_requested and done < total:
+                raise Stopped(f"stopped after {done} of {total} problems; run again")
+    card = _join(parts, folder.path) | state | {"teacher": teacher, "num_problems": total}
+    assert card["num_responses"] == total * num_responses
+    card["parameters"] = {
+        "seed": seed,
+        "num_responses": num_responses,
+        "temperature": temperature,
+        "top_p": top_p,
+        "max_new_tokens": max_new_tokens,
+        "test_timeout_s": test_timeout_s,
+        "test_memory_mb": test_memory_mb,
+    }
+    card["inputs"] = {problems: sha256_file(file)}
+    card["outputs"] = {name: sha256_file(folder.path / name) for name in (RESPONSES, RATES)}
+    write_json(folder.path / CARD, card)
     shutil.rmtree(parts, ignore_errors=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from klearlib.curation.labels import judge_samples, label_word, labelled
 from klearlib.curation.pass_rates import RATES, difficulties, read_pass_rates
 from klearlib.data.lines import LineWriter
 from klearlib.data.problems import ProblemFile
-from klearlib.data.tables import SampleWriter, read_rows, read_samples
+from klearlib.data.tables import SampleWriter, read_columns, read_rows, read_samples
 from klearlib.errors import KlearError, Stopped
 from klearlib.records import REASONS, Verdict
 from klearlib.run.files import sha256_file, write_json
@@ -125,17 +124,13 @@ class Pool:
 
     def __init__(self, table: Path):
         self.table = table
-        problems: dict[str, int] = {}  # numbers, in the order of first sight
-        sources: dict[str, int] = {}
-        problem, source, labels, reasons = [], [], [], []
-        for row in read_rows(table, columns=["problem_id", "source", "is_correct", "reason"]):
-            problem.append(problems.setdefault(row["problem_id"], len(problems)))
-            source.append(sources.setdefault(row["source"], len(sources)))
-            reasons.append(sys.intern(row["reason"]))
-            labels.append(label_word(row["is_correct"], row["reason"]))
-        self.problems, self.sources = list(problems), list(sources)
-        self.problem, self.source = np.array(problem, np.int64), np.array(source, np.int64)
-        self.labels, self.reasons = np.array(labels, object), np.array(reasons, object)
+        columns = read_columns(table, ["problem_id", "source", "is_correct", "reason"])
+        problem, source = columns["problem_id"], columns["source"]
+        self.problems, self.sources = problem.dictionary.to_pylist(), source.dictionary.to_pylist()
+        self.problem, self.source = problem.indices.to_numpy(), source.indices.to_numpy()
+        reasons = columns["reason"].to_pylist()
+        labels = map(label_word, columns["is_correct"].to_pylist(), reasons)
+        self.labels, self.reasons = np.array([*labels], object), np.array(reasons, object)
         self.stage, self.fault, self.detail = (np.full(len(reasons), "", object) for _ in range(3))
         self.verdicts = bytearray(len(reasons))  # of this stage: 1 + the place in REASONS, 0 none
 

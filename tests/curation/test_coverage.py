@@ -121,7 +121,7 @@ def test_the_bound_on_rounding_holds_and_is_not_wide(dim):
     points = np.float32(rng.standard_normal((150, dim)) + 50 * rng.integers(0, 2, (150, 1)))
     middle = points.mean(axis=0, dtype=np.float64)
     reach = float(np.abs(points - middle).max())
-    products = coverage._NumpyProducts(coverage._widened(points, middle, reach, np.float32))
+    products = coverage._Products(coverage._widened(points, middle, reach, np.float32))
     exact = coverage._widened(points, middle, reach, np.float64)[:, :-1]
     exact = ((exact[:, None] - exact) ** 2).sum(axis=2)
     by_row = [products.squares - 2 * products.largest(np.array([row])) for row in range(150)]
@@ -134,12 +134,12 @@ def test_the_bound_on_rounding_holds_and_is_not_wide(dim):
 def test_tfidf_rows_and_small_whole_numbers_stay_in_float32(monkeypatch):
     used = []
 
-    class Recorded(coverage._NumpyProducts):
-        def __init__(self, points):
+    class Recorded(coverage._Products):
+        def __init__(self, points, device):
             used.append(points.dtype)
-            super().__init__(points)
+            super().__init__(points, device)
 
-    monkeypatch.setattr(coverage, "_NumpyProducts", Recorded)
+    monkeypatch.setattr(coverage, "_Products", Recorded)
     rng = np.random.default_rng(16)
     words = np.array([f"w{i}" for i in range(3000)])
     rows = hashed_tfidf([" ".join(rng.choice(words, 60)) for _ in range(300)], dim=384, seed=0)
@@ -217,7 +217,7 @@ def test_torchs_settings_neither_round_products_nor_change():
         *((given, {}, KlearError, r"got shape") for given in (
             np.zeros((0, 4)), np.zeros((4, 0)), [], np.zeros(4), np.zeros((2, 2, 2)))),
         ([[1, 2], [3]], {}, KlearError, "must be a matrix"),
-        *((given, {}, KlearError, "real numbers") for given in (
+        *((given, {}, KlearError, "must be real numbers") for given in (
             [["a"], ["b"]], [[1j], [2j]], [[None], [1]])),
         *(([[0], [1], [2]], {"k": k}, KlearError, r"k must be in \[1, 3\]") for k in (4, 0, -1)),
         ([[0], [1]], {"k": 1.5}, KlearError, "k must be a whole number"),

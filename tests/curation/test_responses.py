@@ -138,9 +138,7 @@ class Killed(BaseException):
         ("write_samples", 1),
         ("write_samples", 3),
         ("write_pass_rates", 2),
-        ("_join", 1),
         ("write_samples", 4),  # of the join
-        ("write_pass_rates", 4),
         ("write_json", 1),
     ],
 )
