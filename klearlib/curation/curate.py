@@ -160,7 +160,7 @@ def sha256_location(place: Path | None) -> str | None:
     if place.is_file():
         return sha256_file(place)
     if not place.is_dir():
-        raise MissingAsset(f"no file or folder at {place}: mend the location")
+        raise MissingAsset(f"no file or folder at {place}: correct the location")
     files = sorted(file for file in place.rglob("*") if file.is_file())
     lines = [f"{file.relative_to(place).as_posix()} {sha256_file(file)}\n" for file in files]
     return sha256("".join(lines).encode()).hexdigest()

@@ -256,8 +256,8 @@ def _not_chosen(pool: Pool, quotas: _Quotas, embedding: dict) -> np.ndarray:
     texts = Texts(pool, TEXTS[embedding["text"]])
     rows = hashed_tfidf(texts, dim=embedding["dim"], seed=embedding["seed"])
     for part, quota in quotas:
-        mine = part[places]
-        rest[places[mine][k_center_greedy(rows[mine], quota)]] = False
+        own = part[places]
+        rest[places[own][k_center_greedy(rows[own], quota)]] = False
     return rest
 
 

@@ -104,12 +104,12 @@ def bounded_lines(
 def parse_row(text: str) -> object:
     """What a line of JSON says.
 
-    Raises ValueError for no JSON, nesting beyond what Python reads, or a key that is written twice.
+    Raises ValueError for no JSON, nesting too deep for Python, or a key that is written twice.
     """
     try:
         return json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
-        raise ValueError("lists and objects within each other beyond all measure") from None
+        raise ValueError("lists and objects nested too deeply") from None
 
 
 class DoubledKey(ValueError):
@@ -118,8 +118,8 @@ class DoubledKey(ValueError):
 
 def unique_keys(pairs: list[tuple[str, object]]) -> dict:
     """The `object_pairs_hook` that raises `DoubledKey`."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    row = dict(pairs)
+    if len(row) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise DoubledKey(f"{twice!r:.100} is written twice")
-    return found
+    return row

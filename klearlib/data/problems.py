@@ -112,7 +112,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Each line with the byte at which it starts."""
     if not path.is_file():
         raise MissingAsset(
-            f"no problem file at {path}; run the stage that makes it, or mend the path"
+            f"no problem file at {path}; run the stage that makes it, or correct the path"
         )
 
     def lines() -> Iterator[tuple[int, bytes]]:

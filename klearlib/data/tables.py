@@ -113,7 +113,7 @@ def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iter
     """
     path = Path(path)
     if not path.is_file():
-        raise MissingAsset(f"no table at {path}; run the stage that makes it, or mend the path")
+        raise MissingAsset(f"no table at {path}; run the stage that makes it, or correct the path")
     try:
         table = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
