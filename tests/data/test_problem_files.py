@@ -111,7 +111,7 @@ GOOD = {"id": "z", "prompt": "?", "answer": "1"}
         (json.dumps(GOOD | {"prompt": "\ud800?"}), "prompt holds half a surrogate pair"),
         (json.dumps(GOOD | {"answer": ["4", "\udc00"]}), "answer holds half a surrogate pair"),
         ('{"id": "y", "prompt": "?", "answer": "1", "answer": "2"}', "'answer' is written twice"),
-        ("[" * 3000 + "]" * 3000, "lists and objects nested too deeply"),
+        ("[" * 3000 + "]" * 3000, "lists and objects within each other, nested too deeply"),
         ("[3]", r"a problem must be an object, got \[3\]"),
     ],
 )
