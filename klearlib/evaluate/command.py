@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from klearlib.data.problems import sha256_of
-from klearlib.errors import KlearError, ParameterError
-from klearlib.evaluate.arguments import SETTINGS, check_arguments, chosen_preset
+from klearlib.errors import KlearError
+from klearlib.evaluate.arguments import check_arguments, chosen_preset
 from klearlib.evaluate.benchmark_files import open_benchmark
 from klearlib.evaluate.judging import judge_all
 from klearlib.evaluate.record_files import save_record
@@ -19,25 +18,23 @@ from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.evaluate.score_summary import summarise, summary_text
 from klearlib.policy.compute import Compute
 from klearlib.records import Problem
-from klearlib.run.files import (
-    one_line_failures,
-    read_json,
-    remove_written,
-    sha256_file,
-    write_json,
-)
+from klearlib.run.files import one_line_failures, read_json, sha256_file, write_json
 
-LOCK, SCORES, JUDGED = ".lock", "scores.json", "judged"
+LOCK, SETTINGS, SCORES = ".lock", "evaluation.json", "scores.json"
 _OTHER_RULES = ("optional", "equivalent", "as_text")  # than those by which RL is judged
+
+Asked = tuple[dict, Callable[[Path], list[list[FileResponse]]]]
+"""How the responses came about, and what gives them for the folder of the evaluation."""
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code.
 
-    Writes ``scores.json`` and ``record.npz`` (`klearlib.evaluate.record_files`) to ``--out``, with
-    a model also ``responses.jsonl``; prints the table. After a kill the same call goes on with what
-    was sampled and judged, and ends with the same files. KlearError for whatever would shrink or
-    swell the denominator of a score.
+    Writes ``evaluation.json`` (the settings that the folder is for), ``scores.json`` and
+    ``record.npz`` (`klearlib.evaluate.record_files`) to ``--out``, with a model also
+    ``responses.jsonl``; prints the table. After a kill the same call goes on with what was sampled,
+    and ends with the same files. KlearError for whatever would shrink or swell the denominator of a
+    score.
     """
     check_arguments(arguments)
     preset = chosen_preset(arguments)
@@ -47,30 +44,29 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         "truncated": preset.truncated,
     }
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
+    digest = sha256_of(benchmark.problems)
     folder = Path(arguments.out or _default_folder(arguments, benchmark.name, rule)).expanduser()
     ask = _of_model if arguments.model else _of_file
+    sampling, responses_for = ask(arguments, benchmark.problems, benchmark.name)
+    sampling["problems_sha256"] = digest
     with _own_folder(folder):
-        digest = sha256_of(benchmark.problems)
-        needed = {"benchmark": benchmark.name, "problems_sha256": digest} | rule
-        _check_scores(folder, arguments, needed)
-        responses, sampling = ask(arguments, benchmark.problems, benchmark.name, folder)
+        _claim(folder, {"benchmark": benchmark.name, **rule, **sampling, "n": arguments.n})
+        responses = responses_for(folder)
         record = judge_all(
             benchmark.problems,
             responses,
             benchmark=benchmark.name,
-            sampling={**sampling, "problems_sha256": digest},
+            sampling=sampling,
             require_think=arguments.think_tags == "required",
             answer_form=preset.answer_form,
             truncated=preset.truncated,
             test_timeout_s=arguments.test_timeout_s,
             test_memory_mb=arguments.test_memory_mb,
-            kept=folder / JUDGED,
         )
         num_repeated = sum(len(group) - len({r.text for r in group}) for group in responses)
         scores = summarise(record, num_repeated=num_repeated)
         save_record(record, folder / "record.npz")
         write_json(folder / SCORES, scores)
-        remove_written(folder / JUDGED, r"[0-9a-f]{32}\.json")
         print(f"{benchmark.summary}, {len(responses[0])} responses to each")
         print(summary_text(scores))
         print(f"written to {folder}")
@@ -90,22 +86,19 @@ def _default_folder(arguments: argparse.Namespace, benchmark: str, rule: dict[st
 
 @contextlib.contextmanager
 def _own_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder, which is made where it is absent and removed again where it stays empty;
-    KlearError where another process holds it, or where it cannot be made."""
+    """Hold the folder, which is made if absent and removed again if it stays empty; KlearError
+    where another process holds it, or where it cannot be made."""
     with one_line_failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = os.fstat(lock.fileno()).st_nlink > 0  # 0: removed since by who held it
         except BlockingIOError:
-            free = False
-        if not free:
             raise KlearError(
                 f"another klear evaluate works in {folder}: wait for it, or give --out another "
                 "folder"
-            )
+            ) from None
         try:
             yield
         finally:
@@ -114,44 +107,38 @@ def _own_folder(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _check_scores(folder: Path, arguments: argparse.Namespace, needed: dict[str, str]) -> None:
-    """KlearError where a folder holds scores of other responses or problems, judged otherwise, or
-    damaged. needed: what must be the same."""
-    if arguments.responses:
-        if (folder / SETTINGS).exists():
-            raise ParameterError(
-                f"{folder} holds the evaluation of a model: give --out another folder"
-            )
-        if (file := Path(arguments.responses).expanduser()).is_file():
-            needed = needed | {"responses_sha256": sha256_file(file)}
-    path = folder / SCORES
+def _claim(folder: Path, settings: dict) -> None:
+    """Make the folder this evaluation's; KlearError where it holds another one."""
+    path = folder / SETTINGS
     if not path.exists():
+        if any(folder.glob("*.json*")):  # a model's folder, say
+            raise KlearError(f"{folder} holds other files: give --out another folder")
+        write_json(path, settings)
         return
-    try:
-        scores = read_json(path)
-        held = {**scores["sampling"], "benchmark": scores["benchmark"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise KlearError(f"{path} is damaged ({error}): delete it") from error
-    keys = dict.fromkeys([*needed, "responses_sha256"])
-    if others := [key for key in keys if held.get(key) != needed.get(key)]:
+    held = read_json(path)
+    others = sorted(k for k in {*held, *settings} if held.get(k) != settings.get(k))
+    if others:
         raise KlearError(
-            f"{folder} holds other scores ({', '.join(others)} differ): give --out another folder, "
-            f"or delete {path}"
+            f"{folder} holds another evaluation ({', '.join(others)} differ): give --out another "
+            "folder, or delete it"
         )
 
 
 def _of_file(
-    arguments: argparse.Namespace, problems: tuple[Problem, ...], _benchmark: str, _folder: Path
-) -> tuple[list[list[FileResponse]], dict]:
+    arguments: argparse.Namespace, problems: tuple[Problem, ...], _benchmark: str
+) -> Asked:
     path = Path(arguments.responses).expanduser()
     responses = read_responses(path, problems, num_responses=arguments.n)
-    return responses, {"responses": path.name, "responses_sha256": sha256_file(path)}
+    settings = {"responses": path.name, "responses_sha256": sha256_file(path)}
+    return settings, lambda folder: responses
 
 
 def _of_model(
-    arguments: argparse.Namespace, problems: tuple[Problem, ...], benchmark: str, folder: Path
-) -> tuple[list[list[FileResponse]], dict]:
-    preset = chosen_preset(arguments)
+    arguments: argparse.Namespace, problems: tuple[Problem, ...], benchmark: str
+) -> Asked:
+    # Only here: responses that exist are judged without torch.
+    from klearlib.evaluate.model_responses import asked_model
+
     compute = Compute(
         engine=arguments.engine or "transformers",
         precision=arguments.precision or "fp32",
@@ -163,17 +150,13 @@ def _of_model(
         tensor_parallel=arguments.tensor_parallel or 1,
         gpu_memory_share=arguments.gpu_memory_share or 0.9,
     )
-    # Only here: responses that exist are judged without torch.
-    from klearlib.evaluate.model_responses import sample_responses
-
-    return sample_responses(
+    return asked_model(
         arguments.model,
         problems,
         benchmark=benchmark,
         num_responses=arguments.n,
-        preset=preset,
+        preset=chosen_preset(arguments),
         max_new_tokens=arguments.max_new_tokens,
         seed=arguments.seed or 0,
         compute=compute,
-        folder=folder,
     )

@@ -46,6 +46,5 @@ def judge_released(
         truncated="as_text",
         test_timeout_s=6.0,
         test_memory_mb=1024,
-        kept=folder.path / "judged",
     )
     save_record(record, folder.path / "evaluations" / f"{benchmark}-00000.npz")

@@ -8,9 +8,9 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from klearlib.data.benchmarks import source_of
 from klearlib.data.files import is_hidden
@@ -25,44 +25,23 @@ from klearlib.hub import (
     is_path,
 )
 from klearlib.params import root
-from klearlib.params.real import RealParams, shape_of_model
-from klearlib.policy.shape import ModelShape
+from klearlib.params.real import RealParams
 from klearlib.run.files import read_json, sha256_file, write_text
-
-SIZES_GB = {
-    "open-r1/OpenR1-Math-220k": 4.2,
-    "open-thoughts/OpenThoughts3-1.2M": 28.2,
-    "AI-MO/NuminaMath-1.5": 0.5,
-    "nvidia/OpenCodeReasoning": 32.8,
-    "Skywork/Skywork-OR1-RL-Data": 1.5,
-    "Kwai-Klear/KlearReasoner-MathSub-30K": 0.02,
-    "Kwai-Klear/KlearReasoner-CodeSub-15K": 4.2,
-}
-"""Of the downloads whose size is known, in gigabytes; docs/datasets.md has the data sets."""
-
 
 _LARGE, _DIGESTS = 2**16, ".digests.json"
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A model, data set or chat template that is not here.
-
-    `kind` is ``model``, ``dataset`` or ``chat template``; `looked` is where it would be; `command`
-    fetches it, "" where a path of real.yaml is wrong; `size_gb` is None where nobody has written it
-    down.
-    """
+class Missing(NamedTuple):
+    """A model, data set or chat template that is not here. kind: one of these words. looked: where
+    it would be. fix: what to do."""
 
     kind: str
     name: str
     looked: str
-    command: str
-    size_gb: float | None
+    fix: str
 
     def __str__(self) -> str:
-        size = f" ({self.size_gb:g} GB)" if self.size_gb is not None else ""
-        how = self.command or "mend its path in real.yaml"
-        return f"{self.kind} {self.name}{size} is not at {self.looked}: {how}"
+        return f"{self.kind} {self.name} is not at {self.looked}: {self.fix}"
 
 
 def located(path: str) -> Path:
@@ -90,18 +69,12 @@ def _models(real: RealParams) -> Iterator[Missing]:
         name = getattr(real, field.name)
         if field.metadata.get("asset") != "model" or not name:
             continue
-        place = model_path(name)
-        if place is not None:
-            if not has_weights(place):
-                looked = f"{place} (config.json and all weights in {WEIGHTS})"
-                yield Missing("model", name, looked, "", None)
-            continue
-        snapshot = cached_snapshot("model", name)
-        if snapshot is None or not has_weights(snapshot):
-            yield _of_hub("model", name, _weights_gb(shape_of_model(real, name)))
+        place = model_path(name) or cached_snapshot("model", name)
+        if place is None or not has_weights(place):
+            yield _missing("model", name, model_path(name))
     template = real.chat_template
     if template is not None and not (place := located(template)).is_file():
-        yield Missing("chat template", template, str(place), "", None)
+        yield _missing("chat template", template, place)
 
 
 def stamps(real: RealParams) -> dict[str, list[int]]:
@@ -155,19 +128,17 @@ def _listed(real: RealParams) -> Iterator[tuple[str, dict]]:
 
 def _data_sets(real: RealParams) -> Iterator[Missing]:
     for name, how in _listed(real):
-        source = source_named(source_of(name, how["name"]))
-        hub_id = how["hub_id"] or source.hub_id
+        hub_id = how["hub_id"] or source_named(source_of(name, how["name"])).hub_id
         if how["location"] is not None:
             if not (place := located(how["location"])).exists():
-                yield Missing("dataset", place.name, str(place), "", None)
+                yield _missing("dataset", place.name, place)
         elif cached_snapshot("dataset", hub_id) is None:
-            yield _of_hub("dataset", hub_id, SIZES_GB.get(hub_id))
+            yield _missing("dataset", hub_id, None)
 
 
-def _of_hub(kind: str, name: str, size_gb: float | None) -> Missing:
-    return Missing(kind, name, str(hub_folder(kind, name)), fetch_command(kind, name), size_gb)
-
-
-def _weights_gb(shape: dict) -> float:
-    """A model's weights in bf16, as the hub has them, from its shape."""
-    return round(2 * ModelShape(**shape).num_parameters / 1e9, 1)
+def _missing(kind: str, name: str, place: Path | None) -> Missing:
+    """place: where its path says that it is, None for one of the hub."""
+    if place is None:
+        return Missing(kind, name, str(hub_folder(kind, name)), fetch_command(kind, name))
+    what = f" with config.json and all weights in {WEIGHTS}" if kind == "model" else ""
+    return Missing(kind, name, f"{place}{what}", "correct its path in real.yaml")

@@ -153,7 +153,7 @@ def test_an_absent_template_and_a_mistyped_path_are_said_as_paths(project):
     template, model = sorted(lines())
     assert template.startswith("chat template no/file.jinja is not at")
     assert str(project / "models" / "typo") in model and "hf download" not in model
-    assert template.endswith(": mend its path in real.yaml")
+    assert template.endswith(": correct its path in real.yaml")
     stage = origin(PROFILE).stages["teacher_weak"]
     with pytest.raises(MissingAsset, match="no model folder at"):
         run_here(stage)

@@ -183,11 +183,11 @@ def test_missing_assets_say_how_to_get_them(project):
         "ocr.jsonl",
         "Kwai-Klear/KlearReasoner-MathSub-30K",
     }
-    assert found["Org/Base"].command == "hf download Org/Base"
-    assert found["ocr.jsonl"].command == ""
+    assert found["Org/Base"].fix == "hf download Org/Base"
+    assert found["ocr.jsonl"].fix == "correct its path in real.yaml"
     maths = found["Kwai-Klear/KlearReasoner-MathSub-30K"]
-    assert maths.command == ("hf download Kwai-Klear/KlearReasoner-MathSub-30K --repo-type dataset")
-    assert maths.looked.startswith(str(project / "hub")) and maths.size_gb == 0.02
+    assert maths.fix == ("hf download Kwai-Klear/KlearReasoner-MathSub-30K --repo-type dataset")
+    assert maths.looked.startswith(str(project / "hub"))
 
 
 @pytest.mark.parametrize(
