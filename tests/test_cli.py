@@ -183,7 +183,7 @@ def test_an_output_that_is_closed_or_full_is_no_traceback():
 
 def test_report_of_what_never_ran_is_one_line(project, capsys):
     assert cli.main(["report"]) == 1
-    said = "klear: nothing of profile mini was run yet: klear run --profile mini\n"
+    said = "klear: nothing of profile mini has been run yet: klear run --profile mini\n"
     assert capsys.readouterr().err == said
     assert not (project / "results").exists()
 
@@ -283,6 +283,7 @@ def test_json_nested_beyond_measure_is_named(project, capsys, name, words, depth
     (project / "results").mkdir(exist_ok=True)
     path.write_text("[" * depth + "]" * depth)
     cli.main(["status"])
+    cli.main(["plan", "--profile", "smoke"])
     told = capsys.readouterr()
     assert words in told.out + told.err
 

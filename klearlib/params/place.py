@@ -23,6 +23,8 @@ CHANGES = "changes.json"
 """In a folder that is not named after its profile: the profile, and what differs from it."""
 OUT = "KLEAR_OUT"
 """The environment variable that names the results folder, as ``--out`` does."""
+OWN = "own-"
+"""How the folders of changed values without a name begin: the next ones take their place."""
 
 Differences = dict[str, tuple[object, object]]
 """Parameter -> its value in the profile's file, its value here."""
@@ -72,12 +74,12 @@ class Place:
     def claim(self) -> None:
         """Write down whose results it holds; in the profile's own folder there is nothing to write.
 
-        Raises ParameterError where it holds results of other parameters.
+        Raises ParameterError if it holds results of other parameters, unless it is an `OWN` one.
         """
         there = _written(self.folder)
         if there is None and any(self.folder.glob("*/section.json")):
             there = Place(self.folder, self.folder.name, {})
-        if there is not None and there != self:
+        if there not in (None, self) and not self.folder.name.startswith(OWN):
             raise _mixed(there, self)
         if self.folder.name != self.profile:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -153,11 +155,13 @@ def place_for(notebook: str, params: NotebookParams) -> Place:
     """Where a notebook that runs with `params` publishes: in the folder that the environment
     variable `OUT` names, or else in the profile's, and in results/own-NN with other values.
 
-    Raises ParameterError if that folder has results of other parameters.
+    Raises ParameterError if `OUT` names a folder with results of other parameters.
     """
     changes = {name: value for name, (_, value) in differences(notebook, params).items()}
-    own = root() / "results" / f"own-{notebook.partition('_')[0]}" if changes else None
-    place = place_of(params.profile, changes, os.environ.get(OUT, own))
+    if OUT not in os.environ:
+        own = f"results/{OWN}{notebook.partition('_')[0]}" if changes else None
+        return place_of(params.profile, changes, own)
+    place = place_of(params.profile, changes, os.environ[OUT])
     there = _written(place.folder)
     if there is None:
         return place

@@ -66,9 +66,10 @@ def read_notebook(path: Path) -> dict:
     """
     try:
         notebook = read_json(path)
+        notebook["metadata"].items()
         for cell in notebook["cells"]:
             cell["cell_type"], "".join(cell["source"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ParameterError(
             f"{path} is not a notebook ({error}): restore it from version control"
         ) from None

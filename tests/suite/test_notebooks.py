@@ -206,7 +206,7 @@ def test_a_profile_without_the_world_that_a_notebook_needs(project, monkeypatch,
         assert why()["05_toy"]
 
 
-@pytest.mark.parametrize("entry", ["[]", '{"digests": [], "artefacts": {}}', '{"digests": {}}'])
+@pytest.mark.parametrize("entry", ["[]", "{", '{"digests": {}}'])
 def test_a_damaged_cache_runs_again(project, entry):
     folder = project / "results/smoke/05_toy"
     folder.mkdir(parents=True)

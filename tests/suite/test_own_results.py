@@ -117,9 +117,10 @@ def test_a_folder_that_the_user_names_holds_one_set_of_parameters(project, monke
     for settings in ([], ["num_steps=8"], ["num_steps=7", "rates=[0.1]"]):
         with pytest.raises(ParameterError, match="results/mine holds results of profile smoke "):
             planned(*settings, only=["05"], out=str(mine))[0].place.claim()
-    toy(num_steps=7).publish()
-    with pytest.raises(ParameterError, match=r"own-05 holds .* num_steps: 7, and .* 8: delete it"):
-        toy(num_steps=8).publish()
+    for steps in (7, 8):  # without a name the next values take the place of the last
+        (section,) = read_sections(toy(num_steps=steps).publish().parent.parent)
+        assert section.folder == project / OWN / "05_toy"
+        assert section.changed == {"num_steps": [3, steps]}
     monkeypatch.setenv(OUT, str(mine))
     assert toy(num_steps=7).place == each.place
     for other in (toy(), toy(num_steps=8), toy(num_steps=7, rates=[0.1])):
