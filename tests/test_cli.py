@@ -264,24 +264,20 @@ def test_a_home_that_is_not_there_is_one_line(project, capsys):
     assert capsys.readouterr().err.endswith(": write the path without ~\n")
 
 
-@pytest.mark.parametrize("depth", [150, 900, 3000])
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("smoke/05_clipping/section.json", "beyond all measure"),
+        ("smoke/05_clipping/section.json", "section.json is damaged ("),
         ("smoke/05_clipping/cache.json", "cache.json is damaged"),
         ("smoke-x/changes.json", "changes.json is damaged: delete"),
-        (
-            "../notebooks/05_clipping.ipynb",
-            "05_clipping.ipynb is not a notebook (lists",
-        ),
+        ("../notebooks/05_clipping.ipynb", "05_clipping.ipynb is not a notebook ("),
     ],
 )
-def test_json_nested_beyond_measure_is_named(project, capsys, name, words, depth):
+def test_json_that_was_cut_off_is_named(project, capsys, name, words):
     path = project / "results" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     (project / "results").mkdir(exist_ok=True)
-    path.write_text("[" * depth + "]" * depth)
+    path.write_text('{"cells": [')
     cli.main(["status"])
     cli.main(["plan", "--profile", "smoke"])
     told = capsys.readouterr()
