@@ -1,4 +1,4 @@
-"""``klear run | plan | new | watch | show | report | evaluate | doctor | status``."""
+"""``klear run | plan | new | show | report | evaluate | doctor | status``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from klearlib import __version__
-from klearlib.errors import Interrupted, KlearError, MissingAsset, ParameterError
+from klearlib.errors import Interrupted, KlearError, MissingAsset
 from klearlib.evaluate.arguments import add_evaluate_arguments
 from klearlib.run.stops import on_stop
 
@@ -132,54 +132,27 @@ def _chosen(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    """Build the reports of a profile and of what was changed from it, or the comparison of two
-    folders, and print where they are."""
+    """Build the reports of a profile and of what was changed from it, and print where they are."""
     from klearlib.experiments.catalogue import experiments
-
-    if arguments.compare:
-        from klearlib.report.compare import write_comparison
-
-        if arguments.profile is not None or arguments.readme is not None:
-            raise ParameterError(
-                "--compare takes its two folders and --out: no --profile, no --readme"
-            )
-        out = None if arguments.out is None else Path(arguments.out)
-        written = write_comparison(*map(Path, arguments.compare), out, notebooks=experiments())
-        print(*written, sep="\n")
-        return 0
-    if arguments.out is not None:
-        raise ParameterError("--out belongs to --compare: leave it out, or add --compare A B")
     from klearlib.params import require_profile
     from klearlib.params.place import own_places, place_of
-    from klearlib.report.front_page import block_of, write_front_page
+    from klearlib.report.front_page import write_front_page
     from klearlib.report.page import build_report
-    from klearlib.suite.cache import changed_by_hand
 
-    profile = require_profile(arguments.profile or PROFILE)
+    profile = require_profile(arguments.profile)
     own = place_of(profile, {})
     ran = [each for each in (own, *own_places(profile)) if any(each.folder.glob("*/section.json"))]
     if not ran:
-        raise MissingAsset(f"nothing of profile {profile} was run yet: {own.command}")
-    if arguments.readme is not None:
-        block_of(Path(arguments.readme), profile)  # a wrong one is said before anything is written
+        raise MissingAsset(f"nothing of profile {profile} has been run yet: {own.command}")
     for place in ran:
         print(build_report(place.folder, experiments()))
-        for line in changed_by_hand(place.folder):
-            print(f"klear: {place.folder.name}: {line} since its notebook ran", file=sys.stderr)
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), own.folder))
     return 0
 
 
-def _watch(arguments: argparse.Namespace) -> int:
-    from klearlib.suite.watch import watch
-
-    files = {name: getattr(arguments, name) for name in ("png", "html", "tensorboard")}
-    return watch(arguments.what or [PROFILE], **files)
-
-
 def _show(arguments: argparse.Namespace) -> int:
-    from klearlib.suite.watch import show
+    from klearlib.suite.show import show
 
     return show(arguments.run)
 
@@ -258,10 +231,10 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             metavar="[NN.]NAME=VALUE",
             help="a parameter's value (YAML), for the chosen notebooks that have it, or for NN; "
-            "results go to a folder of their own",
+            "needs --out",
         )
         command.add_argument(
-            "--out", metavar="DIR", help="the results folder, such as results/mine"
+            "--out", metavar="DIR", help="the results folder of changed parameters: results/mine"
         )
         command.add_argument("--force", action="store_true", help="run cached notebooks as well")
         command.add_argument(
@@ -273,46 +246,23 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--plan", action="store_true", help="the same as klear plan")
     run.add_argument("--keep-going", action="store_true", help="go on after a notebook failed")
 
-    watch = commands.add_parser("watch", help="the curves of runs that go on and are done")
-    watch.set_defaults(command=_watch)
-    watch.add_argument(
-        "what",
-        nargs="*",
-        metavar="PROFILE|RUN",
-        help=f"profiles (default: {PROFILE}), and runs by their key or the start of it",
+    run.add_argument(
+        "--tensorboard", metavar="DIR", help="write the numbers for TensorBoard as well"
     )
-    watch.add_argument("--png", metavar="FILE", help="draw them into a file instead")
-    watch.add_argument("--html", metavar="FILE", help="the same as a page")
-    for command in (run, watch):
-        command.add_argument(
-            "--tensorboard", metavar="DIR", help="write the numbers for TensorBoard as well"
-        )
 
     show = commands.add_parser("show", help="what the policy of an RL run wrote")
     show.set_defaults(command=_show)
     show.add_argument("run", metavar="RUN", help="its key or the start of it, as in klear status")
 
-    report = commands.add_parser(
-        "report", help="build the reports of a profile anew, or compare two results folders"
-    )
+    report = commands.add_parser("report", help="rebuild the reports of a profile")
     report.set_defaults(command=_report)
-    report.add_argument("--profile", help=f"folder in params/ (default: {PROFILE})")
+    report.add_argument(
+        "--profile", default=PROFILE, help=f"folder in params/ (default: {PROFILE})"
+    )
     report.add_argument(
         "--readme",
         metavar="FILE",
-        help="also rewrite the table of claims between the markers of the profile in this "
-        "markdown file",
-    )
-    report.add_argument(
-        "--compare",
-        nargs=2,
-        metavar=("A", "B"),
-        help="two results folders side by side instead, such as results/mini results/gpu",
-    )
-    report.add_argument(
-        "--out",
-        metavar="FILE",
-        help="the page of --compare (default: compare_<A>_<B>.html beside A)",
+        help="also rewrite the table of claims between the profile's markers in this markdown file",
     )
 
     evaluate = commands.add_parser(
@@ -337,7 +287,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
     doctor.set_defaults(command=_doctor)
 
-    status = commands.add_parser("status", help="what is done, running, partial or absent")
+    status = commands.add_parser("status", help="what is done, running, partial or broken")
     status.set_defaults(command=_status)
     status.add_argument("--profile", default="", help="one profile; all where not given")
     return parser

@@ -92,21 +92,20 @@ def show_resolved(notebook: str, params) -> pandas.DataFrame:
 
 
 def watch(*runs: str) -> Figure:
-    """The curves of runs that go on and of finished ones, named by their keys or the starts of
-    them; without any, of those that go on now.
+    """The curves of runs, named by their keys or the starts of them; without names, of the runs
+    that go on now.
 
     Raises:
         ParameterError: no such run, or nothing to draw.
     """
-    from klearlib.report.watch import find_run, watch_figure, watched
+    from klearlib.report.watch import find_run, watch_figure
     from klearlib.run.stage import folder_state
 
     place = root() / "results" / "runs"
     folders = [find_run(word, place) for word in runs]
     if not runs:
-        found = sorted(path for path in place.glob("*/*") if path.is_dir())
-        folders = [path for path in found if folder_state(path) == "running"]
-    return watch_figure(watched(folders))
+        folders = [path for path in sorted(place.glob("*/*")) if folder_state(path) == "running"]
+    return watch_figure(folders)
 
 
 def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:
@@ -125,18 +124,15 @@ def whereabouts(folder: Path, runs: Sequence[tuple[str, Path]]) -> str:
     def named(kind: str) -> list[dict]:
         return [link(path.stem, path) for path in sorted(folder.glob(f"*.{kind}"))]
 
-    executed = [folder.with_suffix(suffix) for suffix in (".html", ".ipynb")]
-    if here == folder.parent:  # this is the executed notebook, and its page comes after it
-        del executed[1:]
-    else:
-        executed = [path for path in executed if path.is_file()]
+    executed = folder.with_suffix(".ipynb")
+    is_there = here != folder.parent and executed.is_file()  # not this very notebook
     report = folder.parent / "report.html"
     return render(
         "whereabouts.md.j2",
         report=link(Path(os.path.relpath(report, root())).as_posix(), report),
         tables=named("csv"),
         figures=named("svg"),
-        executed=[link(path.name, path) for path in executed],
+        executed=[link(executed.name, executed)] if is_there else [],
         runs=[link(title, place / LOG) for title, place in runs if (place / LOG).is_file()],
     )
 

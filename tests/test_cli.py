@@ -183,7 +183,7 @@ def test_an_output_that_is_closed_or_full_is_no_traceback():
 
 def test_report_of_what_never_ran_is_one_line(project, capsys):
     assert cli.main(["report"]) == 1
-    said = "klear: nothing of profile mini was run yet: klear run --profile mini\n"
+    said = "klear: nothing of profile mini has been run yet: klear run --profile mini\n"
     assert capsys.readouterr().err == said
     assert not (project / "results").exists()
 
@@ -232,17 +232,15 @@ def test_status_has_a_word_for_everything(project, capsys):
     (published / "section.json").write_text(json.dumps(section))
     assert cli.main(["status"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "mini",
-        "  05_clipping         absent    not run here yet",
         "smoke",
         "  05_clipping         partial   missing: GPPO, seed 1, CISPO, seed 0",
         "runs",
-        "  rl                  1 done, 1 partial, 1 absent",
+        "  rl                  1 done, 1 partial",
         "    b partial 12/30 GPPO, seed 0",
     ]
-    (published / "section.json").write_text(json.dumps(section | {"missing": [1, "\x1b[2J"]}))
+    (published / "section.json").write_text(json.dumps(section | {"missing": ["\x1b[2J"]}))
     assert cli.main(["status", "--profile", "smoke"]) == 0
-    assert "partial   missing: 1, [2J\n" in capsys.readouterr().out
+    assert "partial   missing: \\x1b[2J\n" in capsys.readouterr().out
     (published / "section.json").write_text("{")
     (runs / "a" / "metrics.jsonl").write_text("x\n")  # of the run that is done
     assert cli.main(["status", "--profile", "smoke"]) == 0
@@ -255,10 +253,9 @@ def test_a_link_that_leads_to_itself_is_one_line(project, capsys):
     (project / "results").mkdir()
     loop = project / "results" / "loop"
     loop.symlink_to(loop)
-    for words in (["run", "--out", str(loop)], ["report", "--compare", str(loop), str(loop)]):
-        assert cli.main(words) in (1, 2)
-        said = capsys.readouterr().err
-        assert said.startswith("klear: ") and str(loop) in said and said.count("\n") == 1
+    assert cli.main(["run", "--out", str(loop)]) in (1, 2)
+    said = capsys.readouterr().err
+    assert said.startswith("klear: ") and str(loop) in said and said.count("\n") == 1
 
 
 def test_a_home_that_is_not_there_is_one_line(project, capsys):
@@ -267,22 +264,22 @@ def test_a_home_that_is_not_there_is_one_line(project, capsys):
     assert capsys.readouterr().err.endswith(": write the path without ~\n")
 
 
-@pytest.mark.parametrize("depth", [150, 900, 3000])
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("smoke/05_clipping/section.json", "beyond all measure"),
+        ("smoke/05_clipping/section.json", "section.json is damaged ("),
         ("smoke/05_clipping/cache.json", "cache.json is damaged"),
         ("smoke-x/changes.json", "changes.json is damaged: delete"),
-        ("../notebooks/05_clipping.ipynb", "05_clipping.ipynb is no notebook (lists and objects"),
+        ("../notebooks/05_clipping.ipynb", "05_clipping.ipynb is not a notebook ("),
     ],
 )
-def test_json_nested_beyond_measure_is_named(project, capsys, name, words, depth):
+def test_json_that_was_cut_off_is_named(project, capsys, name, words):
     path = project / "results" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     (project / "results").mkdir(exist_ok=True)
-    path.write_text("[" * depth + "]" * depth)
+    path.write_text('{"cells": [')
     cli.main(["status"])
+    cli.main(["plan", "--profile", "smoke"])
     told = capsys.readouterr()
     assert words in told.out + told.err
 

@@ -1,15 +1,12 @@
 """Where results go: those of a profile's own values to results/<profile>/, those of changed
-parameters to a folder of their own, so that neither takes the other's place."""
+parameters to a folder that the user names, so that neither takes the other's place."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
-import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +20,11 @@ from klearlib.params.project import root
 from klearlib.run.files import read_json, write_json
 
 CHANGES = "changes.json"
-"""In a folder of changed parameters: the profile, and what differs from it."""
+"""In a folder that is not named after its profile: the profile, and what differs from it."""
 OUT = "KLEAR_OUT"
 """The environment variable that names the results folder, as ``--out`` does."""
-
-_READABLE_CHARS = 48
+OWN = "own-"
+"""How the folders of changed values without a name begin: the next ones take their place."""
 
 Differences = dict[str, tuple[object, object]]
 """Parameter -> its value in the profile's file, its value here."""
@@ -51,7 +48,7 @@ class Place:
         words = ["--profile", self.profile]
         for name, value in self.changes.items():
             words += ["--set", f"{name}={in_yaml(value)}"]
-        if self.folder.name != _name(self.profile, self.changes):
+        if self.folder.name != self.profile:
             words += ["--out", f"{self.folder.parent.name}/{self.folder.name}"]
         return words
 
@@ -75,15 +72,15 @@ class Place:
         }
 
     def claim(self) -> None:
-        """Write down whose results it holds; nothing to write where they are the profile's own.
+        """Write down whose results it holds; in the profile's own folder there is nothing to write.
 
-        Raises ParameterError where it holds results of other parameters.
+        Raises ParameterError if it holds results of other parameters, unless it is an `OWN` one.
         """
-        found = _written(self.folder)
-        if found is None and any(self.folder.glob("*/section.json")):
-            found = Place(self.folder, self.folder.name, {})
-        if found is not None and found != self:
-            raise ParameterError(_mixed(found, self.says() or "the profile's own values"))
+        there = _written(self.folder)
+        if there is None and any(self.folder.glob("*/section.json")):
+            there = Place(self.folder, self.folder.name, {})
+        if there not in (None, self) and not self.folder.name.startswith(OWN):
+            raise _mixed(there, self)
         if self.folder.name != self.profile:
             self.folder.mkdir(parents=True, exist_ok=True)
             content = {"profile": self.profile, "changes": self.changes}
@@ -106,40 +103,42 @@ def differences(notebook: str, params: NotebookParams) -> Differences:
     """
     profiled = load_profile(params.profile, notebook)
     own = keyed_values(check_values(type(params), profiled, notebook))
-    found = keyed_values(params)
-    return {name: (own[name], found[name]) for name in sorted(own) if own[name] != found[name]}
+    here = keyed_values(params)
+    return {name: (own[name], here[name]) for name in sorted(own) if own[name] != here[name]}
 
 
-def joined(
-    found: Mapping[str, Differences], known: Mapping[str, Collection[str]]
-) -> dict[str, object]:
+def changes_of(checked: Mapping[str, NotebookParams]) -> dict[str, object]:
     """The `Place.changes` of several notebooks: a parameter that changes to one value in all of
-    them that have it stands under its own name. known: the parameters that each has."""
-    values: dict[str, dict[str, object]] = {}
-    for notebook, each in found.items():
-        for name, (_, value) in each.items():
-            values.setdefault(name, {})[notebook.partition("_")[0]] = value
+    them that have it stands under its own name."""
+    changed = {notebook: differences(notebook, each) for notebook, each in checked.items()}
     changes: dict[str, object] = {}
-    for name in sorted(values):
-        mine, having = list(values[name].values()), sum(name in each for each in known.values())
-        if len(mine) == having and all(value == mine[0] for value in mine):
-            changes[name] = mine[0]
+    for name in sorted({name for each in changed.values() for name in each}):
+        having = [notebook for notebook, each in checked.items() if hasattr(each, name)]
+        values = {n: changed[n][name][1] for n in having if name in changed[n]}
+        first = next(iter(values.values()))
+        if len(values) == len(having) and all(value == first for value in values.values()):
+            changes[name] = first
         else:
-            changes |= {f"{number}.{name}": value for number, value in values[name].items()}
+            changes |= {f"{n.partition('_')[0]}.{name}": value for n, value in values.items()}
     return changes
 
 
 def place_of(profile: str, changes: dict[str, object], out: str | None = None) -> Place:
-    """The results folder of `profile` with `changes`; out: the one that the user names.
+    """The results folder of `profile` with `changes`; out: the one that the user names, which is
+    needed for changes.
 
-    Without `out` the folder's name follows from the changes: the same change, the same folder.
-
-    Raises ParameterError for an `out` that is not a folder in results/, or another profile's.
+    Raises ParameterError for changes without an `out`, and for an `out` that is not a folder in
+    results/, or another profile's.
     """
     results = root() / "results"
     if out is None:
-        return Place(results / _name(profile, changes), profile, changes)
-    asked = Path(out).resolve()
+        if changes:
+            raise ParameterError(
+                f"{Place(results, profile, changes).says()} is not what profile {profile} has: "
+                "name a folder for these results, such as --out results/mine"
+            )
+        return Place(results / profile, profile, changes)
+    asked = (root() / out).resolve()  # in every way to run: a kernel works in notebooks/
     if asked.parent != results.resolve() or asked.name == "runs":
         raise ParameterError(f"--out {out}: name a folder in {results}, such as results/mine")
     folder = results / asked.name
@@ -154,27 +153,27 @@ def place_of(profile: str, changes: dict[str, object], out: str | None = None) -
 
 def place_for(notebook: str, params: NotebookParams) -> Place:
     """Where a notebook that runs with `params` publishes: in the folder that the environment
-    variable `OUT` names, or else where its differences from the profile lead.
+    variable `OUT` names, or else in the profile's, and in results/own-NN with other values.
 
-    Raises ParameterError where `OUT` names a folder with results of other parameters.
+    Raises ParameterError if `OUT` names a folder with results of other parameters.
     """
-    found = differences(notebook, params)
-    changes = {name: value for name, (_, value) in found.items()}
+    changes = {name: value for name, (_, value) in differences(notebook, params).items()}
     if OUT not in os.environ:
-        return place_of(params.profile, changes)
+        own = f"results/{OWN}{notebook.partition('_')[0]}" if changes else None
+        return place_of(params.profile, changes, own)
     place = place_of(params.profile, changes, os.environ[OUT])
     there = _written(place.folder)
     if there is None:
         return place
     asked = {name: v for name, v in there.applies(notebook).items() if hasattr(params, name)}
     same = all(getattr(params, name) == value for name, value in asked.items())
-    if there.profile != params.profile or not same or found.keys() - asked.keys():
-        raise ParameterError(_mixed(there, place.says() or "the profile's own values"))
+    if there.profile != params.profile or not same or changes.keys() - asked.keys():
+        raise _mixed(there, place)
     return there
 
 
 def read_place(folder: Path) -> Place:
-    """What `folder` was filled with; its name is the profile where it does not say otherwise."""
+    """What `folder` was filled with; its name is the profile if it does not say otherwise."""
     folder = folder.resolve()
     return _written(folder) or Place(folder, folder.name, {})
 
@@ -199,23 +198,15 @@ def _written(folder: Path) -> Place | None:
     return Place(folder, profile, changes)
 
 
-def _mixed(there: Place, wanted: str) -> str:
-    holds = f"profile {there.profile} with {there.says() or 'its own values'}"
-    return (
-        f"{there.folder.parent.name}/{there.folder.name} holds results of {holds}, and these are "
-        f"of {wanted}: name another folder, or delete it"
+def _mixed(there: Place, wanted: Place) -> ParameterError:
+    holds, these = (
+        f"profile {place.profile} with {place.says() or 'its own values'}"
+        for place in (there, wanted)
     )
-
-
-def _name(profile: str, changes: dict[str, object]) -> str:
-    """The folder's name: readable, and by its end one for each set of changes."""
-    if not changes:
-        return profile
-    text = ",".join(f"{name}={in_yaml(value)}" for name, value in in_brief(changes).items())
-    text = re.sub(r"[\[\]{}'\" ]", "", text).replace(":", "=")
-    readable = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", text)[:_READABLE_CHARS].rstrip(",.=")
-    digest = hashlib.sha256(json.dumps(changes, sort_keys=True).encode()).hexdigest()
-    return f"{profile}-{readable}-{digest[:6]}"
+    return ParameterError(
+        f"{there.folder.parent.name}/{there.folder.name} holds results of {holds}, and these are "
+        f"of {these}: delete it, or name another folder (--out, in a notebook %env {OUT})"
+    )
 
 
 def in_brief(value):

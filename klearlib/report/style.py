@@ -8,12 +8,12 @@ a figure can be read in grey.
 from __future__ import annotations
 
 import io
+import math
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.report.compact import compact_svg, palette_png
 from klearlib.run.files import write_bytes
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ PAPER_DASH = (0, (4, 1.6))
 PNG_DPI = 84
 """Dots per inch of a published png: some 950 pixels across a wide figure. The svg is sharp at any
 size."""
+
+COLORS = 96
+"""Colours of a png: a handful of inks, and what lies between them and the paper."""
 
 NOTEBOOK_DPI = 70
 """Dots per inch in an executed notebook, which shows a figure in a column of about 900 pixels."""
@@ -216,7 +219,7 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     no_metadata = {
-        "svg": {"Date": None, "Creator": None},
+        "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
         "png": {"Software": None},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }
@@ -229,8 +232,31 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=no_metadata[kind])
     if kind == "png":
         return palette_png(buffer.getvalue(), dpi=dpi)
-    if kind == "svg":
-        return compact_svg(buffer.getvalue().decode()).encode()
+    return buffer.getvalue()
+
+
+def palette_png(png: bytes, *, dpi: int) -> bytes:
+    """The same opaque picture with at most `COLORS` colours and without dithering; equal pictures
+    give equal bytes.
+
+    dpi: dots per inch that the file declares.
+    """
+    from PIL import Image
+
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    # A colour weighs as the root of its pixels: by pixels alone, thin lines would lose their hue.
+    counted = picture.getcolors(picture.width * picture.height)
+    inks = [ink for count, ink in sorted(counted) for _ in range(math.isqrt(count))]
+    sample = Image.new("RGB", (len(inks), 1))
+    sample.putdata(inks)
+    chosen = sample.quantize(COLORS, method=Image.Quantize.MEDIANCUT, kmeans=1)
+    small = picture.quantize(palette=chosen, dither=Image.Dither.NONE)
+    # A colour of the palette is the mean of what it stands for, so that paper would turn grey.
+    palette = small.getpalette()
+    colors = [palette[start : start + 3] for start in range(0, len(palette), 3)]
+    small.putpalette([v for color in colors for v in ([255] * 3 if min(color) > 245 else color)])
+    buffer = io.BytesIO()
+    small.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
     return buffer.getvalue()
 
 

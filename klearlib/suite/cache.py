@@ -27,113 +27,90 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
     """sha256 of everything that the results of a notebook follow from, by what it is.
 
     notebook: the .ipynb as read from JSON; experiment: with its checked parameters. Fields that
-    cannot change a result (``keyed=False``) do not count, comments and docstrings of the library
-    neither. Other notebooks' files that it reads count as its own values do, and, where it gathers,
+    cannot change a result (``keyed=False``) do not count, nor do comments and docstrings of the
+    library. Other notebooks' files that it reads count as its own values do, and, if it gathers,
     what the others published.
 
     Raises:
-        ParameterError: a cell imports a module of klearlib that there is not, or a file that the
-            experiment reads is absent or wrong.
+        ParameterError: a cell is not Python or imports a module of klearlib that does not exist, or
+            a file that the experiment reads is missing or wrong.
     """
     params = experiment.params
-    found = {
-        "cells": _digest(
-            [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]
-        ),
+    cells = [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]
+    digests_of = {
+        "cells": _digest(cells),
         "parameters": _digest(keyed_values(params)),
         "library": library_fingerprint(imported_modules(notebook)),
         "libraries": _digest(computing_versions()),
     }
     for name, other in experiment.reads().items():
-        found[f"parameters of {name}"] = _digest(keyed_values(other))
+        digests_of[f"parameters of {name}"] = _digest(keyed_values(other))
     for name, world in worlds_of(params).items():
-        found[name] = _digest(dataclasses.asdict(world))
+        digests_of[name] = _digest(dataclasses.asdict(world))
     if is_real(params.profile):
         from klearlib.real.assets import stamps
 
-        found["data files"] = _digest(stamps(load(params.profile, "real")))
+        digests_of["data files"] = _digest(stamps(load(params.profile, "real")))
     if experiment.gathers:
         sections = sorted(experiment.place.folder.glob(f"*/{SECTION}"))
         others = [path for path in sections if path.parent.name != experiment.name]
-        found["gathered results"] = _digest([sha256_file(path) for path in others])
-    return found
+        digests_of["gathered results"] = _digest([sha256_file(path) for path in others])
+    return digests_of
 
 
 def read_notebook(path: Path) -> dict:
-    """An .ipynb as JSON, with all that this library reads of one.
+    """An .ipynb as JSON.
 
     Raises:
-        ParameterError: the file is cut off or no notebook.
+        ParameterError: the file is cut off or not a notebook.
     """
     try:
         notebook = read_json(path)
-        wrong = _wrong_with(notebook)
-    except ValueError as error:
-        wrong = str(error)
-    if wrong:
-        raise ParameterError(f"{path} is no notebook ({wrong}): restore it from version control")
+        notebook["metadata"].items()
+        for cell in notebook["cells"]:
+            cell["cell_type"], "".join(cell["source"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ParameterError(
+            f"{path} is not a notebook ({error}): restore it from version control"
+        ) from None
     return notebook
-
-
-def _wrong_with(notebook: object) -> str:
-    if not isinstance(notebook, dict):
-        return "no JSON object"
-    for name, kind in (("cells", list), ("metadata", dict)):
-        if not isinstance(notebook.get(name), kind):
-            return f"no {name}"
-    for index, cell in enumerate(notebook["cells"]):
-        if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
-            return f"cell {index} has no cell_type"
-        source = cell.get("source")
-        lines = source if isinstance(source, list) else [source]
-        if not all(isinstance(line, str) for line in lines):
-            return f"cell {index} has no source"
-    return ""
 
 
 def imported_modules(notebook: dict) -> list[str]:
     """The modules of klearlib that a notebook's cells import."""
     names: set[str] = set()
-    for cell in notebook["cells"]:
-        if cell["cell_type"] != "code":
-            continue
-        try:
-            tree = ast.parse("".join(cell["source"]))
-        except SyntaxError as error:
-            raise ParameterError(
-                f"a cell is no Python ({error.msg}): {(error.text or '').strip()}"
-            ) from None
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                names.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module)
-                inside = (f"{node.module}.{alias.name}" for alias in node.names)
-                names.update(name for name in inside if _is_module(name))
+    try:
+        trees = [
+            ast.parse("".join(cell["source"]))
+            for cell in notebook["cells"]
+            if cell["cell_type"] == "code"
+        ]
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        raise ParameterError(f"a cell is not Python ({error.msg}): {line}") from None
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = (f"{node.module}.{alias.name}" for alias in node.names)
+            names.update([node.module, *filter(_is_module, inside)])
     return sorted(name for name in names if name.split(".")[0] == "klearlib")
 
 
 def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
-    """Why the results in `folder` cannot be used as they are; "" where they can.
+    """Why the results in `folder` cannot be used as they are; "" if they can.
 
     wanted: what `digests` returns now.
     """
     try:
         entry = read_json(folder / CACHE)
-        known, artefacts = entry["digests"], entry["artefacts"]
+        known, artefacts = dict(entry["digests"]), dict(entry["artefacts"])
     except FileNotFoundError:
         return "not run here yet"
     except (ValueError, KeyError, TypeError):
         return f"{CACHE} is damaged"
-    if not isinstance(known, dict) or not isinstance(artefacts, dict):
-        return f"{CACHE} is damaged"
-    changed = [name for name, digest in wanted.items() if known.get(name) != digest]
-    if changed:
+    if changed := [name for name, digest in wanted.items() if known.get(name) != digest]:
         return f"{' and '.join(changed)} changed"
-    return _why_changed(folder, artefacts)
-
-
-def _why_changed(folder: Path, artefacts: dict[str, str]) -> str:
     for name, digest in artefacts.items():
         path = folder.parent / name
         if not path.is_file():
@@ -143,22 +120,10 @@ def _why_changed(folder: Path, artefacts: dict[str, str]) -> str:
     return ""
 
 
-def changed_by_hand(results: Path) -> list[str]:
-    """What was changed in a results folder since its notebooks ran, a line for each notebook; it is
-    known only where ``cache.json`` is, on the machine that ran them."""
-    lines = []
-    for file in sorted(results.glob(f"*/{CACHE}")):
-        try:
-            lines.append(_why_changed(file.parent, read_json(file)["artefacts"]))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            lines.append(f"{file.parent.name}/{CACHE} is damaged")
-    return [line for line in lines if line]
-
-
 def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
     """Write down that the results in `folder` and the `executed` notebook follow from `of`.
 
-    A section that calls itself partial is not remembered: the next run has to complete it.
+    A partial section is not remembered: the next run has to complete it.
     """
     (folder / CACHE).unlink(missing_ok=True)
     if section(folder).get("status") == "partial":
@@ -166,32 +131,30 @@ def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
     published = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     artefacts = {
         str(path.relative_to(folder.parent)): sha256_file(path)
-        for path in [executed, executed.with_suffix(".html"), *published]
-        if path.name not in (LOG, CACHE)
+        for path in [executed, *published]
+        if path.name != LOG
     }
     write_json(folder / CACHE, {"digests": of, "artefacts": artefacts}, durable=False)
 
 
 def section(folder: Path) -> dict:
-    """What a notebook published about itself in ``section.json``; empty where there is none.
+    """What a notebook published about itself in ``section.json``; empty if it published nothing.
 
     Raises:
-        DamagedEntry: the file is no JSON object.
+        DamagedEntry: the file is not JSON.
     """
-    path = folder / SECTION
-    if not path.is_file():
-        return {}
     try:
-        content = read_json(path)
+        return read_json(folder / SECTION)
+    except FileNotFoundError:
+        return {}
     except ValueError as error:
-        raise DamagedEntry(f"{path} is damaged ({error}): run again with --force") from None
-    if not isinstance(content, dict):
-        raise DamagedEntry(f"{path} is damaged (no object): run again with --force")
-    return content
+        raise DamagedEntry(
+            f"{folder / SECTION} is damaged ({error}): run again with --force"
+        ) from None
 
 
 def _is_module(name: str) -> bool:
-    """Whether `name` is a module and no attribute, without importing its package."""
+    """Whether `name` is a module and not an attribute, without importing its package."""
     path = Path(klearlib.__file__).parent.parent.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 

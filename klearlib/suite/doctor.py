@@ -23,8 +23,8 @@ SMOKE = "smoke"
 OLDEST_PYTHON = (3, 11)
 # Distribution -> module, for all that the smoke profile imports.
 _SAME = """torch transformers tokenizers sympy numpy scipy pandas datasets huggingface_hub pyarrow
-matplotlib papermill nbclient nbconvert nbformat ipykernel jupyter_client traitlets jinja2 pygments
-bleach latex2mathml rich safetensors"""
+matplotlib papermill nbclient nbformat ipykernel jupyter_client traitlets jinja2 rich
+safetensors"""
 NEEDED = {name: name for name in _SAME.split()} | {
     "math-verify": "math_verify",
     "pillow": "PIL",

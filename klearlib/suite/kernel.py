@@ -39,7 +39,7 @@ class NotebookError(Exception):
 
 def execute_notebook(source: str, output: str, values: dict, root: str, log: str, out: str) -> None:
     """Run the notebook `source` with parameters `values`, which publishes in the results folder
-    `out`; `output`, and its rendering as .html beside it, are written when it is complete.
+    `out`; `output` is written when it is complete.
 
     The kernel runs in the project's folder `root`, appends its progress and prints to `log`, and
     has ended with all its children when this returns. A notebook that failed is kept beside
@@ -53,8 +53,6 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
     from nbclient.exceptions import DeadKernelError
     from papermill import PapermillExecutionError
     from papermill import execute_notebook as papermill
-
-    from klearlib.report.executed import render_notebook
 
     place = Path(output)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +98,6 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
                     os.killpg(manager.provisioner.pgid, signal.SIGKILL)
                 manager.cleanup_connection_file()
         partial.unlink(missing_ok=True)
-    render_notebook(place, place.with_suffix(".html"))
 
 
 def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list) -> type:

@@ -242,8 +242,8 @@ def _mirror(folder: str | None, planned: Sequence[PlannedNotebook]) -> Mirror | 
 
     stages = with_inputs(stage for each in planned for stage in each.stages).values()
     with code_read_once():
-        found = [stage.folder(runs_dir()) for stage in stages]
-    return Mirror(Path(folder), lambda: found)
+        folders = [stage.folder(runs_dir()) for stage in stages]
+    return Mirror(Path(folder), folders)
 
 
 def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int | str | None) -> str:

@@ -15,7 +15,7 @@ from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.params import did_you_mean, load_profile, root
-from klearlib.params.place import Place, differences, joined, keyed_values, place_of
+from klearlib.params.place import Place, changes_of, place_of
 from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
 from klearlib.run.stage import Stage, is_done, wanted, with_inputs
@@ -113,8 +113,7 @@ def plan(
         if workers is not None and "workers" in parameters_of(name):
             values[name]["workers"] = workers
         checked[name] = catalogue.check(name, values[name])
-    found = {name: differences(name, checked[name]) for name in given}
-    changes = joined(found, {name: keyed_values(checked[name]) for name in given})
+    changes = changes_of({name: checked[name] for name in given})
     place, own = place_of(profile, changes, out), place_of(profile, {})
     planned = [
         _planned(name, checked[name], values[name], place, force)

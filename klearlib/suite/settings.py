@@ -19,15 +19,16 @@ def with_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[
     gives none is left out. NN.NAME comes before NAME.
 
     Raises:
-        ParameterError: no NAME=VALUE, no YAML, or nothing that one of the notebooks has.
+        ParameterError: not NAME=VALUE, not YAML, or nothing that one of the notebooks has.
     """
     fields = {name: parameters_of(name) for name in names}
-    general: dict[str, dict[str, object]] = {name: {} for name in names}
-    special: dict[str, dict[str, object]] = {name: {} for name in names}
+    values: dict[tuple[str, str], object] = {}
     for text in texts:
         number, parameter, value = _parsed(text)
         if parameter in _OPTIONS_OF_THEIR_OWN:
             raise ParameterError(f"--set {text}: give --{parameter} instead")
+        if (number, parameter) in values:
+            raise ParameterError(f"--set {text}: {parameter} is set twice")
         asked = [name for name in names if number in ("", name.partition("_")[0])]
         if not asked:
             numbers = " ".join(name.partition("_")[0] for name in names)
@@ -35,21 +36,18 @@ def with_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, dict[
                 f"--set {text}: {number!r} is none of the chosen notebooks ({numbers}); write "
                 "NAME=VALUE or NN.NAME=VALUE, and a mapping whole: options={dual_clip: 10.0}"
             )
-        having = [name for name in asked if parameter in fields[name]]
-        if not having:
-            known = sorted(set().union(*(fields[name] for name in asked)))
-            where = asked[0] if len(asked) == 1 else "none of the chosen notebooks"
-            has = "has no" if len(asked) == 1 else "has a"
-            raise ParameterError(
-                f"--set {text}: {where} {has} parameter {parameter!r}; "
-                f"{did_you_mean(parameter, known)}"
-            )
-        for name in having:
-            given = (special if number else general)[name]
-            if given.setdefault(parameter, value) is not value:
-                raise ParameterError(f"--set {text}: {parameter} is set twice")
-    found = {name: general[name] | special[name] for name in names}
-    return {name: values for name, values in found.items() if values}
+        known = set().union(*(fields[name] for name in asked))
+        if parameter not in known:
+            who = f"{asked[0]} has no" if len(asked) == 1 else "none of the chosen notebooks has a"
+            hint = did_you_mean(parameter, sorted(known))
+            raise ParameterError(f"--set {text}: {who} parameter {parameter!r}; {hint}")
+        values[number, parameter] = value
+    given = {}
+    for name in names:
+        number = name.partition("_")[0]
+        general = {p: value for (n, p), value in values.items() if not n and p in fields[name]}
+        given[name] = general | {p: value for (n, p), value in values.items() if n == number}
+    return {name: each for name, each in given.items() if each}
 
 
 def parameters_of(name: str) -> set[str]:

@@ -18,12 +18,11 @@ from klearlib.run.files import read_json
 from klearlib.run.stage import Stage
 
 COLUMNS = 80
-_TITLE, _WORD, _NUMBER = 36, 14, 23
 
 
 def verdicts_of(results: Path) -> dict[str, str]:
-    """Claim -> the word of its verdict, by the claims.json of a results folder; empty where there
-    is none, or no notebook was run yet."""
+    """Claim -> the word of its verdict, by the claims.json of a results folder; empty if there is
+    none, or no notebook has been run yet."""
     words = {entry["claim"]: entry["verdict"] for entry in _entries(results)}
     return words if set(words.values()) - {NOT_RUN} else {}
 
@@ -37,24 +36,25 @@ def summary(
     """
     entries = _entries(results)
     shown = [entry for entry in entries if entry["verdict"] != NOT_RUN]
-    lines = []
-    if shown:
-        lines.append(_row("claim", "", "verdict", "smallest difference"))
-        lines += [_row(e["claim"], e["title"], e["verdict"], _number(e)) for e in shown]
+    lines = [_row("claim", "", "verdict", "smallest difference")] if shown else []
+    lines += [_row(e["claim"], e["title"], e["verdict"], _number(e)) for e in shown]
     if hidden := len(entries) - len(shown):
         claims = "claim" if hidden == 1 else "claims"
         lines.append(f"not run: {hidden} {'more ' if shown else ''}{claims}")
     after = {entry["claim"]: entry["verdict"] for entry in entries}
-    both = [(name, old, after[name]) for name, old in before.items() if name in after]
-    moved = [f"{name} {old} -> {new}" for name, old, new in both if new != old]
+    moved = [
+        f"{name} {old} -> {after[name]}"
+        for name, old in before.items()
+        if after.get(name, old) != old
+    ]
     changed = []
     if computed:
         kinds = Counter(stage.name for stage in computed)
         counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         changed.append(f"computed: {counted}")
     if before and (moved or computed):
-        changed.append(f"verdicts that moved: {', '.join(moved) or 'none'}")
-    for line in changed or ["nothing changed since the last time"]:
+        changed.append(f"verdicts that changed: {', '.join(moved) or 'none'}")
+    for line in changed or ["nothing changed since the last run"]:
         lines += textwrap.wrap(line, COLUMNS, subsequent_indent="  ")
     report = (results / "report.html").relative_to(root())
     return "\n".join([*lines, f"took {duration_text(seconds)}", f"report: {report}"])
@@ -62,18 +62,14 @@ def summary(
 
 def _entries(results: Path) -> list[dict]:
     try:
-        entries = read_json(results / "claims.json")
-        if all({"claim", "verdict", "title", "comparisons"} <= entry.keys() for entry in entries):
-            return entries
-    except (OSError, ValueError, TypeError, AttributeError):
-        pass
-    return []  # the report that comes next writes it anew
+        return read_json(results / "claims.json")
+    except (OSError, ValueError):
+        return []  # the report that comes next writes it anew
 
 
 def _row(claim: str, title: str, word: str, number: str) -> str:
-    if len(title) > _TITLE:
-        title = title[: _TITLE - 3].rstrip() + "..."
-    return f"{claim:<5}{title:<{_TITLE}} {word:<{_WORD}} {number}".rstrip()
+    title = textwrap.shorten(title, 36, placeholder="...")
+    return f"{claim:<5}{title:<36} {word:<14} {number}".rstrip()
 
 
 def _number(entry: dict) -> str:
@@ -83,4 +79,4 @@ def _number(entry: dict) -> str:
         percent = claim(entry["claim"]).unit == "fraction"
         return amount(min(differences), percent) + (" points" if percent else "")
     first = entry["measured"].partition("; ")[0].rpartition(": ")[2]
-    return re.split(r", | [\[(]", first)[0][:_NUMBER]
+    return re.split(r", | [\[(]", first)[0][:23]

@@ -184,9 +184,7 @@ def section(**changes) -> dict:
         "equations": [
             {
                 "number": "12",
-                "latex": r"F^{\text{GPPO}} = \begin{cases} 1-\epsilon_l & r < 1-\epsilon_l,\ A < 0"
-                r" \\"
-                r" 1+\epsilon_h & r > 1+\epsilon_h,\ A > 0 \\ r & \text{otherwise} \end{cases}",
+                "latex": r"F^{\text{GPPO}} = \frac{1-\epsilon_l}{r} r \text{ at } r < 1-\epsilon_l",
                 "says": "Clipped tokens keep a bounded, constant gradient.",
             },
             {

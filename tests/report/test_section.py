@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,44 +85,16 @@ def test_missing_stages_make_it_partial_and_digits_are_kept(tmp_path):
     [
         ("scores.csv", -1, "names scores.csv, which is damaged .it ends within a row"),
         ("scores.csv", -14, "names scores.csv, which is damaged .no rows as long as its header"),
-        ("scores.csv", 11, "names scores.csv with 0 rows, scores.md has 1"),
         ("scores.csv", 0, "names scores.csv, which is damaged"),
-        ("scores.md", 0, "names scores.csv with 1 rows, scores.md has -2"),
     ],
 )
 def test_a_table_that_was_cut_off_is_no_result(tmp_path, name, cut, words):
     path = written(tmp_path).with_name(name)
     text = path.read_text()
-    assert name == "scores.md" or text == "rule,score\na,0.3333333333333333\n"
+    assert text == "rule,score\na,0.3333333333333333\n"
     path.write_text(text[:cut] if cut != -14 else "rule,score\na\n")
     with pytest.raises(KlearError, match=f"section.json {words}.*write it again with"):
         read_sections(tmp_path / "mini")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"provenance": {"commit": 7}}, "commit 7, expected text"),
-        ({"provenance": {"memory_gb": "16"}}, "memory_gb '16', expected a number"),
-        ({"provenance": {"memory_gb": 10**101}}, "memory_gb 10{49}, expected a number"),
-        ({"provenance": {"memory_gb": math.nan}}, "memory_gb nan, expected a number"),
-        ({"provenance": {"cores": True}}, "cores True, expected a number"),
-        ({"provenance": {"gpu": {"a": 1}}}, "gpu {'a': 1}, expected text"),
-        ({"seconds": 2**63}, "'seconds' that is no number"),
-        ({"seconds": 1e300}, "e.300 seconds"),
-        ({"seconds": -1.0}, "-1.0 seconds"),
-        ({"seconds": float("inf")}, "inf seconds"),
-        ({"tables": [{"caption": "c", "name": "scores", "digits": 10**9}]}, "1000000000 digits"),
-        ({"changed": {"\x1b[2J": [1, 2]}}, "ran with .*x1b.2J changed"),
-    ],
-)
-def test_values_that_cannot_be_are_no_result(tmp_path, changes, words):
-    path = written(tmp_path)
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | changes))
-    with pytest.raises(KlearError, match=words) as caught:
-        read_sections(tmp_path / "mini")
-    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("name", ["curve.svg", "curve.png"])
@@ -143,16 +114,15 @@ def test_a_folder_that_would_be_an_address_is_no_notebook(tmp_path):
         read_sections(tmp_path / "mini")
 
 
-@pytest.mark.parametrize("name", ["scores.csv", "scores.md"])
-def test_a_table_that_is_no_text_is_no_result(tmp_path, name):
-    path = written(tmp_path).with_name(name)
+def test_a_table_that_is_no_text_is_no_result(tmp_path):
+    path = written(tmp_path).with_name("scores.csv")
     path.write_bytes(b"\xff" + path.read_bytes())
-    with pytest.raises(KlearError, match="names the table scores, which is not UTF-8: write it"):
+    with pytest.raises(KlearError, match=r"names scores.csv, which is damaged .*: write it again"):
         read_sections(tmp_path / "mini")
 
 
 def test_a_wrong_section_is_not_written(tmp_path):
-    with pytest.raises(KlearError, match="no plain file name"):
+    with pytest.raises(KlearError, match="not a plain file name"):
         written(tmp_path, tables={"../secret": (pd.DataFrame(), "c")})
     assert not list(tmp_path.iterdir())
 
@@ -187,39 +157,24 @@ COMPARISON = GOOD["comparisons"][0]
     [
         ({"verdicts": [GOOD, GOOD]}, "two verdicts on C1"),
         ({"verdicts": [{**GOOD, "claim": "C99"}]}, "unknown claim 'C99', expected C1 to E5"),
-        ({"verdicts": [{**GOOD, "claim": "C9"}]}, "C9: this claim is judged by 07_soft_reward"),
-        ({"verdicts": [{**GOOD, "verdict": "confirmed"}]}, "'confirmed' is no verdict on a"),
-        ({"verdicts": [{**GOOD, "claim": "C3", "verdict": "not tested"}]}, "no verdict on a trend"),
-        ({"verdicts": [{**GOOD, "verdict": "reproduced"}]}, "no verdict at profile mini"),
+        ({"verdicts": [{**GOOD, "claim": "C9"}]}, "C9 is judged by 07_soft_reward"),
+        ({"verdicts": [{**GOOD, "verdict": "confirmed"}]}, "'confirmed' is not a verdict on a"),
+        (
+            {"verdicts": [{**GOOD, "claim": "C3", "verdict": "not tested"}]},
+            "on a trend",
+        ),
+        ({"verdicts": [{**GOOD, "verdict": "reproduced"}]}, "not a verdict at profile mini"),
         ({"verdicts": [{**GOOD, "p": 0.1}]}, "unknown 'verdicts[0].p'"),
         ({"verdicts": [{"claim": "C1", "verdict": "supported"}]}, "lacks 'verdicts[0]."),
-        ({"verdicts": ["C1"]}, "'verdicts[0]' that is no object"),
+        ({"verdicts": ["C1"]}, "'verdicts[0]' that is not an object"),
         ({"verdicts": [{**GOOD, "comparisons": [{"name": "a"}]}]}, "lacks 'verdicts[0].compar"),
         (
-            {"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, "low": -math.inf}]}]},
-            "comparisons hold numbers below 1e+100, or null",
-        ),
-        (
             {"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, "p_less": None}]}]},
-            "p_less' that is no number",
+            "p_less' that is not a number",
         ),
-        *(
-            ({"verdicts": [{**GOOD, "comparisons": [{**COMPARISON, name: value}]}]}, words)
-            for name, value, words in (
-                ("p_less", 1.5, "a p-value outside of 0 to 1"),
-                ("p_flip", -0.1, "a p-value outside of 0 to 1"),
-                ("margin", math.nan, "comparisons hold numbers below 1e+100, or null"),
-                ("margin", -0.1, "a margin or a number of replicates below 0"),
-                ("num_replicates", -1, "a margin or a number of replicates below 0"),
-                ("num_replicates", 2**63, "num_replicates' that is no whole number"),
-                ("difference", 10**400, "difference' that is no number"),
-                ("high", 1e300, "comparisons hold numbers below 1e+100, or null"),
-            )
-        ),
-        ({"title": 3}, "'title' that is no text"),
-        ({"seconds": True}, "'seconds' that is no number"),
-        ({"missing": [1]}, "'missing[0]' that is no text"),
-        ({"parameters": []}, "'parameters' that is no object"),
+        ({"title": 3}, "'title' that is not text"),
+        ({"missing": [1]}, "'missing[0]' that is not text"),
+        ({"parameters": []}, "'parameters' that is not an object"),
         ({"extra": 1}, "unknown 'extra'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -232,32 +187,15 @@ def test_what_cannot_be_is_refused(mini, changes, message):
     assert message in str(caught.value) and "--only 05 --force" in str(caught.value)
 
 
-@pytest.mark.parametrize("change", [{"question": "\ud800"}, {"provenance": {"utc": "\udfff"}}])
-def test_half_a_character_is_no_text(mini, change):
-    path = mini / "05_clipping" / "section.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(KlearError, match=r"cannot be read .*surrogates not allowed"):
-        read_sections(mini)
-
-
 def test_a_formula_ends_no_block():
     with pytest.raises(KlearError, match=r"Eq\. 1 holds a `: remove it"):
         Equation("1", "x\n```\n", "says")
 
 
-def test_a_section_nested_without_end_is_refused(mini):
-    path = mini / "05_clipping" / "section.json"
-    content = json.loads(path.read_text())
-    content["parameters"]["deep"] = json.loads("[" * 900 + "]" * 900)
-    path.write_text(json.dumps(content))
-    with pytest.raises(KlearError, match="lists and objects within each other"):
-        read_sections(mini)
-
-
 def test_paper_scale_has_its_own_words():
     at_paper = {"parameters": {"profile": "paper"}}
     fakes.record(verdicts=[{**GOOD, "verdict": "reproduced"}], **at_paper)
-    with pytest.raises(KlearError, match="'supported' is no verdict at profile paper"):
+    with pytest.raises(KlearError, match="'supported' is not a verdict at profile paper"):
         fakes.record(verdicts=[GOOD], **at_paper)
 
 

@@ -11,7 +11,7 @@ import pytest
 from klearlib.errors import ParameterError
 from klearlib.experiments.catalogue import check, experiment_of
 from klearlib.params import load_profile
-from klearlib.suite.cache import CACHE, changed_by_hand, digests, remember
+from klearlib.suite.cache import digests
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME, OTHER = "09_zero_advantage", "07_soft_reward"
@@ -60,21 +60,6 @@ def changed_by(project: Path, file: str, old: str, new: str) -> set[str]:
 )
 def test_what_makes_the_notebook_run_again(project, file, old, new, changed):
     assert changed_by(project, f"{file}.yaml", old, new) == changed
-
-
-def test_what_was_changed_by_hand_is_told(tmp_path):
-    results = tmp_path / "smoke"
-    for name in ("01_a", "02_b", "03_c"):
-        (results / name).mkdir(parents=True)
-        (results / name / "scores.csv").write_text("a\n1\n")
-        executed = results / f"{name}.ipynb"
-        executed.write_text("{}")
-        executed.with_suffix(".html").write_text("")
-        remember(results / name, {}, executed=executed)
-    assert changed_by_hand(results) == []
-    (results / "02_b" / "scores.csv").write_text("a\n2\n")
-    (results / "03_c" / CACHE).write_text("[]")
-    assert changed_by_hand(results) == ["02_b/scores.csv was changed", f"03_c/{CACHE} is damaged"]
 
 
 def test_without_the_other_file_the_line_names_it(project):

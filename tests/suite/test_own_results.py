@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from toy_suite import Toy
@@ -11,10 +12,13 @@ from toy_suite import Toy
 from klearlib import cli
 from klearlib.errors import KlearError, ParameterError
 from klearlib.experiments import catalogue
-from klearlib.params.place import OUT, differences, joined, place_of
+from klearlib.params import place
+from klearlib.params.place import OUT, differences
 from klearlib.report.page import build_report
 from klearlib.report.section import read_sections
 from klearlib.suite.plan import describe, plan, weighed
+
+OWN = "results/own-05"
 
 
 def toy(**values) -> Toy:
@@ -26,51 +30,52 @@ def planned(*settings: str, **more):
     return plan("smoke", settings=settings, **more)
 
 
-def test_the_same_change_finds_the_same_folder_in_every_way_to_run(project):
+def test_changed_values_need_a_folder_and_bare_notebooks_have_one(project):
+    with pytest.raises(ParameterError, match="num_steps: 7 is not what profile smoke has: name a"):
+        planned("num_steps=7")
     place = toy(num_steps=7).place
-    assert place.folder.parent == project / "results"
-    assert place.folder.name.startswith("smoke-num_steps=7-")
+    assert place.folder == project / "results/own-05"
     for setting in ("num_steps=7", "05.num_steps=7"):
-        (gather, mine) = sorted(planned(setting), key=lambda each: each.name)
-        assert (mine.place, mine.left_out) == (place, False)
+        (gather, each) = sorted(planned(setting, out=OWN), key=lambda each: each.name)
+        assert (each.place, each.left_out) == (place, False)
         assert gather.left_out and not gather.why
-    assert toy(num_steps=8).place.folder != place.folder
-    both = [f"{name}={value}" for name, value in (("num_steps", 7), ("rates", [0.1]))]
-    assert planned(*both, only=["05"])[0].place == planned(*both[::-1], only=["05"])[0].place
     # What cannot change a result is no change, nor is the profile's own value.
     for own in (toy(), toy(workers=2), planned("num_steps=3", only=["05"])[0].experiment):
         assert own.place.folder == project / "results/smoke" and own.place.changes == {}
 
 
-def test_notebooks_that_differ_in_a_parameter_are_named():
+def test_notebooks_that_differ_in_a_parameter_are_named(monkeypatch):
+    def changes(found, known):
+        monkeypatch.setattr(place, "differences", lambda notebook, _: found[notebook])
+        names = {notebook: dict.fromkeys(each) for notebook, each in known.items()}
+        return place.changes_of({name: SimpleNamespace(**each) for name, each in names.items()})
+
     found = {"03_a": {"seeds": ([0, 1], [2])}, "05_b": {"seeds": ([0], [1]), "steps": (3, 4)}}
     known = {"03_a": ["seeds"], "05_b": ["seeds", "steps"]}
-    assert joined(found, known) == {"03.seeds": [2], "05.seeds": [1], "steps": 4}
+    assert changes(found, known) == {"03.seeds": [2], "05.seeds": [1], "steps": 4}
     found["03_a"]["seeds"] = ([0, 1], [1])
-    assert joined(found, known) == {"seeds": [1], "steps": 4}
+    assert changes(found, known) == {"seeds": [1], "steps": 4}
     known["03_a"].append("steps")  # which stays there as the profile has it
-    assert joined(found, known) == {"seeds": [1], "05.steps": 4}
+    assert changes(found, known) == {"seeds": [1], "05.steps": 4}
 
 
 def test_a_name_of_one_notebook_comes_before_that_of_all(project):
-    (mine,) = planned("num_steps=7", "05.num_steps=8", only=["05"])
+    (mine,) = planned("num_steps=7", "05.num_steps=8", only=["05"], out=OWN)
     assert mine.experiment.params.num_steps == 8 and mine.values["num_steps"] == 8
     with pytest.raises(ParameterError, match="num_steps is set twice"):
         planned("num_steps=7", "num_steps=8")
 
 
 def test_the_command_of_a_folder_leads_there(project):
-    place = planned("rates=[1.0e-5]", "kind=it's")[0].place
-    again = place_of("smoke", place.changes)
+    place = planned("rates=[1.0e-5]", "kind=it's", out="results/mine")[0].place
     parsed = cli._parser().parse_args(["plan", *place.words])
-    assert again.folder == place.folder and "--out" not in parsed
-    assert parsed.set == ["kind=it's", "rates=[1.0e-05]"]
-    assert planned(*parsed.set)[0].place == place
+    assert (parsed.set, parsed.out) == (["kind=it's", "rates=[1.0e-05]"], "results/mine")
+    assert planned(*parsed.set, out=parsed.out)[0].place == place
 
 
 def test_the_plan_says_what_is_changed_and_what_is_left_out(project):
-    text = describe(weighed("smoke", planned("num_steps=7")))
-    assert "Results: results/smoke-num_steps=7-" in text
+    text = describe(weighed("smoke", planned("num_steps=7", out=OWN)))
+    assert "Results: results/own-05" in text
     assert "Changed from profile smoke: num_steps: 7" in text
     assert "Left out, without a parameter that --set names: 00" in text
     assert max(map(len, text.splitlines())) <= 80
@@ -92,7 +97,7 @@ def test_published_results_say_what_differs_and_the_profile_stays(project):
     assert "Not the results of profile smoke" in page and "Not the results of" in readme
     assert "<th scope=row>num_steps</th><td>3</td><td>7</td><td>05</td>" in page
     assert "| num_steps | 3 | 7 | 05 |" in readme
-    assert "<code>klear run --profile smoke --set num_steps=7</code>" in page
+    assert "<code>klear run --profile smoke --set num_steps=7 --out results/own-05</code>" in page
     own_page = build_report(project / "results/smoke", catalogue.experiments()).read_text()
     assert "Not the results" not in own_page and "changed" not in json.loads(before)
 
@@ -112,6 +117,10 @@ def test_a_folder_that_the_user_names_holds_one_set_of_parameters(project, monke
     for settings in ([], ["num_steps=8"], ["num_steps=7", "rates=[0.1]"]):
         with pytest.raises(ParameterError, match="results/mine holds results of profile smoke "):
             planned(*settings, only=["05"], out=str(mine))[0].place.claim()
+    for steps in (7, 8):  # without a name the next values take the place of the last
+        (section,) = read_sections(toy(num_steps=steps).publish().parent.parent)
+        assert section.folder == project / OWN / "05_toy"
+        assert section.changed == {"num_steps": [3, steps]}
     monkeypatch.setenv(OUT, str(mine))
     assert toy(num_steps=7).place == each.place
     for other in (toy(), toy(num_steps=8), toy(num_steps=7, rates=[0.1])):
@@ -131,9 +140,5 @@ def test_status_and_report_find_the_folders(project, capsys):
     assert cli.main(["status", "--profile", "smoke"]) == 0
     lines = capsys.readouterr().out.splitlines()
     place = lines.index(f"{folder.name} (num_steps: 7)")
-    assert lines[:place] == [
-        "smoke",
-        "  05_toy              absent    not run here yet",
-        "  00_gather           absent    not run here yet",
-    ]
-    assert lines[place + 1].startswith("  05_toy              partial   missing: ")
+    assert place == 0 and lines[1].startswith("  05_toy              partial   missing: ")
+    assert not [line for line in lines if "00" in line]

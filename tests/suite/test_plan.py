@@ -212,12 +212,6 @@ def test_the_table_of_the_page_is_what_the_plan_says():
     assert hours in page("README.md") and total.gpu_s < 24 * 3600
 
 
-def test_the_folder_of_the_page_is_that_of_its_command():
-    place = place_of("mini", {"num_steps": 5, "seeds": [0]})
-    shown = f"--set 'seeds=[0]' --set 05.num_steps=5    # results/{place.folder.name}/"
-    assert shown in page("docs/running.md")
-
-
 def test_what_the_paper_needs_is_the_same_in_the_plan_and_on_the_pages():
     of_paper = [stage for mine in stages("paper").values() for stage in mine.values()]
     most, total = {}, Cost()

