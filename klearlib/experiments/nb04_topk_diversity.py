@@ -41,7 +41,7 @@ class TopKParams(StudentParams):
     """Notebook 04: the best source or more of them (Section 5.1.3, Tables 4 and 5)."""
 
     single_sources: list[int] = count(
-        "ranks of sources with an arm of their own; the best is Top1", 2, default=[], **_RANKS
+        "ranks of sources with an arm of their own; the best is Top1", [], minimum=2, **_RANKS
     )
     equal_sources: list[int] = count(
         "numbers of best maths sources at equal errors; C23: 1, 4, 10", default=[], **_RANKS

@@ -91,7 +91,7 @@ class ZeroAdvantageParams(MathsRLParams):
     )
     branch_steps: int = count(
         "RL steps with the filter that the maths arms branch from, 0: from SFT",
-        0,
+        minimum=0,
         default=2,
         paper=30,
         place="5.2.5: intermediate RL checkpoint; Fig. 5: first plotted step",

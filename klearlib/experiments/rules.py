@@ -8,7 +8,6 @@ from pathlib import Path
 
 from klearlib.errors import ParameterError
 from klearlib.params import RLOptions, did_you_mean
-from klearlib.params.fields import MAX_INTEGER
 from klearlib.params.own_files import text_of
 from klearlib.report.style import own_series
 
@@ -163,7 +162,7 @@ def _read(given: object) -> str | dict:
                     f"rules, {name}: {key}: {did_you_mean(str(key), _TAKES[name])}"
                 )
     for key, value in _values(rule).items():
-        is_number = type(value) is float or (type(value) is int and abs(value) < MAX_INTEGER)
+        is_number = type(value) in (int, float)
         if type(key) is not str or not is_number:
             raise ParameterError(f"rules, {name}: {key} must be a number, got {value!r}")
     # 1 and 1.0 are one run.

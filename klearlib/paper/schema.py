@@ -1,15 +1,16 @@
 """What a claim is, and the strict reading of ``claims.yaml``.
 
-A rule for a verdict is fixed before any run. So nothing here has a default: a missing, unknown or
-ill-typed field is an error, never a claim that is judged by something nobody wrote down.
+A rule for a verdict is fixed before any run. So a missing, unknown or ill-typed field is an error,
+never a claim that is judged by something nobody wrote down.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
 from klearlib.errors import KlearError
@@ -128,161 +129,118 @@ class Claim:
     paper: tuple[PaperNumber, ...]
     comparisons: tuple[Comparison, ...]
     rule: Rule
-    statistic: str | None
-    margin: float | None
-    checks: tuple[Check, ...]
     notes: tuple[str, ...]
-    expectation: str
+    checks: tuple[Check, ...]
+    statistic: str | None = None
+    margin: float | None = None
+    expectation: str = ""
 
     def paper_text(self) -> str:
         """The paper's own numbers in one line; of an exploration, what is expected."""
         return "; ".join(number.text() for number in self.paper) or self.expectation
 
 
-def _fail(where: str, message: str) -> KlearError:
-    return KlearError(f"claims.yaml, {where}: {message}")
+def _require(holds: object, where: str, message: str) -> None:
+    if not holds:
+        raise KlearError(f"claims.yaml, {where}: {message}")
 
 
-def _fields(
-    entry: object, where: str, required: set[str], optional: set[str] = frozenset()
-) -> dict:
-    if not isinstance(entry, dict):
-        raise _fail(where, f"expected a mapping, got {type(entry).__name__}")
-    missing, unknown = required - set(entry), set(entry) - required - optional
-    if missing or unknown:
-        raise _fail(where, f"missing {sorted(missing)}, unknown {sorted(map(str, unknown))}")
-    return entry
+def _record(kind: type, entry: object, where: str, **read):
+    """`entry` as a record, without a field missing or unknown; `read` has the fields that were read
+    already. Fields of text are text, and numbers are finite numbers."""
+    _require(isinstance(entry, dict), where, f"expected a mapping, got {entry!r:.50}")
+    types, known = typing.get_type_hints(kind), {each.name: each for each in fields(kind)}
+    needed = {name for name, each in known.items() if each.default is MISSING} - set(read)
+    missing, unknown = needed - set(entry), set(entry) - set(known)
+    _require(not missing | unknown, where, f"missing {sorted(missing)}, unknown {sorted(unknown)}")
+    stated = entry.keys() - read.keys()
+    values = {name: _typed(entry[name], types[name], where) for name in stated}
+    return kind(**values | read)
 
 
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise _fail(where, f"expected text, got {value!r}")
-    return value.strip()
-
-
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _fail(where, f"expected a finite number (write 1.0e-4, not 1e-4), got {value!r}")
+def _typed(value: object, kind: object, where: str):
+    """A value of YAML as the type of its field."""
+    if kind == tuple[str, ...]:
+        _require(isinstance(value, list), where, f"expected a list, got {value!r}")
+        return tuple(_typed(each, str, where) for each in value)
+    if kind is str:
+        is_text = isinstance(value, str) and value.strip()
+        _require(is_text, where, f"expected text, got {value!r}")
+        return value.strip()
+    options = typing.get_args(kind)
+    if value is None and type(None) in options:
+        return None
+    if str in options:
+        return _typed(value, str, where)
+    is_number = type(value) in (int, float) and math.isfinite(value)
+    _require(is_number, where, f"expected a finite number (write 1.0e-4, not 1e-4), got {value!r}")
     return value
 
 
-def _texts(value: object, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise _fail(where, f"expected a list, got {value!r}")
-    return tuple(_text(item, where) for item in value)
+def _records(kind: type, entries: object, where: str) -> tuple:
+    _require(isinstance(entries, list), where, f"expected a list, got {entries!r}")
+    return tuple(_record(kind, each, where) for each in entries)
 
 
-def _rule(kind: str, entry: object) -> Rule:
-    where = f"rule {kind}"
-    entry = _fields(entry, where, {"below_paper", "at_paper", "numbers"})
-    numbers = _fields(entry["numbers"], f"{where}, numbers", set(KINDS[kind]))
-    return Rule(
-        below_paper=_text(entry["below_paper"], where),
-        at_paper=_text(entry["at_paper"], where),
-        numbers={key: _number(value, f"{where}, {key}") for key, value in numbers.items()},
-    )
+def _rule(kind: str, entry: dict) -> Rule:
+    where, numbers = f"rule {kind}", entry.get("numbers", {})
+    _require(numbers.keys() == set(KINDS[kind]), where, f"numbers must be {KINDS[kind]}")
+    numbers = {name: _typed(value, float, where) for name, value in numbers.items()}
+    return _record(Rule, entry, where, numbers=numbers)
 
 
-def _paper_number(entry: object, where: str) -> PaperNumber:
-    counts = {"of", "num_samples", "num_problems"}
-    entry = _fields(entry, where, {"what", "value", "unit"}, counts)
-    if entry["unit"] not in UNITS:
-        raise _fail(where, f"unit is one of {UNITS}, got {entry['unit']!r}")
-    numbers = {
-        key: _number(entry[key], f"{where}, {key}") for key in {"value", *counts} & set(entry)
+def _claim(entry: dict, rules: dict[str, Rule]) -> Claim:
+    where = f"claim {entry.get('id')!r}"
+    _require(entry.get("kind") in KINDS, where, f"kind is one of {tuple(KINDS)}")
+    parts = {"paper": PaperNumber, "comparisons": Comparison, "checks": Check}
+    read = {
+        name: _records(kind, entry.get(name, []), f"{where}, {name}")
+        for name, kind in parts.items()
     }
-    return PaperNumber(what=_text(entry["what"], where), unit=entry["unit"], **numbers)
-
-
-def _comparison(entry: object, where: str, arms: tuple[str, ...]) -> Comparison:
-    entry = _fields(entry, where, {"name", "a", "b", "benchmarks", "paper"})
-    a, b = _texts(entry["a"], where), _texts(entry["b"], where)
-    if not a or not b or set(a) & set(b) or set(a + b) - set(arms):
-        raise _fail(where, f"a {a} and b {b} must be disjoint arms out of {arms}")
-    benchmarks = _texts(entry["benchmarks"], where)
-    if not benchmarks:
-        raise _fail(where, "expected the name of at least one benchmark")
-    paper = None if entry["paper"] is None else _number(entry["paper"], where)
-    return Comparison(_text(entry["name"], where), a, b, benchmarks, paper)
-
-
-def _check(entry: object, where: str, arms: tuple[str, ...]) -> Check:
-    entry = _fields(entry, where, {"name", "at_least"}, {"arms", "corners"})
-    mine, corners = (_texts(entry.get(key, []), where) for key in ("arms", "corners"))
-    if set(mine) - set(arms) or set(corners) - set(CORNERS) or bool(mine) != bool(corners):
-        raise _fail(where, f"corners are out of {CORNERS}, of arms out of {arms}, or neither")
-    at_least = _number(entry["at_least"], where)
-    if not 0 < at_least < 1:
-        raise _fail(where, f"at_least is a share in (0, 1), got {at_least}")
-    return Check(_text(entry["name"], where), at_least, mine, corners)
-
-
-def _claim(entry: object, rules: dict[str, Rule]) -> Claim:
-    where = f"claim {entry.get('id')!r}" if isinstance(entry, dict) else "claim"
-    required = {"id", "title", "statement", "place", "notebook", "kind", "metric", "unit", "arms"}
-    optional = {"statistic", "margin", "checks", "expectation"}
-    entry = _fields(entry, where, required | {"paper", "comparisons", "notes"}, optional)
-    place = _fields(entry["place"], f"{where}, place", {"section", "shown"})
-    if entry["kind"] not in KINDS or entry["unit"] not in UNITS:
-        raise _fail(where, f"kind is one of {tuple(KINDS)} and unit one of {UNITS}")
-    arms = _texts(entry["arms"], f"{where}, arms")
-    for part in ("paper", "comparisons", "checks"):
-        if not isinstance(entry.get(part, []), list):
-            raise _fail(f"{where}, {part}", f"expected a list, got {entry[part]!r}")
-    comparisons = tuple(_comparison(c, f"{where}, comparison", arms) for c in entry["comparisons"])
-    names = {comparison.name for comparison in comparisons}
-    if bool(names) != (entry["kind"] in COMPARED) or len(names) < len(comparisons):
-        raise _fail(where, f"claims of kind {', '.join(COMPARED)} have comparisons, named apart")
-    if (entry.get("statistic") in STATISTICS) != bool(names):
-        raise _fail(where, f"what is compared has a statistic out of {STATISTICS}")
-    margin = entry.get("margin")
-    if margin is not None and _number(margin, f"{where}, margin") <= 0:
-        raise _fail(where, f"margin is above 0, got {margin}")
-    paper = tuple(_paper_number(number, f"{where}, paper") for number in entry["paper"])
-    explores = entry["kind"] == "exploration"
-    if bool(paper) == explores or ("expectation" in entry) != explores:
-        fix = "an expectation and no number of the paper" if explores else "numbers, none expected"
-        raise _fail(f"{where}, paper", f"a claim of kind {entry['kind']} has {fix}")
-    if entry["kind"] == "absolute" and any(number.num_samples is None for number in paper):
-        raise _fail(f"{where}, paper", "an absolute claim needs num_samples of every number")
-    texts = {key: _text(entry[key], f"{where}, {key}") for key in ("id", "title", "statement")}
-    return Claim(
-        **texts,
-        section=_text(place["section"], f"{where}, section"),
-        shown=_text(place["shown"], f"{where}, shown"),
-        notebook=_text(entry["notebook"], f"{where}, notebook"),
-        kind=entry["kind"],
-        metric=_text(entry["metric"], f"{where}, metric"),
-        unit=entry["unit"],
-        arms=arms,
-        paper=paper,
-        comparisons=comparisons,
-        rule=rules[entry["kind"]],
-        statistic=entry.get("statistic"),
-        margin=margin,
-        checks=tuple(_check(each, f"{where}, check", arms) for each in entry.get("checks", [])),
-        notes=_texts(entry["notes"], f"{where}, notes"),
-        expectation=_text(entry["expectation"], f"{where}, expectation") if explores else "",
+    stated = {name: value for name, value in entry.items() if name not in (*parts, "place")}
+    claim = _record(
+        Claim, stated | entry.get("place", {}), where, **read, rule=rules[entry["kind"]]
     )
+    units = {claim.unit, *(number.unit for number in claim.paper)}
+    _require(units <= set(UNITS), where, f"unit is one of {UNITS}")
+    for each in claim.comparisons:
+        arms = {*each.a, *each.b}
+        apart = each.a and each.b and each.benchmarks and len(arms) == len(each.a + each.b)
+        rule = f"{each.name}: a and b are disjoint arms out of {claim.arms}, on benchmarks"
+        _require(apart and arms <= set(claim.arms), where, rule)
+    for check in claim.checks:
+        known = set(check.arms) <= set(claim.arms) and set(check.corners) <= set(CORNERS)
+        rule = f"corners are out of {CORNERS}, of arms out of {claim.arms}, or neither"
+        _require(known and bool(check.arms) == bool(check.corners), where, rule)
+        _require(0 < check.at_least < 1, where, f"at_least is in (0, 1), got {check.at_least}")
+    names, explores = {each.name for each in claim.comparisons}, claim.kind == "exploration"
+    compared = bool(names) == (claim.kind in COMPARED) and len(names) == len(claim.comparisons)
+    _require(compared, where, f"claims of kind {', '.join(COMPARED)} have comparisons, named apart")
+    stated = (claim.statistic in STATISTICS) == bool(names)
+    _require(stated, where, f"what is compared has a statistic out of {STATISTICS}")
+    _require(claim.margin is None or claim.margin > 0, where, f"margin {claim.margin}: above 0")
+    fix = "an expectation and no number of the paper" if explores else "numbers, none expected"
+    told = bool(claim.expectation) == explores != bool(claim.paper)
+    _require(told, where, f"a claim of kind {claim.kind} has {fix}")
+    sampled = all(number.num_samples is not None for number in claim.paper)
+    _require(claim.kind != "absolute" or sampled, where, "num_samples of every number is missing")
+    return claim
 
 
-def parse_claims(document: object) -> tuple[Claim, ...]:
+def parse_claims(document: dict) -> tuple[Claim, ...]:
     """The parsed YAML document -> claims, checked field by field.
 
     Raises ValueError (one line: which claim, which field) on anything missing, unknown or
     ill-typed, and unless the ids are C1, C2, ... in order, then E1, E2, ... of the explorations.
     """
-    document = _fields(document, "top level", {"rules", "claims"})
-    rules = _fields(document["rules"], "rules", set(KINDS))
-    read = {kind: _rule(kind, entry) for kind, entry in rules.items()}
-    if not isinstance(document["claims"], list):
-        raise _fail("claims", "expected a list")
-    claims = tuple(_claim(entry, read) for entry in document["claims"])
+    rules = {kind: _rule(kind, entry) for kind, entry in document["rules"].items()}
+    _require(isinstance(document["claims"], list), "claims", "expected a list")
+    claims = tuple(_claim(entry, rules) for entry in document["claims"])
     letters = ["E" if claim.kind == "exploration" else "C" for claim in claims]
     ids = [claim.id for claim in claims]
     numbered = [f"{each}{letters[: i + 1].count(each)}" for i, each in enumerate(letters)]
-    if letters != sorted(letters) or ids != numbered:
-        raise _fail("claims", f"ids must be C1, C2, ..., then E1, E2, ... in order, got {ids}")
+    in_order = letters == sorted(letters) and ids == numbered
+    _require(in_order, "claims", f"ids must be C1, C2, ..., then E1, E2, ... in order, got {ids}")
     return claims
 
 

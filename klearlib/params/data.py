@@ -26,10 +26,10 @@ SFT_RATE = {"maximum": 1.0, "paper": 8.0e-5, "place": "SFT: 8e-5 to 4e-5"}
 class SFTSchedule(Record):
     """How a model is tuned on examples."""
 
-    num_epochs: int = count("times that each example is seen", default=4, paper=4, place="SFT")
-    batch_size: int = count("examples per update", default=4, paper=NOT_STATED)
+    num_epochs: int = count("times that each example is seen", 4, 4, "SFT")
+    batch_size: int = count("examples per update", 4, NOT_STATED)
     learning_rate: float = rate(
-        "of the first update; falls to one half by a cosine", default=3.0e-3, **SFT_RATE
+        "of the first update; falls to one half by a cosine", 3.0e-3, **SFT_RATE
     )
     normalizer: str = parameter("token", **NORMALIZER)
 
@@ -61,9 +61,7 @@ class DataParams(NotebookParams):
 class AnsweredParams(DataParams):
     """A notebook on data whose problems a teacher answers."""
 
-    num_responses: int = count(
-        "teacher's responses per problem", default=4, paper="up to 16", place="SFT data"
-    )
+    num_responses: int = count("teacher's responses per problem", 4, "up to 16", "SFT data")
 
 
 @dataclass(frozen=True)
@@ -71,14 +69,14 @@ class GradedParams(AnsweredParams):
     """A notebook on data whose problems are easy or hard, by the answers of a reference."""
 
     reference_responses: int = count(
-        "reference's responses per problem, for its difficulty", default=4, paper=NOT_STATED
+        "reference's responses per problem, for its difficulty", 4, NOT_STATED
     )
     easy_from: float = rate(
         "reference's pass rate from which a problem is easy",
-        default=0.25,
+        0.25,
+        "a model's annotation, 88 % hard",
+        "SFT data, 5.1.1",
         maximum=1.0,
-        paper="a model's annotation, 88 % hard",
-        place="SFT data, 5.1.1",
     )
 
 
@@ -88,16 +86,16 @@ class StudentParams(SFTSchedule, DataParams):
 
     seeds: list[int] = count(
         "one student per arm and seed",
-        0,
-        default=[0],
+        [0],
+        "1 run per arm",
+        "Tables 2-5: one number per cell, no error bars",
+        minimum=0,
         unique=True,
-        paper="1 run per arm",
-        place="Tables 2-5: one number per cell, no error bars",
     )
-    num_examples: int = count("examples of every arm, by K-center", default=8, paper=NOT_STATED)
+    num_examples: int = count("examples of every arm, by K-center", 8, NOT_STATED)
     eval_responses: int = count(
         "responses per benchmark problem",
-        default=2,
-        paper=NOT_STATED,
-        place="rounding fits 16 on AIME and 4 on LiveCodeBench",
+        2,
+        NOT_STATED,
+        "rounding fits 16 on AIME and 4 on LiveCodeBench",
     )

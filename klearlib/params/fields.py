@@ -14,27 +14,35 @@ import math
 import types
 import typing
 
+import yaml
+
 from klearlib.errors import ParameterError, did_you_mean
 
-_WORDS = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
-MAX_ITEMS = 256
-"""Values of a list: each is an arm or a run of its own."""
-MAX_INTEGER = 2**63
-_PLURALS = {int: "integers", float: "numbers", str: "texts", bool: "truth values"}
+MISSING = dataclasses.MISSING
+_WORDS = {
+    int: ("an integer", "integers"),
+    float: ("a number", "numbers"),
+    str: ("a text", "texts"),
+    bool: ("true or false", "truth values"),
+}
+_RANGES = {
+    "minimum": ("at least", float.__ge__),
+    "maximum": ("at most", float.__le__),
+    "above": ("above", float.__gt__),
+}
 
 
-def parameter(default=dataclasses.MISSING, *, help: str, **limits):
+def parameter(default=MISSING, *, help: str, **limits):
     """A field with its meaning and limits; without `default` a value must be given.
 
     Limits: `minimum`, `maximum` (inclusive), `above` (exclusive), `choices` (for each element of a
-    list too), `unique` (a list's elements differ, numbers in six digits, by
-    which arms are named), `record` (a dict is checked against this record), `entries` (a dict maps
-    names to dicts that are checked and completed by this record), `may_be_empty` (of `entries` and
-    lists, which have an element otherwise),
-    `paper` and `place` (the paper's value and where it says so), `keyed` (False: the value cannot
-    change a result, so it is no part of a cache key), `asset` ("model": the value names one, None
-    names none), `check` (of an object, for which no other limit holds: a function that gives it or
-    raises ParameterError).
+    list too), `unique` (a list's elements differ, in six digits), `record` (a dict is checked
+    against this record), `entries` (a dict maps names to dicts that are checked and completed by
+    this record), `may_be_empty` (of `entries` and lists, which have an element otherwise), `paper`
+    and `place` (the paper's value and where it says so), `keyed` (False: the value cannot change a
+    result, so it is no part of a cache key), `asset` ("model": the value names one, None names
+    none), `check` (of an object, for which no other limit holds: a function that gives it or raises
+    ParameterError), `written` (name -> how to write what people take for a parameter of that name).
     """
     metadata = {"help": help, **limits}
     if isinstance(default, (list, dict)):
@@ -42,9 +50,16 @@ def parameter(default=dataclasses.MISSING, *, help: str, **limits):
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def count(help: str, minimum: int = 1, **more):
+def count(help: str, default=MISSING, paper=MISSING, place=MISSING, *, minimum=1, **more):
     """A number of things, or a list of numbers: a `parameter` that is at least `minimum`."""
-    return parameter(minimum=minimum, help=help, **more)
+    stated = {"paper": paper, "place": place, "minimum": minimum, **more}
+    stated = {name: value for name, value in stated.items() if value is not MISSING}
+    return parameter(default, help=help, **stated)
+
+
+def rate(help: str, default=MISSING, paper=MISSING, place=MISSING, **more):
+    """A `parameter` above 0."""
+    return count(help, default, paper, place, **{"minimum": MISSING, "above": 0.0} | more)
 
 
 def choice(help: str, *words: str, default: str = "", **more):
@@ -52,9 +67,10 @@ def choice(help: str, *words: str, default: str = "", **more):
     return parameter(default or words[0], choices=words, help=help, **more)
 
 
-def rate(help: str, **more):
-    """A `parameter` above 0."""
-    return parameter(above=0.0, help=help, **more)
+def require(holds: object, message: str) -> None:
+    """Raises ParameterError with `message` where a rule between parameters does not hold."""
+    if not holds:
+        raise ParameterError(message)
 
 
 class Record:
@@ -66,7 +82,7 @@ class Record:
         bases = [base for base in reversed(cls.__mro__[1:]) if dataclasses.is_dataclass(base)]
         fields = {field.name: field for base in bases for field in dataclasses.fields(base)}
         for name, (default, limits) in restated.items():
-            inherited = default_of(fields[name]) if default is dataclasses.MISSING else default
+            inherited = default_of(fields[name]) if default is MISSING else default
             setattr(cls, name, parameter(inherited, **fields[name].metadata | limits))
         kinds = inspect.get_annotations(cls) | {name: fields[name].type for name in restated}
         cls.__annotations__ = {name: kinds[name] for name in [*vars(cls), *kinds] if name in kinds}
@@ -77,7 +93,7 @@ class _Amended(typing.NamedTuple):
     limits: dict
 
 
-def amended(default=dataclasses.MISSING, **limits) -> typing.Any:
+def amended(default=MISSING, **limits) -> typing.Any:
     """An inherited field of a `Record` with another default or other limits."""
     return _Amended(default, limits)
 
@@ -93,18 +109,14 @@ def check_values(record: type, values: dict, where: str):
             that are missing, at once.
     """
     fields = {field.name: field for field in shown_fields(record)}
-    unknown = [
-        f"{name!r}: {did_you_mean(str(name), fields)}" for name in values if name not in fields
-    ]
-    if unknown:
-        raise ParameterError(f"{where}: unknown parameter {'; '.join(unknown)}")
+    unknown = [f"{name!r}: {_instead(name, fields)}" for name in values if name not in fields]
+    require(not unknown, f"{where}: unknown parameter {'; '.join(unknown)}")
     missing = [
         f"{name} is missing" + (f" ({field.metadata['help']})" if field.metadata else "")
         for name, field in fields.items()
-        if name not in values and default_of(field) is dataclasses.MISSING
+        if name not in values and default_of(field) is MISSING
     ]
-    if missing:
-        raise ParameterError(f"{where}: {'; '.join(missing)}")
+    require(not missing, f"{where}: {'; '.join(missing)}")
     kinds = typing.get_type_hints(record)
     checked = {
         name: _checked(values[name], kinds[name], f"{where}: {name}", field.metadata)
@@ -120,11 +132,22 @@ def check_values(record: type, values: dict, where: str):
         raise ParameterError(f"{where}: {error}") from None
 
 
+def _instead(name: object, fields: dict[str, dataclasses.Field]) -> str:
+    """What to write in the place of a name that is no parameter: a field of an option stands inside
+    of it."""
+    for field in fields.values():
+        if name in field.metadata.get("written", {}):
+            return f"write {field.metadata['written'][name]}"
+        if "record" in field.metadata and name in {
+            each.name for each in dataclasses.fields(field.metadata["record"])
+        }:
+            return f"write it as {field.name}={{{name}: ...}}"
+    return did_you_mean(str(name), fields)
+
+
 def default_of(field: dataclasses.Field):
     """A field's default, made anew for lists and dicts; ``dataclasses.MISSING`` where required."""
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def shown_fields(record: type) -> list[dataclasses.Field]:
@@ -161,106 +184,73 @@ def _checked(value, kind, where: str, limits):
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
         if not isinstance(value, (list, tuple)):
-            given = " ".join(str(value).split())
-            fix = "give at least one" if value is None else f"write [{given}]"
+            fix = "give at least one" if value is None else f"write [{value}]"
             if isinstance(value, str) and value.lstrip().startswith("["):
                 name = where.rpartition(" ")[2]
                 fix = f"papermill's -p gives a text, write -y '{{{name}: {value}}}'"
             raise ParameterError(
-                f"{where} must be a list of {_PLURALS[item]}, got {value!r}: {fix}"
+                f"{where} must be a list of {_WORDS[item][1]}, got {value!r}: {fix}"
             )
-        if not value and limits and not limits.get("may_be_empty"):
-            raise ParameterError(f"{where} is empty: give at least one")
-        if len(value) > MAX_ITEMS:
-            raise ParameterError(f"{where} has {len(value)} values: give at most {MAX_ITEMS}")
+        may_be_empty = not limits or limits.get("may_be_empty")
+        require(value or may_be_empty, f"{where} is empty: give at least one")
         checked = [_checked(each, item, f"{where}[{i}]", limits) for i, each in enumerate(value)]
-        if limits.get("unique"):
-            _require_unique(checked, where)
+        named = {f"{each:g}" if item is float else each for each in checked}  # as arms are
+        twice = limits.get("unique") and len(named) < len(checked)
+        require(not twice, f"{where} names a value twice, in six digits: {checked}")
         return checked
     return _in_range(_of_kind(value, kind, where, limits), where, limits)
 
 
 def _checked_dict(value, where: str, limits) -> dict:
-    if not isinstance(value, dict):
-        raise ParameterError(f"{where} must be a mapping of names to values, got {value!r}")
+    is_dict = isinstance(value, dict)
+    require(is_dict, f"{where} must be a mapping of names to values, got {value!r}")
     if "record" in limits:
         complete = check_values(limits["record"], value, where)
         return {name: getattr(complete, name) for name in value}
-    if "entries" in limits:
-        if not value and not limits.get("may_be_empty"):
-            raise ParameterError(f"{where} is empty: name at least one")
-        for name in value:
-            if not isinstance(name, str):
-                raise ParameterError(f'{where} has the name {name!r}: write it in quotes, "{name}"')
-        return {name: _entry(name, each, where, limits["entries"]) for name, each in value.items()}
-    return dict(value)
-
-
-def _entry(name: str, values, where: str, record: type) -> dict:
-    if not isinstance(values, dict):
-        raise ParameterError(
-            f"{where}: {name} must be a mapping of names to values, got {values!r}: write {{}} for "
-            "one that needs no values"
-        )
-    return dataclasses.asdict(check_values(record, values, f"{where}: {name}"))
-
-
-def _require_unique(values: list, where: str) -> None:
-    if len(set(values)) < len(values):
-        raise ParameterError(f"{where} names a value twice: {values}")
-    printed = [f"{value:g}" if isinstance(value, float) else value for value in values]
-    alike = [value for value, text in zip(values, printed, strict=True) if printed.count(text) > 1]
-    if alike:
-        raise ParameterError(
-            f"{where} {alike} print alike, so their arms would have one name: "
-            "give values that differ in six digits"
-        )
+    if "entries" not in limits:
+        return dict(value)
+    require(value or limits.get("may_be_empty"), f"{where} is empty: name at least one")
+    for name, each in value.items():
+        is_text = isinstance(name, str)
+        require(is_text, f'{where} has the name {name!r}: write it in quotes, "{name}"')
+        needs = "a mapping of names to values, or {} where it needs none"
+        require(isinstance(each, dict), f"{where}: {name} must be {needs}, got {each!r}")
+    return {
+        name: dataclasses.asdict(check_values(limits["entries"], each, f"{where}: {name}"))
+        for name, each in value.items()
+    }
 
 
 def _of_kind(value, kind: type, where: str, limits):
-    if isinstance(value, int) and abs(value) >= MAX_INTEGER:  # it may be too long to print
-        raise ParameterError(f"{where} must be {_WORDS[kind]}, got an integer beyond 2**63")
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        if kind is float and not math.isfinite(value):
-            raise ParameterError(f"{where} must be a finite number, got {value}")
-        return value
-    raise ParameterError(
-        f"{where} must be {_WORDS[kind]}, got {value!r}{_hint(value, kind, limits)}"
-    )
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        hint = _hint(value, kind, limits)
+        raise ParameterError(f"{where} must be {_WORDS[kind][0]}, got {value!r}{hint}")
+    finite = kind is not float or math.isfinite(value)
+    require(finite, f"{where} must be a finite number, got {value}")
+    return value
 
 
 def _hint(value, kind: type, limits) -> str:
     """What most likely went wrong on the way through YAML or a command line."""
     if kind is str and value is False and "off" in limits.get("choices", ()):
         return ': YAML reads off as false, write "off"'
-    if not isinstance(value, str):
-        return ""
     try:
-        number = float(value)
+        number = kind(value) if isinstance(value, str) and kind in (int, float) else None
     except ValueError:
         return ""
-    mantissa, mark, exponent = value.strip().lower().partition("e")
-    if kind is float and mark:
-        mantissa += "" if "." in mantissa else ".0"
-        exponent = exponent if exponent[0] in "+-" else f"+{exponent}"
-        return f": YAML reads it as text, write {mantissa}e{exponent}"
-    if kind is float or (kind is int and number.is_integer()):
-        plain = str(int(number)) if number.is_integer() else repr(number)
-        return ": write it without quotes" if plain == value.strip() else f": write {plain}"
-    return ""
+    if number is None:
+        return ""
+    # YAML takes 1e-4, without a point, for a text.
+    return f": it is a text, write {yaml.safe_dump(number).split()[0]} without quotes"
 
 
 def _in_range(value, where: str, limits):
     choices = limits.get("choices")
     if choices and value not in choices:
         raise ParameterError(f"{where} is {value!r}; {did_you_mean(str(value), choices)}")
-    for name, holds, words in (
-        ("minimum", lambda limit: value >= limit, "at least"),
-        ("maximum", lambda limit: value <= limit, "at most"),
-        ("above", lambda limit: value > limit, "above"),
-    ):
-        if name in limits and not holds(limits[name]):
-            raise ParameterError(f"{where} must be {words} {limits[name]}, got {value!r}")
+    for name, (words, holds) in _RANGES.items():
+        fits = name not in limits or holds(float(value), float(limits[name]))
+        require(fits, f"{where} must be {words} {limits.get(name)}, got {value!r}")
     return value

@@ -1,9 +1,8 @@
-"""Where the project is and what its profiles say: ``params/<profile>/*.yaml``."""
+"""What the project's profiles say: ``params/<profile>/*.yaml``."""
 
 from __future__ import annotations
 
 import copy
-import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -38,7 +37,6 @@ RECORDS: dict[str, tuple[str, type]] = {
 }
 """What all notebooks of a profile share: the file and the record of each. A file that has not the
 record's name has a section for it."""
-_MAX_BYTES = 2**18
 _SHARED = {file for file, _ in RECORDS.values()}
 SMOKE, OVERVIEW = "smoke", "00_overview"
 """The profile whose values are the records' defaults, and the notebook without values."""
@@ -60,7 +58,7 @@ def require_profile(profile: str) -> str:
 
 def is_real(profile: str) -> bool:
     """Whether `profile` has a real model and named data sets, by its real.yaml."""
-    return _is_there(root() / "params" / require_profile(profile) / "real.yaml")
+    return (root() / "params" / require_profile(profile) / "real.yaml").is_file()
 
 
 def files_of(profile: str) -> set[str]:
@@ -76,9 +74,8 @@ def load_profile(profile: str, notebook: str) -> dict:
     Raises:
         ParameterError: no such profile or file, no valid YAML, or a `profile` that differs.
     """
-    path = root() / "params" / require_profile(profile) / f"{notebook}.yaml"
-    if path.name not in _SHARED and _is_there(path):
-        values = _read(path)
+    if notebook in files_of(profile):
+        values = _read(root() / "params" / profile / f"{notebook}.yaml")
     elif notebook == OVERVIEW or profile == SMOKE:
         values = {}
     else:
@@ -100,7 +97,7 @@ def load(profile: str, name: str):
     """
     file, record = RECORDS[name]
     path = root() / "params" / require_profile(profile) / file
-    values = _read(path) if _is_there(path) else {}
+    values = _read(path) if path.is_file() else {}
     where = f"params/{profile}/{_place(name)}"
     if file != f"{name}.yaml":
         sections = [each for each, (its_file, _) in RECORDS.items() if its_file == file]
@@ -147,23 +144,14 @@ def uses_miniature(params: NotebookParams) -> bool:
     return bool(params.worlds) and not is_real(params.profile)
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is a file of values; ParameterError for what is there and is none: a pipe would
-    be waited for, and a device has no end."""
-    if os.path.lexists(path) and not path.is_file():
-        raise ParameterError(
-            f"params/{path.parent.name}/{path.name} is no file (a pipe, a device, a folder, or a "
-            "link that leads nowhere): put a file of values there, or remove it"
-        )
-    return path.is_file()
-
-
 def _read(path: Path) -> dict:
     name = f"params/{path.parent.name}/{path.name}"
     try:
-        text = read_own_text(path, limit=_MAX_BYTES)
+        text = read_own_text(path)
     except ValueError as error:
         raise ParameterError(f"{name} {error}") from None
+    except OSError as error:  # a folder, or a link that leads nowhere
+        raise ParameterError(f"{name} cannot be read ({error.strerror}): check it") from None
     return copy.deepcopy(_parsed(text, name))
 
 
@@ -171,14 +159,9 @@ def _read(path: Path) -> dict:
 def _parsed(text: str, name: str) -> dict:
     """A file of several sections is asked for each of them."""
     try:
-        values = parse_yaml(text)
+        values = parse_yaml(text) or {}
     except ValueError as error:
         raise ParameterError(f"{name}, {error}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise ParameterError(f"{name} must hold lines of the form name: value")
-    for key in values:
-        if not isinstance(key, str):
-            raise ParameterError(f"{name} has the key {key!r}: write the name of a parameter")
     return values

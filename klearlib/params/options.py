@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klearlib.errors import ParameterError
-from klearlib.params.fields import choice, count, parameter, rate
+from klearlib.params.fields import choice, count, parameter, rate, require
 from klearlib.params.own_files import read_reward
 from klearlib.rl.settings import require_correctable
 from klearlib.verify import MAX_MEMORY_MB, MAX_TIMEOUT_S
@@ -70,19 +69,17 @@ class RLOptions:
     hard_failure: float = parameter(
         -1.0, maximum=0.0, help="hard reward of a program that fails a test; Fig. 3's caption, D10"
     )
-    max_tests: int | None = count(
-        "tests per code problem, chosen once for its group; D10", default=None
-    )
+    max_tests: int | None = count("tests per code problem, chosen once for its group; D10", None)
     test_timeout_s: float = rate(**_TIMEOUT)
     test_memory_mb: int = count(**_MEMORY)
-    temperature: float = rate("of the sampling of rollouts", default=1.0, **_COLDEST)
-    warmup_steps: int = count("steps of linear learning-rate warm-up", 0, default=0)
+    temperature: float = rate("of the sampling of rollouts", 1.0, **_COLDEST)
+    warmup_steps: int = count("steps of linear learning-rate warm-up", 0, minimum=0)
     adam_beta1: float = parameter(0.9, minimum=0.0, maximum=0.9999, help="AdamW's first beta")
     adam_beta2: float = parameter(0.999, minimum=0.0, maximum=0.9999, help="AdamW's second beta")
     weight_decay: float = parameter(0.0, minimum=0.0, help="AdamW's decay")
-    max_grad_norm: float = rate("gradient norm that is clipped to", default=1.0)
-    checkpoint_every: int = count("steps between checkpoints", default=5)
-    log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", default=None)
+    max_grad_norm: float = rate("gradient norm that is clipped to", 1.0)
+    checkpoint_every: int = count("steps between checkpoints", 5)
+    log_ratio_clamp: float | None = rate("clamp of logp - logp_old (verl: 20); D2", None)
     batch_weights: str = choice(
         "what weighs a token beside F: the ratio of its response (GSPO), a mask (M2PO, as printed "
         "or, capped, as in its code)",
@@ -97,31 +94,25 @@ class RLOptions:
         if self.sampler_correction is not None:
             require_correctable(self.sampler_correction, self.logp_old, self.batch_weights)
         for name in ("format_scores", "code_scores"):
-            if self.format_penalty and getattr(self, name) == "released":
-                raise ParameterError(
-                    f"format_penalty must be 0 where {name} is released, whose penalties are "
-                    f"fixed, got {self.format_penalty:g}: set it to 0"
-                )
-        if self.code_scores == "released" and self.hard_failure != -1:
-            raise ParameterError(
-                "hard_failure must be -1 where code_scores is released, "
-                f"got {self.hard_failure:g}: leave it out"
+            require(
+                not self.format_penalty or getattr(self, name) != "released",
+                f"format_penalty must be 0 where {name} is released, whose penalties are fixed, "
+                f"got {self.format_penalty:g}: set it to 0",
             )
+        require(
+            self.code_scores != "released" or self.hard_failure == -1,
+            "hard_failure must be -1 where code_scores is released, "
+            f"got {self.hard_failure:g}: leave it out",
+        )
 
 
 @dataclass(frozen=True)
 class FilterOptions:
     """How the code problems with flawed tests are found: by a teacher's pass rate (5.2.4)."""
 
-    teacher_responses: int = count(
-        "teacher's responses per problem", default=16, paper=16, place="5.2.4: pass@16"
-    )
-    teacher_temperature: float = rate(
-        "of the teacher's sampling", default=1.0, paper=NOT_STATED, **_COLDEST
-    )
-    teacher_top_p: float = rate(
-        "of the teacher's sampling", default=1.0, maximum=1.0, paper=NOT_STATED
-    )
+    teacher_responses: int = count("teacher's responses per problem", 16, 16, "5.2.4: pass@16")
+    teacher_temperature: float = rate("of the teacher's sampling", 1.0, NOT_STATED, **_COLDEST)
+    teacher_top_p: float = rate("of the teacher's sampling", 1.0, NOT_STATED, maximum=1.0)
     threshold: float = parameter(
         0.5, minimum=0.0, maximum=1.0, help="pass rate above which a problem is kept", paper=0.5
     )
@@ -138,14 +129,12 @@ class DataOptions:
     """How data are made, chosen and measured where the paper leaves a choice; defaults: the paper
     where it says."""
 
-    ngram_words: int = count(
-        "words that a prompt may not share with a benchmark", default=9, paper=9
-    )
+    ngram_words: int = count("words that a prompt may not share with a benchmark", 9, 9)
     ngram_mode: str = choice("what a word is", "words", "whitespace", paper=NOT_STATED)
     stop_more_than: int | None = count(
-        "n-grams that more items hold remove nothing", default=None, paper=NOT_STATED
+        "n-grams that more items hold remove nothing", None, NOT_STATED
     )
-    min_tests: int = count("tests that a code problem must have", 0, default=16, paper=16)
+    min_tests: int = count("tests that a code problem must have", 16, 16, minimum=0)
     merge_responses: str = choice(
         "whose duplicates give their responses",
         "none",
@@ -154,17 +143,15 @@ class DataOptions:
         default="source",
         paper=NOT_STATED,
     )
-    temperature: float = rate(
-        "of teachers and reference", default=1.0, paper=NOT_STATED, **_COLDEST
-    )
-    top_p: float = rate("of teachers and reference", default=1.0, maximum=1.0, paper=NOT_STATED)
+    temperature: float = rate("of teachers and reference", 1.0, NOT_STATED, **_COLDEST)
+    top_p: float = rate("of teachers and reference", 1.0, NOT_STATED, maximum=1.0)
     embedding_text: str = choice(
         "what K-center covers", "prompt", "response", "both", paper=NOT_STATED
     )
-    embedding_dim: int = count("of the hashed TF-IDF", default=256, paper=NOT_STATED)
-    embedding_seed: int = count("of its random signs", 0, default=0)
-    eval_temperature: float = rate("on the benchmarks", default=0.6, paper=0.6, **_COLDEST)
-    eval_top_p: float = rate("on them", default=0.95, maximum=1.0, paper=0.95)
+    embedding_dim: int = count("of the hashed TF-IDF", 256, NOT_STATED)
+    embedding_seed: int = count("of its random signs", 0, minimum=0)
+    eval_temperature: float = rate("on the benchmarks", 0.6, 0.6, **_COLDEST)
+    eval_top_p: float = rate("on them", 0.95, 0.95, maximum=1.0)
     test_timeout_s: float = rate(**_TIMEOUT)
     test_memory_mb: int = count(**_MEMORY)
 
@@ -173,11 +160,11 @@ def check_schedule(
     *, num_problems: int, mini_batch_problems: int, options: dict, eps_high: float
 ) -> None:
     """Raises ParameterError where the settings of one RL run contradict one another."""
-    if mini_batch_problems > num_problems:
-        raise ParameterError(
-            f"mini_batch_problems {mini_batch_problems} exceeds "
-            f"num_problems {num_problems}: give at most that"
-        )
-    dual_clip = options.get("dual_clip")
-    if dual_clip is not None and dual_clip <= 1 + eps_high:
-        raise ParameterError(f"dual_clip {dual_clip} must be above 1 + eps_high = {1 + eps_high:g}")
+    require(
+        mini_batch_problems <= num_problems,
+        f"mini_batch_problems {mini_batch_problems} exceeds num_problems {num_problems}: give at "
+        "most that",
+    )
+    dual_clip, least = options.get("dual_clip"), 1 + eps_high
+    above = dual_clip is None or dual_clip > least
+    require(above, f"dual_clip {dual_clip} must be above 1 + eps_high = {least:g}")

@@ -18,11 +18,11 @@ def text_of(file: str, where: str) -> str:
     file: a path relative to the project's folder. where: the parameter, before every message.
 
     Raises:
-        ParameterError: no such file, one that is no text or too long, or one that needs another of
-            its folder.
+        ParameterError: no such file, one that is not text, or one that imports another of its
+            folder.
     """
     path = root() / Path(file).expanduser()
-    if not path.is_file():  # nothing, or a pipe that would be waited for, or a device without end
+    if not path.is_file():
         here = f", write {Path(file).resolve()}" if Path(file).is_file() else ""
         raise ParameterError(
             f"{where}: no file at {path}: a path is relative to the project's folder{here}"
@@ -32,19 +32,18 @@ def text_of(file: str, where: str) -> str:
     except ValueError as error:
         raise ParameterError(f"{where}: {path} {error}") from None
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):  # told by who runs it
+        nodes = [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError):  # told by who runs it
         return text
-    for node in ast.walk(tree):
-        imports = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        imports += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for top in {each.partition(".")[0] for each in imports} - {"", "klearlib"}:
-            beside = path.with_name(top)
-            if beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
-                raise ParameterError(
-                    f"{where}: imports {top} from its own folder, and a run takes the one "
-                    f"file along: put what it needs of {top} into it"
-                )
+    imports = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imports += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    for top in {each.partition(".")[0] for each in imports} - {"", "klearlib"}:
+        beside = path.with_name(top)
+        if beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
+            raise ParameterError(
+                f"{where}: it imports {top} from its own folder, and a run keeps this one file "
+                f"alone: put what it needs of {top} into it"
+            )
     return text
 
 
@@ -61,13 +60,12 @@ def read_reward(given: object) -> dict | None:
     if isinstance(given, str) and ":" in given:
         file, _, name = given.rpartition(":")
         given = {"name": name, "source": text_of(file, where)}
-    is_named = isinstance(given, dict) and given.keys() == {"name", "source"}
-    if not is_named or not all(isinstance(text, str) for text in given.values()):
+    if not isinstance(given, dict) or given.keys() != {"name", "source"}:
         raise ParameterError(f"{where} must be FILE.py:FUNCTION, got {given!r:.100}")
     try:
-        found = vars(module_of(given["source"])).get(given["name"])
+        function = vars(module_of(given["source"])).get(given["name"])
     except ValueError as error:
         raise ParameterError(f"{where}: {error}") from None
-    if not callable(found):
-        raise ParameterError(f"{where}: no function {given['name']!r} in the file: mend the name")
+    if not callable(function):
+        raise ParameterError(f"{where}: no function {given['name']!r} in the file: check the name")
     return given

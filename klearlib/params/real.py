@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from klearlib.errors import ParameterError
 from klearlib.params.data import NORMALIZER, SFT_RATE
-from klearlib.params.fields import count, parameter, rate
+from klearlib.params.fields import count, parameter, rate, require
 from klearlib.params.options import MEMORY, NOT_STATED, TIMEOUT
 from klearlib.params.worlds import ModelShape, check_budgets
 
@@ -22,7 +21,6 @@ BENCHMARKS = {
 """The paper's benchmarks by the names of `klearlib.data.benchmarks.SIZES`, each with its domain."""
 RESERVED = ("train", "validation", "rejects")
 """No benchmark has a name of what lies beside them."""
-_MOST = {domain: [*BENCHMARKS.values()].count(domain) for domain in ("math", "code")}
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class _Placed:
 class DataSetParams(_Placed):
     """One data set of a list: where it is and how much of it is read."""
 
-    limit: int | None = count("rows read at most, null for all", default=None)
+    limit: int | None = count("rows read at most, null for all", None)
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class BenchmarkParams(_Placed):
         None, choices=("math", "code"), help="null where the key is one of the paper's"
     )
     size: int | None = count(
-        "problems, null for the known number, or any where none is known", default=None
+        "problems, null for the known number, or any where none is known", None
     )
 
 
@@ -94,7 +92,7 @@ class RealParams(ShapeParams):
     that have passed it already.
     """
 
-    seed: int = count("of the choice of problems and of the SFT checkpoint", 0)
+    seed: int = count("of the choice of problems and of the SFT checkpoint", minimum=0)
     model: str = parameter(
         asset="model",
         help="base model: a hub id or a folder here",
@@ -102,7 +100,9 @@ class RealParams(ShapeParams):
         place="experiment setup: based on Qwen3-8B-Base",
     )
     chat_template: str | None = parameter(None, help="a file, where the model has no chat template")
-    max_positions: int = count("positions that it was trained on, which YaRN multiplies", 64)
+    max_positions: int = count(
+        "positions that it was trained on, which YaRN multiplies", minimum=64
+    )
     sft_model: str | None = _model(
         "SFT checkpoint of notebooks 05 to 09; null trains one from model, if there are sources"
     )
@@ -140,52 +140,38 @@ class RealParams(ShapeParams):
         entries=BenchmarkParams, help="the paper's benchmarks, or one's own"
     )
     num_train_problems: int | None = count(
-        "maths problems that RL draws from, at most; null for all",
-        default=None,
-        paper=88000,
-        place="3.2.1",
+        "maths problems that RL draws from, at most; null for all", None, 88000, "3.2.1"
     )
-    num_code_problems: int | None = count(
-        "the same of code", default=None, paper=18000, place="3.2.1"
-    )
+    num_code_problems: int | None = count("the same of code", None, 18000, "3.2.1")
     num_validation: int = count(
-        "held-out problems of the curves of each domain; even", 2, paper=NOT_STATED
+        "held-out problems of the curves of each domain; even", paper=NOT_STATED, minimum=2
     )
     validation_responses: int = count("responses per held-out problem")
     sft_maths: int | None = count(
-        "SFT examples of the maths sources, by K-center; null for all", default=None, **_EXAMPLES
+        "SFT examples of the maths sources, by K-center; null for all", None, **_EXAMPLES
     )
     sft_code: int | None = count(
-        "SFT examples of the code sources, by K-center; null for all", default=None, **_EXAMPLES
+        "SFT examples of the code sources, by K-center; null for all", None, **_EXAMPLES
     )
-    sft_epochs: int = count("times that each example is seen", default=4, paper=4, place="SFT")
-    sft_batch: int = count("examples per update of the SFT", default=32, paper=NOT_STATED)
+    sft_epochs: int = count("times that each example is seen", 4, 4, "SFT")
+    sft_batch: int = count("examples per update of the SFT", 32, NOT_STATED)
     sft_learning_rate: float = rate(
-        "of the first update of the SFT; falls to one half by a cosine",
-        default=8.0e-5,
-        **SFT_RATE,
+        "of the first update of the SFT; falls to one half by a cosine", 8.0e-5, **SFT_RATE
     )
     sft_normalizer: str = parameter("sequence", **NORMALIZER)
     test_timeout_s: float = rate(
-        "limit of one test where the examples of the SFT are judged", default=6.0, **TIMEOUT
+        "limit of one test where the examples of the SFT are judged", 6.0, **TIMEOUT
     )
-    test_memory_mb: int = count("the same", default=1024, **MEMORY)
+    test_memory_mb: int = count("the same", 1024, **MEMORY)
     max_prompt_tokens: int = count(
         "positions that a prompt needs beside a budget", paper=NOT_STATED
     )
     max_new_tokens: int = count("token budget of a response", paper=32768, place="Table 1: 32K")
     code_max_new_tokens: int | None = count(
-        "the same in the code notebooks; null for the same",
-        default=None,
-        paper=16384,
-        place="Figs. 3, 4: 16K",
+        "the same in the code notebooks; null for the same", None, 16384, "Figs. 3, 4: 16K"
     )
     extended_max_new_tokens: int | None = count(
-        "the longer budget of notebook 10, which needs YaRN",
-        2,
-        default=None,
-        paper=65536,
-        place="Table 1: 64K",
+        "the longer budget of notebook 10, which needs YaRN", None, 65536, "Table 1: 64K", minimum=2
     )
 
     def __post_init__(self) -> None:
@@ -193,35 +179,27 @@ class RealParams(ShapeParams):
         check_budgets(self)
         for field in fields(self):
             model = getattr(self, field.name)
-            # A model whose shape nothing says could be refused by no check of memory.
-            if field.metadata.get("asset") != "model" or field.name == "sft_model" or not model:
-                continue
-            if model != self.model and model not in self.shapes:
-                raise ParameterError(
-                    f"shapes has no {model}, the {field.name}: give the numbers of its config.json"
-                )
+            # The SFT checkpoint has the base model's shape.
+            if field.metadata.get("asset") == "model" and field.name != "sft_model" and model:
+                known = model == self.model or model in self.shapes
+                fix = "give the numbers of its config.json"
+                require(known, f"shapes has no {model}, the {field.name}: {fix}")
         for name, how in self.benchmarks.items():
-            if name in RESERVED or not re.fullmatch(r"\w+", name):
-                raise ParameterError(
-                    f"benchmarks: {name}: a name has letters, digits and _ alone, and is none of "
-                    f"{', '.join(RESERVED)}"
-                )
-            if (name in BENCHMARKS) == (how["domain"] is not None):
-                told = "it is known" if name in BENCHMARKS else "math or code"
-                raise ParameterError(f"benchmarks: {name}: domain: {told}")
-        for domain, most in _MOST.items():
-            if len(benchmarks_of(self, domain)) > most:
-                raise ParameterError(
-                    f"benchmarks has more than {most} of {domain}, the places in the paper's "
-                    "tables: leave some out"
-                )
+            plain = name not in RESERVED and re.fullmatch(r"\w+", name)
+            rule = f"a name has letters, digits and _ alone, and is none of {', '.join(RESERVED)}"
+            require(plain, f"benchmarks: {name}: {rule}")
+            fix = "it is known" if name in BENCHMARKS else "math or code"
+            stated = (name in BENCHMARKS) != (how["domain"] is not None)
+            require(stated, f"benchmarks: {name}: domain: {fix}")
         for domain, first in (("math", "aime_2024"), ("code", "livecodebench_v5")):
-            mine = benchmarks_of(self, domain)
-            if mine and first not in mine and BENCHMARKS.keys() >= set(mine):
-                raise ParameterError(
-                    f"benchmarks: curves of {domain} are those of {first}: add it, or one of your "
-                    "own, which takes its place"
-                )
+            names, most = benchmarks_of(self, domain), [*BENCHMARKS.values()].count(domain)
+            places = f"{most} of {domain}, the places in the paper's tables"
+            require(len(names) <= most, f"benchmarks has more than {places}: leave some out")
+            require(
+                not names or first in names or not BENCHMARKS.keys() >= set(names),
+                f"benchmarks: curves of {domain} are those of {first}: add it, or one of your own, "
+                "which takes its place",
+            )
 
 
 def benchmarks_of(real: RealParams, domain: str) -> list[str]:

@@ -30,22 +30,22 @@ MATHS_RATE = RATE | {"paper": 1.0e-6, "place": "RL settings, maths"}
 class RLSchedule(Record):
     """How long a policy is trained, and on how much at once."""
 
-    num_steps: int = count("RL steps", default=2, paper=NOT_STATED)
+    num_steps: int = count("RL steps", 2, NOT_STATED)
     num_problems: int = count(
         "problems per rollout batch",
-        default=8,
-        paper=128,
-        place="batch size; that it counts problems is from the released script",
+        8,
+        128,
+        "batch size; that it counts problems is from the released script",
     )
-    group_size: int = count("responses per problem", 2, default=4, paper=8, place="RL settings")
-    mini_batch_problems: int = count("problems per update", default=2, place="RL settings")
+    group_size: int = count("responses per problem", 4, 8, "RL settings", minimum=2)
+    mini_batch_problems: int = count("problems per update", 2, place="RL settings")
 
 
 @dataclass(frozen=True)
 class PolicyParams(NotebookParams):
     """What every notebook with RL has."""
 
-    seeds: list[int] = count("one run per arm and seed", 0, default=[0], unique=True)
+    seeds: list[int] = count("one run per arm and seed", [0], minimum=0, unique=True)
     eps_low: float = parameter(
         0.2,
         minimum=0.0,
@@ -92,8 +92,8 @@ class FilteredParams(PolicyParams):
 class RLParams(RLSchedule, PolicyParams):
     """A notebook that compares RL runs from one start."""
 
-    eval_every: int = count("steps between validations", default=2)
-    eval_responses: int = count("responses per validation problem", default=2)
+    eval_every: int = count("steps between validations", 2)
+    eval_responses: int = count("responses per validation problem", 2)
 
     def __post_init__(self) -> None:
         check_schedule(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klearlib.errors import ParameterError
-from klearlib.params.fields import Record, count, parameter
+from klearlib.params.fields import Record, count, parameter, require
 
 ONE_WORLD, WORLDS = "one_world", "worlds"
 
@@ -24,9 +23,9 @@ class StatisticsParams(Record):
     maths_rl: int = count("replicates of RL on mathematics, the same")
     code_rl: int = count("replicates of RL on code, the same")
     headline: int = count("pipelines of notebook 10, the same")
-    tuning: list[int] = count("seeds that tune and never decide", 0)
+    tuning: list[int] = count("seeds that tune and never decide", minimum=0)
 
     def __post_init__(self) -> None:
         most = max(self.students, self.maths_rl, self.code_rl, self.headline)
-        if deciding := sorted({seed for seed in self.tuning if seed < most}):
-            raise ParameterError(f"tuning: {deciding} are seeds that decide (0 to {most - 1})")
+        deciding = sorted({seed for seed in self.tuning if seed < most})
+        require(not deciding, f"tuning: {deciding} are seeds that decide (0 to {most - 1})")

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klearlib.errors import ParameterError
-from klearlib.params.fields import Record, amended, count, parameter, rate
+from klearlib.params.fields import Record, amended, count, parameter, rate, require
 
 
 def _share(help: str):
@@ -26,22 +25,19 @@ class ModelShape(Record):
     hidden_size: int = count("width of the model")
     num_heads: int = count("attention heads")
     num_kv_heads: int = count("key-value heads; divides num_heads")
-    head_dim: int = count("width of a head; even, for rotary positions", 2)
+    head_dim: int = count("width of a head; even, for rotary positions", minimum=2)
     intermediate_size: int = count("width of the feed-forward layers")
-    vocab_size: int = count("rows of the embedding", 2)
+    vocab_size: int = count("rows of the embedding", minimum=2)
 
     def __post_init__(self) -> None:
-        if self.num_heads % self.num_kv_heads:
-            raise ParameterError(
-                f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}"
-            )
-        if self.head_dim % 2:
-            raise ParameterError(f"head_dim must be even, got {self.head_dim}")
+        kv, heads = self.num_kv_heads, self.num_heads
+        require(heads % kv == 0, f"num_kv_heads {kv} must divide num_heads {heads}")
+        require(self.head_dim % 2 == 0, f"head_dim must be even, got {self.head_dim}")
 
 
 @dataclass(frozen=True)
 class _World(Record):
-    seed: int = count("all of the world follows from it", 0)
+    seed: int = count("all of the world follows from it", minimum=0)
     num_validation: int = count("held-out problems of the curves")
 
 
@@ -52,15 +48,15 @@ class _WorldText(_World):
     base_examples: int = count("texts of the pretraining")
     sft_examples: int = count("responses of the SFT")
     num_train_problems: int = count("problems that RL draws from")
-    num_deciding: int = count("problems of the benchmark that decides claims", 2)
+    num_deciding: int = count("problems of the benchmark that decides claims", minimum=2)
 
 
 @dataclass(frozen=True)
 class MathsText(_WorldText):
     """The part that makes the maths world."""
 
-    modulus: int = count("chains are computed modulo this", 3)
-    max_difficulty: int = count("steps of the longest chain", 2)
+    modulus: int = count("chains are computed modulo this", minimum=3)
+    max_difficulty: int = count("steps of the longest chain", minimum=2)
     slip_share: float = _share("share of single steps with a habit of going wrong")
     slip_rate: float = _share("how often such a step is wrong in the SFT chains")
     step_noise: float = _share("how often any other step is wrong in the SFT chains")
@@ -95,7 +91,9 @@ class JointText(_World):
     base_long_maths: int = count("the same with chains as long as math_c's")
     base_code: int = count("pretraining texts of code")
     sft_long_maths: int = count("SFT examples with chains as long as math_c's, right throughout")
-    num_deciding: int = count("problems of the benchmark that decides on the longer budget", 2)
+    num_deciding: int = count(
+        "problems of the benchmark that decides on the longer budget", minimum=2
+    )
     num_validation = amended(minimum=2, help="held-out problems of the curves; even")
 
 
@@ -103,7 +101,7 @@ class JointText(_World):
 class RawSources(Record):
     """The part that makes the raw sources, beside the maths and code worlds."""
 
-    seed: int = count("sources and teachers follow from it", 0)
+    seed: int = count("sources and teachers follow from it", minimum=0)
     num_maths: int = count("sound rows of each of the ten maths sources")
     num_code: int = count("sound rows of each of the six code sources")
     num_pool: int = count("sound problems of the maths and of the code pool")
@@ -111,7 +109,7 @@ class RawSources(Record):
         minimum=2, maximum=16, help="most responses to a problem where the schema has several"
     )
     slip_rate: float = _share("how often a habit shows, in sources and teachers")
-    num_contaminated: int = count("planted benchmark prompts of each source", 0)
+    num_contaminated: int = count("planted benchmark prompts of each source", minimum=0)
     duplicate_share: float = _share("planted repeated prompts for each sound row")
     broken_share: float = _share("planted unusable rows for each sound one")
     few_tests_share: float = _share("code problems with fewer than 16 tests for each in the pool")
@@ -122,7 +120,7 @@ class _Pretrained(ModelShape, _World):
     """A world with a model of its own, which starts from nothing."""
 
     vocab_size = amended(minimum=261, help="rows of the embedding; 256 are the bytes")
-    max_positions: int = count("longest sequence, prompt and response", 64)
+    max_positions: int = count("longest sequence, prompt and response", minimum=64)
     base_steps: int = count("updates of the pretraining")
     base_batch: int = count("texts per update of the pretraining")
     base_learning_rate: float = rate("of the pretraining")
@@ -153,11 +151,11 @@ class CodeMiniatureParams(CodeText, _Tuned):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.teacher_slip_share > self.slip_share:
-            raise ParameterError(
-                f"teacher_slip_share {self.teacher_slip_share} must not exceed slip_share "
-                f"{self.slip_share}: the teacher is the better writer"
-            )
+        require(
+            self.teacher_slip_share <= self.slip_share,
+            f"teacher_slip_share {self.teacher_slip_share} must not exceed slip_share "
+            f"{self.slip_share}: the teacher is the better writer",
+        )
 
 
 @dataclass(frozen=True)
@@ -180,14 +178,17 @@ class DataMiniatureParams(RawSources):
 
     def __post_init__(self) -> None:
         for worse, better in (("weak", "middle"), ("middle", "strong")):
-            for name, sign in (("slip_share", 1), ("step_noise", 1), ("steps", -1)):
+            for name, word, sign in (
+                ("slip_share", "below", 1),
+                ("step_noise", "below", 1),
+                ("steps", "above", -1),
+            ):
                 low, high = (getattr(self, f"{grade}_{name}") for grade in (worse, better))
-                if sign * (low - high) < 0:
-                    word = "below" if sign > 0 else "above"
-                    raise ParameterError(
-                        f"{worse}_{name} {low} must not be {word} {better}_{name} {high}: the "
-                        f"{better} teacher is the better one"
-                    )
+                require(
+                    sign * (low - high) >= 0,
+                    f"{worse}_{name} {low} must not be {word} {better}_{name} {high}: the "
+                    f"{better} teacher is the better one",
+                )
 
 
 @dataclass(frozen=True)
@@ -203,32 +204,28 @@ class JointMiniatureParams(JointText, _Pretrained):
     sft_code: int = count("SFT examples of the best code sources")
     max_new_tokens = amended(help="base token budget of a response; paper: 32K")
     extended_max_new_tokens: int = count(
-        "the longer budget, which needs YaRN's positions; paper: 64K", 2
+        "the longer budget, which needs YaRN's positions; paper: 64K", minimum=2
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_budgets(self)
-        if self.max_new_tokens >= self.max_positions:
-            raise ParameterError(
-                f"max_new_tokens {self.max_new_tokens} must be below max_positions "
-                f"{self.max_positions}: the prompt needs positions too"
-            )
-        if self.yarn_original < self.max_positions:
-            raise ParameterError(
-                f"yarn_original {self.yarn_original} must be at least max_positions "
-                f"{self.max_positions}, the positions that the model was trained on"
-            )
+        require(
+            self.max_new_tokens < self.max_positions,
+            f"max_new_tokens {self.max_new_tokens} must be below max_positions "
+            f"{self.max_positions}: the prompt needs positions too",
+        )
+        require(
+            self.yarn_original >= self.max_positions,
+            f"yarn_original {self.yarn_original} must be at least max_positions "
+            f"{self.max_positions}, the positions that the model was trained on",
+        )
 
 
 def check_budgets(world) -> None:
     """Raises ParameterError where validation is not of both domains, or no budget is longer."""
-    if world.num_validation % 2:
-        raise ParameterError(
-            f"num_validation must be even, half of each domain in notebook 10, got "
-            f"{world.num_validation}"
-        )
-    if (longer := world.extended_max_new_tokens) is not None and longer <= world.max_new_tokens:
-        raise ParameterError(
-            f"extended_max_new_tokens {longer} must exceed max_new_tokens {world.max_new_tokens}"
-        )
+    num, budget, longer = world.num_validation, world.max_new_tokens, world.extended_max_new_tokens
+    half = "half of each domain in notebook 10"
+    require(num % 2 == 0, f"num_validation must be even, {half}, got {num}")
+    more = longer is None or longer > budget
+    require(more, f"extended_max_new_tokens {longer} must exceed max_new_tokens {budget}")
