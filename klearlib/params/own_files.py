@@ -60,7 +60,8 @@ def read_reward(given: object) -> dict | None:
     if isinstance(given, str) and ":" in given:
         file, _, name = given.rpartition(":")
         given = {"name": name, "source": text_of(file, where)}
-    if not isinstance(given, dict) or given.keys() != {"name", "source"}:
+    is_named = isinstance(given, dict) and given.keys() == {"name", "source"}
+    if not is_named or not all(isinstance(text, str) for text in given.values()):
         raise ParameterError(f"{where} must be FILE.py:FUNCTION, got {given!r:.100}")
     try:
         function = vars(module_of(given["source"])).get(given["name"])

@@ -19,7 +19,10 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
     ("changes", "message"),
     [
         ({"nodes": 0}, "nodes must be at least 1, got 0"),
-        ({"gpus_per_node": "4"}, "gpus_per_node must be an integer, got '4': write it without"),
+        (
+            {"gpus_per_node": "4"},
+            "gpus_per_node must be an integer, got '4': it is a text, write 4",
+        ),
         ({"tensor_parallel": 3}, "tensor_parallel 3 does not divide the 8 GPUs of 2 x 4: give a"),
         ({"sequence_parallel": 16}, "sequence_parallel 16 does not divide the 8 GPUs of 2 x 4"),
         ({"precision": "fp16"}, "precision must be one of ('fp32', 'bf16'), got 'fp16'"),

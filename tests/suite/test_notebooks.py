@@ -148,7 +148,7 @@ print(code, {heavy} & set(sys.modules))"""
     ("text", "message"),
     [
         ("num_step: 3", "05_toy: unknown parameter 'num_step': did you mean 'num_steps'?"),
-        ("rates: [1e-4]", "write 1.0e-4"),
+        ("rates: [1e-4]", "write 0.0001 without quotes"),
     ],
 )
 def test_a_wrong_parameter_stops_before_any_kernel(project, reports, text, message):
