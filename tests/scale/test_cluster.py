@@ -21,7 +21,7 @@ VALUES = dataclasses.asdict(small_cluster(nodes=2, gpus_per_node=4))
         ({"nodes": 0}, "nodes must be at least 1, got 0"),
         (
             {"gpus_per_node": "4"},
-            "gpus_per_node must be an integer, got '4': it is a text, write 4",
+            "gpus_per_node must be an integer, got '4': it is a text",
         ),
         ({"tensor_parallel": 3}, "tensor_parallel 3 does not divide the 8 GPUs of 2 x 4: give a"),
         ({"sequence_parallel": 16}, "sequence_parallel 16 does not divide the 8 GPUs of 2 x 4"),

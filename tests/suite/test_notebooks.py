@@ -16,7 +16,7 @@ import toy_suite
 from toy_suite import TOY, environment, files, put, ran
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
-from klearlib.suite import notebooks, plan
+from klearlib.suite import checks, notebooks, plan
 from klearlib.suite.plan import Plan
 
 SECTION = """(out / "section.json").write_text('{"status": "complete", "missing": []}')"""
@@ -343,7 +343,7 @@ def test_two_runs_of_one_profile_do_not_mix(project, reports):
 
 def test_missing_assets_stop_the_run(project, reports, monkeypatch):
     lack = "model a/b is not on this machine: hf download a/b"
-    monkeypatch.setattr(plan, "missing_of", lambda profile, stages: [lack])
+    monkeypatch.setattr(checks, "missing_of", lambda profile, stages: [lack])
     assert f"missing: {lack}" in plan.describe(plan.weighed("smoke", plan.plan("smoke")))
     with pytest.raises(MissingAsset, match="hf download a/b"):
         notebooks.run("smoke")
