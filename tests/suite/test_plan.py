@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from machines import GB, LAPTOP, SERVER
-from small_cluster import small_cluster
 
 from klearlib import cli
 from klearlib.experiments.catalogue import check, experiment_of, notebooks_of, stages_of
