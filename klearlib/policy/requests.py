@@ -25,8 +25,6 @@ class RequestEngine(ABC):
     model.
     """
 
-    num_restarts = 0
-
     def __init__(self, described, tokenizer, setting: dict[str, str]):
         self.tokenizer, self.setting = tokenizer, setting
         self._described, self._ends = described, frozenset(end_ids(described, tokenizer))
