@@ -20,9 +20,9 @@ class Compute:
     state of AdamW are float32 throughout. attention: of transformers. batch_rows: responses that
     are decoded together. micro_batch_tokens: padded tokens of one forward and backward pass, 0 for
     as many as the memory holds. pack_tokens: most tokens of a sequence in training, None for what
-    the model holds. gradient_checkpointing: compute each layer's activations again in the backward pass.
-    tensor_parallel, gpu_memory_share: GPUs of one vLLM engine, and the share of each one's memory
-    that it may take while it samples.
+    the model holds. gradient_checkpointing: compute each layer's activations again in the backward
+    pass. tensor_parallel, gpu_memory_share: GPUs of one vLLM engine, and the share of each one's
+    memory that it may take while it samples.
 
     Raises ParameterError for a value out of range, or transformers on several GPUs.
     """

@@ -62,7 +62,7 @@ def train_sft(
     Args:
         compute: the fields of `klearlib.policy.compute.Compute`.
         how: the other arguments of `fit`, whose errors are raised too. The paper: 4 epochs, 8e-5 to
-            4e-5; it does not say whether it packs.
+            4e-5.
 
     Raises:
         MissingAsset: no such file, or the attention is not installed.
