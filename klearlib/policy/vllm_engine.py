@@ -66,11 +66,9 @@ class VLLMEngine(RequestEngine):
         arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
+        self._process: EngineProcess | None = None
         try:
             self._process = EngineProcess(arguments, engine_environment(device))
-        except EngineFailed as error:
-            raise start_error(str(error)) from error
-        try:
             if model is not None and model.device.type != self._process.device:
                 raise MissingAsset(
                     f"the installed vLLM computes on {self._process.device}, the model is on "
@@ -130,7 +128,8 @@ class VLLMEngine(RequestEngine):
 
     def close(self) -> None:
         """End the engine's process. May be called twice."""
-        self._process.close()
+        if self._process is not None:
+            self._process.close()
 
     @contextlib.contextmanager
     def _alive(self):
@@ -246,26 +245,24 @@ def engine_environment(device: str) -> dict[str, str]:
     }
 
 
-_START_ERRORS = (
-    # words of vLLM's line -> the error and its advice
-    (
-        ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type"),
-        MissingAsset,
-        f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}",
-    ),
-    (("max_num_seqs",), ParameterError, "lower batch_rows"),
-    (
-        ("KV cache", "memory"),
-        KlearError,
-        "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the "
-        "model's positions, or take a larger GPU",
-    ),
-)
-
-
 def start_error(line: str) -> KlearError:
-    """The error for the one line with which an engine failed to start."""
-    for words, kind, advice in _START_ERRORS:
-        if any(word in line for word in words):
-            return kind(f"vLLM cannot start ({line}): {advice}")
-    return KlearError(f"vLLM cannot run this model or setting ({line}): give engine: transformers")
+    """The error, with its advice, for the one line with which an engine failed to start."""
+    words = ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type")
+    if any(word in line for word in words):
+        kind, advice = MissingAsset, f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}"
+    elif "max_num_seqs" in line:
+        kind, advice = ParameterError, "lower batch_rows"
+    elif "KV cache" in line or "memory" in line:
+        kind, advice = (
+            KlearError,
+            (
+                "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or "
+                "the model's positions, or take a larger GPU"
+            ),
+        )
+    else:
+        kind, advice = (
+            KlearError,
+            "change the setting, or give engine: transformers",
+        )
+    return kind(f"vLLM cannot start ({line}): {advice}")
