@@ -90,7 +90,7 @@ def padded_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """ids, long [N, T], and before, bool [N, T], True on the token before each response token."""
     width = max(len(each.ids) for each in sequences)
-    ids = torch.full((len(sequences), width), pad_id)
+    ids = torch.full((len(sequences), width), pad_id)  # [N, T]
     before = torch.zeros_like(ids, dtype=torch.bool)
     for row, each in enumerate(sequences):
         length = len(each.ids)

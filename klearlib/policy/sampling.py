@@ -16,7 +16,7 @@ from klearlib.errors import KlearError
 from klearlib.policy.decoder import Decoder, Decoding, can_decode
 from klearlib.policy.drawing import SamplingSettings, draw
 from klearlib.policy.load import autocast
-from klearlib.policy.prompts import chat_prompts, end_ids
+from klearlib.policy.prompts import chat_prompts, end_ids, response_to
 from klearlib.records import Problem, Response
 
 # Rows that ended leave the batch once no more than this share of it goes on: each departure copies
@@ -58,7 +58,7 @@ def sample_groups(
 
     Raises:
         ValueError: no problems, group_size < 1, batch_rows < 1.
-        KlearError: more positions than the model has, or logits that are no numbers.
+        KlearError: more positions than the model has, or logits that are not numbers.
     """
     if not problems or group_size < 1 or batch_rows < 1:
         raise ValueError(
@@ -91,16 +91,10 @@ def sample_groups(
                     drawn = _generate(model, *how)
             tell(0)  # those that the budget ended, too
             for row, (token_ids, logp, truncated) in enumerate(_whole(*drawn, ends)):
-                index = chosen[row // width]
+                index = chosen[row // width]  # a prompt's responses are rows in turn
                 groups[index].append(
-                    Response(
-                        problem_id=problems[index].id,
-                        prompt=prompts[index][0],
-                        prompt_ids=tuple(prompts[index][1]),
-                        token_ids=tuple(token_ids),
-                        logp=tuple(logp),
-                        text=tokenizer.decode(token_ids, skip_special_tokens=True),
-                        truncated=truncated,
+                    response_to(
+                        problems[index], prompts[index], token_ids, logp, truncated, tokenizer
                     )
                 )
     return groups
@@ -123,7 +117,7 @@ def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
     tokens = torch.full((rows, settings.max_tokens), -1, dtype=torch.long, device=device)
     logps = torch.zeros((rows, settings.max_tokens), device=device)
     for step in range(settings.max_tokens):
-        token, logp = draw(loop.logits.float(), settings, generator, seen)
+        token, logp = draw(loop.logits.float(), settings, generator, seen)  # [rows in the batch]
         # A row that ended draws on until it leaves; what it draws is not kept.
         tokens[active, step], logps[active, step] = torch.where(going, token, -1), logp
         going &= ~torch.isin(token, ends)
@@ -152,7 +146,7 @@ class _Drawing(LogitsProcessor):
         self.logps: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        token, logp = draw(scores, *self._how, self._seen)
+        token, logp = draw(scores, *self._how, self._seen)  # [N] of scores [N, V]
         self.tokens.append(token)
         self.logps.append(logp)
         if self._seen is not None:
@@ -186,7 +180,7 @@ def _generate(model, ids, mask, group_size, ends, settings, generator, tell):
 
 def _whole(tokens: torch.Tensor, logps: torch.Tensor, ends: torch.Tensor):
     """(token ids, log-probabilities, whether it is cut off) of each row [T], up to its end."""
-    ended = torch.isin(tokens, ends)
+    ended = torch.isin(tokens, ends)  # [N, T]
     kept = (ended.cumsum(1) - ended.long() == 0) & (tokens >= 0)  # none before it has ended
     if not logps[kept].isfinite().all():
         raise KlearError(

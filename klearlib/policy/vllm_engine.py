@@ -247,22 +247,15 @@ def engine_environment(device: str) -> dict[str, str]:
 
 def start_error(line: str) -> KlearError:
     """The error, with its advice, for the one line with which an engine failed to start."""
+    kind, advice = KlearError, "change the setting, or give engine: transformers"
     words = ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type")
     if any(word in line for word in words):
         kind, advice = MissingAsset, f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}"
     elif "max_num_seqs" in line:
         kind, advice = ParameterError, "lower batch_rows"
     elif "KV cache" in line or "memory" in line:
-        kind, advice = (
-            KlearError,
-            (
-                "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or "
-                "the model's positions, or take a larger GPU"
-            ),
-        )
-    else:
-        kind, advice = (
-            KlearError,
-            "change the setting, or give engine: transformers",
+        advice = (
+            "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or "
+            "the model's positions, or take a larger GPU"
         )
     return kind(f"vLLM cannot start ({line}): {advice}")
