@@ -75,7 +75,7 @@ def load_policy(
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # refused below, by name
         )
-    except ParameterError:
+    except (ParameterError, DamagedEntry):
         raise
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         if local:
@@ -85,11 +85,8 @@ def load_policy(
             ) from error
         raise missing_model(path, error) from error
     _refuse_other_weights(path, loading)
-    vocabulary, rows = tokenizer.get_vocab(), model.get_input_embeddings().weight.shape[0]
-    # transformers makes up a tokenizer of special tokens where the files of one are missing.
-    if not vocabulary.keys() - tokenizer.get_added_vocab().keys():
-        raise DamagedEntry(f"{path} holds no tokenizer: put the model's own there")
-    if (most := max(vocabulary.values())) >= rows:
+    rows, most = model.get_input_embeddings().weight.shape[0], max(tokenizer.get_vocab().values())
+    if most >= rows:
         raise DamagedEntry(
             f"{path} has an embedding of {rows} tokens and a tokenizer with the token {most}: put "
             "the model's own tokenizer there"
@@ -101,10 +98,15 @@ def load_policy(
 
 def load_tokenizer(path: str | Path):
     """The tokenizer of a local folder or a hub id, by its tokenizer.json where there is one: the
-    class that tokenizer_config.json names may build another from the same words."""
+    class that tokenizer_config.json names may build another from the same words. DamagedEntry where
+    there is none."""
     file = cached_file(path, "tokenizer.json", _raise_exceptions_for_missing_entries=False)
     kind = AutoTokenizer if file is None else PreTrainedTokenizerFast
-    return kind.from_pretrained(path)
+    tokenizer = kind.from_pretrained(path)
+    # transformers makes up a tokenizer of special tokens where the files of one are missing.
+    if not tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys():
+        raise DamagedEntry(f"{path} holds no tokenizer: put the model's own there")
+    return tokenizer
 
 
 def _refuse_other_weights(path: str | Path, loading: dict) -> None:
