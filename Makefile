@@ -18,7 +18,7 @@ TESTS = $(VENV_PYTHON) -m pytest -n 2 --dist loadfile
 WITH_VERL = KLEAR_VENV="$(VERL_VENV)" BESIDE=requirements-verl.lock PYTHON_BELOW=3,13
 WITH_REAL = KLEAR_VENV="$(REAL_VENV)" BESIDE=requirements-real.lock
 SMOLLM2 = models/SmolLM2-135M-Instruct
-API = $(addprefix klearlib.,rl.coefficients rl.objective rl.advantages policy.logprobs verify.answers \
+API = $(addprefix klearlib.,rl.coefficients rl.objective rl.advantages verify.answers \
 verify.programs verify.rewards curation.overlap curation.coverage evaluate.scores paper records)
 CHOSEN = --profile $(PROFILE) $(if $(ONLY),--only $(ONLY))
 

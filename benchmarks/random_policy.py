@@ -25,8 +25,8 @@ def save_random_policy(
 ) -> int:
     """Write model and tokenizer to `folder` in the Hugging Face format.
 
-    Words are numbers, ``2``, ``3``, ...: `load_policy` refuses a tokenizer that keeps nothing of an
-    ordinary text. A prompt of n words has n tokens, its chat template adds none.
+    Words are numbers, ``2``, ``3``, ... A prompt of n words has n tokens, its chat template adds
+    none.
 
     Args:
         ends: the end token is a word of the model, as likely as the others; otherwise it is one

@@ -29,12 +29,10 @@ import torch.nn.functional as F
 from common import arguments_of, keep
 
 from klearlib.policy.load import autocast
-from klearlib.policy.logprobs import token_logprobs
-from klearlib.policy.memory import head_chunk_tokens
 from klearlib.policy.reader import Reader, in_chunks
 
-# The first by hand, the others are `token_logprobs` and `in_chunks`, which the trainer takes.
-DENSE, AGAIN, BY_CHUNK = "dense", "chunks, computed again", "chunks, a backward pass each"
+# The first by hand, the second is `in_chunks`, which the trainer takes.
+DENSE, BY_CHUNK = "dense", "chunks, a backward pass each"
 LIGER = "liger fused linear cross entropy"
 
 
@@ -53,7 +51,7 @@ def main() -> None:
 
 def compare(tokens: int, arguments: argparse.Namespace) -> list[dict]:
     """One row for each way at `tokens`."""
-    ways = [DENSE, AGAIN, BY_CHUNK]
+    ways = [DENSE, BY_CHUNK]
     if arguments.device == "cuda" and find_spec("liger_kernel") is not None:
         ways.append(LIGER)
     found: dict[str, list[dict]] = {way: [] for way in ways}
@@ -98,15 +96,13 @@ def measure(way: str, tokens: int, arguments: argparse.Namespace) -> dict:
     scale = torch.randn(tokens, generator=draws).to(device) / tokens
     states, weight = (x.to(device).requires_grad_() for x in (states, weight))
     head = SimpleNamespace(weight=weight, bias=None)
-    size = head_chunk_tokens(arguments.words, device=device)
 
     def one_pass(states: torch.Tensor, targets: torch.Tensor, scale: torch.Tensor) -> None:
-        ids = F.pad(targets, (1, 0))
         if way == BY_CHUNK:
             dtype = torch.bfloat16 if precision == "bf16" else torch.float32
             reader = Reader(lambda _: states, head, dtype, arguments.words)
-            sequence = SimpleNamespace(ids=ids.tolist(), num_prompt=1)
-            for chunk, logp, _ in in_chunks(reader, [[sequence]]):
+            sequence = SimpleNamespace(ids=F.pad(targets, (1, 0)), num_prompt=1)
+            for chunk, logp, _ in in_chunks(reader, [sequence]):
                 (logp * scale[chunk]).sum().backward()
             return
         with autocast(device, precision):
@@ -115,12 +111,7 @@ def measure(way: str, tokens: int, arguments: argparse.Namespace) -> dict:
 
                 loss = LigerFusedLinearCrossEntropyLoss()(weight, states, targets)
             else:
-                logp = (
-                    dense(states, weight, targets)[0]
-                    if way == DENSE
-                    else token_logprobs(model_of(states, head), ids[None], chunk_size=size)[0][0]
-                )
-                loss = (logp * scale).sum()
+                loss = (dense(states, weight, targets)[0] * scale).sum()
         loss.backward()
 
     few = min(tokens, 64)
@@ -137,14 +128,6 @@ def measure(way: str, tokens: int, arguments: argparse.Namespace) -> dict:
         "bytes": peak(device) - held,
         "norms": [float(x.grad.norm()) for x in (states, weight)],
     }
-
-
-def model_of(states: torch.Tensor, head: SimpleNamespace) -> SimpleNamespace:
-    """A model of transformers as far as `token_logprobs` asks one."""
-    output = SimpleNamespace(last_hidden_state=F.pad(states, (0, 0, 0, 1))[None])
-    return SimpleNamespace(
-        config=None, base_model=lambda **_: output, get_output_embeddings=lambda: head
-    )
 
 
 def dense(states: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor):

@@ -33,3 +33,14 @@ def small_gpt2(**changes):
     torch.manual_seed(1)
     small = {"vocab_size": 9, "n_embd": 8, "n_layer": 1, "n_head": 1}
     return GPT2LMHeadModel(GPT2Config(**small | changes)).eval()
+
+
+def response_logprobs(model, response, temperature: float = 1.0):
+    """log pi [T] of the tokens of a response, by all of the model's logits."""
+    import torch
+
+    ids = torch.tensor([response.prompt_ids + response.token_ids], device=model.device)
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+    logp = torch.log_softmax(logits / temperature, -1).gather(1, ids[0, 1:, None])[:, 0]
+    return logp[len(response.prompt_ids) - 1 :]

@@ -13,7 +13,6 @@ PUBLIC = {
     "rl.coefficients": "unclipped ppo_clip gppo cispo coefficient Rule",
     "rl.objective": "policy_loss positive_lm_loss",
     "rl.advantages": "group_advantages nonzero_groups",
-    "policy.logprobs": "token_logprobs",
     "verify.answers": "verify_answer verify_answers",
     "verify.programs": "run_tests run_many",
     "verify.rewards": "math_reward soft_code_reward hard_code_reward",

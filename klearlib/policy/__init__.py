@@ -1,1 +1,1 @@
-"""The only place that touches transformers: loading, token log-probabilities, sampling."""
+"""The only place that touches transformers: loading, log-probabilities, sampling."""

@@ -11,10 +11,9 @@ import torch
 
 from klearlib.errors import KlearError
 from klearlib.policy.compute import Compute
-from klearlib.policy.decoder import can_decode
-from klearlib.policy.layout import Tokens, cut_rows
+from klearlib.policy.layout import Tokens, cut_by_tokens
 from klearlib.policy.memory import choose_micro_batch_tokens
-from klearlib.policy.reader import Reader, has_plain_head, reading, require_separate, wants_one_row
+from klearlib.policy.reader import Reader, reading
 
 T, S = TypeVar("T"), TypeVar("S", bound=Tokens)
 
@@ -33,37 +32,29 @@ class BatchPlan:
     """The parts in which a run computes; where the memory ran out once, they stay smaller.
 
     micro_batch_tokens: padded tokens of one forward and backward pass, None for no limit.
-    precision, pack_tokens, recompute (gradient_checkpointing): see
-    `klearlib.policy.compute.Compute`. pad_id: of transformers' padded rows. one_row: packed rows of
-    a pass are joined into one, for varlen kernels. plain_head: see
-    `klearlib.policy.reader.has_plain_head`. parts_count: the objective depends on how a batch is
-    cut, so that no part may become smaller. num_halvings: how often the memory ran out so far.
+    precision, recompute (gradient_checkpointing): see `klearlib.policy.compute.Compute`. pad_id: of
+    transformers' padded rows. parts_count: the objective depends on how a batch is cut, so that no
+    part may become smaller. num_halvings: how often the memory ran out so far.
     """
 
     micro_batch_tokens: int | None
     precision: str
     pad_id: int
-    pack_tokens: int | None = None
-    one_row: bool = False
     recompute: bool = False
-    plain_head: bool = False
     parts_count: bool = False
     num_halvings: int = 0
 
     def reading(self, model) -> AbstractContextManager[Reader]:
-        names = ("precision", "recompute", "plain_head", "pad_id")
-        return reading(model, **{name: getattr(self, name) for name in names})
+        how = {"precision": self.precision, "recompute": self.recompute, "pad_id": self.pad_id}
+        return reading(model, **how)
 
-    def cut(self, sequences: Sequence[S]) -> list[list[list[S]]]:
-        """The micro-batches of `sequences`, each of rows of one sequence or, packed, of several;
-        see `klearlib.policy.layout.cut_rows`."""
-        cut = cut_rows(
-            [len(each.ids) for each in sequences],
-            pack_tokens=self.pack_tokens,
-            micro_batch_tokens=self.micro_batch_tokens,
-            one_row=self.one_row,
-        )
-        return [[[sequences[index] for index in row] for row in part] for part in cut]
+    def cut(self, rows: Sequence[S]) -> list[list[S]]:
+        """The micro-batches of `rows`; see `klearlib.policy.layout.cut_by_tokens`."""
+        if self.micro_batch_tokens is None:
+            return [list(rows)]
+        lengths = [len(each.ids) for each in rows]
+        parts = cut_by_tokens(lengths, max_tokens=self.micro_batch_tokens)
+        return [[rows[index] for index in part] for part in parts]
 
     def fitting(self, attempt: Callable[[], T], *, sequences: Sequence[Tokens]) -> T:
         """What `attempt` returns, after as many halvings of `micro_batch_tokens` as it takes.
@@ -83,23 +74,21 @@ class BatchPlan:
             # free.
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            lengths = [len(each.ids) for each in sequences]
-            rows = cut_rows(lengths, pack_tokens=self.pack_tokens, micro_batch_tokens=None)[0]
-            self._halve(sorted(sum(lengths[index] for index in row) for row in rows), said)
+            self._halve(sorted(len(each.ids) for each in sequences), said)
 
-    def _halve(self, rows: Sequence[int], said: str) -> None:
-        """`rows` by rising length: no part holds two where the two shortest do not fit."""
+    def _halve(self, lengths: Sequence[int], said: str) -> None:
+        """Of rows, rising: no part holds two where the two shortest do not fit."""
         if self.parts_count:
             raise KlearError(
                 f"out of memory ({said}), and the objective depends on micro_batch_tokens: set "
                 "loss_denominator and lm_normalizer to mini_batch, or lower micro_batch_tokens"
             )
-        now = self.micro_batch_tokens or len(rows) * rows[-1]
-        if len(rows) < 2 or 2 * rows[1] > now:
-            what = "pack_tokens" if self.pack_tokens else "max_new_tokens or max_positions"
+        now = self.micro_batch_tokens or len(lengths) * lengths[-1]
+        if len(lengths) < 2 or 2 * lengths[1] > now:
             raise KlearError(
-                f"out of memory with a row of {rows[-1]} tokens at most alone in a pass ({said}): "
-                f"set gradient_checkpointing: true or precision: bf16, or lower {what}"
+                f"out of memory with a single row of at most {lengths[-1]} tokens in a pass "
+                f"({said}): set gradient_checkpointing: true or precision: bf16, or lower "
+                "max_new_tokens or max_positions"
             )
         self.micro_batch_tokens = now // 2
         self.num_halvings += 1
@@ -109,23 +98,14 @@ def plan_batches(model, compute: Compute, *, pad_id: int, parts_count: bool = Fa
     """The plan of a run over `model`, made before the state of a checkpoint takes memory.
 
     `micro_batch_tokens` 0 takes as many as the memory holds, see
-    `klearlib.policy.memory.choose_micro_batch_tokens`. Raises KlearError where the model is not
-    causal, or sees other sequences of a packed row.
+    `klearlib.policy.memory.choose_micro_batch_tokens`.
     """
-    if compute.gradient_checkpointing and not can_decode(model):
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    if compute.pack_tokens is not None:
-        require_separate(model, precision=compute.precision)
     return BatchPlan(
         micro_batch_tokens=compute.micro_batch_tokens
         or choose_micro_batch_tokens(model, compute=compute),
         precision=compute.precision,
         pad_id=pad_id,
-        # The decoder reads sequences in a line, without padding: nothing is there to be packed.
-        pack_tokens=None if can_decode(model) else compute.pack_tokens,
-        one_row=wants_one_row(model),
         recompute=compute.gradient_checkpointing,
-        plain_head=has_plain_head(model, precision=compute.precision),
         parts_count=parts_count,
     )
 

@@ -19,13 +19,12 @@ class Compute:
     engine: who samples. precision: of the forward pass, by autocast; weights, gradients and the
     state of AdamW are float32 throughout. attention: of transformers. batch_rows: responses that
     are decoded together. micro_batch_tokens: padded tokens of one forward and backward pass, 0 for
-    as many as the memory holds. pack_tokens: length of a row that holds several sequences, None for
-    one a row. gradient_checkpointing: compute each layer's activations again in the backward pass.
-    tensor_parallel, gpu_memory_share: GPUs of one vLLM engine, and the share of each one's memory
-    that it may take while it samples.
+    as many as the memory holds. pack_tokens: most tokens of a sequence in training, None for what
+    the model holds. gradient_checkpointing: compute each layer's activations again in the backward
+    pass. tensor_parallel, gpu_memory_share: GPUs of one vLLM engine, and the share of each one's
+    memory that it may take while it samples.
 
-    Raises ParameterError for a value out of range, a packed row longer than a micro-batch, or
-    transformers on several GPUs.
+    Raises ParameterError for a value out of range, or transformers on several GPUs.
     """
 
     engine: str
@@ -48,11 +47,6 @@ class Compute:
                 raise ParameterError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.pack_tokens is not None and self.pack_tokens < 1:
             raise ParameterError(f"pack_tokens must be at least 1, got {self.pack_tokens}")
-        if self.pack_tokens is not None and 0 < self.micro_batch_tokens < self.pack_tokens:
-            raise ParameterError(
-                f"pack_tokens {self.pack_tokens} exceeds micro_batch_tokens "
-                f"{self.micro_batch_tokens}: a packed row must fit into a micro-batch"
-            )
         if self.engine != "vllm" and self.tensor_parallel > 1:
             raise ParameterError(
                 f"tensor_parallel {self.tensor_parallel} is for engine vllm: give 1"

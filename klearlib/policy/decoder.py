@@ -148,6 +148,7 @@ class Decoder:
         qk, v = heads.split([h + j, j], dim=-2)
         if layer.heads_norm is not None:
             qk = rms_norm(qk.to(layer.heads_norm.dtype), layer.heads_norm, self.eps)
+        # Queries and keys [..., H or J, D] in one rotation.
         q, k = _rotated(qk, *angles).to(v.dtype).split([h, j], dim=-2)
         states = states + self._linear(attend(q, k, v), layer.out)
         normed = rms_norm(states, layer.feed_norm, self.eps)

@@ -55,7 +55,7 @@ def draw(
     seen: bool [N, V], the tokens that the repetition penalty meets; None without one.
     """
     scale = settings.temperature or 1.0
-    logp = torch.log_softmax(logits if scale == 1 else logits / scale, dim=-1)
+    logp = torch.log_softmax(logits if scale == 1 else logits / scale, dim=-1)  # [N, V]
     drawn = logp
     if seen is not None:
         with_penalty = penalised(logits, seen, settings.repetition_penalty)

@@ -19,13 +19,11 @@ class Engine(Protocol):
 
     Seeds, end tokens, truncation and the log-probabilities of `Response` mean the same in all
     engines; that the same seed gives the same responses holds for each engine alone. setting: what
-    a sampling record says of the engine, ``engine`` and ``precision``. num_restarts: how often an
-    engine process died and was started again.
+    a sampling record says of the engine, ``engine`` and ``precision``.
     """
 
     tokenizer: object
     setting: dict[str, str]
-    num_restarts: int
 
     def sample_groups(
         self, problems: Sequence[Problem], *, group_size: int, settings: SamplingSettings
@@ -45,8 +43,6 @@ class Engine(Protocol):
 class TransformersEngine:
     """The engine in this process: the weights are the trainer's own, so there is nothing to hand
     over and nothing to give back."""
-
-    num_restarts = 0
 
     def __init__(self, model, tokenizer, compute: Compute, on_sampled: OnSampled | None = None):
         self.tokenizer = tokenizer

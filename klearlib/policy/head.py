@@ -42,11 +42,11 @@ class _Head(torch.autograd.Function):
     @staticmethod
     def forward(ctx, states, weight, bias, targets, temperature, with_entropy, dtype):
         low = states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-        logits = F.linear(*low)
+        logits = F.linear(*low)  # [C, V]
         logits = logits.to(torch.promote_types(dtype, torch.float32))
         if temperature != 1:
             logits /= temperature
-        logits -= logits.amax(dim=-1, keepdim=True)
+        logits -= logits.amax(dim=-1, keepdim=True)  # so that no exponential overflows
         chosen = logits.gather(1, targets[:, None]).squeeze(1)
         exp_logits = logits.exp() if with_entropy else logits.exp_()  # e^(z - max) [C, V]
         total = exp_logits.sum(dim=-1)
@@ -67,8 +67,8 @@ class _Head(torch.autograd.Function):
     def backward(ctx, arrived, _):
         states, weight, targets, total, exp_logits = ctx.saved_tensors
         arrived = (arrived / ctx.temperature)[:, None]
-        of_logits = exp_logits * (-arrived / total[:, None])
-        of_logits.scatter_add_(1, targets[:, None], arrived)
+        of_logits = exp_logits * (-arrived / total[:, None])  # -p / T of each word, [C, V]
+        of_logits.scatter_add_(1, targets[:, None], arrived)  # + 1 / T at the target
         of_states, of_weight, of_bias = ctx.dtypes
         if of_bias is not None:
             of_bias = of_logits.sum(dim=0).to(of_bias)

@@ -1,4 +1,4 @@
-"""What every engine asks a policy by: the prompts' tokens, and the tokens that end a response."""
+"""What all engines share: the prompts' tokens, the tokens that end a response, its record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from klearlib.errors import KlearError
 from klearlib.policy.load import chat_prompt
-from klearlib.records import Problem
+from klearlib.records import Problem, Response
 
 
 def chat_prompts(
@@ -35,15 +35,35 @@ def num_positions(model) -> int | None:
 
 def end_ids(model, tokenizer) -> list[int]:
     """The tokens that end a response: those of the model's generation config and the
-    tokenizer's. Raises KlearError where the config names what is no token."""
+    tokenizer's. Raises KlearError where the config names what is not a token."""
     configured = model.generation_config.eos_token_id
     ends = configured if isinstance(configured, list) else [configured]
     ends = [end for end in [*ends, tokenizer.eos_token_id] if end is not None]
-    for end in ends:
-        known = type(end) is int and 0 <= end < 2**31
-        if not known or tokenizer.convert_ids_to_tokens(end) is None:
-            raise KlearError(
-                "eos_token_id of generation_config.json must be the number of a token of the "
-                f"tokenizer or a list of them, got {configured!r:.100}: mend it"
-            )
+    # Beyond 31 bits the tokenizer's own look-up fails.
+    known = [type(end) is int and 0 <= end < 2**31 for end in ends]
+    if not all(known) or None in map(tokenizer.convert_ids_to_tokens, ends):
+        raise KlearError(
+            "eos_token_id of generation_config.json must be the number of a token of the tokenizer "
+            f"or a list of them, got {configured!r:.100}: correct it"
+        )
     return sorted(set(ends))
+
+
+def response_to(
+    problem: Problem,
+    prompt: tuple[str, list[int]],
+    token_ids: Sequence[int],
+    logp: Sequence[float],
+    truncated: bool,
+    tokenizer,
+) -> Response:
+    """The record of one response. prompt: as `chat_prompts` gives it."""
+    return Response(
+        problem_id=problem.id,
+        prompt=prompt[0],
+        prompt_ids=tuple(prompt[1]),
+        token_ids=tuple(token_ids),
+        logp=tuple(logp),
+        text=tokenizer.decode(list(token_ids), skip_special_tokens=True),
+        truncated=truncated,
+    )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from klearlib.errors import KlearError
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.policy.prompts import chat_prompts, end_ids
+from klearlib.policy.prompts import chat_prompts, end_ids, response_to
 from klearlib.records import Problem, Response
 from klearlib.run.seeding import derive_seed
 
@@ -24,8 +24,6 @@ class RequestEngine(ABC):
     NaN for every token elsewhere. described: what holds ``config`` and ``generation_config`` of the
     model.
     """
-
-    num_restarts = 0
 
     def __init__(self, described, tokenizer, setting: dict[str, str]):
         self.tokenizer, self.setting = tokenizer, setting
@@ -48,7 +46,7 @@ class RequestEngine(ABC):
         ]
         drawn = iter(self._draw(problems, [ids for _, ids in prompts], seeds, settings))
         return [
-            [self._response(problem, *prompt, *next(drawn)) for _ in range(group_size)]
+            [self._response(problem, prompt, *next(drawn)) for _ in range(group_size)]
             for problem, prompt in zip(problems, prompts, strict=True)
         ]
 
@@ -63,17 +61,10 @@ class RequestEngine(ABC):
         """Tokens, and log-probabilities where `draws_from_policy`, of the P x G responses, group
         after group."""
 
-    def _response(self, problem: Problem, prompt: str, prompt_ids, token_ids, logp) -> Response:
-        token_ids = tuple(token_ids)
-        return Response(
-            problem_id=problem.id,
-            prompt=prompt,
-            prompt_ids=tuple(prompt_ids),
-            token_ids=token_ids,
-            logp=(math.nan,) * len(token_ids) if logp is None else tuple(logp),
-            text=self.tokenizer.decode(list(token_ids), skip_special_tokens=True),
-            truncated=token_ids[-1] not in self._ends,
-        )
+    def _response(self, problem, prompt, token_ids, logp) -> Response:
+        logp = [math.nan] * len(token_ids) if logp is None else logp
+        truncated = token_ids[-1] not in self._ends
+        return response_to(problem, prompt, token_ids, logp, truncated, self.tokenizer)
 
 
 def draws_from_policy(settings: SamplingSettings) -> bool:

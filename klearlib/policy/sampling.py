@@ -1,19 +1,22 @@
-"""The transformers sampling engine: groups of responses with the log-probability of every token."""
+"""The sampling engine in this process: groups of responses with the log-probability of every token.
+
+Models that `klearlib.policy.decoder` computes are sampled by its loop, all others by `generate` of
+transformers; a token is drawn by `klearlib.policy.drawing` in both.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
-import torch.nn.functional as F
-from transformers import DynamicCache
+from transformers import GenerationConfig, LogitsProcessor
 
 from klearlib.errors import KlearError
 from klearlib.policy.decoder import Decoder, Decoding, can_decode
 from klearlib.policy.drawing import SamplingSettings, draw
 from klearlib.policy.load import autocast
-from klearlib.policy.prompts import chat_prompts, end_ids
+from klearlib.policy.prompts import chat_prompts, end_ids, response_to
 from klearlib.records import Problem, Response
 
 # Rows that ended leave the batch once no more than this share of it goes on: each departure copies
@@ -55,7 +58,7 @@ def sample_groups(
 
     Raises:
         ValueError: no problems, group_size < 1, batch_rows < 1.
-        KlearError: more positions than the model has, or logits that are no numbers.
+        KlearError: more positions than the model has, or logits that are not numbers.
     """
     if not problems or group_size < 1 or batch_rows < 1:
         raise ValueError(
@@ -71,6 +74,7 @@ def sample_groups(
     per_batch = max(1, batch_rows // group_size)
     widths = [min(batch_rows, group_size - n) for n in range(0, group_size, batch_rows)]
     groups: list[list[Response]] = [[] for _ in problems]
+    total = len(problems) * group_size
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
         ids = [prompts[i][1] for i in chosen]
@@ -78,96 +82,47 @@ def sample_groups(
         done = start * group_size
         for width in widths:  # several only for a group of more than batch_rows responses
             done += len(chosen) * width
-            tell = on_sampled and functools.partial(
-                _tell, on_sampled, done, len(problems) * group_size
-            )
+            tell = partial(_tell, on_sampled, done, total)
+            how = (ids, mask, width, ends, settings, generator, tell)
             if decoder is not None:
-                loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
-                rows = _decode(loop, ids, mask, width, ends, settings, generator, tell)
+                drawn = _decode(decoder, *how)
             else:
-                # Around the whole loop, so that autocast casts the weights once.
                 with autocast(model.device, precision):
-                    loop = TransformersDecoding(model, ids, mask)
-                    rows = _decode(loop, ids, mask, width, ends, settings, generator, tell)
-            if tell is not None:
-                tell(0)  # those that the budget ended, too
-            for position, index in enumerate(chosen):
-                drawn = rows[position * width : (position + 1) * width]
-                groups[index] += [
-                    Response(
-                        problem_id=problems[index].id,
-                        prompt=prompts[index][0],
-                        prompt_ids=tuple(prompts[index][1]),
-                        token_ids=tuple(token_ids),
-                        logp=tuple(logp),
-                        text=tokenizer.decode(token_ids, skip_special_tokens=True),
-                        truncated=truncated,
+                    drawn = _generate(model, *how)
+            tell(0)  # those that the budget ended, too
+            for row, (token_ids, logp, truncated) in enumerate(_whole(*drawn, ends)):
+                index = chosen[row // width]  # a prompt's responses are rows in turn
+                groups[index].append(
+                    response_to(
+                        problems[index], prompts[index], token_ids, logp, truncated, tokenizer
                     )
-                    for token_ids, logp, truncated in drawn
-                ]
+                )
     return groups
 
 
-class TransformersDecoding:
-    """`klearlib.policy.decoder.Decoding` by a model's own forward pass and cache."""
-
-    def __init__(self, model, ids: torch.Tensor, mask: torch.Tensor):
-        self._model, self._mask, self._cache = model, mask, DynamicCache(config=model.config)
-        self._positions = (mask.cumsum(1) - 1).clamp(min=0)
-        self._read(ids)
-        self._positions = self._positions[:, -1:]
-
-    def repeat(self, times: int) -> None:
-        self._cache.batch_repeat_interleave(times)
-        self._rows(lambda held: held.repeat_interleave(times, dim=0))
-
-    def keep(self, rows: torch.Tensor) -> None:
-        self._cache.batch_select_indices(rows)
-        self._rows(lambda held: held[rows])
-
-    def step(self, token: torch.Tensor) -> None:
-        self._mask = F.pad(self._mask, (0, 1), value=1)
-        self._positions = self._positions + 1
-        self._read(token[:, None])
-
-    def _read(self, ids: torch.Tensor) -> None:
-        self.logits = self._model(
-            input_ids=ids,
-            attention_mask=self._mask,
-            position_ids=self._positions,
-            past_key_values=self._cache,
-            logits_to_keep=1,
-        ).logits[:, -1]
-
-    def _rows(self, change) -> None:
-        self.logits, self._mask = change(self.logits), change(self._mask)
-        self._positions = change(self._positions)
+def _tell(on_sampled: OnSampled | None, at_end: int, total: int, num_going: int) -> None:
+    if on_sampled is not None:
+        on_sampled(at_end - num_going, total)
 
 
-def _tell(on_sampled: OnSampled, at_end: int, total: int, num_going: int) -> None:
-    on_sampled(at_end - num_going, total)
-
-
-def _decode(loop, ids, mask, group_size, ends, settings, generator, tell):
-    """One token at a time for G responses to each of the prompts that `loop` has read."""
-    seen = None
-    if settings.repetition_penalty != 1:
-        held = _held_tokens(ids, mask, loop.logits.shape[-1])
-        seen = held.repeat_interleave(group_size, dim=0)
+def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
+    """Tokens and their log-probabilities [P * G, T] of G responses to each of the prompts [P]; what
+    a row draws behind its end stays -1."""
+    loop = Decoding(decoder, ids, mask, ids.shape[1] + settings.max_tokens)
+    seen = _seen(ids, mask, group_size, settings, loop.logits.shape[-1])
     loop.repeat(group_size)
     rows, device = len(loop.logits), ids.device
-    active = torch.arange(rows, device=device)
+    active = torch.arange(rows, device=device)  # which rows are still in the batch
     going = torch.ones(rows, dtype=torch.bool, device=device)
     tokens = torch.full((rows, settings.max_tokens), -1, dtype=torch.long, device=device)
     logps = torch.zeros((rows, settings.max_tokens), device=device)
     for step in range(settings.max_tokens):
-        token, logp = draw(loop.logits.float(), settings, generator, seen)
+        token, logp = draw(loop.logits.float(), settings, generator, seen)  # [rows in the batch]
         # A row that ended draws on until it leaves; what it draws is not kept.
         tokens[active, step], logps[active, step] = torch.where(going, token, -1), logp
         going &= ~torch.isin(token, ends)
         num_going = int(going.sum())
-        if tell is not None:
-            tell(num_going)
+        tell(num_going)
         if step + 1 == settings.max_tokens or not num_going:
             break
         if seen is not None:
@@ -178,19 +133,63 @@ def _decode(loop, ids, mask, group_size, ends, settings, generator, tell):
             seen = seen if seen is None else seen[keep]
             loop.keep(keep)
         loop.step(token)
-    kept = tokens >= 0
+    return tokens, logps
+
+
+class _Drawing(LogitsProcessor):
+    """Draws each token of `generate`, which takes the best one of the scores that are left."""
+
+    def __init__(self, settings, generator, seen, ends, tell):
+        self._how, self._seen, self._ends, self._tell = (settings, generator), seen, ends, tell
+        self._going: torch.Tensor | bool = True
+        self.tokens: list[torch.Tensor] = []  # [N] of each step
+        self.logps: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        token, logp = draw(scores, *self._how, self._seen)  # [N] of scores [N, V]
+        self.tokens.append(token)
+        self.logps.append(logp)
+        if self._seen is not None:
+            self._seen.scatter_(1, token[:, None], True)
+        self._going = ~torch.isin(token, self._ends) & self._going
+        self._tell(int(self._going.sum()))
+        return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
+
+
+def _generate(model, ids, mask, group_size, ends, settings, generator, tell):
+    """As `_decode`, by the `generate` of any model; what a row draws behind its end is kept."""
+    num_words = model.get_output_embeddings().weight.shape[0]
+    seen = _seen(ids, mask, group_size, settings, num_words)
+    drawing = _Drawing(settings, generator, seen, ends, tell)
+    # In place of the model's own, whose penalties and cuts would be added to those of `settings`.
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        model.generate(
+            input_ids=ids.repeat_interleave(group_size, dim=0),
+            attention_mask=mask.repeat_interleave(group_size, dim=0),
+            max_new_tokens=settings.max_tokens,
+            do_sample=False,
+            eos_token_id=ends.tolist() or None,
+            pad_token_id=0,
+            logits_processor=[drawing],
+        )
+    finally:
+        model.generation_config = own
+    return torch.stack(drawing.tokens, dim=1), torch.stack(drawing.logps, dim=1)
+
+
+def _whole(tokens: torch.Tensor, logps: torch.Tensor, ends: torch.Tensor):
+    """(token ids, log-probabilities, whether it is cut off) of each row [T], up to its end."""
+    ended = torch.isin(tokens, ends)  # [N, T]
+    kept = (ended.cumsum(1) - ended.long() == 0) & (tokens >= 0)  # none before it has ended
     if not logps[kept].isfinite().all():
         raise KlearError(
-            "the model gives logits that are no numbers: its weights are damaged, or training "
+            "the model gives logits that are not numbers: its weights are damaged, or training "
             "diverged; go back to an earlier checkpoint, or lower the learning rate"
         )
-    lengths = kept.sum(1).tolist()
-    ended = torch.isin(tokens.gather(1, kept.sum(1, keepdim=True) - 1), ends).squeeze(1)
-    tokens, logps, ended = tokens.tolist(), logps.tolist(), ended.tolist()
-    return [
-        (tokens[row][: lengths[row]], logps[row][: lengths[row]], not ended[row])
-        for row in range(rows)
-    ]
+    lengths, ended = kept.sum(1).tolist(), (ended & kept).any(1).tolist()
+    rows = zip(tokens.tolist(), logps.tolist(), lengths, ended, strict=True)
+    return [(token_ids[:n], logp[:n], not end) for token_ids, logp, n, end in rows]
 
 
 def _left_padded(
@@ -206,9 +205,11 @@ def _left_padded(
     return ids.to(device), attention.to(device)
 
 
-def _held_tokens(ids: torch.Tensor, attention: torch.Tensor, num_words: int) -> torch.Tensor:
-    """bool [P, V]: which tokens stand in each row of `ids` [P, T] where `attention` is not 0."""
+def _seen(ids, mask, group_size: int, settings: SamplingSettings, num_words: int):
+    """bool [P * G, V]: which tokens stand in the prompt of each row; None without a penalty."""
+    if settings.repetition_penalty == 1:
+        return None
     held = torch.zeros((len(ids), num_words), dtype=torch.bool, device=ids.device)
-    row, column = attention.nonzero(as_tuple=True)
+    row, column = mask.nonzero(as_tuple=True)
     held[row, ids[row, column]] = True
-    return held
+    return held.repeat_interleave(group_size, dim=0)

@@ -6,32 +6,22 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import sys
-from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PretrainedConfig,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig
 
 from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.policy.compute import INSTALL_VLLM, Compute
-from klearlib.policy.load import missing_model, with_yarn
+from klearlib.policy.load import load_tokenizer, missing_model, with_yarn
 from klearlib.policy.requests import (
     RequestEngine,
     draws_from_policy,
     request_words,
     require_temperature,
 )
-from klearlib.policy.vllm_process import MODULE, EngineFailed, EngineLost, EngineProcess, Receiver
-
-MAX_RESTARTS = 2
+from klearlib.policy.vllm_process import MODULE, EngineFailed, EngineProcess, Receiver
 
 
 class VLLMEngine(RequestEngine):
@@ -39,12 +29,8 @@ class VLLMEngine(RequestEngine):
 
     A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
     call: the same seed, settings and weights give the same responses on the same machine, whatever
-    was sampled before.
-
-    An engine that dies while it samples, or hangs, is started again with the weights of now, and
-    all responses of the call are drawn anew, the same ones: `num_restarts` counts it, and at most
-    `MAX_RESTARTS` are tried for a call. Weights are handed over in memory, a GPU's by handles on
-    the trainer's own tensors.
+    was sampled before. Weights are handed over in memory, a GPU's by handles on the trainer's own
+    tensors. An engine that dies or hangs is a KlearError, and running again resumes the stage.
 
     Args:
         path: the model; only its config is read where a trainer's `model` is given.
@@ -76,13 +62,27 @@ class VLLMEngine(RequestEngine):
         setting = {"engine": compute.engine, "precision": compute.precision}
         super().__init__(described, tokenizer, setting)
         self._model, self._num_workers = model, compute.tensor_parallel
-        self._arguments = engine_arguments(
+        self._can_sleep, self._asleep = device == "cuda", False
+        arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
-        self._environment = engine_environment(device)
-        self._can_sleep, self._asleep = device == "cuda", False
         self._process: EngineProcess | None = None
-        self._start()
+        try:
+            self._process = EngineProcess(arguments, engine_environment(device))
+            if model is not None and model.device.type != self._process.device:
+                raise MissingAsset(
+                    f"the installed vLLM computes on {self._process.device}, the model is on "
+                    f"{model.device.type}: {INSTALL_VLLM}"
+                )
+            self._hand_over()
+            # A kernel that this model lacks shows only in a step.
+            self._process.ask("sample", [[0]], [[0]], {"max_tokens": 1, "detokenize": False})
+        except EngineFailed as error:
+            self.close()
+            raise start_error(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
 
     def _draw(self, problems, prompts, seeds, settings):
         require_temperature(settings)
@@ -92,7 +92,8 @@ class VLLMEngine(RequestEngine):
             "flat_logprobs": True,
         }
         assert not self._asleep, "wake() comes before sampling"
-        drawn = self._surviving(lambda: self._ask("sample", prompts, seeds, request))
+        with self._alive() as process:
+            drawn = process.ask("sample", prompts, seeds, request)
         each = [problem for problem, group in zip(problems, seeds, strict=True) for _ in group]
         if len(drawn) != len(each):
             raise KlearError(
@@ -107,69 +108,37 @@ class VLLMEngine(RequestEngine):
 
     def wake(self) -> None:
         """Be ready to sample, with the weights that the trainer's model has now."""
-        self._surviving(self._wake)
+        with self._alive() as process:
+            if self._asleep:
+                torch.cuda.empty_cache()
+                process.ask("wake", ["weights"])
+            self._hand_over()
+            if self._asleep:  # room for keys and values after the weights are in their place
+                process.ask("wake", ["kv_cache"])
+        self._asleep = False
 
     def sleep(self) -> None:
         """Give the GPU's memory back; nothing on a CPU."""
         if not self._can_sleep or self._asleep:
             return
-        # Weights that wake() hands over again need not be kept in the host's memory.
-        self._surviving(lambda: self._ask("sleep", 1 if self._model is None else 2))
+        with self._alive() as process:
+            # Weights that wake() hands over again need not be kept in the host's memory.
+            process.ask("sleep", 1 if self._model is None else 2)
         self._asleep = True
 
     def close(self) -> None:
         """End the engine's process. May be called twice."""
         if self._process is not None:
             self._process.close()
-            self._process = None
 
-    def _start(self) -> None:
+    @contextlib.contextmanager
+    def _alive(self):
+        """The engine's process; where that fails, it is ended and the stage fails in one line."""
         try:
-            self._process = EngineProcess(self._arguments, self._environment)
-            device = self._process.device
-            if self._model is not None and self._model.device.type != device:
-                raise MissingAsset(
-                    f"the installed vLLM computes on {device}, the model is on "
-                    f"{self._model.device.type}: {INSTALL_VLLM}"
-                )
-            self._hand_over()
-            # A kernel that this model lacks shows in a step alone.
-            self._ask("sample", [[0]], [[0]], {"max_tokens": 1, "detokenize": False})
-        except BaseException as error:
+            yield self._process
+        except EngineFailed as error:
             self.close()
-            if isinstance(error, EngineFailed | EngineLost):
-                raise start_error(str(error)) from error
-            raise
-        self._asleep = False
-
-    def _ask(self, name: str, *arguments):
-        assert self._process is not None, "the engine is closed"
-        return self._process.ask(name, *arguments)
-
-    def _surviving(self, work: Callable):
-        """`work()`, on an engine that is started anew where one failed."""
-        for left in reversed(range(MAX_RESTARTS + 1)):
-            try:
-                return work()
-            except (EngineFailed, EngineLost) as error:
-                self.close()
-                if not left:
-                    raise KlearError(
-                        f"vLLM failed {MAX_RESTARTS + 1} times, the last time: {error}; "
-                        "run again, or give engine: transformers"
-                    ) from error
-                print(f"vLLM is started again: {error}", file=sys.stderr, flush=True)
-                self._start()
-                self.num_restarts += 1
-
-    def _wake(self) -> None:
-        if self._asleep:
-            torch.cuda.empty_cache()
-            self._ask("wake", ["weights"])
-        self._hand_over()
-        if self._asleep:  # room for keys and values after the weights are in their place
-            self._ask("wake", ["kv_cache"])
-            self._asleep = False
+            raise KlearError(f"vLLM failed ({error}): run again to resume") from error
 
     def _hand_over(self) -> None:
         if self._model is None:
@@ -178,7 +147,7 @@ class VLLMEngine(RequestEngine):
         weights = [(name, p.detach().contiguous()) for name, p in self._model.named_parameters()]
         # One for each worker: a handle can be opened once.
         payloads = [bytes(ForkingPickler.dumps(weights)) for _ in range(self._num_workers)]
-        self._ask("load", payloads)
+        self._process.ask("load", payloads)
 
 
 def check_machine(tensor_parallel: int, device: str) -> None:
@@ -199,7 +168,7 @@ def description(path: str | Path, yarn_factor: float | None, yarn_original: int 
     """(a model without weights, which holds the configs, and the tokenizer) of `path`."""
     try:
         config = AutoConfig.from_pretrained(path)
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = load_tokenizer(path)
     except (OSError, ValueError) as error:
         raise missing_model(path, error) from error
     if yarn_factor is not None:
@@ -276,26 +245,17 @@ def engine_environment(device: str) -> dict[str, str]:
     }
 
 
-_START_ERRORS = (
-    # words of vLLM's line -> the error and its advice
-    (
-        ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type"),
-        MissingAsset,
-        f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}",
-    ),
-    (("max_num_seqs",), ParameterError, "lower batch_rows"),
-    (
-        ("KV cache", "memory"),
-        KlearError,
-        "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the "
-        "model's positions, or take a larger GPU",
-    ),
-)
-
-
 def start_error(line: str) -> KlearError:
-    """The error for the one line with which an engine failed to start."""
-    for words, kind, advice in _START_ERRORS:
-        if any(word in line for word in words):
-            return kind(f"vLLM cannot start ({line}): {advice}")
-    return KlearError(f"vLLM cannot run this model or setting ({line}): give engine: transformers")
+    """The error, with its advice, for the one line with which an engine failed to start."""
+    kind, advice = KlearError, "change the setting, or give engine: transformers"
+    words = ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type")
+    if any(word in line for word in words):
+        kind, advice = MissingAsset, f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}"
+    elif "max_num_seqs" in line:
+        kind, advice = ParameterError, "lower batch_rows"
+    elif "KV cache" in line or "memory" in line:
+        advice = (
+            "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or "
+            "the model's positions, or take a larger GPU"
+        )
+    return kind(f"vLLM cannot start ({line}): {advice}")

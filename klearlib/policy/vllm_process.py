@@ -1,18 +1,18 @@
 """The process of a vLLM engine: the trainer's end of it, and what runs there.
 
 vLLM has a process of its own, ``python -m klearlib.policy.vllm_process DESCRIPTOR PARENT``: its
-client blocks for ever when its core is killed, so an engine that was killed or hangs is left behind
-and another one started; and its threads stay out of a process that forks.
+client blocks for ever when its core is killed, and its threads stay out of a process that forks.
 
 The socket DESCRIPTOR carries pickled tuples. The first holds multiprocessing's key, without which
 no shared tensor could be opened, and the arguments of `vllm.LLM`; each of the others a name in
 `_ANSWERS` and its arguments, answered by ``("done", result)`` or ``("failed", line)``, after any
-number of ``("alive", None)``. The process ends at ``("close",)``, and with the socket or PARENT.
+number of ``("alive", None)``. The process ends with the socket or PARENT.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import multiprocessing
 import os
@@ -33,22 +33,17 @@ from pathlib import Path
 import torch
 import torch.multiprocessing  # teaches multiprocessing to share tensors
 
-from klearlib.run.worker import die_with
-
 MODULE = "klearlib.policy.vllm_process"  # this one, whose name in the engine's process is __main__
 # An engine that has said nothing for so long hangs: it says that it is alive every few seconds
 # while it samples, and neither its start nor new weights take half an hour.
 SILENT_S, ALIVE_S, CLOSE_S = 1800.0, 5.0, 20.0
 LINE_CHARS = 300  # of an error; some of vLLM's name every model that it knows
 _CAUSE = re.compile(r"\b([A-Z]\w*(?:Error|Exception): .+)")
-
-
-class EngineLost(Exception):
-    """The process of an engine ended, or hung and was ended."""
+_PR_SET_PDEATHSIG = 1
 
 
 class EngineFailed(Exception):
-    """What an engine was asked for raised an error there: its one line."""
+    """An engine raised an error, ended or hung: one line."""
 
 
 class EngineProcess:
@@ -57,7 +52,7 @@ class EngineProcess:
 
     What it prints goes to a file of no name, which is read when it fails. arguments: of `vllm.LLM`.
     environment: variables, beside those of this process. Raises EngineFailed where the engine
-    cannot be started, EngineLost where it ended before it was ready.
+    cannot be started.
     """
 
     def __init__(self, arguments: dict, environment: dict[str, str]):
@@ -85,28 +80,26 @@ class EngineProcess:
             raise
 
     def ask(self, *message):
-        """The answer to `message`, the name of a function there and its arguments; raises
-        EngineFailed or EngineLost."""
+        """The answer to `message`, the name of a function there and its arguments."""
         try:
             self._connection.send(message)
             kind = "alive"
             while kind == "alive":
                 if not self._connection.poll(SILENT_S):
-                    self._process.kill()
-                    raise EngineLost(f"it said nothing for {SILENT_S:g} s")
-                kind, content = self._connection.recv()
+                    raise EngineFailed(f"it said nothing for {SILENT_S:g} s")
+                kind, answer = self._connection.recv()
         except (EOFError, OSError) as error:
             code = _ended(self._process, CLOSE_S)
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             last_words = f" ({printed[-1]})" if (printed := self._printed_errors()) else ""
-            raise EngineLost(f"it ended with {how}{last_words}") from error
+            raise EngineFailed(f"it ended with {how}{last_words}") from error
         if kind == "failed":
-            if "root cause" in content or "background process" in content:
+            if "root cause" in answer or "background process" in answer:
                 # vLLM's front says of an error in another of its processes only that there was one.
                 causes = (each for each in self._printed_errors() if "root cause" not in each)
-                content = next(causes, content)
-            raise EngineFailed(content)
-        return content
+                answer = next(causes, answer)
+            raise EngineFailed(answer)
+        return answer
 
     def _printed_errors(self) -> list[str]:
         # By its own offset: the processes write at that of the descriptor.
@@ -117,11 +110,11 @@ class EngineProcess:
 
 
 def _end(process: subprocess.Popen, connection: Connection, log) -> None:
-    """An idle process ends in order; one that does not end is killed."""
+    """An idle process ends with its socket; one that does not end is killed."""
     with contextlib.suppress(OSError):
         connection.send(("close",))  # a forked child may hold the socket open
     connection.close()
-    _ended(process, CLOSE_S if process.poll() is None else 0)
+    _ended(process, CLOSE_S)
     log.close()
 
 
@@ -130,8 +123,7 @@ def _ended(process: subprocess.Popen, timeout_s: float) -> int:
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        process.kill()
         return process.wait()
 
 
@@ -164,7 +156,10 @@ class Receiver:
 def main(argv: Sequence[str]) -> int:
     """The engine's process: serve until the other end of the socket closes; the exit code."""
     descriptor, parent = map(int, argv)
-    die_with(parent)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # die with the parent
+    if os.getppid() != parent:
+        return 1  # it died before the line above
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
         multiprocessing.current_process().authkey, arguments = connection.recv()
@@ -173,20 +168,19 @@ def main(argv: Sequence[str]) -> int:
             name, *given = connection.recv()
             if name == "close":
                 break
-            _answer(connection, lambda: _ANSWERS[name](llm, connection, *given))  # noqa: B023
+            _answer(connection, lambda: (None, _ANSWERS[name](llm, connection, *given)))  # noqa: B023
     return 0
 
 
 def _answer(connection: Connection, work: Callable):
-    """Send what `work` returns, a pair of (kept here, told there), and return its first."""
+    """Send what `work` returns, a pair of (kept here, answer), and return its first."""
     try:
-        kept, told = work()
+        kept, answer = work()
     except Exception as error:  # whatever it is, the trainer's process must learn of it
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        line = f"{type(error).__name__}: {' '.join(lines)}"
+        line = " ".join(f"{type(error).__name__}: {error}".split())
         connection.send(("failed", line if len(line) <= LINE_CHARS else line[:LINE_CHARS] + "..."))
         return None
-    connection.send(("done", told))
+    connection.send(("done", answer))
     return kept
 
 
@@ -213,14 +207,14 @@ def _sample(llm, connection: Connection, prompts, seeds, settings: dict):
         for seed in group
     ]
     llm.enqueue([prompt for prompt, _ in requests], [each for _, each in requests], use_tqdm=False)
-    finished, told = {}, time.monotonic()
+    finished, last_sign = {}, time.monotonic()
     while llm.llm_engine.has_unfinished_requests():
         for output in llm.llm_engine.step():
             (finished[int(output.request_id)],) = output.outputs
-        if time.monotonic() - told > ALIVE_S:
+        if time.monotonic() - last_sign > ALIVE_S:
             connection.send(("alive", None))
-            told = time.monotonic()
-    return None, [_completion(finished[number]) for number in sorted(finished)]
+            last_sign = time.monotonic()
+    return [_completion(finished[number]) for number in sorted(finished)]
 
 
 def _completion(output) -> tuple:
@@ -229,10 +223,10 @@ def _completion(output) -> tuple:
 
 
 _ANSWERS = {
-    "load": lambda llm, _, payloads: (None, llm.collective_rpc("klear_load", args=(payloads,))),
+    "load": lambda llm, _, payloads: llm.collective_rpc("klear_load", args=(payloads,)),
     "sample": _sample,
-    "sleep": lambda llm, _, level: (None, llm.sleep(level=level)),
-    "wake": lambda llm, _, tags: (None, llm.wake_up(tags)),
+    "sleep": lambda llm, _, level: llm.sleep(level=level),
+    "wake": lambda llm, _, tags: llm.wake_up(tags),
 }
 
 if __name__ == "__main__":

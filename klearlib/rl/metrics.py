@@ -84,7 +84,6 @@ TIMINGS = {
     "seconds/evaluating": "wall clock of the step's evaluations, 0 where there is none",
     "tokens_per_second/sampling": "generated tokens / seconds/sampling",
     "tokens_per_second/training": "trained response tokens / seconds/training",
-    "sampling/engine_restarts": "engines that died and were started again in the step",
     "training/memory_halvings": "times in the step that micro-batches were halved for memory",
 }
 
@@ -262,7 +261,6 @@ def step_timings(
     evaluating_s: float,
     num_sampled: int,
     num_trained: int,
-    engine_restarts: int,
     memory_halvings: int,
 ) -> dict[str, float | int]:
     """The line of timings.jsonl for one step, by the keys of `TIMINGS`."""
@@ -274,7 +272,6 @@ def step_timings(
         "seconds/evaluating": evaluating_s,
         "tokens_per_second/sampling": num_sampled / sampling_s,
         "tokens_per_second/training": num_trained / training_s,
-        "sampling/engine_restarts": engine_restarts,
         "training/memory_halvings": memory_halvings,
     }
 

@@ -116,7 +116,7 @@ def _rows(batch: RolloutBatch, index: int, positives: str) -> list[Row]:
 
 def micro_batches(
     rows: Sequence[Row], settings: RLSettings, plan: BatchPlan, *, device
-) -> list[tuple[list[list[Row]], TokenBatch]]:
+) -> list[tuple[list[Row], TokenBatch]]:
     """The micro-batches of a mini-batch: rows as the model reads them, and their response tokens.
 
     A token's share in either mean is that in the whole mini-batch, so that the gradient does not
@@ -126,21 +126,20 @@ def micro_batches(
     made = []
     parts = plan.cut(rows)
     for part in parts:
-        flat = [row for line in part for row in line]
-        lengths = torch.tensor([len(row.logp_old) for row in flat])
-        of_policy = flat if settings.loss_denominator == "micro_batch" else rows
-        of_lm = flat if settings.lm_normalizer == "micro_batch" else rows
-        weight = policy_shares(flat, of_policy, normalizer=settings.normalizer)
-        lm_weight = torch.tensor([float(row.is_correct) for row in flat]).repeat_interleave(lengths)
+        lengths = torch.tensor([len(row.logp_old) for row in part])
+        of_policy = part if settings.loss_denominator == "micro_batch" else rows
+        of_lm = part if settings.lm_normalizer == "micro_batch" else rows
+        weight = policy_shares(part, of_policy, normalizer=settings.normalizer)
+        lm_weight = torch.tensor([float(row.is_correct) for row in part]).repeat_interleave(lengths)
         lm_weight /= max(1, num_positive_tokens(of_lm))
         batch = TokenBatch(
-            logp_old=torch.tensor([value for row in flat for value in row.logp_old]),
-            advantage=torch.tensor([row.advantage for row in flat]).repeat_interleave(lengths),
+            logp_old=torch.tensor([value for row in part for value in row.logp_old]),
+            advantage=torch.tensor([row.advantage for row in part]).repeat_interleave(lengths),
             place=torch.cat([torch.arange(length) for length in lengths]),
-            weight=(weight / (len(parts) if of_policy is flat else 1)).float(),
-            lm_weight=lm_weight / (len(parts) if of_lm is flat else 1),
+            weight=(weight / (len(parts) if of_policy is part else 1)).float(),
+            lm_weight=lm_weight / (len(parts) if of_lm is part else 1),
             correction=torch.tensor(
-                [x for row in flat for x in row.correction or (1.0,) * len(row.logp_old)]
+                [x for row in part for x in row.correction or (1.0,) * len(row.logp_old)]
             ),
         )
         tensors = (getattr(batch, each.name).to(device) for each in dataclasses.fields(batch))

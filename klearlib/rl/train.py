@@ -131,7 +131,7 @@ def train_rl(
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps, note)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
-            clock, restarts = _Clock(), engine.num_restarts
+            clock = _Clock()
 
             # G responses to each problem, with the log-probability of every token.
             engine.wake()
@@ -175,7 +175,6 @@ def train_rl(
                     evaluating_s=clock.lap(),
                     num_sampled=sum(len(r.token_ids) for group in responses for r in group),
                     num_trained=sums.num_tokens,
-                    engine_restarts=engine.num_restarts - restarts,
                     memory_halvings=sums.memory_halvings,
                 )
             )
@@ -313,7 +312,7 @@ def trainer_logprobs(
             for part in plan.cut(rows):
                 chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
                 values = iter(torch.cat([logp for _, logp, _ in chunks]).tolist())
-                for row in (row for line in part for row in line):
+                for row in part:
                     found = tuple(next(values) for _ in row.logp_old)
                     renewed[id(row)] = dataclasses.replace(row, logp_old=found)
         return renewed

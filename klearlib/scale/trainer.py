@@ -164,7 +164,6 @@ class KlearTrainer(PPOTrainerSync):
             evaluating_s=time.perf_counter() - begun,
             num_sampled=sum(len(r.token_ids) for group in rollouts.groups for r in group.responses),
             num_trained=sums.num_tokens,
-            engine_restarts=0,
             memory_halvings=0,
             **seconds,
         )

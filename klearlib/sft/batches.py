@@ -64,7 +64,7 @@ def keep_fitting(
     pack_tokens: int | None,
     drop_longer: bool,
 ) -> tuple[Sequence[Example], int]:
-    """The examples that fit whole into the model's positions and a packed row; how many do not.
+    """The examples that fit whole into the model's positions and `pack_tokens`; how many do not.
 
     Raises:
         KlearError: one does not fit and `drop_longer` is off, or none is left.
@@ -76,7 +76,7 @@ def keep_fitting(
         longest = max(len(example.ids) for example in examples)
         what, name = f"the model {max_positions} positions", "max_positions"
         if limit != max_positions:
-            what, name = f"a packed row {pack_tokens}", "pack_tokens"
+            what, name = f"pack_tokens is {pack_tokens}", "pack_tokens"
         raise KlearError(
             f"the longest example has {longest} tokens, {what}: raise {name}, or set drop_longer "
             f"to leave out the {num_dropped} of {len(examples)} that are too long"

@@ -62,7 +62,7 @@ def train_sft(
     Args:
         compute: the fields of `klearlib.policy.compute.Compute`.
         how: the other arguments of `fit`, whose errors are raised too. The paper: 4 epochs, 8e-5 to
-            4e-5; it does not say whether it packs.
+            4e-5.
 
     Raises:
         MissingAsset: no such file, or the attention is not installed.
@@ -97,7 +97,7 @@ def fit(
 ) -> None:
     """Minimise Eq. 8 by AdamW, one batch a step, and write the model to ``folder/model``.
 
-    How a batch is packed and cut into micro-batches changes its loss and gradient by no more than
+    How a batch is cut into micro-batches changes its loss and gradient by no more than
     rounding: which examples form it, and the denominators, are those of the whole batch.
 
     Args:
@@ -106,11 +106,11 @@ def fit(
             epochs show each example that often, so that the last batch may be smaller (paper: 4).
         learning_rate, final_learning_rate: cosine from one to the other after a linear warm-up
             over a twentieth of the steps (the paper: 8e-5 to 4e-5).
-        compute: precision, and how a batch is cut: see `klearlib.policy.layout.cut_rows`.
+        compute: precision, and how a batch is cut: see `klearlib.policy.layout.cut_by_tokens`.
             Where the memory runs out, the batch is computed again in micro-batches of half the
             size, and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl
             counts it.
-        drop_longer: leave out examples that are longer than a packed row or than the model's
+        drop_longer: leave out examples that are longer than `pack_tokens` or than the model's
             positions and count them in ``sft/dropped_examples``. No example is ever cut.
         drop_with_control: leave out, and count there too, examples whose response holds an end
             token or another control token before its last.
@@ -120,9 +120,8 @@ def fit(
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
-        KlearError: an example is too long, a response holds a control token, none is left, or the
-            model sees other examples of a packed row, or one example alone is too much for the
-            memory.
+        KlearError: an example is too long, a response holds a control token, none is left, or
+            one example alone is too much for the memory.
         ParameterError: a number out of range, or not exactly one of num_steps and num_epochs.
     """
     for name, value in (("batch_size", batch_size), ("checkpoint_every", checkpoint_every)):
@@ -214,8 +213,6 @@ def fit(
             folder.save_checkpoint(state, step + 1)
             if folder.stop_requested:
                 raise Stopped(f"stopped after step {step + 1} of {num_steps}; run again to go on")
-    if compute.gradient_checkpointing:
-        model.gradient_checkpointing_disable()
     save_policy(model, tokenizer, folder.path / "model")
 
 
@@ -243,10 +240,10 @@ def batch_gradient(
     """Make the `grad` of the weights that of a batch's loss, in parts that fit into the memory.
 
     Minus the log-likelihood of the response tokens, weighed by `shares` of the whole batch, however
-    it is cut and packed.
+    it is cut.
 
     Raises:
-        KlearError: one example alone does not fit, or is longer than a packed row.
+        KlearError: one example alone does not fit.
         ValueError: an unknown normaliser.
     """
     num_tokens = sum(len(each.ids) - each.num_prompt for each in examples)
@@ -257,9 +254,8 @@ def batch_gradient(
         total, num_positions, parts = 0.0, 0, plan.cut(examples)
         with plan.reading(model) as reader:
             for part in parts:
-                flat = [example for row in part for example in row]
                 weight = shares(
-                    torch.tensor([len(each.ids) - each.num_prompt for each in flat]),
+                    torch.tensor([len(each.ids) - each.num_prompt for each in part]),
                     normalizer=normalizer,
                     denominator=num_tokens if normalizer == "token" else len(examples),
                 ).to(model.device, torch.float32)
@@ -267,7 +263,7 @@ def batch_gradient(
                     loss = -(weight[chunk] * logp).sum()
                     loss.backward()
                     total += loss.detach().double()
-                num_positions += len(part) * max(sum(len(x.ids) for x in row) for row in part)
+                num_positions += len(part) * max(len(x.ids) for x in part)
         return BatchSums(
             loss=float(total),
             num_tokens=num_tokens,

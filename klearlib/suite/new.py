@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import yaml
-from transformers import AutoTokenizer
 
 from klearlib.curation.overlap import contaminated
 from klearlib.data.benchmarks import refuse_doubled
@@ -28,7 +27,7 @@ from klearlib.hub import is_path
 from klearlib.params import root
 from klearlib.params.own_files import read_reward
 from klearlib.params.real import RESERVED
-from klearlib.policy.load import chat_prompt, refuse_other_tokenizer
+from klearlib.policy.load import chat_prompt, load_tokenizer
 from klearlib.policy.shape import ModelShape, shape_of
 from klearlib.real.assets import located
 from klearlib.real.model import folder_of, template_of
@@ -163,11 +162,10 @@ def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, obje
         config = read_json(place / "config.json")
         shape = shape_of(SimpleNamespace(**config))
         positions = int(config["max_position_embeddings"])
-        tokenizer = AutoTokenizer.from_pretrained(place)
+        tokenizer = load_tokenizer(place)
     except Exception as error:  # transformers raises a dozen unrelated types here
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         raise KlearError(f"{model} is no folder of a dense model ({fault}): mend it") from error
-    refuse_other_tokenizer(model, place, tokenizer, rows=shape.vocab_size)
     if chat_template is not None:
         tokenizer.chat_template = template_of(located(chat_template))
     if tokenizer.chat_template is None:

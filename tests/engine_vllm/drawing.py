@@ -1,9 +1,8 @@
 """Problems, settings and oracles for the tests of the vLLM engine."""
 
-import torch
+from small_models import response_logprobs
 
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.policy.logprobs import token_logprobs
 from klearlib.records import Problem
 
 # Prompts of different length, not sorted by it.
@@ -28,9 +27,6 @@ def flat(groups):
     return [response for group in groups for response in group]
 
 
-@torch.no_grad()
 def full_logprobs(policy, response, temperature: float = 1.0) -> list[float]:
     """The trainer's log pi of each token of a response."""
-    ids = torch.tensor([response.prompt_ids + response.token_ids])
-    logp, _ = token_logprobs(policy, ids, chunk_size=1000, temperature=temperature)
-    return logp[0, len(response.prompt_ids) - 1 :].tolist()
+    return response_logprobs(policy, response, temperature).tolist()

@@ -1,4 +1,4 @@
-"""The RL loop with vLLM as its sampler: it learns, and a killed engine changes nothing."""
+"""The RL loop with vLLM as its sampler: it learns, and a run whose engine was killed resumes."""
 
 import os
 import signal
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tiny_runs import lines, run, weights
 
+from klearlib.errors import KlearError
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy.vllm_engine import VLLMEngine
 
@@ -51,11 +52,11 @@ def test_training_makes_right_answers_likelier(whole):
     for line in metrics:
         if line["train/num_updates"]:
             assert line["train/mismatch_max"] < 1e-3, "the sampler's weights are the trainer's"
-    timings = lines(folder, "timings.jsonl")
-    assert not any(line["sampling/engine_restarts"] for line in timings)
 
 
-def test_a_run_whose_engine_is_killed_equals_the_unbroken_one(whole, inputs, tmp_path, monkeypatch):
+def test_a_run_whose_engine_was_killed_resumes_and_equals_the_unbroken_one(
+    whole, inputs, tmp_path, monkeypatch
+):
     folder, expected = whole
     original, calls = VLLMEngine.sample_groups, []
 
@@ -65,9 +66,11 @@ def test_a_run_whose_engine_is_killed_equals_the_unbroken_one(whole, inputs, tmp
             os.kill(self._process.pid, signal.SIGKILL)
         return original(self, problems, **how)
 
-    monkeypatch.setattr(VLLMEngine, "sample_groups", killed)
-    found = run(tmp_path, inputs, num_steps=NUM_STEPS, compute=VLLM, **ONE_PROBLEM)
-    assert found == expected
+    how = {"num_steps": NUM_STEPS, "checkpoint_every": 1, "compute": VLLM} | ONE_PROBLEM
+    with monkeypatch.context() as once:
+        once.setattr(VLLMEngine, "sample_groups", killed)
+        with pytest.raises(KlearError, match=r"vLLM failed .*: run again to resume"):
+            run(tmp_path, inputs, **how)
+    assert len(lines(tmp_path)) == 1
+    assert run(tmp_path, inputs, **how) == expected
     assert weights(tmp_path).equal(weights(folder))
-    timings = lines(tmp_path, "timings.jsonl")
-    assert [line["sampling/engine_restarts"] for line in timings] == [0, 1] + [0] * (NUM_STEPS - 2)

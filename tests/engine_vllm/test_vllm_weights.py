@@ -25,7 +25,6 @@ def same_as_transformers(engine, policy, tokenizer, problems=PROBLEMS, settings=
 def test_new_weights_are_sampled_from_after_wake(engine, policy, tiny_tokenizer, changed):
     """Also those of a prompt whose keys and values the cache held."""
     problems = PROBLEMS + LONG
-    restarts = engine.num_restarts
     seen = [same_as_transformers(engine, policy, tiny_tokenizer, problems)]
     for seed in (1, 2):
         changed(seed)
@@ -36,7 +35,6 @@ def test_new_weights_are_sampled_from_after_wake(engine, policy, tiny_tokenizer,
         seen.append(same_as_transformers(engine, policy, tiny_tokenizer, problems))
     for before, after in pairwise(seen):
         assert all(a != b for a, b in zip(before, after, strict=True))
-    assert engine.num_restarts == restarts
 
 
 @pytest.mark.parametrize("trained", [False, True], ids=["its folder", "a trainer"])

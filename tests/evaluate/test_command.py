@@ -585,18 +585,12 @@ def with_an_end_that_is_no_token(folder):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": 99_999}))
 
 
-def with_a_deaf_template(folder):
-    without_template(folder)
-    (folder / "chat_template.jinja").write_text("Hello!")
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (without_template, ["has no chat template"]),
-        (with_a_deaf_template, ["leaves out the prompt or a part of it"]),
         (with_an_end_that_is_no_token, ["eos_token_id", "got 99999"]),
-        (damaged, ["no readable model folder", "correct what --model names"]),
+        (damaged, ["cannot be loaded as a model", "correct what --model names"]),
     ],
 )
 def test_a_model_that_cannot_be_asked_is_refused(asked, model, tmp_path, capsys, change, words):

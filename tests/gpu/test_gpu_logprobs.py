@@ -1,23 +1,24 @@
-"""`token_logprobs` on CUDA: values and gradients of a CPU, and the memory of a long row."""
+"""Log-probabilities on CUDA: values and gradients of a CPU, and the memory of a long row."""
 
 import pytest
 import torch
 from small_models import small_model
 
-from klearlib.policy.load import autocast
-from klearlib.policy.logprobs import token_logprobs
+from klearlib.policy.reader import in_chunks, reading
+from klearlib.sft.batches import Example
 
 pytestmark = pytest.mark.gpu
 
 
 def values_and_gradient(model, ids, precision):
     model.zero_grad()
-    ids = ids.to(model.device)
-    with autocast(model.device, precision):
-        logp, entropy = token_logprobs(model, ids, chunk_size=64)
-    logp.mean().backward()
+    rows, found = [Example(row, num_prompt=1) for row in ids.tolist()], []
+    with reading(model, precision=precision, pad_id=0) as reader:
+        for _, logp, entropy in in_chunks(reader, rows):
+            logp.sum().backward()
+            found.append(torch.stack([logp.detach(), entropy]).cpu())
     gradient = torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
-    return logp.detach().cpu(), entropy.cpu(), gradient
+    return *torch.cat(found, dim=1), gradient
 
 
 @pytest.mark.parametrize(("precision", "apart"), [("fp32", 1e-4), ("bf16", 0.1)])
@@ -44,12 +45,12 @@ def test_a_long_row_never_holds_the_logits_of_all_its_tokens():
         tie_word_embeddings=True,
         initializer_range=0.02,
     ).to("cuda")
-    ids = torch.randint(0, 151_936, (1, 8192), device="cuda")
+    row = Example(torch.randint(0, 151_936, (8192,)).tolist(), num_prompt=1)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    with autocast("cuda", "bf16"):
-        logp, _ = token_logprobs(model, ids, chunk_size=512)
-    logp.sum().backward()
+    with reading(model, precision="bf16", pad_id=0) as reader:
+        for _, logp, _ in in_chunks(reader, [row], with_entropy=False):
+            logp.sum().backward()
     extra = torch.cuda.max_memory_allocated() - before
     dense = 2 * 4 * 8191 * 151_936
     assert extra < dense / 5

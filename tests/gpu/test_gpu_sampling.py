@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from small_models import response_logprobs
 
 from klearlib.data.problems import read_problems
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine
 from klearlib.policy.load import load_policy
-from klearlib.policy.logprobs import token_logprobs
 from klearlib.policy.sampling import sample_groups
 
 pytestmark = pytest.mark.gpu
@@ -53,10 +53,7 @@ def test_log_probabilities_are_the_trainers(trained, problems, precision, apart)
     assert len(lengths) > 3, "the test needs responses that leave the batch at different times"
     differences = []
     for response in (response for group in groups for response in group):
-        ids = torch.tensor([response.prompt_ids + response.token_ids], device="cuda")
-        with torch.no_grad():
-            logp, _ = token_logprobs(trained.cuda, ids, chunk_size=64, with_entropy=False)
-        own = logp[0, len(response.prompt_ids) - 1 :].cpu()
+        own = response_logprobs(trained.cuda, response).cpu()
         differences.append((own - torch.tensor(response.logp)).abs())
     assert float(torch.cat(differences).max()) < apart
     assert float(torch.cat(differences).mean()) < apart / 10

@@ -21,7 +21,7 @@ def dropping():
 
 def gradient(model, plan: BatchPlan) -> tuple[torch.Tensor, int]:
     """Of the log-probabilities of one row, twice, and how often the first layer was computed."""
-    part = [[Example(tuple(range(3, 15)), num_prompt=3)]]
+    part = [Example(tuple(range(3, 15)), num_prompt=3)]
     calls = []
     first = model.model.decoder.layers[0].self_attn
     counter = first.register_forward_pre_hook(lambda *_: calls.append(1))

@@ -19,7 +19,6 @@ REFUSED = [
     {"batch_rows": 0},
     {"micro_batch_tokens": -1},
     {"pack_tokens": 0},
-    {"pack_tokens": 300, "micro_batch_tokens": 299},
     {"tensor_parallel": 0},
     {"tensor_parallel": 2},
     {"gpu_memory_share": 0.0},
@@ -28,7 +27,6 @@ REFUSED = [
 TAKEN = [
     {"precision": "bf16", "attention": "flash_attention_2", "gradient_checkpointing": True},
     {"batch_rows": 1, "micro_batch_tokens": 1},
-    {"pack_tokens": 300, "micro_batch_tokens": 300},
     {"pack_tokens": 32768, "micro_batch_tokens": 0},
     {"engine": "vllm", "tensor_parallel": 8, "gpu_memory_share": 0.95},
 ]

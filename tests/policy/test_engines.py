@@ -39,7 +39,7 @@ def test_it_samples_as_the_sampler_does(path):
             assert engine.sample_groups(PROBLEMS, **GROUPS) == expected
             ((first,),) = engine.sample_groups(PROBLEMS[:1], group_size=1, settings=GREEDY)
             setting = {"engine": "transformers", "precision": how["precision"]}
-            assert engine.setting == setting and engine.num_restarts == 0
+            assert engine.setting == setting
         logp.append(first.logp[0])
     # Of the most probable first token, so that both precisions look at the same one.
     assert logp[0] == logp[1]

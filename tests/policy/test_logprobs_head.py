@@ -81,13 +81,9 @@ def test_bf16_multiplies_in_bf16_and_takes_the_softmax_in_float32():
         assert float((ours - theirs).norm() / theirs.norm()) < 1e-2
 
 
-@pytest.mark.parametrize(
-    ("attention", "plain_head"), [("sdpa", True), ("eager", True), ("eager", False)]
-)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_chunks_have_the_gradient_of_the_dense_softmax(
-    new_policy, monkeypatch, attention, plain_head, size
-):
+def test_chunks_have_the_gradient_of_the_dense_softmax(new_policy, monkeypatch, attention, size):
     policy = new_policy(1, dtype=torch.float64)
     policy.set_attn_implementation(attention)
     draws = torch.Generator().manual_seed(5)
@@ -111,8 +107,8 @@ def test_chunks_have_the_gradient_of_the_dense_softmax(
     monkeypatch.setattr(reader_module, "head_chunk_tokens", lambda *_, **__: size)
     seen = []
     how = {"temperature": 0.7}
-    with reading(policy, precision="fp32", plain_head=plain_head, pad_id=0) as reader:
-        for chunk, logp, _ in in_chunks(reader, [[x] for x in rows], **how):
+    with reading(policy, precision="fp32", pad_id=0) as reader:
+        for chunk, logp, _ in in_chunks(reader, rows, **how):
             assert len(logp) <= size
             (scale[chunk] * logp.exp()).sum().backward()
             seen.append(logp.detach())

@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
+from small_models import response_logprobs
 
 from klearlib.errors import KlearError
 from klearlib.policy import sampling
 from klearlib.policy.drawing import SamplingSettings, choose, cut, penalised
 from klearlib.policy.load import chat_prompt
-from klearlib.policy.logprobs import token_logprobs
 from klearlib.policy.sampling import _decode, sample_groups
 from klearlib.records import Problem
 
@@ -46,9 +46,7 @@ def flat(groups):
 
 
 def full_logprobs(policy, response, temperature: float = 1.0):
-    ids = torch.tensor([response.prompt_ids + response.token_ids])
-    logp, _ = token_logprobs(policy, ids, chunk_size=1000, temperature=temperature)
-    return pytest.approx(logp[0, len(response.prompt_ids) - 1 :].tolist(), abs=1e-4)
+    return pytest.approx(response_logprobs(policy, response, temperature).tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +111,9 @@ def test_no_more_rows_than_asked_for_are_decoded_together(
 ):
     decoded = []
 
-    def decode(loop, ids, mask, group_size, *rest):
+    def decode(decoder, ids, mask, group_size, *rest):
         decoded.append(len(ids) * group_size)
-        return _decode(loop, ids, mask, group_size, *rest)
+        return _decode(decoder, ids, mask, group_size, *rest)
 
     monkeypatch.setattr(sampling, "_decode", decode)
     groups = sample(ending_policy, 8, batch_rows=batch_rows)
@@ -309,5 +307,5 @@ def test_logits_that_are_no_numbers_are_an_error_and_no_wrong_response(tiny_poli
     damaged = copy.deepcopy(tiny_policy)
     with torch.no_grad():
         damaged.get_output_embeddings().weight[7] = float("nan")
-    with pytest.raises(KlearError, match="logits that are no numbers: its weights are damaged"):
+    with pytest.raises(KlearError, match="logits that are not numbers: its weights are damaged"):
         sample(damaged, 2, **cuts)

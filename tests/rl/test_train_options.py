@@ -5,8 +5,6 @@ import torch
 from printed_equations import SPECS
 from tiny_runs import lines, run, weights
 
-from klearlib.errors import KlearError
-from klearlib.policy import reader
 from klearlib.rl import train
 from klearlib.rl.metrics import METRICS
 
@@ -140,16 +138,3 @@ def test_warm_up_is_linear_in_the_step(inputs, tmp_path):
 def test_options_reach_the_weights(finished, change):
     other = {name: change[name] for name in ("alpha", "compute") if name in change}
     assert not torch.equal(weights(finished(**other)), weights(finished(**change)))
-
-
-def test_packed_rollouts_train_alike_where_none_sees_another(inputs, tmp_path, monkeypatch):
-    how = {"num_steps": 1, "learning_rate": 1e-3}
-    (apart,) = run(tmp_path / "apart", inputs, **how)
-    packed = {"pack_tokens": 400, "micro_batch_tokens": 800}
-    (found,) = run(tmp_path / "packed", inputs, compute=packed, **how)
-    for key in ("train/policy_loss", "train/grad_norm", "train/entropy"):
-        assert found[key] == pytest.approx(apart[key], rel=1e-4, abs=1e-6)
-
-    monkeypatch.setattr(reader, "_sees_neighbour", lambda model: True)
-    with pytest.raises(KlearError, match="sees other examples of a packed row"):
-        run(tmp_path / "leaks", inputs, compute=packed | {"attention": "eager"}, **how)

@@ -63,17 +63,11 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-LAYOUTS = [{}, {"pack_tokens": 14}, {"pack_tokens": 30}, {"pack_tokens": 30, "one_row": True}]
-
-
 @pytest.mark.parametrize("budget", [1, 26, 40, 10_000])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_has_the_gradient_and_the_sums_of_padded_rows(
-    policy, by_rows, groups, layout, budget
-):
+def test_line_and_padded_rows_have_the_same_gradient_and_sums(policy, by_rows, groups, budget):
     expected, sums = gradient(by_rows, groups, **LOSS)
     for model in (policy, by_rows):
-        found, others = gradient(model, groups, micro_batch_tokens=budget, **layout, **LOSS)
+        found, others = gradient(model, groups, micro_batch_tokens=budget, **LOSS)
         assert apart(found, expected) < 1e-6
         assert_same_sums(others, sums)
 
@@ -100,9 +94,9 @@ def test_corrections_and_old_logprobs_keep_to_their_tokens(policy, by_rows, grou
     ]
     expected, _ = gradient(policy, factors, **LOSS)
     assert apart(gradient(policy, groups, **LOSS)[0], expected) > 0.1
-    for model, layout in ((m, x) for m in (policy, by_rows) for x in LAYOUTS):
-        assert apart(gradient(model, factors, **layout, **LOSS)[0], expected) < 2e-6
-        plan = BatchPlan(30, "fp32", 0, **layout)
+    for model in (policy, by_rows):
+        assert apart(gradient(model, factors, **LOSS)[0], expected) < 2e-6
+        plan = BatchPlan(30, "fp32", 0)
         renewed = trainer_logprobs(model, factors, temperature=1.0, plan=plan)
         for old, new in zip(factors, renewed, strict=True):
             assert replace(new, logp_old=old.logp_old) == old
@@ -130,15 +124,12 @@ def test_line_holds_no_padding_and_a_prompt_once(policy, groups):
     assert torch.equal(states[0][6:], states[1][6:])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_gradient_checkpointing_changes_nothing_and_is_off_while_sampling(
-    new_policy, groups, layout
-):
+def test_gradient_checkpointing_changes_nothing_and_is_off_while_sampling(new_policy, groups):
     policy = new_policy(3)
     policy.set_attn_implementation("eager")
-    expected, _ = gradient(policy, groups, **layout, **LOSS)
+    expected, _ = gradient(policy, groups, **LOSS)
     plan = plan_batches(policy, local_compute(gradient_checkpointing=True), pad_id=0)
-    plan, calls = replace(plan, **layout), []
+    calls = []
     policy.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     found, _ = gradient(policy, groups, plan=plan, **LOSS)
     assert len(calls) == 2, "the layer is computed a second time"
@@ -154,14 +145,12 @@ def test_the_decoder_computes_a_layer_again_and_changes_nothing(policy, groups, 
     assert len(calls) == 2 * len(policy.model.layers) and torch.equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("layout", "attention"), [({}, "sdpa"), ({}, "eager"), ({"pack_tokens": 30}, "eager")]
-)
-def test_bf16_agrees_within_its_precision(new_policy, groups, layout, attention):
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_bf16_agrees_within_its_precision(new_policy, groups, attention):
     policy = new_policy(3)
     policy.set_attn_implementation(attention)
-    expected, sums = gradient(policy, groups, **layout, **LOSS)
-    found, low = gradient(policy, groups, precision="bf16", **layout, **LOSS)
+    expected, sums = gradient(policy, groups, **LOSS)
+    found, low = gradient(policy, groups, precision="bf16", **LOSS)
     assert 0 < apart(found, expected) < 0.1
     assert low.entropy == pytest.approx(sums.entropy, rel=2e-2)
     assert all(p.dtype == p.grad.dtype == torch.float32 for p in policy.parameters())
@@ -172,7 +161,7 @@ def bounded(max_tokens: int, error: BaseException):
     whole = train.in_chunks
 
     def in_chunks(reader, part, **how):
-        held = len(part) * max(sum(len(each.ids) for each in row) for row in part)
+        held = len(part) * max(len(each.ids) for each in part)
         if held > max_tokens:
             states = reader.states(part)
             if states.requires_grad:
@@ -191,11 +180,10 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["cuda", "cpu", "python"])
-@pytest.mark.parametrize("layout", [{}, {"pack_tokens": 14}])
-def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch, layout, error):
-    expected, sums = gradient(policy, groups, micro_batch_tokens=28, **layout, **LOSS)
+def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch, error):
+    expected, sums = gradient(policy, groups, micro_batch_tokens=28, **LOSS)
     monkeypatch.setattr(train, "in_chunks", bounded(40, error))
-    plan = BatchPlan(112, "fp32", 0, **layout)
+    plan = BatchPlan(112, "fp32", 0)
     found, others = gradient(policy, groups, plan=plan, **LOSS)
     assert torch.equal(found, expected)
     assert others == sums
@@ -203,7 +191,7 @@ def test_out_of_memory_halves_the_passes_and_goes_on(policy, groups, monkeypatch
     # The rest of the run stays with it.
     again, _ = gradient(policy, groups, plan=plan, **LOSS)
     assert torch.equal(again, expected) and plan.num_halvings == 2
-    plan = BatchPlan(112, "fp32", 0, **layout)
+    plan = BatchPlan(112, "fp32", 0)
     trainer_logprobs(policy, groups, temperature=1.0, plan=plan)
     assert plan.num_halvings == 2
 

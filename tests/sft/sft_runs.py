@@ -56,7 +56,7 @@ def too_large_for(max_tokens: int):
     """`in_chunks` on a machine whose memory holds passes of `max_tokens` padded tokens."""
 
     def bounded(reader, part, **how):
-        if len(part) * max(sum(len(each.ids) for each in row) for row in part) > max_tokens:
+        if len(part) * max(len(each.ids) for each in part) > max_tokens:
             reader.states(part).sum().backward()  # what a pass that fails in its middle leaves
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
         yield from in_chunks(reader, part, **how)

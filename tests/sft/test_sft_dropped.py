@@ -16,7 +16,7 @@ LONG = Example(ids=(1,) * 257, num_prompt=1)
     ("how", "words"),
     [
         ({"examples": [LONG]}, "longest example has 257 tokens.*raise max_positions"),
-        ({"pack_tokens": 7}, "has 8 tokens, a packed row 7: raise pack_tokens, .* 2 of 10"),
+        ({"pack_tokens": 7}, "has 8 tokens, pack_tokens is 7: raise pack_tokens, .* 2 of 10"),
         ({"examples": [], "drop_longer": True}, "no example to train on"),
         ({"examples": [LONG], "drop_longer": True}, "no example to train on"),
     ],

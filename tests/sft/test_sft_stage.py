@@ -56,26 +56,26 @@ def weights(path) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def test_packed_stage_ends_where_the_padded_one_does(inputs, tmp_path):
+def test_smaller_parts_end_where_the_whole_batch_does(inputs, tmp_path):
     """By the decoder, and by transformers with eager attention."""
     how = HOW | {"num_steps": 5, "batch_size": 24}
-    train_sft(RunFolder(tmp_path / "padded"), inputs, **how)
-    layout = {"pack_tokens": 200, "micro_batch_tokens": 400, "gradient_checkpointing": True}
+    train_sft(RunFolder(tmp_path / "whole"), inputs, **how)
+    layout = {"micro_batch_tokens": 400, "gradient_checkpointing": True}
     layout |= {"attention": "eager"}
     how |= {"compute": asdict(local_compute(**layout))}
-    train_sft(RunFolder(tmp_path / "packed"), inputs, **how)
-    padded, packed = lines(tmp_path / "padded"), lines(tmp_path / "packed")
-    assert padded != packed
-    for line, other in zip(padded, packed, strict=True):
+    train_sft(RunFolder(tmp_path / "parts"), inputs, **how)
+    whole, parts = lines(tmp_path / "whole"), lines(tmp_path / "parts")
+    assert whole != parts
+    for line, other in zip(whole, parts, strict=True):
         assert other["sft/loss"] == pytest.approx(line["sft/loss"], rel=1e-5)
         assert other["sft/grad_norm"] == pytest.approx(line["sft/grad_norm"], rel=1e-4)
         assert other["sft/num_tokens"] == line["sft/num_tokens"]
         assert line["sft/num_micro_batches"] == 1 < other["sft/num_micro_batches"]
         assert other["sft/padding_share"] < line["sft/padding_share"]
-    moved = (weights(tmp_path / "padded") - weights(inputs["base"])).norm()
+    moved = (weights(tmp_path / "whole") - weights(inputs["base"])).norm()
     # AdamW divides by the root of the second moment: what is only rounding in a gradient near 0 may
     # turn its first steps.
-    apart = (weights(tmp_path / "packed") - weights(tmp_path / "padded")).norm()
+    apart = (weights(tmp_path / "parts") - weights(tmp_path / "whole")).norm()
     assert apart < 0.02 * moved
 
 

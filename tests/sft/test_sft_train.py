@@ -16,7 +16,7 @@ from sft_runs import (
 )
 
 from klearlib.errors import KlearError, ParameterError, Stopped
-from klearlib.policy.layout import token_rows
+from klearlib.policy.layout import padded_rows
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
@@ -62,13 +62,13 @@ def test_unpacked_training_is_the_plain_loop(new_policy, tiny_tokenizer, tmp_pat
         for group in optimizer.param_groups:
             group["lr"] = cosine_learning_rate(step, 20, 3e-3, 1e-3, 1)
         batch = sorted((EXAMPLES[next(order)] for _ in range(4)), key=lambda row: len(row.ids))
-        rows = token_rows([[x] for x in batch], pad_id=tiny_tokenizer.pad_token_id, device="cpu")
+        ids, before = padded_rows(batch, pad_id=tiny_tokenizer.pad_token_id, device="cpu")
         optimizer.zero_grad(set_to_none=True)
-        logits = policy(input_ids=rows.ids, use_cache=False).logits[:, :-1]
-        logp = torch.log_softmax(logits, -1).gather(2, rows.ids[:, 1:, None])[..., 0]
-        lengths = rows.before.sum(1, keepdim=True)
+        logits = policy(input_ids=ids, use_cache=False).logits[:, :-1]
+        logp = torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None])[..., 0]
+        lengths = before.sum(1, keepdim=True)
         share = 1 / (len(batch) * lengths) if normalizer == "sequence" else 1 / lengths.sum()
-        loss = -(share * logp * rows.before[:, :-1]).sum()
+        loss = -(share * logp * before[:, :-1]).sum()
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0).item())
         optimizer.step()
@@ -238,16 +238,12 @@ def test_numbers_out_of_range_are_refused(new_policy, tiny_tokenizer, tmp_path, 
     assert not lines(tmp_path)
 
 
-@pytest.mark.parametrize("pack_tokens", [None, 16])
-def test_run_out_of_memory_goes_on_in_halves(
-    new_policy, tiny_tokenizer, tmp_path, monkeypatch, pack_tokens
-):
+def test_run_out_of_memory_goes_on_in_halves(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
     """It is the run of the smaller budget from the step on at which the memory ran out."""
-    layout = {"pack_tokens": pack_tokens, "precision": "fp32"}
     small, large = tmp_path / "small", tmp_path / "large"
-    run(small, new_policy(6), tiny_tokenizer, micro_batch_tokens=20, **layout)
+    run(small, new_policy(6), tiny_tokenizer, micro_batch_tokens=20)
     monkeypatch.setattr(train, "in_chunks", too_large_for(20))
-    run(large, new_policy(6), tiny_tokenizer, micro_batch_tokens=80, **layout)
+    run(large, new_policy(6), tiny_tokenizer, micro_batch_tokens=80)
     assert_same_bytes(large, small)
     halvings = [line["training/memory_halvings"] for line in lines(large, "timings.jsonl")]
     assert halvings == [2, *[0] * 5]
@@ -269,6 +265,6 @@ def test_resumed_run_keeps_the_budget_that_was_halved(
 
 def test_example_that_fits_no_memory_is_a_line(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "in_chunks", too_large_for(3))
-    with pytest.raises(KlearError, match=r"a row of 8 tokens at most alone .* gradient_checkpoint"):
+    with pytest.raises(KlearError, match=r"row of at most 8 tokens .* gradient_checkpoint"):
         run(tmp_path, new_policy(6), tiny_tokenizer, micro_batch_tokens=80)
     assert not lines(tmp_path)

@@ -17,11 +17,12 @@ from klearlib.errors import Stopped
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.load import load_policy
-from klearlib.policy.logprobs import token_logprobs
+from klearlib.policy.reader import in_chunks, reading
 from klearlib.policy.sampling import sample_groups
 from klearlib.records import Problem
 from klearlib.rl.train import train_rl
 from klearlib.run.folder import RunFolder
+from klearlib.sft.batches import Example
 from klearlib.sft.train import train_sft
 
 QUESTIONS = [Problem(f"q{n}", f"What is {n} + {n + 3}?", str(2 * n + 3)) for n in range(2, 6)]
@@ -58,11 +59,11 @@ def test_sampler_and_trainer_agree_with_transformers(smollm2):
     for response in responses:
         tokens = torch.tensor(response.token_ids)
         expected = dense(plain, response).gather(1, tokens[:, None])[:, 0].tolist()
-        whole = torch.tensor([response.prompt_ids + response.token_ids])
-        trained, _ = token_logprobs(model, whole, chunk_size=16)
         assert response.logp == pytest.approx(expected, abs=1e-4)
-        own = trained[0, len(response.prompt_ids) - 1 :].tolist()
-        assert own == pytest.approx(expected, abs=1e-4)
+        row = Example(response.prompt_ids + response.token_ids, len(response.prompt_ids))
+        with torch.no_grad(), reading(model, precision="fp32", pad_id=0) as reader:
+            own = torch.cat([logp for _, logp, _ in in_chunks(reader, [row])])
+        assert own.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 def greedy_equals_transformers(smollm2, problems, *, max_tokens):
@@ -123,8 +124,9 @@ def test_sft_lowers_the_loss_on_rows_that_it_does_not_see(smollm2, folder, tmp_p
             asked = tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
             ids = torch.tensor([asked + tokenizer(row["response"])["input_ids"]])
             with torch.no_grad():
-                logp, _ = token_logprobs(model, ids, chunk_size=64, with_entropy=False)
-            total.append(-logp[0, len(asked) - 1 :].mean().item())
+                logp = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+            logp = logp.gather(1, ids[0, 1:, None])[len(asked) - 1 :]
+            total.append(-logp.mean().item())
         return sum(total) / len(total)
 
     assert loss(after) < loss(before) - 0.3

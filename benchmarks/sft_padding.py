@@ -1,17 +1,16 @@
-"""How fast SFT batches are computed packed, beside padded, in the same run.
+"""How fast SFT batches are computed without padding, beside padded, in the same run.
 
-    .venv/bin/python benchmarks/sft_packing.py --repeats 5
+    .venv/bin/python benchmarks/sft_padding.py --repeats 5
 
 Forward and backward pass of whole batches, without the optimiser: by transformers padded to the
-longest (one batch), padded in micro-batches of like lengths, packed into rows as long as the
-longest example, and by `klearlib.policy.decoder`; all under the same budget of tokens but for the
-first. The layouts take turns and the medians of the rounds are compared: tokens are those of prompt
-and response, never padding (that of the decoder is in its attention alone), and ratio is to the
-first layout. On a CPU
-seconds are those of the process, one thread, so that other work on the machine counts little; on a
-GPU they are those of the clock. Lengths are those of mini's chains of thought, and a long tail as
-long chains have it. The last columns are the largest relative differences of loss and gradient from
-the first layout. Writes benchmarks/results/sft_packing.csv.
+longest (one batch), padded in micro-batches of like lengths, and by `klearlib.policy.decoder`; all
+under the same budget of tokens but for the first. The layouts take turns and the medians of the
+rounds are compared: tokens are those of prompt and response, never padding (that of the decoder is
+in its attention alone), and ratio is to the first layout. On a CPU seconds are those of the
+process, one thread, so that other work on the machine counts little; on a GPU they are those of the
+clock. Lengths are those of mini's chains of thought, and a long tail as long chains have it. The
+last columns are the largest relative differences of loss and gradient from the first layout. Writes
+benchmarks/results/sft_padding.csv.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def main() -> None:
         for row in compare(model, name, median, spread, longest, arguments)
     ]
     digits = {"loss apart": 9, "gradient apart": 9, "tokens per s": 0}
-    keep(rows, "sft_packing", arguments, digits=digits)
+    keep(rows, "sft_padding", arguments, digits=digits)
 
 
 def new_model(profile: str, attention: str) -> Qwen3ForCausalLM:
@@ -83,11 +82,10 @@ def compare(
     model, name: str, median: int, spread: float, longest: int, arguments: argparse.Namespace
 ) -> list[dict]:
     """One row for each layout."""
-    budget, widest = arguments.micro_batch_tokens, NUM_PROMPT + longest
+    budget = arguments.micro_batch_tokens
     layouts = {
         "padded, one batch": BatchPlan(None, "fp32", PAD),
         "padded, micro-batches": BatchPlan(budget, "fp32", PAD),
-        "packed": BatchPlan(budget, "fp32", PAD, pack_tokens=widest),
         DECODER: BatchPlan(budget, "fp32", PAD),
     }
     seconds: dict[str, list[float]] = {layout: [] for layout in layouts}
