@@ -6,29 +6,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from klearlib.experiments.benchmarks import curve_titles, standing_for
-from klearlib.experiments.experiment import Experiment, figure, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import Origin, Start, origins
 from klearlib.experiments.registered import CODE_RL
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import learning_table, score_panel
-from klearlib.report.curves import Panel, learning_curves
+from klearlib.experiments.shown import table
+from klearlib.report.curves import Panel
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 DECIDED_ON = "LiveCodeBench V5"
 """The paper's benchmark that the claims about scores are about."""
-
-_LEARNING = {
-    "rollouts that pass every test, temperature 1": "rollout/correct_rate",
-    "share of tests passed": "rollout/pass_rate_mean",
-    "groups trained on": "rollout/groups_trained",
-    "entropy, nats per token": "train/entropy",
-    "response length, tokens": "rollout/response_tokens_mean",
-    "gradient norm": "train/grad_norm",
-}
 
 
 class CodeRL(Experiment):
@@ -67,15 +58,6 @@ class CodeRL(Experiment):
 
     def score_panel(self) -> Panel:
         return score_panel(self.params, self.runs, self.drawn, self.paper_figure)
-
-    @figure(
-        "learning",
-        "What the runs do beside scores.",
-        alt="Six panels over the RL steps: full passes, share of tests passed, groups trained on, "
-        "entropy, response length and gradient norm {e.between}.",
-    )
-    def learning(self) -> Figure:
-        return learning_curves(self.runs.panels(_LEARNING))
 
     @table(
         "scores",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -19,19 +19,18 @@ import numpy as np
 
 from klearlib.errors import Interrupted
 from klearlib.evaluate.looks import LOOKS
-from klearlib.evaluate.statistics import CONTRADICTED, pooled_spread
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Arm, Results, not_judged_text
+from klearlib.experiments.shown import Rows, Showing, table
 from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import DATA, Claim, claim
+from klearlib.paper.schema import COMPARED
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.params.statistics import WORLDS
-from klearlib.report.decide import decide_order, measure, not_run
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
-    NOT_RUN,
     Counterpart,
     Equation,
     SampleItem,
@@ -39,6 +38,7 @@ from klearlib.report.section import (
     is_paper_scale,
     write_section,
 )
+from klearlib.report.verdicts import Evidence, Judging, verdicts
 from klearlib.rl.texts import shortened
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.progress import PROGRESS_LOG
@@ -48,7 +48,6 @@ from klearlib.run.stage import Stage, is_done, state, wanted, with_inputs
 if TYPE_CHECKING:
     import pandas as pd
     from IPython.display import HTML, Markdown
-    from matplotlib.figure import Figure
 
     from klearlib.params.statistics import StatisticsParams
 
@@ -58,53 +57,8 @@ NO_STEP = "No step trained"
 _PUBLISH_EVERY_S = 90.0
 _SAMPLE_CHARS = 1200
 
-Rows = Iterator[list | dict]
-"""Of a table, each a list in the order of its columns, or a dict by their names."""
 
-
-@dataclass(frozen=True)
-class _Shown:
-    """Marks a method as the published table or figure `name`, `when` there is something to show.
-    The texts see the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
-
-    alt: what a figure shows, for those who cannot see it. columns: the names of a table's columns,
-    as in "arm, seeds"; "" for the keys of dicts.
-    """
-
-    kind: str
-    name: str
-    caption: str
-    _: KW_ONLY
-    alt: str = ""
-    columns: str = ""
-    when: Callable[[Experiment], bool] = lambda e: True
-
-    def __call__(self, make: Callable) -> Callable:
-        make.klear_shows = self
-        return make
-
-
-table = partial(_Shown, "table")
-"""Of a method that gives its `Rows`, or a DataFrame."""
-figure = partial(_Shown, "figure", when=lambda e: bool(e.runs))
-"""Of a method that gives a matplotlib figure."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a claim that compares arms is decided by: one number for each arm and replicate.
-
-    values: comparison -> (a, b), float [replicates]. replicates: their seeds. words: sentences that
-    end the reason, "" for none. checked: check of the claim -> the share that was found.
-    """
-
-    values: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    replicates: Sequence[int]
-    words: Sequence[str] = ()
-    checked: Mapping[str, float] = field(default_factory=dict)
-
-
-class Experiment:
+class Experiment(Showing):
     """An experiment with its parameters. Subclasses say what it is, this class what to do with it.
 
     name: of the notebook. title, section, question: for the report; section is the paper's.
@@ -155,26 +109,31 @@ class Experiment:
         return list(self.arms.values())
 
     def evidence(self) -> dict[str, Evidence | str]:
-        """Claim -> what decides it, or why nothing does yet: of the claims that compare arms."""
+        """Claim -> what decides it, or why nothing does yet; see `klearlib.report.verdicts`."""
         return {}
 
     @cached_property
     def _evidence(self) -> dict[str, Evidence | str]:
         return self.evidence()
 
+    @property
+    def _compared(self) -> dict[str, Evidence]:
+        """That of the claims that compare arms."""
+        known = {n: each for n, each in self._evidence.items() if isinstance(each, Evidence)}
+        return {name: each for name, each in known.items() if claim(name).kind in COMPARED}
+
     @table(
         "replicates",
         "What the verdicts rest on: one number for each arm and replicate, a less b paired.",
         columns="claim, comparison, statistic, replicate, a, b",
-        when=lambda e: any(isinstance(each, Evidence) for each in e._evidence.values()),
+        when=lambda e: bool(e._compared),
     )
     def replicates(self) -> Rows:
         """In the claim's unit; a reader can check every verdict from these rows."""
-        for name, found in self._evidence.items():
-            if isinstance(found, Evidence):
-                for comparison, pair in found.values.items():
-                    for seed, a, b in zip(found.replicates, *pair, strict=True):
-                        yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
+        for name, found in self._compared.items():
+            for comparison, pair in found.values.items():
+                for seed, a, b in zip(found.replicates, *pair, strict=True):
+                    yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
 
     @table(
         "looked_at",
@@ -198,23 +157,6 @@ class Experiment:
                 for word in ("first", "last"):
                     looks = mine.looked_at(first=word == "first")
                     yield [title, word, len(mine), *looks.values()]
-
-    def trained_verdicts(self) -> list[Verdict]:
-        """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
-        scores are those of the model that it started from."""
-        sets, found = self.run_sets(), []
-        for verdict in self.verdicts():
-            about = claim(verdict.claim)
-            idle = _untrained(*sets.get(about.id, sets[""]))
-            # A run whose gradients were never finite is what C3 is about.
-            broken = about.kind == "trend" and verdict.verdict == CONTRADICTED
-            stands = about.kind == "mechanism" or broken
-            if not stands and any(_needs(about, series) for series, _ in idle):
-                if verdict.verdict != NOT_RUN:
-                    verdict = not_run(about, "")
-                verdict = with_words(verdict, idle.values())
-            found.append(verdict)
-        return found
 
     def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
         """ "" -> the arms and those that are done; a claim -> others that it is judged on."""
@@ -335,18 +277,11 @@ class Experiment:
         finally:
             self.refresh()
 
-    def table(self, name: str) -> pd.DataFrame:
-        """A copy: what a cell writes into it is not published."""
-        return self._made("table", name).copy()
-
-    def figure(self, name: str) -> Figure:
-        return self._made("figure", name)
-
     def verdict_table(self) -> pd.DataFrame:
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
-        return pd.DataFrame([asdict(each) for each in self.trained_verdicts()])[columns]
+        return pd.DataFrame([asdict(each) for each in self.verdicts()])[columns]
 
     def samples(self) -> HTML:
         """What the policies wrote at their last step: of each series' first seed a right response
@@ -400,7 +335,7 @@ class Experiment:
                 for each in self._shown("table")
             },
             digits=self.digits,
-            verdicts=self.trained_verdicts(),
+            verdicts=self.verdicts(),
             notes=[
                 *self.notes(),
                 *dict.fromkeys(
@@ -433,43 +368,6 @@ class Experiment:
 
         folder = self.publish_and_report()
         return Markdown(whereabouts(folder, [(s.title, self.folder(s)) for s in self.stages()]))
-
-    @classmethod
-    def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
-        """Its tables or figures in the order in which they stand in its classes; one that a
-        subclass names again stands where the subclass has it."""
-        found: dict[str, tuple[_Shown, Callable]] = {}
-        for base in (*reversed(cls.__mro__[:-2]), Experiment):  # what all have comes last
-            for method in vars(base).values():
-                shown = getattr(method, "klear_shows", None)
-                if shown and shown.kind == kind:
-                    found.pop(shown.name, None)
-                    found[shown.name] = shown, method
-        return found
-
-    def _shown(self, kind: str) -> list[_Shown]:
-        return [shown for shown, _ in self._declared(kind).values() if shown.when(self)]
-
-    def _made(self, kind: str, name: str):
-        import pandas as pd
-
-        if (kind, name) not in self._kept:
-            found = self._declared(kind)
-            assert name in found, f"no {kind} {name!r}: there are {', '.join(found)}"
-            shown, make = found[name]
-            made = make(self)
-            if kind == "table" and not isinstance(made, pd.DataFrame):
-                columns = self._text(shown.columns).split(", ") if shown.columns else None
-                made = pd.DataFrame(list(made), columns=columns)
-            self._kept[kind, name] = made
-        return self._kept[kind, name]
-
-    @cached_property
-    def _kept(self) -> dict:
-        return {}
-
-    def _text(self, text: str) -> str:
-        return text.format(p=self.params, e=self)
 
     # how claims are decided
 
@@ -553,63 +451,33 @@ class Experiment:
         return f"Seeds share {shared}; {draws}. {counts}"
 
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done. What
-        a claim needs more of follows from the spread of all scores of the notebook."""
-        measured = {}
-        for name, found in self._evidence.items():
-            if isinstance(found, Evidence) and len(found.replicates) > 1:
-                about, pairs = claim(name), found.values.items()
-                margin = about.margin or self.statistics.margin
-                measured[name] = [measure(about, each, *ab, margin=margin) for each, ab in pairs]
-        scores = [m.result for n, ms in measured.items() if not claim(n).margin for m in ms]
-        pooled = pooled_spread(scores) if scores else None
-        return [
-            self._decided(claim(name), found, measured.get(name), pooled)
-            for name, found in self._evidence.items()
-        ]
-
-    def _decided(
-        self, about: Claim, found: Evidence | str, measured: list | None, pooled: float | None
-    ) -> Verdict:
-        rules = self.statistics
-        if isinstance(found, str):
-            return not_run(about, found)
-        if measured is None:
-            return not_run(about, "one replicate has no spread", "at least 2 replicates")
-        verdict = decide_order(
-            about,
-            measured,
-            margin=about.margin or rules.margin,
-            checked=found.checked,
-            spread=pooled if not about.margin and pooled and 0 < pooled < np.inf else None,
-            paper_scale=self.paper_scale,
+        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
+        judging = Judging(
+            self.params.profile,
+            self.statistics,
+            self.paper_scale,
+            len(self.deciding_seeds),
+            self._rule,
+            self._idle,
         )
-        return self.marked(about, verdict, len(found.replicates), found.words)
+        return verdicts(self._evidence, judging)
 
-    def marked(
-        self, about: Claim, verdict: Verdict, num_replicates: int, words: Sequence[str]
-    ) -> Verdict:
-        """A verdict with its rule, whether that is younger than its runs, and how many replicates
-        it lacks; "not run" where the profile decides nothing."""
-        if not self.statistics.decides:
-            reason = f"profile {self.params.profile} is plumbing and decides nothing"
-            return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
-        wanted = len(self.deciding_seeds)
-        few = num_replicates < wanted
-        part = f"{num_replicates} of {wanted} replicates so far" if few else ""
-        rule, sets = registered.digest(about, self.params.profile), self.run_sets()
-        arms, _ = sets.get(about.id, sets[""])
+    def _rule(self, about: Claim) -> tuple[str, bool]:
+        rule, (arms, _) = registered.digest(about, self.params.profile), self._judged_on(about)
         done = [self.folder(stage) / DONE for stage in arms.values() if self.is_done(stage)]
         times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
-        young = registered.is_exploratory(rule, min(times, default=""), runs_dir())
-        verdict = replace(verdict, exploratory=young, rule=rule)
-        return with_words(verdict, [*words, part])
+        return rule, registered.is_exploratory(rule, min(times, default=""), runs_dir())
 
+    def _idle(self, about: Claim) -> list[str]:
+        # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
+        idle = _untrained(*self._judged_on(about))
+        names = [series.rpartition(": ")[2] for series, _ in idle]
+        needed = [name for name in names if not about.arms or name in about.arms]
+        return list(idle.values()) if needed else []
 
-def _needs(about: Claim, series: str) -> bool:
-    """Whether a claim is judged on an arm, which may be one of several comparisons ("alpha 0:
-    filter"); a claim that names none stands on all."""
-    return not about.arms or series.rpartition(": ")[2] in about.arms
+    def _judged_on(self, about: Claim) -> tuple[Mapping[Arm, Stage], Results]:
+        sets = self.run_sets()
+        return sets.get(about.id, sets[""])
 
 
 def _untrained(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
@@ -622,11 +490,6 @@ def _truncated(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
     """The arms in which truncation rose with the score, each with a sentence that says so."""
     found = runs.truncation_rose().items()
     return {arm: f"In {arms[arm].title} {words}" for arm, words in found}
-
-
-def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
-    """A verdict whose reason ends with the sentences `words`, "" for none."""
-    return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
 
 
 def changed_options(options: Mapping[str, object], record: type) -> dict[str, object]:

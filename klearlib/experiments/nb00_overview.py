@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from klearlib import paper
 from klearlib.experiments.catalogue import experiments
-from klearlib.experiments.experiment import Experiment, Rows, table
+from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.shown import Rows, table
 from klearlib.params.base import NotebookParams
-from klearlib.report.ledger import ledger
 from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
+from klearlib.report.verdicts import ledger
 
 if TYPE_CHECKING:
     import pandas as pd

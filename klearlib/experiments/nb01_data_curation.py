@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import PassRate
 from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
+from klearlib.experiments.shown import Rows, table
 from klearlib.experiments.students import DataExperiment
 from klearlib.params import uses_miniature
 from klearlib.params.data import GradedParams
 from klearlib.params.fields import parameter
 from klearlib.params.options import NOT_STATED
-from klearlib.report.bars import stacked_bars
-from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 RULES = ("used", "strict", "stop list")
 """Rules of overlap that are compared: phrases that all items of a family hold are cut out; nothing
@@ -35,7 +33,6 @@ _STAGE_WORDS = {
     "tests": "too few tests",
 }  # `klearlib.curation.curate.STAGES`
 # Stage -> what it handles, by the column of its cost and by the entry of its card.
-_HANDLED = {"curate": ("rows", "num_read"), "responses": ("responses", "num_responses")}
 _FAMILIES = (
     "The miniature's prompts come from few families, whose phrases stand in many benchmark items. "
     "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
@@ -117,37 +114,6 @@ class DataCuration(DataExperiment):
                 removed = {row["stage"]: row["num_removed"] for row in rows}
                 assert list(removed) == list(_STAGE_WORDS)
                 yield name, counts["num_read"], removed, counts["num_kept"]
-
-    @figure(
-        "funnel",
-        "What becomes of the rows of each source.",
-        alt="One bar for each source: problems kept, and rows lost as unusable, duplicate, overlap "
-        "with a benchmark, or with too few tests.",
-        when=lambda e: e.is_curated,
-    )
-    def funnel_bars(self) -> Figure:
-        bars = {}
-        for domain in self.cards:
-            for name, _, removed, kept in self._funnel(domain):
-                named = {_STAGE_WORDS[stage]: number for stage, number in removed.items()}
-                bars[name.replace("_", " ")] = {"problems kept": kept} | named
-        return stacked_bars(bars, x_label="rows", heading="Here: rows of each source", per_row=3)
-
-    @figure(
-        "difficulty",
-        "How often the reference solves the problems of the maths pool.",
-        alt="One bar for each number of right responses of the reference: problems that count as "
-        "easy and as hard.",
-        when=lambda e: e.is_curated and bool(e.pass_rates["reference"]),
-    )
-    def difficulty_bars(self) -> Figure:
-        n, rates = self.params.reference_responses, self.pass_rates["reference"].values()
-        bars = {f"{k} of {n}": {"easy": 0, "hard": 0} for k in range(n + 1)}
-        for rate, word in zip(rates, self._graded(self.params.easy_from), strict=True):
-            if word != "unknown":
-                bars[f"{rate.num_correct} of {n}"][word] += 1
-        heading = "Here: right responses of the reference"
-        return stacked_bars(bars, x_label="problems of the maths pool", heading=heading)
 
     def _graded(self, easy_from: float) -> list[str]:
         """Easy, hard or unknown, for each problem that the reference has answered."""
@@ -272,25 +238,6 @@ class DataCuration(DataExperiment):
             pool = [counts for name, counts in card["sources"].items() if name not in learnt]
             left = sum(counts["num_kept"] for counts in pool)
             yield [rule, left, None, "18K, after pass@16 as well"]
-
-    @table(
-        "cost",
-        "Seconds, rows and responses of each stage.",
-        columns="stage, seconds, rows, responses, per_second",
-    )
-    def cost(self) -> Rows:
-        raw = self.curated["math", "used"].inputs
-        for stage in (raw["sources" if "sources" in raw else "benchmarks"], *self.stages()):
-            if not self.is_done(stage):
-                continue
-            seconds = read_own_json(self.folder(stage) / DONE, "seconds")["seconds"]
-            row = {"stage": stage.title, "seconds": seconds, "rows": "", "responses": ""}
-            row["per_second"] = None
-            if stage.name in _HANDLED:
-                column, counted = _HANDLED[stage.name]
-                number = self.card(stage)[counted]
-                row |= {column: str(number), "per_second": number / seconds}
-            yield row
 
     @table("rule_cases", "The 9-gram rule and the rule for duplicates on edge cases.")
     def rule_cases(self) -> Rows:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import deciding
-from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import Origin, wrong_words
 from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
@@ -117,15 +116,6 @@ class DataCorrectness(StudentExperiment):
         p = self.params
         return {s: graded_responses(data, p.teacher, p, *dose) for s, dose in self.doses.items()}
 
-    @cached_property
-    def judged(self) -> dict[str, Stage]:
-        """The responses that all arms choose from, and those of the reference."""
-        p = self.params
-        return {
-            "teacher": self.data.responses(p.teacher, num_responses=p.num_responses),
-            "reference": self.data.responses("reference", num_responses=p.reference_responses),
-        }
-
     @figure(
         "table2",
         "The paper's Table 2 and ours.",
@@ -182,45 +172,6 @@ class DataCorrectness(StudentExperiment):
             if share and self.runs.common_seeds([series, pure]):
                 against = seed_interval((mine - self.decided(pure)).dropna(), lowest=-1.0)
             yield [*row, *against]
-
-    @table(
-        "labels",
-        "What the arms choose from: the teacher's responses by the reference's difficulty.",
-        columns="difficulty, problems, share, responses, correct, correct_share",
-    )
-    def labels(self) -> Rows:
-        from klearlib.curation.pass_rates import difficulties
-
-        rates = {name: self.rates(stage) for name, stage in self.judged.items()}
-        if not all(rates.values()):
-            return
-        names = list(rates["teacher"])
-        found = difficulties(names, rates["reference"], easy_from=self.params.easy_from)
-        for wanted in (*dict.fromkeys(["easy", "hard", *found]), "overall"):
-            pairs = zip(names, found, strict=True)
-            mine = [rates["teacher"][n] for n, word in pairs if wanted in (word, "overall")]
-            responses = sum(rate.num_responses for rate in mine)
-            correct = sum(rate.num_correct for rate in mine)
-            share = correct / responses if responses else float("nan")
-            yield [wanted, len(mine), len(mine) / len(names), responses, correct, share]
-
-    @table(
-        "examples",
-        "What each arm learns.",
-        columns="arm, candidates, examples, correct, wrong, last_loss",
-    )
-    def examples(self) -> Rows:
-        for each in self.students:
-            if card := self.card(self.chosen[each.series]):
-                covered = [r["num_removed"] for r in card["funnel"] if r["stage"] == "coverage"]
-                kept, labels = card["num_kept"], card["labels"]
-                right, wrong = (labels.get(name, 0) for name in ("correct", "wrong"))
-                row = [each.label, kept + sum(covered), kept, right, wrong]
-                yield [*row, self.last_loss(each.series)]
-
-    @table("pushes", "One update on a right and on a wrong response: Eq. 8 has no sign.")
-    def pushes(self) -> Rows:
-        return data_rules.pushes()
 
     def notes(self) -> list[str]:
         p = self.params

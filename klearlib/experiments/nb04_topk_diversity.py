@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, wrong_words
+from klearlib.experiments.shown import figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
-from klearlib.miniature.source_plan import SOURCES
 from klearlib.params.data import SFT_RATE, StudentParams
 from klearlib.params.fields import amended, count, rate
 from klearlib.params.options import NOT_STATED
-from klearlib.report.bars import scores_beside_paper, stacked_bars
+from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
@@ -148,18 +146,6 @@ class TopKDiversity(StudentExperiment):
             for each in self.mixtures
         }
 
-    @cached_property
-    def counts(self) -> dict[Student, list[int]]:
-        """Arm -> its examples from each of its sources, best first; of the choices that are
-        done."""
-        found = {}
-        for each in self.students:
-            if card := self.card(self.chosen[each.series]):
-                ranked = self.data.ranked_sources(each.domain)
-                kept = card["sources"]
-                found[each] = [kept[name]["num_kept"] for name in ranked if name in kept]
-        return found
-
     @figure(
         "tables4_5",
         "The paper's Tables 4 and 5 and ours.",
@@ -171,51 +157,6 @@ class TopKDiversity(StudentExperiment):
         return scores_beside_paper(
             self.panels(), groups=groups, series=("student",), x_label="sources, best first"
         )
-
-    @figure(
-        "spread",
-        "Where the examples of each arm come from.",
-        alt="One bar for each arm, all of a domain equally long, made of the examples from each "
-        "source by its rank.",
-    )
-    def spread_bars(self) -> Figure:
-        bars = {
-            each.label: {f"rank {i}": n for i, n in enumerate(counts, start=1)}
-            for each, counts in self.counts.items()
-        }
-        return stacked_bars(bars, x_label="examples", heading="Here: the sources of the examples")
-
-    @table("spread", "Where the examples of each arm come from.")
-    def spread(self) -> Rows:
-        num_ranks = len(self.data.ranked_sources("math"))
-        for each, counts in self.counts.items():
-            row = {"arm": each.label, "examples": sum(counts)}
-            row["last_loss"] = self.last_loss(each.series)
-            texts = [*map(str, counts), *[""] * (num_ranks - len(counts))]
-            yield row | {f"rank_{rank}": text for rank, text in enumerate(texts, start=1)}
-
-    @table(
-        "sources",
-        "The sources of the miniature, best first.",
-        columns="source, schema, steps_with_a_habit_of_going_wrong, other_wrong_steps, "
-        "steps_left_out, needless_steps, notation, responses",
-    )
-    def sources(self) -> Rows:
-        """As the miniature writes them, and how many responses of each may be chosen. The paper
-        ranks its sources by experience and names no measure."""
-        kept = {}
-        for stage in self.chosen.values():
-            card = self.card(stage.inputs["responses"])
-            for name, counts in card["responses"].items() if card else ():
-                kept[name] = counts["num_kept"] + counts["num_merged"]
-        for plan in SOURCES:
-            if plan.rank:
-                row = [plan.name, plan.dataset, plan.slip_share, plan.noise, plan.gaps]
-                yield [*row, plan.repeats, plan.notation, kept.get(plan.name)]
-
-    @table("coverage", "K-center against the plain algorithm on 60 points of a 9 x 9 grid.")
-    def coverage(self) -> Rows:
-        return data_rules.coverage()
 
     def notes(self) -> list[str]:
         return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,15 +12,10 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import curve_titles, decided_on, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
-from klearlib.experiments.experiment import (
-    Evidence,
-    Rows,
-    changed_options,
-    figure,
-    table,
-)
+from klearlib.experiments.experiment import changed_options
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.experiments.stability import (
     largest_rates,
     score_changes,
@@ -33,12 +27,11 @@ from klearlib.report.curves import (
     Panel,
     coefficient_curves,
     corner_shares,
-    learning_curves,
     paper_beside_ours,
 )
-from klearlib.report.decide import decide_mechanism, decide_stability, not_run
-from klearlib.report.section import Counterpart, Verdict
+from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
+from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,11 +40,6 @@ if TYPE_CHECKING:
     from klearlib.paper.schema import Claim
     from klearlib.rl.coefficients import Rule
 
-_LEARNING = {
-    "rollouts correct, temperature 1": "rollout/correct_rate",
-    "entropy, nats per token": "train/entropy",
-    "response length, tokens": "rollout/response_tokens_mean",
-}
 _NO_CODE = (
     "no run of RL on mathematics is scored on code: give all values of `joint`, the runs from the "
     "model of both domains"
@@ -134,37 +122,6 @@ class Clipping(ClippingArms):
         ]
         return corner_shares(pd.concat(parts, ignore_index=True))
 
-    @figure(
-        "learning",
-        "What the runs do beside scores.{e.at_rates}",
-        alt="Three panels over the RL steps: rollouts correct, entropy, response length.",
-    )
-    def learning(self) -> Figure:
-        return learning_curves(self.runs.panels(_LEARNING))
-
-    @figure(
-        "rates",
-        "The learning rates that a rule bears: last scores, of runs at each. C20 compares the "
-        "largest rates at which they are stable.",
-        alt="Panels for the validation set and both benchmarks: the last score over the learning "
-        "rate, one line for each rule, mean over seeds with a 95 % band.",
-        when=lambda e: len(e.params.learning_rates) > 1 and len(e.table("rates")) > 0,
-    )
-    def rates_figure(self) -> Figure:
-        import pandas as pd
-
-        rates = sorted(self.params.learning_rates)
-        parts = [
-            runs.end_scores(name).assign(panel=title, step=1e5 * rate)
-            for name, title in self.titles.items()
-            for rule, rate in itertools.product(self.rules, rates)
-            if (runs := self.at(rate, [rule], self.params.seeds))
-        ]
-        drawn = learning_curves(pd.concat(parts), x_label="learning rate, in 1e-5")
-        for axis in drawn.axes:
-            axis.set_xticks([1e5 * rate for rate in rates])
-        return drawn
-
     @table("rules", "Each rule's coefficient in the four corners, by autograd.")
     def rules_table(self) -> pd.DataFrame:
         p = self.params
@@ -205,23 +162,6 @@ class Clipping(ClippingArms):
             },
             what="rule",
         )
-
-    @table(
-        "clipped",
-        "Share of tokens in each corner (r low or high, sign of A), and gradient norms, by the "
-        "model that the runs start from.{e.at_rates}",
-        columns=f"rule, start, seeds, {', '.join(CORNER_TITLES)}, grad_norm_median, grad_norm_max, "
-        "skipped_updates, not_judged",
-    )
-    def clipped(self) -> Rows:
-        """Updates that were skipped and rollouts that could not be judged are sums."""
-        for start, runs in {"maths": self.runs, "both domains": self.joint_results}.items():
-            for rule, mine in runs.each(self.rules):
-                shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
-                norms = mine.curve("train/grad_norm")["value"]
-                counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
-                row = [series_style(rule).label, start, len(mine)]
-                yield [*row, *shares, norms.median(), norms.max(), *counts]
 
     @table(
         "rates",
@@ -269,15 +209,11 @@ class Clipping(ClippingArms):
         return ", ".join(f"{each}, {each} low, {each} high" for each in self.titles.values())
 
     def evidence(self) -> dict[str, Evidence | str]:
-        return {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C20")}
-
-    def verdicts(self) -> list[Verdict]:
-        gppo, about = self.gradients[self.gradients["rule"] == "gppo"], paper.claim("C14")
-        # "Never zero" is part of the claim: one token without a gradient refutes it, whatever the
-        # error.
+        gppo = self.gradients[self.gradients["rule"] == "gppo"]
+        # "Never zero" is part of C14: one token without a gradient refutes it, whatever the error.
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
-        mechanism = decide_mechanism(about, error)
-        return [mechanism, *super().verdicts(), self._stability()]
+        found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C20")}
+        return {"C14": Evidence(error), **found, "C3": self._stability()}
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
         about, profile = paper.claim(claim_id), self.params.profile
@@ -316,16 +252,16 @@ class Clipping(ClippingArms):
         changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
         return f"{' and '.join(changed)} make the rules others than the paper's" if changed else ""
 
-    def _stability(self) -> Verdict:
+    def _stability(self) -> Evidence | str:
         about = paper.claim("C3")
         runs = self.runs.of(*about.arms).with_seeds(self.deciding_seeds)
         norms = runs.gradient_norms()
-        lacks = self._changed_rules or self.why_not_judged(about.arms)
-        if why := lacks or ("" if norms else "no run has finished yet"):
-            return not_run(about, why)
-        verdict = decide_stability(about, norms, score_changes(runs), paper_scale=self.paper_scale)
-        done = len(runs.common_seeds(about.arms))
-        return self.marked(about, verdict, done, [self.words_on_rates])
+        if why := self._changed_rules or self.why_not_judged(about.arms):
+            return why
+        if not norms:
+            return "no run has finished yet"
+        done = runs.common_seeds(about.arms)
+        return Evidence((norms, score_changes(runs)), done, [self.words_on_rates])
 
     def notes(self) -> list[str]:
         on_code = []

@@ -12,17 +12,19 @@ from klearlib import paper
 from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import origins
-from klearlib.experiments.results import Arm, Results, last_fifth
+from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.score_tables import Row, difference, score_bars, score_table
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.params.statistics import WORLDS
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -38,7 +40,6 @@ _LEARNING = {
     "LM loss on positives, before alpha": "train/lm_loss",
     "gradient norm": "train/grad_norm",
 }
-_EFFECTS = {m.partition("/")[2].removesuffix("_mean"): m for m in _LEARNING.values()}
 
 
 @dataclass(frozen=True)
@@ -179,25 +180,10 @@ class AlphaSweep(Experiment):
         share = self.runs.positive_share().assign(panel="share of tokens from positives")
         return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))
 
-    @table(
-        "effects",
-        "What alpha does beside scores: mean over the last fifth of the steps and seeds.",
-        columns=f"alpha, seeds, {', '.join(_EFFECTS)}, positive_share",
-    )
-    def effects(self) -> Rows:
-        alphas = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
-        for series, mine in self.runs.each(alphas):
-            curves = [*map(mine.curve, _EFFECTS.values()), mine.positive_share()]
-            yield [alphas[series], len(mine), *map(last_fifth, curves)]
-
     @table("gradients", "Eq. 14 on ten tokens, by autograd.")
     def gradients(self) -> Rows:
         p = self.params
         return lm_loss.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)
-
-    @table("positives", "Who feeds the loss, by two readings (D4).")
-    def positives(self) -> Rows:
-        return lm_loss.positives()
 
     def evidence(self) -> dict[str, Evidence | str]:
         mine, found = {f"alpha_{alpha:g}" for alpha in self.params.alphas}, {}

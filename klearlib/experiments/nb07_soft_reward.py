@@ -13,14 +13,14 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
-from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.params.rl import CodeRLParams
-from klearlib.records import OUTCOMES
 from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -89,8 +89,6 @@ class SoftReward(CodeRL):
             ]
         )
 
-    learning = CodeRL.learning
-
     @table("judged", "Eight programs for one specification, run in the sandbox against 16 tests.")
     def judged(self) -> Rows:
         limits = self.params.rl_options
@@ -110,24 +108,6 @@ class SoftReward(CodeRL):
         for reward in self.series:
             row = {"reward": f"paper: {series_style(reward).label}", "seeds": 1}
             yield row | _levels(paper_curve("3b", reward).to_numpy()[None, :])
-
-    @table(
-        "outcomes",
-        "What the tests of all rollouts gave, in shares.",
-        columns=f"reward, seeds, {', '.join(OUTCOMES)}, not_judged",
-    )
-    def outcomes(self) -> Rows:
-        for reward, mine in self.runs.each(self.runs.series()):
-            shares, counts = [], mine.curve("tests/num_run")
-            for outcome in OUTCOMES:
-                both = mine.curve(f"tests/{outcome}_rate").merge(
-                    counts, on=["series", "seed", "step"], suffixes=("", "_run")
-                )
-                total = both["value_run"].sum()
-                passed = (both["value"] * both["value_run"]).sum()
-                shares.append(float(passed / total) if total else float("nan"))
-            lost = mine.total("rollout/judge_failures")
-            yield [series_style(reward).label, len(mine), *shares, lost]
 
     def evidence(self) -> dict[str, Evidence | str]:
         lost = not_judged_text(self.runs.total("rollout/judge_failures"), "rollouts")

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
-from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.experiments.score_tables import wilson
-from klearlib.miniature.code_world import FLAWS
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.bars import pass_rate_histogram
 from klearlib.report.curves import paper_beside_ours
 from klearlib.report.section import Counterpart
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -131,8 +131,6 @@ class TestFilter(CodeRL):
             found, num_responses=options.teacher_responses, threshold=options.threshold
         )
 
-    learning = CodeRL.learning
-
     def _kept_at(
         self, threshold: float, keep_equal: bool, rates: dict[str, PassRate] | None = None
     ) -> dict[str, bool]:
@@ -171,26 +169,6 @@ class TestFilter(CodeRL):
                 found = [hits, both.count((False, False)), *wilson(hits, kept.count(False))]
                 found += [*wilson(hits, flawed.count(True)), *wilson(left, kept.count(True))]
             yield [rule, kept.count(True), kept.count(False), *found]
-
-    @table(
-        "flaws",
-        "What is dropped, by kind of planted flaw.",
-        columns="tests, what is wrong, problems, dropped, share, share_low, share_high, "
-        "mean_pass_rate, mean_tests_passed, not_judged",
-    )
-    def flaws(self) -> Rows:
-        rates, truth = self.rates_and_truth
-        stays = self._kept_at(*self._chosen)
-        for flaw, words in {"": "nothing", **FLAWS}.items():
-            mine = [name for name, row in truth.items() if row["flaw"] == flaw]
-            if mine:
-                dropped = sum(not stays[name] for name in mine)
-                yield [
-                    *(flaw or "sound", words, len(mine), dropped, *wilson(dropped, len(mine))),
-                    sum(rates[name].pass_rate for name in mine) / len(mine),
-                    sum(rates[name].mean_tests_passed or 0.0 for name in mine) / len(mine),
-                    sum(rates[name].num_not_judged for name in mine),
-                ]
 
     scores = CodeRL.scores
 

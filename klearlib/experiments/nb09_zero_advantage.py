@@ -18,9 +18,8 @@ from klearlib.experiments.benchmarks import (
     standing_for,
     titles,
 )
-from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origins
 from klearlib.experiments.results import Arm, Results, off_the_line
@@ -32,12 +31,14 @@ from klearlib.experiments.score_tables import (
     paper_last,
     score_panel,
 )
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
-from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
+from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -51,11 +52,6 @@ _SOFT = "soft code reward"
 _DECIDED_AT = 0.0
 _REWARD, _TRAINED = "rollout/reward_mean", "rollout/reward_mean_trained"
 _CORRECT = "rollout/correct_rate"
-_LEARNING = {
-    "tokens per step": "train/num_tokens",
-    "groups trained": "rollout/groups_trained",
-    "gradient norm": "train/grad_norm",
-}
 _MEANS = {
     "tokens": "train/num_tokens",
     "updates": "train/num_updates",
@@ -207,25 +203,6 @@ class ZeroAdvantage(Experiment):
                 Panel("before any filter", "reward, all rollouts", None, everything, y_label),
             ]
         )
-
-    @figure(
-        "learning",
-        "What the filter changes.",
-        alt="A row of four panels for each comparison (each alpha, and the soft code reward) over "
-        "the RL steps: score, trained tokens per step, groups trained on, gradient norm, with each "
-        "filter.",
-    )
-    def learning(self) -> Figure:
-        import pandas as pd
-
-        parts = []
-        for comparison in self.comparisons:
-            runs, words, name = self.of(comparison), comparison, self.drawn
-            if comparison == _SOFT:
-                words, name = "soft reward", standing_for(self.params.profile, DECIDED_ON)
-            panels = {f"{words}: {title}": metric for title, metric in _LEARNING.items()}
-            parts += [runs.score_curve(name).assign(panel=f"{words}: score"), runs.panels(panels)]
-        return learning_curves(pd.concat(parts, ignore_index=True), max_columns=1 + len(_LEARNING))
 
     @table(
         "scores",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,18 +13,17 @@ from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named, deciding
 from klearlib.experiments.demos import yarn
-from klearlib.experiments.experiment import Evidence, Rows, figure, table, with_words
 from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, Pipeline
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.released import BUDGET
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.records import NOT_JUDGED, EvalRecord
 from klearlib.report.bars import BarPanel, headline_bars
-from klearlib.report.curves import learning_curves
-from klearlib.report.decide import decide_absolute
-from klearlib.report.section import NOT_RUN, Counterpart, Verdict
+from klearlib.report.section import Counterpart
 from klearlib.report.tables import interval_text
+from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,13 +51,6 @@ _STEPS = (
     ("code_rl_long", "code_rl_yarn"),
     ("code_rl_long", "code_rl"),
 )
-_LEARNING = {
-    "rollouts that are right, temperature 1": "rollout/correct_rate",
-    "mean reward": "rollout/reward_mean",
-    "entropy, nats per token": "train/entropy",
-    "response length, tokens": "rollout/response_tokens_mean",
-    "gradient norm": "train/grad_norm",
-}
 _BUDGETS = {"code_rl": "32K", "code_rl_long": "64K"}
 _SAMPLING = {"temperature": 0.6, "top_p": 0.95}
 _DRAWN = {
@@ -124,21 +115,6 @@ class Headline(Pipeline):
             our_models=list(MODELS.values()),
             highlight=_KLEAR,
         )
-
-    @figure(
-        "learning",
-        "Both phases of RL.",
-        alt="Six panels over the steps of each phase: rollouts that are right, reward, the "
-        "validation set before and after, entropy, response length and gradient norm, for RL on "
-        "maths and on code.",
-    )
-    def learning(self) -> Figure:
-        import pandas as pd
-
-        runs, words = self.runs.renamed(MODELS), "validation set, both domains"
-        parts = [runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
-        parts.insert(2, runs.score_curve("validation").assign(panel=words))
-        return learning_curves(pd.concat(parts, ignore_index=True), x_label="step of the phase")
 
     @table(
         "table1",
@@ -275,10 +251,11 @@ class Headline(Pipeline):
         (check,) = about.checks
         cut = {check.name: _mean(plain, "truncated")} if plain else {}
         words = [f"Decided on {' and '.join(names)}"]
-        return {"C24": self.paired("C24", runs, scores, words=words, checked=cut)}
+        longer = self.paired("C24", runs, scores, words=words, checked=cut)
+        return {"C24": longer, "C13": self._against_paper()}
 
-    def verdicts(self) -> list[Verdict]:
-        """On C24, and on C13: from the final model of the first seed alone, never the best."""
+    def _against_paper(self) -> Evidence:
+        """From the final model of the first seed alone, never the best."""
         first = self.params.seeds[0]
         by_budget: dict[str, dict] = {budget: {} for budget in _BUDGETS.values()}
         for (series, budget), name in itertools.product(_BUDGETS.items(), self.named):
@@ -291,14 +268,13 @@ class Headline(Pipeline):
             for name, record in self.released_records.items()
             if (number := f"{name}, {BUDGET}") not in numbers
         }
-        scale = self.paper_scale or bool(judged)
-        found = decide_absolute(paper.claim("C13"), numbers | judged, paper_scale=scale)
-        if judged:
-            found = with_words(found, [f"{', '.join(judged)}: the {_RELEASED}"])
-        if found.verdict == NOT_RUN:
-            settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
-            found = replace(found, settle=settle, measured=self._for_information())
-        return [*super().verdicts(), found]
+        settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
+        return Evidence(
+            numbers | judged,
+            words=[f"{', '.join(judged)}: the {_RELEASED}"] if judged else [],
+            paper_scale=self.paper_scale or bool(judged),
+            otherwise={"settle": settle, "measured": self._for_information()},
+        )
 
     def _for_information(self) -> str:
         """Our scores of the final model at the base budget, as a text that compares nothing."""

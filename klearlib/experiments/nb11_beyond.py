@@ -25,16 +25,16 @@ from klearlib.experiments.beyond_arms import (
     neighbours,
 )
 from klearlib.experiments.demos.neighbours import neighbour_gradients
-from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.nb02_data_correctness import DOSED
 from klearlib.experiments.results import Results, last_fifth
 from klearlib.experiments.rules import note_on_own, rule_arms
 from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.shown import Rows, figure, table
 from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
 from klearlib.report.curves import learning_curves
 from klearlib.report.explored import forest_figure, heat_maps
 from klearlib.report.section import NOT_RUN, NOT_TESTED, SampleItem
-from klearlib.report.style import series_style
+from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,25 +100,6 @@ class Beyond(BeyondArms):
     def neighbours_table(self) -> Rows:
         p = self.params
         return neighbour_gradients(eps_low=p.eps_low, eps_high=p.eps_high)
-
-    @table(
-        "corners",
-        "E1: what the corners hold, as shares of tokens and of gradient mass, mean over steps and "
-        "seeds; entropy over the last fifth of the steps; share of runs that are stable by the "
-        "limits of C3.",
-        columns="arm, rate, seeds, tokens low, tokens high, gradient low, gradient high, entropy, "
-        "stable",
-        when=lambda e: e.asks("E1"),
-    )
-    def corners(self) -> Rows:
-        for rate in sorted(self.params.learning_rates):
-            for arm, mine in (runs := self.part(at("E1", rate))).each(runs.series()):
-                row = [series_style(arm).label, rate, len(mine)]
-                for stem in ("token_share", "gradient_share"):
-                    cut = ("low_negative", "high_positive")
-                    row += [mine.mean(f"train/{stem}_{corner}") for corner in cut]
-                entropy = last_fifth(mine.curve("train/entropy"))
-                yield [*row, entropy, float(np.mean([*stable_runs(mine).values()]))]
 
     @table(
         "effects",
@@ -296,7 +277,7 @@ class Beyond(BeyondArms):
         return {
             each.claim: f"{each.claim} is {each.verdict}: "
             f"{each.reason if each.verdict == NOT_TESTED else each.measured or each.reason}."
-            for each in self.trained_verdicts()
+            for each in self.verdicts()
         }
 
     @table(
@@ -305,7 +286,7 @@ class Beyond(BeyondArms):
         columns="exploration, sentence",
     )
     def takeaway(self) -> Rows:
-        for each in self.trained_verdicts():
+        for each in self.verdicts():
             if each.verdict != NOT_RUN:
                 meaning = _MEANING[each.claim].get(each.verdict, _OPEN)
                 title = paper.claim(each.claim).title

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
-from klearlib.experiments.experiment import Evidence, Experiment, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin, origins
 from klearlib.experiments.registered import STUDENTS
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
+from klearlib.experiments.shown import table
 from klearlib.paper import claim
 from klearlib.params.data import SFTSchedule
 from klearlib.report.curves import Panel
-from klearlib.run.entry import read_metrics
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -159,17 +158,6 @@ class StudentExperiment(DataExperiment):
                 seeds=self.params.seeds,
             )
         ]
-
-    def last_loss(self, series: str) -> float:
-        """The training loss of the last steps (a tenth of them), mean over the seeds that are
-        done."""
-        losses = []
-        for (name, _), stage in self.arms.items():
-            training = stage.inputs["model"]
-            if name == series and self.is_done(training):
-                lines = [row["sft/loss"] for row in read_metrics(self.folder(training))]
-                losses.append(np.mean(lines[-max(1, len(lines) // 10) :]))
-        return float(np.mean(losses)) if losses else float("nan")
 
     def evidence(self) -> dict[str, Evidence | str]:
         found = {}

@@ -1,5 +1,5 @@
-"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark; what an arm
-or a source is made of; where pass rates lie."""
+"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark; where pass
+rates lie."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
-_HATCHES = ("", "//", "..")
 _EDGE = {"edgecolor": "white", "linewidth": 0.5}
 _PALE, _INK = "#E9E9E9", "#444444"
 _ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
@@ -49,33 +47,6 @@ def scores_beside_paper(
         if len(series) > 1:
             handles, labels = axes[1][0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=len(series))
-    return figure
-
-
-def stacked_bars(
-    bars: Mapping[str, Mapping[str, int]], *, x_label: str, heading: str, per_row: int = 6
-) -> Figure:
-    """One horizontal bar for each entry, made of named parts; parts have the same colour in all.
-
-    bars: label -> part -> count, the first label on top. per_row: entries of the legend a row.
-    """
-    parts = list(dict.fromkeys(part for counts in bars.values() for part in counts))
-    figure = new_figure(9.0, 1.6 + 0.3 * max(1, len(bars)) + 0.28 * (len(parts) // per_row))
-    with figure_style():
-        axis = figure.subplots()
-        ends = dict.fromkeys(bars, 0)
-        for place, part in enumerate(parts):
-            widths = [counts.get(part, 0) for counts in bars.values()]
-            hatch = _HATCHES[place // len(_PARTS) % len(_HATCHES)]
-            look = {"color": _PARTS[place % len(_PARTS)], "hatch": hatch, **_EDGE}
-            axis.barh(list(bars), widths, left=list(ends.values()), **look, label=part)
-            ends = {label: ends[label] + counts.get(part, 0) for label, counts in bars.items()}
-        axis.invert_yaxis()
-        axis.grid(axis="y", visible=False)
-        axis.set_xlabel(x_label)
-        title(axis, heading)
-        if parts:
-            figure.legend(loc="outside lower center", ncols=min(per_row, len(parts)))
     return figure
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from klearlib.errors import MissingAsset, ParameterError
 from klearlib.params.place import Place, read_place
-from klearlib.report.ledger import ledger
 from klearlib.report.page import commit_text, header_facts
 from klearlib.report.render import duration_text, in_short, render, style_sheet
 from klearlib.report.section import NOT_RUN, Notebook, Section, read_sections
 from klearlib.report.tables import CsvTable, interval_text, number_text, read_csv
+from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
 
 _TWO_PROFILES = (

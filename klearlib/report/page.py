@@ -18,7 +18,6 @@ from klearlib.paper import claim as paper_claim
 from klearlib.params import STATISTICS, load, profiles
 from klearlib.params.place import Place, in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
-from klearlib.report.ledger import ledger
 from klearlib.report.mathml import to_mathml
 from klearlib.report.render import render, style_sheet
 from klearlib.report.section import (
@@ -32,6 +31,7 @@ from klearlib.report.section import (
     read_sections,
 )
 from klearlib.report.tables import read_csv
+from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
 
 MAX_FIGURE_BYTES = 400_000

@@ -108,11 +108,11 @@ def test_nothing_done_says_not_run_and_publishes(project, of, words, count):
 
 
 FILES = {
-    Clipping: {"fig2.svg", "rules.png", "corners.svg", "rules.csv", "clipped.md"},
-    AlphaSweep: {"table6.svg", "learning.png", "scores.csv", "optimum.csv", "positives.csv"},
-    SoftReward: {"fig3.svg", "learning.png", "judged.csv", "rewards.csv", "outcomes.csv"},
-    TestFilter: {"fig4.svg", "pass_rates.svg", "filter.csv", "flaws.csv"},
-    ZeroAdvantage: {"fig5.svg", "learning.png", "effects.csv", "rewards.csv", "gradients.csv"},
+    Clipping: {"fig2.svg", "rules.png", "corners.svg", "rules.csv"},
+    AlphaSweep: {"table6.svg", "learning.png", "scores.csv", "optimum.csv"},
+    SoftReward: {"fig3.svg", "judged.csv", "rewards.csv"},
+    TestFilter: {"fig4.svg", "pass_rates.svg", "filter.csv"},
+    ZeroAdvantage: {"fig5.svg", "effects.csv", "rewards.csv", "gradients.csv"},
 }
 
 
@@ -206,7 +206,7 @@ def test_plumbing_decides_nothing_and_tuning_replicates_never_decide(project):
     assert verdicts(e)["C9"]["comparisons"][0]["num_replicates"] == 3
     statistics.write_text(statistics.read_text().replace("decides: true", "decides: false"))
     found = verdicts(e)["C9"]
-    assert found["verdict"] == "not run" and "plumbing" in found["reason"] and found["measured"]
+    assert found["verdict"] == "not run" and "smoke test" in found["reason"] and found["measured"]
 
 
 def test_stability_is_judged_on_the_seeds_that_decide_alone(project):

@@ -259,8 +259,8 @@ def test_a_figure_shows_itself_in_a_notebook_without_pyplot():
 
 def test_the_report_needs_no_heavy_library_to_be_imported():
     modules = (
-        "bars compact compare curves executed forest front_page ledger mathml page render section "
-        "style tables"
+        "bars compact compare curves executed forest front_page mathml page render section "
+        "style tables verdicts"
     )
     code = "import sys, importlib\n"
     code += f"for name in {modules.split()!r}: importlib.import_module('klearlib.report.' + name)\n"

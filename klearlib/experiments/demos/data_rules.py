@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.duplicates import Deduplicator
 from klearlib.curation.overlap import OverlapIndex
 
@@ -62,32 +59,6 @@ def rule_cases() -> Iterator[dict]:
         yield row | dict.fromkeys(["shared_ngram", "is_boilerplate", "goes_with_stop_list"], "")
 
 
-def pushes() -> Iterator[dict]:
-    """What one update of plain gradient descent does to a right and to a wrong response of equal
-    probability: on Eq. 8, and on minus advantage times log-probability."""
-    import torch
-
-    from klearlib.sft.objective import sft_loss
-
-    tokens = torch.tensor([[0, 1, 2]])
-    for objective, name in itertools.product(("Eq. 8", "advantage"), ("right", "wrong")):
-        sign = -1.0 if (objective, name) == ("advantage", "wrong") else 1.0
-        logits = torch.zeros(1, 3, 5, dtype=torch.float64, requires_grad=True)
-        mask = torch.ones_like(tokens, dtype=bool)
-        loss = sign * sft_loss(_logp(logits, tokens), mask, normalizer="token")
-        (gradient,) = torch.autograd.grad(loss, logits)
-        before = _logp(logits, tokens).sum().exp().item()
-        after = _logp(logits - gradient, tokens).sum().exp().item()
-        yield {
-            "objective": objective,
-            "response": name,
-            "gradient_on_its_tokens": gradient[0, 0, 0].item(),
-            "probability_before": before,
-            "probability_after": after,
-            "pushed": "up" if after > before else "down",
-        }
-
-
 def normalizers() -> Iterator[dict]:
     """Eq. 8's normaliser, ``sequence_sum``, and two others on one batch: the loss and its gradients
     by autograd of the sum, token by token, against `sft.objective.sft_loss`, whole and in two
@@ -133,40 +104,6 @@ def normalizers() -> Iterator[dict]:
         }
 
     return map(row, NORMALIZERS)
-
-
-def coverage() -> Iterator[dict]:
-    """K-center on points of a small grid, with ties and copies, against the plain algorithm and
-    against k points drawn at random, mean of 20 draws."""
-    source = random.Random(0)
-    points = np.array([[source.randrange(9), source.randrange(9)] for _ in range(60)])
-    for k in (1, 2, 4, 8, 16, 32):
-        chosen, plain = k_center_greedy(points, k).tolist(), _plain_k_center(points, k)
-        drawn = [radius(points, source.sample(range(60), k)) for _ in range(20)]
-        row = {"k": k, "equal_to_plain": chosen == plain, "radius": radius(points, chosen)}
-        row["radius_at_random"] = float(np.mean(drawn))
-        yield row | {"first_chosen": ", ".join(map(str, chosen[:6]))}
-
-
-def radius(points: np.ndarray, chosen: Sequence[int]) -> float:
-    """The largest Euclidean distance from a point to its nearest chosen one.
-
-    >>> radius(np.array([[0, 0], [3, 4], [0, 1]]), [0])
-    5.0
-    """
-    differences = points[:, None] - points[list(chosen)]
-    return float(np.sqrt((differences**2).sum(axis=2)).min(axis=1).max())
-
-
-def _plain_k_center(points: np.ndarray, k: int) -> list[int]:
-    chosen = [0]
-    while len(chosen) < k:
-        distances = [
-            -1 if i in chosen else min(((p - points[j]) ** 2).sum() for j in chosen)
-            for i, p in enumerate(points)
-        ]
-        chosen.append(distances.index(max(distances)))
-    return chosen
 
 
 def _logp(logits, tokens):

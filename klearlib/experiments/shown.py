@@ -1,0 +1,94 @@
+"""The tables and figures of an experiment: how a method becomes one, and when each is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+Rows = Iterator[list | dict]
+"""Of a table, each a list in the order of its columns, or a dict by their names."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Marks a method as the published table or figure `name`, `when` there is something to show.
+    The texts see the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
+
+    alt: what a figure shows, for those who cannot see it. columns: the names of a table's columns,
+    as in "arm, seeds"; "" for the keys of dicts.
+    """
+
+    kind: str
+    name: str
+    caption: str
+    _: KW_ONLY
+    alt: str = ""
+    columns: str = ""
+    when: Callable[[Showing], bool] = lambda e: True
+
+    def __call__(self, make: Callable) -> Callable:
+        make.klear_shows = self
+        return make
+
+
+table = partial(_Shown, "table")
+"""Of a method that gives its `Rows`, or a DataFrame."""
+figure = partial(_Shown, "figure", when=lambda e: bool(e.runs))
+"""Of a method that gives a matplotlib figure."""
+
+
+class Showing:
+    """What has tables and figures, each made once. It has `params`."""
+
+    params: object
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A copy: what a cell writes into it is not published."""
+        return self._made("table", name).copy()
+
+    def figure(self, name: str) -> Figure:
+        return self._made("figure", name)
+
+    @classmethod
+    def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
+        """Its tables or figures in the order in which they stand in its classes, those that all
+        experiments have last; one that a subclass names again stands where the subclass has it."""
+        found: dict[str, tuple[_Shown, Callable]] = {}
+        bases = cls.__mro__[: cls.__mro__.index(Showing)]
+        for base in (*reversed(bases[:-1]), bases[-1]):
+            for method in vars(base).values():
+                shown = getattr(method, "klear_shows", None)
+                if shown and shown.kind == kind:
+                    found.pop(shown.name, None)
+                    found[shown.name] = shown, method
+        return found
+
+    def _shown(self, kind: str) -> list[_Shown]:
+        return [shown for shown, _ in self._declared(kind).values() if shown.when(self)]
+
+    def _made(self, kind: str, name: str):
+        import pandas as pd
+
+        if (kind, name) not in self._kept:
+            found = self._declared(kind)
+            assert name in found, f"no {kind} {name!r}: there are {', '.join(found)}"
+            shown, make = found[name]
+            made = make(self)
+            if kind == "table" and not isinstance(made, pd.DataFrame):
+                columns = self._text(shown.columns).split(", ") if shown.columns else None
+                made = pd.DataFrame(list(made), columns=columns)
+            self._kept[kind, name] = made
+        return self._kept[kind, name]
+
+    @cached_property
+    def _kept(self) -> dict:
+        return {}
+
+    def _text(self, text: str) -> str:
+        return text.format(p=self.params, e=self)
