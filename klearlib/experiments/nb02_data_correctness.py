@@ -16,7 +16,6 @@ from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import scores_beside_paper
-from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
@@ -135,25 +134,6 @@ class DataCorrectness(StudentExperiment):
         benchmarks = deciding("C4", self.params.profile, "math")
         scores = self.runs.replicate_scores(series, seeds, benchmarks, statistic="last")
         return pd.Series(scores, pd.Index(seeds, name="seed"))
-
-    @figure(
-        "dose",
-        "The score against the share of wrong responses, on what decides the claims. The paper has "
-        "no such curve: it mixes, and prints no share.",
-        alt="One line for easy and one for hard problems: the score over the percentage of wrong "
-        "responses among the examples, mean over seeds with its 95 % band.",
-    )
-    def dose(self) -> Figure:
-        import pandas as pd
-
-        rows = [
-            (f"{difficulty} problems", seed, 100 * share, value)
-            for series, (difficulty, share) in self.doses.items()
-            if difficulty in DOSED and self.runs.of(series)
-            for seed, value in self.decided(series).items()
-        ]
-        frame = pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
-        return learning_curves(frame, x_label="wrong responses among the examples, in percent")
 
     @table(
         "doses",

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from klearlib.experiments.demos import data_rules
 from klearlib.experiments.origins import Origin
 from klearlib.experiments.results import Results
 from klearlib.experiments.score_tables import Row
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import AnsweredParams, StudentParams
 from klearlib.report.bars import scores_beside_paper
@@ -80,10 +79,6 @@ class TeacherAblation(StudentExperiment):
         teachers = [Row(name, self.teacher_runs.of(name), None, name, "teacher") for name in names]
         panels = self.panels(teachers)
         return scores_beside_paper(panels, groups=names, series=marks, x_label="teacher")
-
-    @table("normalizers", "Eq. 8's normaliser and two others against autograd of the sum.")
-    def normalizers(self) -> Rows:
-        return data_rules.normalizers()
 
     def notes(self) -> list[str]:
         return [

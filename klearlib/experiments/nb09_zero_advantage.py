@@ -22,12 +22,11 @@ from klearlib.experiments.demos import lm_loss
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origins
-from klearlib.experiments.results import Arm, Results, off_the_line
+from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import (
     difference,
     learning_table,
-    paper_curve,
     paper_last,
     score_panel,
 )
@@ -51,7 +50,6 @@ _SOFT = "soft code reward"
 # step, which follows from the filter.
 _DECIDED_AT = 0.0
 _REWARD, _TRAINED = "rollout/reward_mean", "rollout/reward_mean_trained"
-_CORRECT = "rollout/correct_rate"
 _MEANS = {
     "tokens": "train/num_tokens",
     "updates": "train/num_updates",
@@ -290,25 +288,6 @@ class ZeroAdvantage(Experiment):
             counts = map(runs.total, ("train/skipped_updates", "rollout/judge_failures"))
             yield [*row, float(share["value"].mean()), *counts]
 
-    @table("rewards", "Level and steadiness of the reward; the paper's rows are its Fig. 5b.")
-    def rewards(self) -> Rows:
-        """Means over seeds; a distance is the mean one from a straight line through a run. The
-        paper's rows are steps 31 to 100 in both arms."""
-        for comparison, arm, runs in self._arms():
-            seeds = sorted(seed for _, seed in runs.folders)
-            row = {"comparison": comparison, "arm": series_style(arm).label, "seeds": len(seeds)}
-            by_seed = runs.curve(_TRAINED).sort_values("step").groupby("seed")["value"]
-            row |= _levels([values.to_numpy() for _, values in by_seed], "trained")
-            row |= _levels(runs.steps(arm, seeds, _REWARD), "all")
-            rate = runs.steps(arm, seeds, _CORRECT)
-            row["correct_off_line"] = float(np.abs(off_the_line(rate)).mean())
-            yield row
-        printed = {arm: paper_curve("5b", arm) for arm in _FILTERS}
-        last = min(means.index.max() for means in printed.values())
-        for arm, means in printed.items():
-            row = {"comparison": "paper, Fig. 5b", "arm": series_style(arm).label, "seeds": 1}
-            yield row | _levels([means.loc[:last].to_numpy()], "trained")
-
     def _arms(self) -> Iterator[tuple[str, str, Results]]:
         for comparison, arms in self.comparisons.items():
             for arm, runs in self.of(comparison).each(arms):
@@ -366,16 +345,3 @@ class ZeroAdvantage(Experiment):
 
 def _at(alpha: float) -> str:
     return f"alpha {alpha:g}"
-
-
-def _levels(runs: Sequence[np.ndarray], what: str) -> dict[str, float]:
-    # Runs may have different numbers of steps.
-    if not len(runs):
-        return {}
-    ends = [(run, max(1, len(run) // 5)) for run in runs]
-    measured = {
-        "first_fifth": [run[:fifth].mean() for run, fifth in ends],
-        "last_fifth": [run[-fifth:].mean() for run, fifth in ends],
-        "off_line": [np.abs(off_the_line(run[None, :])).mean() for run in runs],
-    }
-    return {f"{what}_{name}": float(np.mean(values)) for name, values in measured.items()}

@@ -14,7 +14,6 @@ from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named, deciding
 from klearlib.experiments.demos import yarn
 from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, Pipeline
-from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.released import BUDGET
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
 from klearlib.experiments.shown import Rows, figure, table
@@ -38,8 +37,6 @@ _IN_TABLE_ALONE = "HMMT 2025"  # and not in Fig. 1
 # Models of Fig. 1 by their names in Table 1, which has HMMT 2025.
 _TABLE_NAMES = {_KLEAR: _LONGER_ROW, "Deepseek-R1-0528-8B": "Deepseek-R1-0528-Distill-8B"}
 _RELEASED = "authors' published responses, judged here"
-_KEPT_BY = {"math": "majority of the teacher's responses", "code": "trusted tests"}
-_LONG_CHAINS = "right long SFT chains made by the suite"
 _NS = "avg@{p.maths_responses} for maths, avg@{p.code_responses} for code"
 _SAMPLED = ("score", "sampling_low", "sampling_high")
 _STEPS = (
@@ -221,20 +218,6 @@ class Headline(Pipeline):
                     sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in every),
                 ]
 
-    @table("pipeline", "What goes through the pipeline.", columns="data, read, kept")
-    def pipeline(self) -> Rows:
-        ground = self.first
-        for domain, word in DOMAIN_WORDS.items():
-            stages = (each[domain] for each in (ground.curated, ground.selections, ground.pools))
-            sources, chosen, pool = map(self.card, stages)
-            yield [f"{word}: curated sources", *_flow(sources and [*sources["sources"].values()])]
-            yield [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])]
-            if domain == "math" and self.joint.long_examples:
-                card = self.card(ground.models["examples"])
-                count = card and card["sources"].get("long_maths", 0)  # all that are made are kept
-                yield [f"{word}: {_LONG_CHAINS}", count, count]
-            yield [f"{word}: RL problems, {_KEPT_BY[domain]}", *_flow(pool and [pool])]
-
     @table("yarn_demo", "YaRN's rotary frequencies in two configs, against the formula.")
     def yarn_demo(self) -> Rows:
         return yarn.yarn_demo(self.params)
@@ -403,13 +386,6 @@ def _changes(ours: Sequence[EvalRecord], theirs: Sequence[EvalRecord], *, itself
         row |= {"difference_fitting": short.value}
         row |= {"fitting_low": short.low, "fitting_high": short.high}
     return row
-
-
-def _flow(cards: Sequence[Mapping] | None) -> tuple[int | None, int | None]:
-    """Problems or examples read, and kept; cards: None where the stage is not done."""
-    if not cards:
-        return None, None
-    return sum(card["num_read"] for card in cards), sum(card["num_kept"] for card in cards)
 
 
 def _mean(records: Iterable[EvalRecord], field: str) -> float:

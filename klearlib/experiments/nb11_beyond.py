@@ -33,44 +33,15 @@ from klearlib.experiments.shown import Rows, figure, table
 from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
 from klearlib.report.curves import learning_curves
 from klearlib.report.explored import forest_figure, heat_maps
-from klearlib.report.section import NOT_RUN, NOT_TESTED, SampleItem
+from klearlib.report.section import NOT_TESTED, SampleItem
 from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-_MEANING = {
-    "E1": {
-        "supported": "at a large learning rate set beta_low to 0, or lower the rate",
-        "contradicted": "keep beta_low at 1 at a large learning rate too",
-        "no difference": "beta_low is no dial of stability at this rate",
-    },
-    "E2": {
-        "supported": "at many updates a batch take Clip-Higher, or a smaller learning rate",
-        "contradicted": "GPPO or CISPO bears a larger learning rate than Clip-Higher",
-        "no difference": "no rule buys a larger learning rate",
-    },
-    "E3": {
-        "supported": "look for errors that a source repeats before those that it makes at random",
-        "contradicted": "random errors are worth filtering before habits",
-        "no difference": "the kind of error does not matter for what to filter",
-    },
-    "E4": {
-        "supported": "train by the paper and not by the options of its released code",
-        "contradicted": "the released code's options are worth taking over",
-        "no difference": "paper and released code can be used alike",
-    },
-    "E5": {
-        "supported": "at a large learning rate any of the four is safer than GPPO",
-        "contradicted": "GPPO bears a large learning rate better than one of the four",
-        "no difference": "changing GPPO for one of the four moves no score",
-    },
-}
-"""What a verdict means for a person who trains with GPPO."""
 _COST = {"0": 1, "0.3": -1}
 """Share of wrong responses -> the sign of its score in what they cost."""
-_OPEN = "these runs do not settle what to do"
 
 
 class Beyond(BeyondArms):
@@ -279,18 +250,6 @@ class Beyond(BeyondArms):
             f"{each.reason if each.verdict == NOT_TESTED else each.measured or each.reason}."
             for each in self.verdicts()
         }
-
-    @table(
-        "takeaway",
-        "What to take away for training with GPPO, from the verdicts.",
-        columns="exploration, sentence",
-    )
-    def takeaway(self) -> Rows:
-        for each in self.verdicts():
-            if each.verdict != NOT_RUN:
-                meaning = _MEANING[each.claim].get(each.verdict, _OPEN)
-                title = paper.claim(each.claim).title
-                yield [each.claim, f"{title}: {each.verdict}; {meaning} ({each.measured})."]
 
     def evidence(self) -> dict[str, Evidence | str]:
         rate = max(self.params.learning_rates)

@@ -10,7 +10,6 @@ import pytest
 from klearlib.curation import overlap
 from klearlib.experiments.demos import data_rules, planted
 from klearlib.miniature.sources import TRUTH
-from klearlib.sft import objective
 
 
 def test_the_rules_do_what_they_must_on_every_case():
@@ -19,23 +18,6 @@ def test_the_rules_do_what_they_must_on_every_case():
     phrase = table[table["prompt"].str.contains("phrase")].iloc[0]
     assert phrase["is_boilerplate"] and not phrase["goes_with_stop_list"]
     assert set(table[table["rule"] == "duplicate"]["goes"]) == {True, False}
-
-
-def test_the_normalisers_equal_the_sums():
-    table = pd.DataFrame(data_rules.normalizers()).set_index("normalizer")
-    assert (table[["largest_error", "largest_error_in_parts"]] < 1e-12).all(axis=None)
-    assert table.loc["sequence", "weight_short"] == pytest.approx(1 / 6)
-    for normalizer, weight in (("token", 1 / 18), ("sequence_sum", 1 / 3)):
-        assert (table.loc[normalizer, ["weight_short", "weight_long"]] == weight).all()
-
-
-def test_a_wrong_normaliser_is_seen(monkeypatch):
-    right = objective.sft_loss
-    monkeypatch.setattr(
-        objective, "sft_loss", lambda *args, **how: right(*args, **(how | {"normalizer": "token"}))
-    )
-    table = pd.DataFrame(data_rules.normalizers()).set_index("normalizer")
-    assert table.loc["sequence", "largest_error"] > 1e-3
 
 
 def test_another_n_is_seen(monkeypatch):

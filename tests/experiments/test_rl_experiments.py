@@ -112,7 +112,7 @@ FILES = {
     AlphaSweep: {"table6.svg", "learning.png", "scores.csv", "optimum.csv"},
     SoftReward: {"fig3.svg", "judged.csv", "rewards.csv"},
     TestFilter: {"fig4.svg", "pass_rates.svg", "filter.csv"},
-    ZeroAdvantage: {"fig5.svg", "effects.csv", "rewards.csv", "gradients.csv"},
+    ZeroAdvantage: {"fig5.svg", "effects.csv", "gradients.csv"},
 }
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from klearlib.curation.duplicates import Deduplicator
 from klearlib.curation.overlap import OverlapIndex
 
@@ -57,67 +55,3 @@ def rule_cases() -> Iterator[dict]:
         _, is_new = Deduplicator().is_new([_PROMPT, prompt])
         row = {"rule": "duplicate", "prompt": how, "must_go": expected, "goes": not is_new}
         yield row | dict.fromkeys(["shared_ngram", "is_boilerplate", "goes_with_stop_list"], "")
-
-
-def normalizers() -> Iterator[dict]:
-    """Eq. 8's normaliser, ``sequence_sum``, and two others on one batch: the loss and its gradients
-    by autograd of the sum, token by token, against `sft.objective.sft_loss`, whole and in two
-    micro-batches. A weight is that of one token of the shortest, of the longest response."""
-    import torch
-
-    from klearlib.sft.objective import NORMALIZERS, sft_loss
-
-    generator = torch.Generator().manual_seed(0)
-    lengths = (2, 5, 11)
-    logits = torch.randn(3, 11, 7, generator=generator, dtype=torch.float64)
-    tokens = torch.randint(7, logits.shape[:2], generator=generator)
-    mask = torch.arange(11) < torch.tensor(lengths)[:, None]
-
-    def row(normalizer: str) -> dict:
-        per_response = normalizer == "sequence"
-        total = sum(lengths) if normalizer == "token" else len(lengths)
-
-        def printed(x):
-            value = 0.0
-            for i, length in enumerate(lengths):
-                inner = 0.0
-                for t in range(length):
-                    inner = inner - x[i, t].log_softmax(-1)[tokens[i, t]]
-                value = value + (inner / length if per_response else inner)
-            return value / total
-
-        def ours(x, rows=slice(None), denominator=None):
-            logp = _logp(x[rows], tokens[rows])
-            return sft_loss(logp, mask[rows], normalizer=normalizer, denominator=denominator)
-
-        def in_parts(x):
-            return ours(x, slice(1), total) + ours(x, slice(1, None), total)
-
-        exact = _with_gradient(logits, printed)
-        return {
-            "normalizer": normalizer,
-            "loss": exact[0],
-            "weight_short": 1 / (total * min(lengths)) if per_response else 1 / total,
-            "weight_long": 1 / (total * max(lengths)) if per_response else 1 / total,
-            "largest_error": _distance(exact, _with_gradient(logits, ours)),
-            "largest_error_in_parts": _distance(exact, _with_gradient(logits, in_parts)),
-        }
-
-    return map(row, NORMALIZERS)
-
-
-def _logp(logits, tokens):
-    return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
-
-
-def _with_gradient(logits, objective) -> tuple[float, np.ndarray]:
-    import torch
-
-    leaf = logits.clone().requires_grad_()
-    loss = objective(leaf)
-    (gradient,) = torch.autograd.grad(loss, leaf)
-    return loss.item(), gradient.numpy()
-
-
-def _distance(a: tuple[float, np.ndarray], b: tuple[float, np.ndarray]) -> float:
-    return max(abs(a[0] - b[0]), float(np.abs(a[1] - b[1]).max()))
