@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from functools import cache, cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -22,24 +22,21 @@ from klearlib.evaluate.looks import LOOKS
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Arm, Results, not_judged_text
-from klearlib.experiments.shown import Rows, Showing, table
+from klearlib.experiments.shown import Rows, Showing, equations_of, table
 from klearlib.notebook import setup, show_resolved, whereabouts
-from klearlib.paper import DATA, Claim, claim
-from klearlib.paper.schema import COMPARED
+from klearlib.paper import Claim, claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.params.statistics import WORLDS
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
     Counterpart,
-    Equation,
     SampleItem,
     Verdict,
     is_paper_scale,
     write_section,
 )
-from klearlib.report.verdicts import Evidence, Judging, verdicts
-from klearlib.rl.texts import shortened
+from klearlib.report.verdicts import Evidence, Judging, compared, verdicts
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
@@ -116,21 +113,15 @@ class Experiment(Showing):
     def _evidence(self) -> dict[str, Evidence | str]:
         return self.evidence()
 
-    @property
-    def _compared(self) -> dict[str, Evidence]:
-        """That of the claims that compare arms."""
-        known = {n: each for n, each in self._evidence.items() if isinstance(each, Evidence)}
-        return {name: each for name, each in known.items() if claim(name).kind in COMPARED}
-
     @table(
         "replicates",
         "What the verdicts rest on: one number for each arm and replicate, a less b paired.",
         columns="claim, comparison, statistic, replicate, a, b",
-        when=lambda e: bool(e._compared),
+        when=lambda e: bool(compared(e._evidence)),
     )
     def replicates(self) -> Rows:
         """In the claim's unit; a reader can check every verdict from these rows."""
-        for name, found in self._compared.items():
+        for name, found in compared(self._evidence).items():
             for comparison, pair in found.values.items():
                 for seed, a, b in zip(found.replicates, *pair, strict=True):
                     yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
@@ -165,19 +156,6 @@ class Experiment(Showing):
     def notes(self) -> list[str]:
         """How to read what it publishes."""
         return []
-
-    def departures(self, *names: str) -> list[str]:
-        """The notes that say by which options, of the parameters `names`, it departs from the
-        paper."""
-        about = {each.name: each.metadata for each in fields(self.params)}
-        found = []
-        for name in names:
-            changed = changed_options(getattr(self.params, name), about[name]["record"])
-            # Of a file of one's own the name of the function; its text is among the parameters.
-            named = {k: v["name"] if isinstance(v, Mapping) else v for k, v in changed.items()}
-            switched = ", ".join(f"{option}: {value}" for option, value in named.items())
-            found += [f"Options that depart from the paper: {switched}."] if changed else []
-        return found
 
     def reads(self) -> dict[str, object]:
         """The parameters of other notebooks at this profile that its results follow from."""
@@ -290,21 +268,10 @@ class Experiment(Showing):
 
         from klearlib.report.render import render
 
-        return HTML(render("samples.html.j2", samples=self._samples()))
+        return HTML(render("samples.html.j2", samples=self.drawn_samples()))
 
-    def _samples(self) -> list[SampleItem]:
-        shown = []
-        for series in self.runs.series():
-            arm = next(arm for arm in self.runs.folders if arm[0] == series)
-            lines = self.runs.samples(arm)
-            last = [line for line in lines if line["step"] == lines[-1]["step"]]
-            by_kind = {line["reason"] == "correct": line for line in reversed(last)}
-            for _, line in sorted(by_kind.items(), reverse=True):
-                item = {each.name: line.get(each.name) for each in fields(SampleItem)}
-                for name in ("prompt", "text"):
-                    item[name] = shortened(line[name], max_chars=_SAMPLE_CHARS)
-                shown.append(SampleItem(**item | {"arm": self.arms[arm].title}))
-        return shown
+    def drawn_samples(self) -> list[SampleItem]:
+        return self.runs.drawn_samples({arm: stage.title for arm, stage in self.arms.items()})
 
     def publish(self) -> Path:
         """Write tables, figures and section.json from what is done so far; the path of the last.
@@ -345,7 +312,7 @@ class Experiment(Showing):
                     for note in said(*each).values()
                 ),
             ],
-            samples=self._samples(),
+            samples=self.drawn_samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],
             provenance=made[-1] if made else provenance(),
             seconds=sum(entry["seconds"] for entry in entries),
@@ -376,20 +343,18 @@ class Experiment(Showing):
     ) -> Evidence | str:
         """`paired` scores on what decides a domain, by the claim's statistic. Arms that stand on
         one side together are averaged."""
-        benchmarks = deciding(claim_id, self.params.profile, domain)
+        benchmarks, about = deciding(claim_id, self.params.profile, domain), claim(claim_id)
         if not benchmarks:
             return "none of the claim's benchmarks is measured here"
-        called, statistic = how.get("series") or {}, claim(claim_id).statistic
 
         def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            name = called.get(arm, arm)
-            return runs.replicate_scores(name, seeds, benchmarks, statistic=statistic)
+            return runs.replicate_scores(arm, seeds, benchmarks, statistic=about.statistic)
 
-        found = self.paired(claim_id, runs, scores, words=words, **how)
+        found = self.paired(claim_id, runs, scores, **how)
         if isinstance(found, str):
             return found
-        used = runs.of(*(called.get(arm, arm) for arm in claim(claim_id).arms))
-        lost = used.with_seeds(found.replicates).not_judged(benchmarks, statistic=statistic)
+        used = runs.of(*about.arms).with_seeds(found.replicates)
+        lost = used.not_judged(benchmarks, statistic=about.statistic)
         return replace(found, words=[*words, not_judged_text(lost)])
 
     def paired(
@@ -398,23 +363,20 @@ class Experiment(Showing):
         runs: Results,
         numbers: Callable[[str, Sequence[int]], np.ndarray],
         *,
-        series: Mapping[str, str] | None = None,
         words: Sequence[str] = (),
         checked: Mapping[str, float] | None = None,
     ) -> Evidence | str:
         """The claim's comparisons over the replicates that all of its arms have and that the
         profile decides by, or why there are none.
 
-        numbers: (arm, seeds) -> float [seeds], one for each run. series: arm of claims.yaml ->
-        series of `runs`, where the names differ. words, checked: see `Evidence`.
+        numbers: (arm, seeds) -> float [seeds], one for each run. words, checked: see `Evidence`.
         """
         about = claim(claim_id)
-        named = [(series or {}).get(arm, arm) for arm in about.arms]
-        seeds = [seed for seed in runs.common_seeds(named) if seed in self.deciding_seeds]
+        seeds = [seed for seed in runs.common_seeds(about.arms) if seed in self.deciding_seeds]
         if not seeds:
             return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
 
-        def side(arms: Iterable[str]) -> np.ndarray:
+        def side(arms: Sequence[str]) -> np.ndarray:
             return np.mean([numbers(arm, seeds) for arm in arms], axis=0)
 
         values = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
@@ -453,12 +415,12 @@ class Experiment(Showing):
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
         judging = Judging(
-            self.params.profile,
-            self.statistics,
-            self.paper_scale,
-            len(self.deciding_seeds),
-            self._rule,
-            self._idle,
+            profile=self.params.profile,
+            statistics=self.statistics,
+            paper_scale=self.paper_scale,
+            num_replicates=len(self.deciding_seeds),
+            rule=self._rule,
+            idle=self._idle,
         )
         return verdicts(self._evidence, judging)
 
@@ -490,22 +452,6 @@ def _truncated(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
     """The arms in which truncation rose with the score, each with a sentence that says so."""
     found = runs.truncation_rose().items()
     return {arm: f"In {arms[arm].title} {words}" for arm, words in found}
-
-
-def changed_options(options: Mapping[str, object], record: type) -> dict[str, object]:
-    """The entries of an `options` parameter whose value is not the default of `record`."""
-    defaults = asdict(record())
-    return {name: value for name, value in options.items() if value != defaults[name]}
-
-
-@cache
-def equations_of(notebook: str) -> tuple[Equation, ...]:
-    """The equations of the paper that a notebook shows: paper/data/equations.yaml."""
-    import yaml
-
-    found = yaml.safe_load((DATA / "equations.yaml").read_text(encoding="utf-8"))
-    latex, shown = found["latex"], found["shown"].get(notebook, {})
-    return tuple(Equation(number, latex[number], says) for number, says in shown.items())
 
 
 def runs_dir() -> Path:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import PassRate
-from klearlib.experiments.demos import data_rules
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.shown import Rows, table
@@ -238,10 +237,6 @@ class DataCuration(DataExperiment):
             pool = [counts for name, counts in card["sources"].items() if name not in learnt]
             left = sum(counts["num_kept"] for counts in pool)
             yield [rule, left, None, "18K, after pass@16 as well"]
-
-    @table("rule_cases", "The 9-gram rule and the rule for duplicates on edge cases.")
-    def rule_cases(self) -> Rows:
-        return data_rules.rule_cases()
 
     def notes(self) -> list[str]:
         return [

@@ -12,10 +12,9 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import curve_titles, decided_on, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
-from klearlib.experiments.experiment import changed_options
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Rows, changed_options, figure, table
 from klearlib.experiments.stability import (
     largest_rates,
     score_changes,

@@ -12,7 +12,6 @@ from klearlib import paper
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named, deciding
-from klearlib.experiments.demos import yarn
 from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, Pipeline
 from klearlib.experiments.released import BUDGET
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
@@ -217,10 +216,6 @@ class Headline(Pipeline):
                     *(corrects[0].shape[1], _mean(every, "num_tokens"), _mean(every, "truncated")),
                     sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in every),
                 ]
-
-    @table("yarn_demo", "YaRN's rotary frequencies in two configs, against the formula.")
-    def yarn_demo(self) -> Rows:
-        return yarn.yarn_demo(self.params)
 
     def evidence(self) -> dict[str, Evidence | str]:
         about, joint = paper.claim("C24"), self.joint

@@ -288,7 +288,7 @@ class Beyond(BeyondArms):
             checked=dict(zip(names, shares, strict=True)),
         )
 
-    def _samples(self) -> list[SampleItem]:
+    def drawn_samples(self) -> list[SampleItem]:
         return []  # of as many arms they would fill the page
 
     def notes(self) -> list[str]:

@@ -1,11 +1,15 @@
-"""The tables and figures of an experiment: how a method becomes one, and when each is made."""
+"""What an experiment shows beside its verdicts: the tables and figures that its methods make, the
+equations of the paper, and the note on options that depart from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, fields
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
+
+from klearlib.paper import DATA
+from klearlib.report.section import Equation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,5 +94,34 @@ class Showing:
     def _kept(self) -> dict:
         return {}
 
+    def departures(self, *names: str) -> list[str]:
+        """The notes that say by which options, of the parameters `names`, it departs from the
+        paper."""
+        about = {each.name: each.metadata for each in fields(self.params)}
+        found = []
+        for name in names:
+            changed = changed_options(getattr(self.params, name), about[name]["record"])
+            # Of a file of one's own the name of the function; its text is among the parameters.
+            named = {k: v["name"] if isinstance(v, Mapping) else v for k, v in changed.items()}
+            switched = ", ".join(f"{option}: {value}" for option, value in named.items())
+            found += [f"Options that depart from the paper: {switched}."] if changed else []
+        return found
+
     def _text(self, text: str) -> str:
         return text.format(p=self.params, e=self)
+
+
+def changed_options(options: Mapping[str, object], record: type) -> dict[str, object]:
+    """The entries of an `options` parameter whose value is not the default of `record`."""
+    defaults = asdict(record())
+    return {name: value for name, value in options.items() if value != defaults[name]}
+
+
+@cache
+def equations_of(notebook: str) -> tuple[Equation, ...]:
+    """The equations of the paper that a notebook shows: paper/data/equations.yaml."""
+    import yaml
+
+    found = yaml.safe_load((DATA / "equations.yaml").read_text(encoding="utf-8"))
+    latex, shown = found["latex"], found["shown"].get(notebook, {})
+    return tuple(Equation(number, latex[number], says) for number, says in shown.items())

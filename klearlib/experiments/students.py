@@ -168,13 +168,10 @@ class StudentExperiment(DataExperiment):
                 if absent := [arm for arm in claim(name).arms if arm not in known]:
                     found[name] = f"needs the arms {', '.join(absent)}, which are not asked for"
                     continue
-                found[name] = self.compared(
-                    name,
-                    self.runs.of(*arms),
-                    domain,
-                    series={arm.group: series for series, arm in arms.items()},
-                    words=[decided_on(name, self.params.profile, domain)],
-                )
+                groups = {s: arm.group for s, arm in arms.items() if arm.group in claim(name).arms}
+                runs = self.runs.of(*arms).renamed(groups)
+                words = [decided_on(name, self.params.profile, domain)]
+                found[name] = self.compared(name, runs, domain, words=words)
         return found
 
     def common_notes(self, arms: str) -> list[str]:

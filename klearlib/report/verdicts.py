@@ -85,20 +85,21 @@ def verdicts(evidence: Mapping[str, Evidence | str], by: Judging) -> list[Verdic
     """
     from klearlib.evaluate.statistics import pooled_spread
 
-    margin = by.statistics.margin
     of_scores = [
         each
-        for name, found in evidence.items()
-        if _is_compared(claim(name), found) and not claim(name).margin
-        for each in comparisons(claim(name), found.values, margin=margin)
+        for name, found in compared(evidence).items()
+        if len(found.replicates) > 1 and not claim(name).margin
+        for each in comparisons(claim(name), found.values, margin=by.statistics.margin)
     ]
     spread = pooled_spread(of_scores) if of_scores else 0.0
     known = spread if 0 < spread < math.inf else None
     return [_trained(claim(n), _verdict(claim(n), f, known, by), by) for n, f in evidence.items()]
 
 
-def _is_compared(about: Claim, found: Evidence | str) -> bool:
-    return about.kind in COMPARED and not isinstance(found, str) and len(found.replicates) > 1
+def compared(evidence: Mapping[str, Evidence | str]) -> dict[str, Evidence]:
+    """That of the claims that compare arms."""
+    known = {name: found for name, found in evidence.items() if isinstance(found, Evidence)}
+    return {name: found for name, found in known.items() if claim(name).kind in COMPARED}
 
 
 def _verdict(about: Claim, found: Evidence | str, spread: float | None, by: Judging) -> Verdict:
@@ -109,9 +110,9 @@ def _verdict(about: Claim, found: Evidence | str, spread: float | None, by: Judg
         from klearlib.report.decide import RULES
 
         verdict = RULES[about.kind](about, found.values, paper_scale=paper_scale)
-    elif not _is_compared(about, found):
-        settle = "at least 2 replicates"
-        return Verdict.not_run(about.id, "one replicate has no spread", settle)
+    elif len(found.replicates) < 2:
+        reason = "one replicate has no spread"
+        return Verdict.not_run(about.id, reason, "at least 2 replicates")
     else:
         margin, checked = about.margin or by.statistics.margin, found.checked
         how = {"margin": margin, "spread": None if about.margin else spread}

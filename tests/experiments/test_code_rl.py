@@ -168,10 +168,3 @@ def test_the_demonstrations_are_really_judged():
     endless = table.loc["one branch never ends", "outcomes of 16 tests"]
     assert endless == "11 passed, 5 time_limit"
     assert table.loc["no Python", "outcomes of 16 tests"] == "16 compile_error"
-    signal = judging_demo.group_signal()
-    assert (signal["hard advantage"] == 0).all() and signal[
-        "soft advantage"
-    ].is_monotonic_increasing
-    flawed = judging_demo.flawed_tests().set_index("program")
-    assert flawed.loc["right"].tolist() == [1.0, 1.0, 0.75, -1.0]
-    assert (flawed["hard, 4 wrong tests"] == -1).all()

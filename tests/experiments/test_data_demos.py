@@ -1,32 +1,13 @@
-"""The method cells of notebooks 01 to 04 say what they should, and notice a wrong rule."""
+"""What counts as found of what was planted in the sources of the miniature."""
 
 from __future__ import annotations
 
 import json
 
-import pandas as pd
 import pytest
 
-from klearlib.curation import overlap
-from klearlib.experiments.demos import data_rules, planted
+from klearlib.experiments.demos import planted
 from klearlib.miniature.sources import TRUTH
-
-
-def test_the_rules_do_what_they_must_on_every_case():
-    table = pd.DataFrame(data_rules.rule_cases())
-    assert len(table) == 12 and (table["must_go"] == table["goes"]).all()
-    phrase = table[table["prompt"].str.contains("phrase")].iloc[0]
-    assert phrase["is_boilerplate"] and not phrase["goes_with_stop_list"]
-    assert set(table[table["rule"] == "duplicate"]["goes"]) == {True, False}
-
-
-def test_another_n_is_seen(monkeypatch):
-    init = overlap.OverlapIndex.__init__
-    monkeypatch.setattr(
-        overlap.OverlapIndex, "__init__", lambda self, b, **how: init(self, b, n=8, **how)
-    )
-    table = pd.DataFrame(data_rules.rule_cases())
-    assert (table["must_go"] != table["goes"]).any()
 
 
 def test_the_second_count_of_shared_words_is_strict():

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_runs import record
+from transformers import Qwen3Config
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate import scores
@@ -17,7 +19,6 @@ from klearlib.evaluate.record_files import save_record
 from klearlib.experiments.benchmarks import MINIATURE
 from klearlib.experiments.benchmarks import REAL as REAL_NAMES
 from klearlib.experiments.catalogue import check, experiment_of
-from klearlib.experiments.demos.yarn import yarn_frequencies
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
 from klearlib.experiments.nb10_headline import Headline, measured_numbers, sampling_interval
@@ -26,6 +27,7 @@ from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
 from klearlib.params import load, load_profile
 from klearlib.params.place import place_for
+from klearlib.policy.load import with_yarn
 from klearlib.records import EvalRecord
 from klearlib.report.decide import decide_absolute
 from klearlib.report.section import Verdict
@@ -438,24 +440,25 @@ def test_the_first_seed_decides(monkeypatch, first, second, word):
     assert Measured(THREE).verdicts()[-1].verdict == word
 
 
-def test_yarns_formula_by_hand():
-    """Few enough pairs to work out: dim 8, theta 10, 64 positions."""
-    gamma, frequencies, scale = yarn_frequencies(dim=8, theta=10.0, positions=64, factor=4.0)
-    plain = [10 ** (-i / 4) for i in range(4)]  # 1, 0.562, 0.316, 0.178 radians a token
-    # 64 positions are 10.2, 5.7, 3.2 and 1.8 turns: none turns 32 times; once would be pair 4.03
-    assert gamma == pytest.approx([1, 4 / 5, 3 / 5, 2 / 5])
-    wanted = [p * (5 - i) / 5 + p / 4 * i / 5 for i, p in enumerate(plain)]
-    assert frequencies == pytest.approx(wanted)
-    assert scale == pytest.approx(1 + 0.1 * math.log(4))
+@pytest.mark.parametrize(("dim", "theta", "positions"), [(128, 1.0e6, 32768), (32, 1.0e4, 128)])
+def test_the_rotary_positions_follow_yarns_formula(dim, theta, positions):
+    """Pairs that turn 32 times over the original positions keep their frequency, those that turn
+    once are slowed down by the factor, linear between, both ends rounded outwards."""
+    factor, pair = 2.5, np.arange(dim // 2)
+    plain = theta ** (-2.0 * pair / dim)
 
+    def pair_with(turns: float) -> float:
+        return dim * math.log(positions / (2 * math.pi * turns)) / (2 * math.log(theta))
 
-def test_the_real_configs_follow_the_formula():
-    found = Headline(HeadlineParams()).table("yarn_demo").set_index("model")
-    assert (found["largest_error"] < 1e-6).all()
-    large = found.loc["Qwen3-8B-Base"]
-    assert large["with_yarn"] == 81920 and large["kept"] + large["mixed"] + large["divided"] == 64
-    assert (found["change_at_64"] < 0.04).all(), "near tokens turn as little in the miniature"
-    assert large["logits_factor"] == pytest.approx((1 + 0.1 * math.log(2.5)) ** 2)
+    first, last = max(math.floor(pair_with(32)), 0), min(math.ceil(pair_with(1)), dim - 1)
+    kept = 1 - np.clip((pair - first) / (last - first), 0, 1)
+    rope = {"rope_type": "default", "rope_theta": theta}
+    config = Qwen3Config(head_dim=dim, max_position_embeddings=positions, rope_parameters=rope)
+    stretched = Qwen3RotaryEmbedding(with_yarn(config, factor))
+    wanted = plain / factor * (1 - kept) + plain * kept
+    assert stretched.inv_freq.numpy() == pytest.approx(wanted, rel=1e-6)
+    assert stretched.attention_scaling == pytest.approx(0.1 * math.log(factor) + 1)
+    assert config.max_position_embeddings == positions * factor
 
 
 def test_the_smoke_file_says_what_the_phases_default_to():
