@@ -25,8 +25,7 @@ DECIDED_ON = "LiveCodeBench V5"
 class CodeRL(Experiment):
     """Two arms of RL on programs by GPPO.
 
-    series: the arms. paper_figure: the paper's figure of their scores. what: they differ in,
-    between: they in words.
+    series: the arms. paper_figure: the paper's figure of their scores. what: they differ in.
     """
 
     phase = "RL for code"
@@ -34,7 +33,6 @@ class CodeRL(Experiment):
     series: ClassVar[tuple[str, str]]
     paper_figure: ClassVar[str]
     what: ClassVar[str]
-    between: ClassVar[str]
 
     @cached_property
     def origins(self) -> dict[int, Origin]:

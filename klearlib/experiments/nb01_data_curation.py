@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import PassRate
 from klearlib.experiments.origins import DOMAIN_WORDS
@@ -18,9 +17,6 @@ from klearlib.params.fields import parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.run.stage import Stage
 
-if TYPE_CHECKING:
-    pass
-
 RULES = ("used", "strict", "stop list")
 """Rules of overlap that are compared: phrases that all items of a family hold are cut out; nothing
 is cut out; nothing is cut out, and what several items hold removes nothing."""
@@ -31,7 +27,6 @@ _STAGE_WORDS = {
     "gold": "no answer or tests",
     "tests": "too few tests",
 }  # `klearlib.curation.curate.STAGES`
-# Stage -> what it handles, by the column of its cost and by the entry of its card.
 _FAMILIES = (
     "The miniature's prompts come from few families, whose phrases stand in many benchmark items. "
     "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
@@ -55,8 +50,8 @@ class DataCuration(DataExperiment):
     title = "From raw sources to training sets"
     section = "3.1, 3.2.1"
     question = (
-        "What do deduplication, decontamination and the filters take away, do they find what they "
-        "should, and what do they cost?"
+        "What do deduplication, decontamination and the filters take away, and do they find what "
+        "they should?"
     )
     Params = CurationParams
 
@@ -93,10 +88,6 @@ class DataCuration(DataExperiment):
         """Domain -> the card of its curation by the rule that is used, where it is done."""
         found = {domain: self.card(self.curated[domain, "used"]) for domain in DOMAIN_WORDS}
         return {domain: card for domain, card in found.items() if card}
-
-    @property
-    def is_curated(self) -> bool:
-        return len(self.cards) == len(DOMAIN_WORDS)
 
     @cached_property
     def pass_rates(self) -> dict[str, dict[str, PassRate]]:

@@ -56,7 +56,6 @@ class SoftReward(CodeRL):
     series = ("soft", "hard")
     paper_figure = "3a"
     what = "reward"
-    between = "under both rewards"
     counterparts = (
         Counterpart("Fig. 3a", "soft or hard reward, scores", ("fig3",)),
         Counterpart("Fig. 3b", "soft or hard reward, rewards", ("fig3",)),

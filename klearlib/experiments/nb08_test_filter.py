@@ -16,7 +16,6 @@ from klearlib.experiments.score_tables import wilson
 from klearlib.experiments.shown import Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
-from klearlib.report.bars import pass_rate_histogram
 from klearlib.report.curves import paper_beside_ours
 from klearlib.report.section import Counterpart
 from klearlib.report.verdicts import Evidence
@@ -61,7 +60,6 @@ class TestFilter(CodeRL):
     series = ("filter", "no_filter")
     paper_figure = "4"
     what = "training problems"
-    between = "with and without the filter"
     counterparts = (Counterpart("Fig. 4", "flawed tests filtered or not", ("fig4",)),)
 
     @cached_property
@@ -110,26 +108,6 @@ class TestFilter(CodeRL):
     )
     def fig4(self) -> Figure:
         return paper_beside_ours([self.score_panel()])
-
-    @figure(
-        "pass_rates",
-        "The teacher's pass rate over {p.filter_options.teacher_responses} responses a problem, "
-        "and the threshold.",
-        alt="Histogram of the teacher's pass rates on problems with sound and with flawed tests, "
-        "with the threshold as a vertical line.",
-    )
-    def pass_rates(self) -> Figure:
-        rates, truth = self.rates_and_truth
-        found = {
-            words: [rates[n].pass_rate for n, row in truth.items() if row["is_flawed"] is is_flawed]
-            for words, is_flawed in {"sound tests": False, "flawed tests": True}.items()
-        }
-        if rates and not truth:
-            found = {"all problems": [rate.pass_rate for rate in rates.values()]}
-        options = self.params.filter_options
-        return pass_rate_histogram(
-            found, num_responses=options.teacher_responses, threshold=options.threshold
-        )
 
     def _kept_at(
         self, threshold: float, keep_equal: bool, rates: dict[str, PassRate] | None = None

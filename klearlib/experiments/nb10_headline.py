@@ -12,8 +12,7 @@ from klearlib import paper
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named, deciding
-from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, Pipeline
-from klearlib.experiments.released import BUDGET
+from klearlib.experiments.headline_pipeline import BUDGET, DOMAINS, MODELS, Pipeline
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
 from klearlib.experiments.shown import Rows, figure, table
 from klearlib.params import uses_miniature

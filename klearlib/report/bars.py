@@ -1,9 +1,8 @@
-"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark; where pass
-rates lie."""
+"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -226,37 +225,3 @@ def _scale(axis: Axes, longest: float) -> None:
     axis.set_xlim(0, _ROOM * longest if longest > 0 else 1.0)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=3))
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-
-
-def pass_rate_histogram(
-    groups: Mapping[str, Sequence[float]], *, num_responses: int, threshold: float
-) -> Figure:
-    """How many problems of each group have which pass rate, one bar for each count of responses.
-
-    groups: name of a series -> the pass rates of its problems, multiples of 1 / num_responses.
-    num_responses: n, so that there are n + 1 bars. threshold: drawn as a vertical line.
-    """
-    figure = new_figure(max(6.5, 2.0 + 0.36 * num_responses), 4.0)
-    width = 0.8 / max(1, len(groups))
-    with figure_style():
-        axis = figure.subplots()
-        for place, (name, rates) in enumerate(groups.items()):
-            passed = [round(rate * num_responses) for rate in rates]
-            counts = [passed.count(number) for number in range(num_responses + 1)]
-            style = series_style(name)
-            offset = (place - (len(groups) - 1) / 2) * width
-            places = [number + offset for number in range(num_responses + 1)]
-            look = {"color": style.color, "hatch": "//" if place else None, **_EDGE}
-            label = f"{style.label} ({len(rates)} problems)"
-            axis.bar(places, counts, width, label=label, **look)
-        line = threshold * num_responses
-        axis.axvline(line, color="#222222", linewidth=1.2, linestyle=":")
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        look = {"xytext": (4, -4), "va": "top", "fontsize": 9.5}
-        axis.annotate(f"threshold {threshold:g}", (line, 1.0), **place, **look)
-        axis.set_xlabel(f"responses of {num_responses} that pass every test")
-        axis.set_ylabel("problems")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        title(axis, "Here: the teacher's pass rates")
-        figure.legend(loc="outside lower center", ncols=len(groups))
-    return figure

@@ -143,7 +143,6 @@ def test_precision_and_recall_by_hand(judged):
     assert used["recall_low"] < 0.75 < used["recall_high"]
     caption = table.loc["pass rate >= 0.5"]
     assert (caption["precision"], caption["recall"]) == (1.0, 0.5)
-    judged.figure("pass_rates")
 
 
 def test_before_the_teacher_is_judged_the_tables_are_empty(filtered):

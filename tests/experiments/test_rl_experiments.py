@@ -111,7 +111,7 @@ FILES = {
     Clipping: {"fig2.svg", "rules.png", "corners.svg", "rules.csv"},
     AlphaSweep: {"table6.svg", "learning.png", "scores.csv", "optimum.csv"},
     SoftReward: {"fig3.svg", "judged.csv", "rewards.csv"},
-    TestFilter: {"fig4.svg", "pass_rates.svg", "filter.csv"},
+    TestFilter: {"fig4.svg", "filter.csv"},
     ZeroAdvantage: {"fig5.svg", "effects.csv", "gradients.csv"},
 }
 
