@@ -58,7 +58,6 @@ class CodeRL(Experiment):
         return score_panel(self.params, self.runs, self.drawn, self.paper_figure)
 
     @table(
-        "scores",
         "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the two "
         "windows, rate right at temperature 1 for the validation set; right is a program that "
         "passes every test; mean over seeds, 95 % t interval.",

@@ -114,7 +114,6 @@ class Experiment(Showing):
         return self.evidence()
 
     @table(
-        "replicates",
         "What the verdicts rest on: one number for each arm and replicate, a less b paired.",
         columns="claim, comparison, statistic, replicate, a, b",
         when=lambda e: bool(compared(e._evidence)),
@@ -127,7 +126,6 @@ class Experiment(Showing):
                     yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
 
     @table(
-        "looked_at",
         "What stands beside the scores of RL at its first and last evaluation, over all responses "
         "to the benchmarks together (to the validation set where it is alone): shares that are "
         "right (score), truncated, or equal to the answer and not worked out; mean tokens; and "

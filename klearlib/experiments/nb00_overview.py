@@ -29,7 +29,6 @@ class Overview(Experiment):
     gathers = True
 
     @table(
-        "pipeline",
         "The phases of the pipeline and the notebooks that study each.",
         columns="phase, notebook, decides",
     )
@@ -41,7 +40,6 @@ class Overview(Experiment):
             yield [each.phase, each.name, decides]
 
     @table(
-        "questions",
         "The paper's claims, the explorations (E) beyond it, and the notebook that decides each.",
         columns="claim, title, place, kind, notebook",
     )
@@ -50,7 +48,7 @@ class Overview(Experiment):
             place = f"{each.section}, {each.shown}"
             yield [each.id, each.title, place, each.kind, each.notebook]
 
-    @table("table1", "The paper's Table 1, in percent.")
+    @table("The paper's Table 1, in percent.")
     def table1(self) -> pd.DataFrame:
         return paper.table(1).reset_index(names="model")
 

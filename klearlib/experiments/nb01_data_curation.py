@@ -113,7 +113,6 @@ class DataCuration(DataExperiment):
         return difficulties(list(rates), rates, easy_from=easy_from)
 
     @table(
-        "funnel",
         "Rows of each source, stage by stage.",
         columns=f"source, rows, {', '.join(_STAGE_WORDS)}, problems, share_kept, responses",
     )
@@ -129,7 +128,6 @@ class DataCuration(DataExperiment):
             yield from [*mine, [f"all of {domain}", *sums]]
 
     @table(
-        "found",
         "What was planted, and what was found of it.",
         columns="domain, planted, how, rows, found, recall",
     )
@@ -144,7 +142,6 @@ class DataCuration(DataExperiment):
                 yield [domain, kind.replace("_", " "), how, len(hits), sum(hits), share]
 
     @table(
-        "overlap",
         "Rules of overlap against the planted truth; 95 % Wilson intervals.",
         columns="rule, domain, planted, removed, recall, low, high, "
         "others_removed, others_share_ngram, boilerplate, problems_left",
@@ -193,9 +190,7 @@ class DataCuration(DataExperiment):
         num_words = self.params.data_options.ngram_words
         return sum(planted.truly_shared(*each, num_words=num_words) for each in texts)
 
-    @table(
-        "difficulty", "The share of hard problems by the reference's pass rate, beside the paper's."
-    )
+    @table("The share of hard problems by the reference's pass rate, beside the paper's.")
     def difficulty(self) -> Rows:
         used, n = self.params.easy_from, self.params.reference_responses
         for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]):
@@ -206,7 +201,6 @@ class DataCuration(DataExperiment):
                 yield {"easy_from": words, "problems": len(found)} | counts | share
 
     @table(
-        "sets",
         "The sets at the end, beside the paper's sizes.",
         columns="set, problems, responses, paper",
     )

@@ -116,7 +116,6 @@ class DataCorrectness(StudentExperiment):
         return {s: graded_responses(data, p.teacher, p, *dose) for s, dose in self.doses.items()}
 
     @figure(
-        "table2",
         "The paper's Table 2 and ours.",
         alt="Two columns, one for each benchmark. Top: the paper's scores for easy, hard and all "
         "problems, correct responses only against mixed. Bottom: ours with 95 % intervals.",
@@ -136,11 +135,11 @@ class DataCorrectness(StudentExperiment):
         return pd.Series(scores, pd.Index(seeds, name="seed"))
 
     @table(
-        "doses",
         "The score against the share of wrong responses, on what decides the claims: mean over "
         "seeds with 95 % t interval, and the difference to correct responses only, paired by seed.",
         columns="problems, wrong_share, seeds, score, low, high, minus_only_true, minus_low, "
         "minus_high",
+        name="doses",
     )
     def dose_table(self) -> Rows:
         for series, (difficulty, share) in self.doses.items():

@@ -69,7 +69,6 @@ class TeacherAblation(StudentExperiment):
         return [*self.arms.values(), *self.measured_teachers.values()]
 
     @figure(
-        "table3",
         "The paper's Table 3 and ours; grey: the teachers themselves.",
         alt="Two columns, one for each benchmark. Top: the paper's scores of the students of three "
         "teachers. Bottom: ours with 95 % intervals, and the teachers' own scores.",

@@ -58,21 +58,12 @@ class TopKParams(StudentParams):
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """The sources of an arm by their ranks, its place on the x axis of the figure, the arm in words
-    and its column in the paper's table, "" without one; the share of wrong responses among its
-    examples, None for as they come."""
+class Mixture(Student):
+    """Examples of the sources of these ranks, 1 the best; wrong_share: of wrong responses among
+    them, None for as they come."""
 
-    domain: str
-    group: str
-    words: str
-    ranks: Sequence[int]
-    column: str = ""
+    ranks: Sequence[int] = ()
     wrong_share: float | None = None
-
-    @property
-    def series(self) -> str:
-        return f"{self.domain}_{self.group}"
 
 
 class TopKDiversity(StudentExperiment):
@@ -95,43 +86,25 @@ class TopKDiversity(StudentExperiment):
     printed = "Tables 4 and 5"
 
     @cached_property
-    def mixtures(self) -> tuple[Mixture, ...]:
+    def students(self) -> tuple[Mixture, ...]:
         """The arms, those of Tables 4 and 5 first."""
-        p = self.params
-        found = [
-            Mixture(domain, f"top{most}", f"top {most}", range(1, most + 1), f"Top{most}")
-            for domain, counts in NUM_SOURCES.items()
-            for most in counts
-        ]
-        found += [
-            Mixture(domain, f"alone{rank}", f"source {rank} alone", [rank])
-            for domain, counts in NUM_SOURCES.items()
-            for rank in p.single_sources
-            if rank <= max(counts)
-        ]
-        return tuple(found) + tuple(
-            Mixture(
-                "math",
-                f"equal{most}",
-                f"top {most}, {wrong_words(EQUAL_SHARE)}",
-                range(1, most + 1),
-                wrong_share=EQUAL_SHARE,
-            )
-            for most in p.equal_sources
-        )
+        p, found = self.params, []
 
-    @cached_property
-    def students(self) -> tuple[Student, ...]:
-        return tuple(
-            Student(
-                each.series,
-                f"{DOMAIN_WORDS[each.domain]} {each.words}",
-                each.column,
-                group=each.group,
-                domain=each.domain,
-            )
-            for each in self.mixtures
-        )
+        def add(domain: str, group: str, words: str, ranks: Sequence[int], column="", **how):
+            name, label = f"{domain}_{group}", f"{DOMAIN_WORDS[domain]} {words}"
+            found.append(Mixture(name, label, column, group, domain=domain, ranks=ranks, **how))
+
+        for domain, counts in NUM_SOURCES.items():
+            for most in counts:
+                add(domain, f"top{most}", f"top {most}", range(1, most + 1), f"Top{most}")
+        for domain, counts in NUM_SOURCES.items():
+            for rank in p.single_sources:
+                if rank <= max(counts):
+                    add(domain, f"alone{rank}", f"source {rank} alone", [rank])
+        for most in p.equal_sources:
+            words, how = f"top {most}, {wrong_words(EQUAL_SHARE)}", {"wrong_share": EQUAL_SHARE}
+            add("math", f"equal{most}", words, range(1, most + 1), **how)
+        return tuple(found)
 
     def choose(self, data: Origin) -> dict[str, Stage]:
         sizes = {"math": self.params.num_examples, "code": self.params.code_examples}
@@ -140,20 +113,19 @@ class TopKDiversity(StudentExperiment):
                 each.domain,
                 ranks=each.ranks,
                 size=sizes[each.domain],
-                words=each.words,
+                words=each.label.partition(" ")[2],
                 wrong_share=each.wrong_share,
             )
-            for each in self.mixtures
+            for each in self.students
         }
 
     @figure(
-        "tables4_5",
         "The paper's Tables 4 and 5 and ours.",
         alt="Four columns: two maths and two code benchmarks. Top: the paper's scores for Top1 to "
         "Top10 sources. Bottom: ours with 95 % intervals.",
     )
     def tables4_5(self) -> Figure:
-        groups = list(dict.fromkeys(each.group for each in self.mixtures))
+        groups = list(dict.fromkeys(each.group for each in self.students))
         return scores_beside_paper(
             self.panels(), groups=groups, series=("student",), x_label="sources, best first"
         )

@@ -78,7 +78,6 @@ class Clipping(ClippingArms):
         return {arm.series: rule_from(rule_spec(arm.rule, **how)) for arm in own}
 
     @figure(
-        "fig2",
         "The paper's Fig. 2 and ours.{e.words_on_code}{e.at_rates}",
         alt="The paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, dashed, "
         "above ours for maths, for code where it is measured, and the gradient norm, mean over "
@@ -95,11 +94,11 @@ class Clipping(ClippingArms):
         return paper_beside_ours([*panels, last])
 
     @figure(
-        "rules",
         "The coefficient F of every rule.",
         alt="Two panels, A above and below zero: the coefficient F against the ratio, one line a "
         "rule.",
         when=lambda e: True,
+        name="rules",
     )
     def rules_figure(self) -> Figure:
         p, frame = self.params, self.gradients[self.gradients["advantage"].abs() == 2.0].copy()
@@ -107,7 +106,6 @@ class Clipping(ClippingArms):
         return coefficient_curves(frame, eps_low=p.eps_low, eps_high=p.eps_high)
 
     @figure(
-        "corners",
         "Where tokens leave the clip range.{e.at_rates}",
         alt="Share of tokens and of gradient mass in each of the four corners over the RL steps.",
     )
@@ -121,7 +119,7 @@ class Clipping(ClippingArms):
         ]
         return corner_shares(pd.concat(parts, ignore_index=True))
 
-    @table("rules", "Each rule's coefficient in the four corners, by autograd.")
+    @table("Each rule's coefficient in the four corners, by autograd.", name="rules")
     def rules_table(self) -> pd.DataFrame:
         p = self.params
         found = clipping.corner_table(
@@ -130,7 +128,6 @@ class Clipping(ClippingArms):
         return found.assign(rule=[series_style(rule).label for rule in found["rule"]])
 
     @table(
-        "scores",
         "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the "
         "benchmarks, rate correct at temperature 1 for the validation set; mean over seeds, 95 % t "
         "interval over seeds.{e.at_rates}",
@@ -145,7 +142,6 @@ class Clipping(ClippingArms):
         )
 
     @table(
-        "code_scores",
         "The same after RL on mathematics from the model of both domains, "
         "avg@{p.joint_runs.eval_responses}; a program is right if it passes every test.",
         when=lambda e: bool(e.joint_results),
@@ -163,7 +159,6 @@ class Clipping(ClippingArms):
         )
 
     @table(
-        "rates",
         "Every rule at every learning rate: last scores on the validation set, by which the rate "
         "is chosen, and on the benchmarks, which take no part in it; mean over seeds, 95 % t "
         "interval.",
@@ -180,7 +175,6 @@ class Clipping(ClippingArms):
                     yield [*row, "yes" if self.chosen.get(rule) == rate else ""]
 
     @table(
-        "one_rate",
         "All rules at one learning rate, by the number that decides C1; 95 % t interval, paired by "
         "seed. C1 itself compares them each at its own rate; this was not registered.",
         columns="learning_rate, difference, seeds, value, low, high",

@@ -117,7 +117,6 @@ class AlphaSweep(Experiment):
         return " The start is one for all seeds, so its interval is that of sampling alone."
 
     @figure(
-        "table6",
         "The paper's Table 6 and ours.",
         alt="Two columns, one for each benchmark. Top: the paper's scores of the starting "
         "checkpoint and of alpha 0, 0.05, 0.1 and 0.2. Bottom: ours with 95 % intervals and a dot "
@@ -130,7 +129,6 @@ class AlphaSweep(Experiment):
         return scores_beside_paper(panels, groups=groups, series=("gppo",), x_label="alpha")
 
     @table(
-        "scores",
         "Table 6, ours beside the paper's: avg@{p.eval_responses} at the last step, mean over "
         "seeds with 95 % t interval. While runs are missing, rows may have different seeds."
         "{e.words_on_start}",
@@ -139,7 +137,6 @@ class AlphaSweep(Experiment):
         return score_table(self.rows, self.benchmarks, self.params.profile)
 
     @table(
-        "optimum",
         "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed, "
         f"not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
         "problems each alpha is the best (none with one seed).",
@@ -168,7 +165,6 @@ class AlphaSweep(Experiment):
             yield [*row, printed[alpha] - printed[0.0] if alpha else nan]
 
     @figure(
-        "learning",
         "What alpha does beside scores.",
         alt="Six panels over the RL steps, one line for each alpha: rollouts correct, entropy, "
         "response length, loss on positives, gradient norm, and the share of trained tokens from "
@@ -180,7 +176,7 @@ class AlphaSweep(Experiment):
         share = self.runs.positive_share().assign(panel="share of tokens from positives")
         return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))
 
-    @table("gradients", "Eq. 14 on ten tokens, by autograd.")
+    @table("Eq. 14 on ten tokens, by autograd.")
     def gradients(self) -> Rows:
         p = self.params
         return lm_loss.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)

@@ -70,7 +70,6 @@ class SoftReward(CodeRL):
         }
 
     @figure(
-        "fig3",
         "The paper's Fig. 3 and ours.",
         alt="Six panels. Top: the paper's curves for LiveCodeBench V5 and the mean reward under "
         "soft and hard reward, dashed, and an empty panel. Bottom: ours for the first code window, "
@@ -88,14 +87,14 @@ class SoftReward(CodeRL):
             ]
         )
 
-    @table("judged", "Eight programs for one specification, run in the sandbox against 16 tests.")
+    @table("Eight programs for one specification, run in the sandbox against 16 tests.")
     def judged(self) -> Rows:
         limits = self.params.rl_options
         return judging.judged_programs(limits.test_timeout_s, limits.test_memory_mb)
 
     scores = CodeRL.scores
 
-    @table("rewards", "Level and spread of the reward in training, mean over seeds.")
+    @table("Level and spread of the reward in training, mean over seeds.")
     def rewards(self) -> Rows:
         """Means over seeds; the deviation and distance of batch means are those from a straight
         line through the run. The paper's rows have what Fig. 3b shows."""

@@ -101,7 +101,6 @@ class TestFilter(CodeRL):
         return rates, truth
 
     @figure(
-        "fig4",
         "The paper's Fig. 4 and ours.",
         alt="Two panels. Top: the paper's LiveCodeBench V5 curves with and without the filter, "
         "dashed. Bottom: ours for the first code window, mean over seeds with a 95 % band.",
@@ -125,7 +124,6 @@ class TestFilter(CodeRL):
         return options.threshold, options.keep_equal
 
     @table(
-        "filter",
         "The filter against the planted truth; 95 % Wilson intervals.",
         columns="rule, kept, dropped, flawed_dropped, sound_dropped, precision, precision_low, "
         "precision_high, recall, recall_low, recall_high, flawed_share_kept, "

@@ -179,7 +179,6 @@ class ZeroAdvantage(Experiment):
         return standing_for(self.params.profile, "AIME 2024")
 
     @figure(
-        "fig5",
         "The paper's Fig. 5 and ours, at the alpha of the first panel. Middle: the mean reward of "
         "the groups that the filter leaves, as in the paper; right: of all rollouts, before any "
         "filter.",
@@ -203,7 +202,6 @@ class ZeroAdvantage(Experiment):
         )
 
     @table(
-        "scores",
         "Scores at the first and last step: avg@{p.eval_responses} for maths{e.avg_on_code}, "
         "temperature 0.6; rate correct at temperature 1 for "
         "the validation sets; mean over seeds, 95 % t interval. The paper's last value stands at "
@@ -227,7 +225,6 @@ class ZeroAdvantage(Experiment):
         return pd.concat([each for each in parts if len(each)] or parts[-1:], ignore_index=True)
 
     @table(
-        "effects",
         "What the filter changes at the last step, 95 % intervals paired by seed, not corrected.",
         columns="difference, benchmark, seeds, problems, value, low, high, interval_over, paper",
     )
@@ -275,7 +272,6 @@ class ZeroAdvantage(Experiment):
         yield [name, where, *total.shape, found.value, *interval, paper]
 
     @table(
-        "training",
         "What a step trains on, mean over steps, seeds.",
         columns=f"comparison, arm, seeds, {', '.join(_MEANS)}, positive_share, skipped_updates, "
         "not_judged",
@@ -293,7 +289,7 @@ class ZeroAdvantage(Experiment):
             for arm, runs in self.of(comparison).each(arms):
                 yield comparison, arm, runs
 
-    @table("gradients", "Three groups by hand and by autograd.")
+    @table("Three groups by hand and by autograd.")
     def gradients(self) -> Rows:
         return lm_loss.zero_advantage_gradients(self.params.alphas)
 

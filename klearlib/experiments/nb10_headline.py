@@ -76,7 +76,6 @@ class Headline(Pipeline):
     )
 
     @figure(
-        "fig1",
         "The paper's Fig. 1 and ours.",
         alt="Horizontal bars for five benchmarks. Top: the paper's six models, Klear-Reasoner-8B "
         "first. Bottom: our base model, SFT checkpoint, and the models after RL on maths and on "
@@ -112,7 +111,6 @@ class Headline(Pipeline):
         )
 
     @table(
-        "table1",
         "Every row of the paper's Table 1, in percent (dagger: measured by its authors), and ours: "
         f"{_NS}, mean over seeds, 95 % interval of sampling noise.",
     )
@@ -143,7 +141,6 @@ class Headline(Pipeline):
             yield row
 
     @table(
-        "phases",
         "What each phase adds, as fractions, paired by seed and problem, with 95 % intervals; the "
         "paper's gain is that of its Table 1.",
         columns="benchmarks, step, seeds, problems, before, after, gain, low, high, interval_over, "
@@ -163,7 +160,6 @@ class Headline(Pipeline):
                 yield [*row, gain.interval_over, printed]
 
     @table(
-        "yarn",
         "The final model with YaRN against itself without: on all problems, and on each seed's "
         "whose responses without YaRN all fit into the base budget (95 % intervals).",
         columns="benchmark, setting, seeds, score, truncated, tokens_mean, difference, low, high, "
@@ -188,7 +184,6 @@ class Headline(Pipeline):
                     } | _changes(ours, theirs, itself=series == "code_rl")
 
     @table(
-        "scores",
         f"The same scores as fractions: {_NS}; intervals of sampling noise (problems and models "
         "fixed) and over seeds.",
         columns="series, model, budget, benchmark, seeds, score, sampling_low, sampling_high, "

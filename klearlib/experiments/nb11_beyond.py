@@ -64,16 +64,15 @@ class Beyond(BeyondArms):
         return pd.Series(found, pd.Index(seeds, name="seed"))
 
     @table(
-        "neighbours",
         "Each neighbour as an advantage and a weight, against autograd of the objective that its "
         "paper prints, in float64.",
+        name="neighbours",
     )
     def neighbours_table(self) -> Rows:
         p = self.params
         return neighbour_gradients(eps_low=p.eps_low, eps_high=p.eps_high)
 
     @table(
-        "effects",
         "Differences of scores over the second half (E3: at the end), paired by seed, with 95 % t "
         "interval, not corrected. What decides a claim is in the table of replicates.",
         columns="exploration, where, difference, seeds, value, low, high",
@@ -124,7 +123,6 @@ class Beyond(BeyondArms):
         return bool((self.table("effects")["exploration"] == exploration).any())
 
     @table(
-        "frontier",
         "E2: score over the second half, stability by the limits of C3, entropy over the last "
         "fifth of the steps, updates that a batch had after the filter. At one update all rules "
         "are equal: the first seed is trained by each of them, and equal is 1 where its metrics "
@@ -148,7 +146,6 @@ class Beyond(BeyondArms):
                     yield [*row, made, sum(same.values()) if number == 1 else np.nan]
 
     @table(
-        "factors",
         "E5: what weighs tokens beside F, mean over steps and seeds: the factor, and the share of "
         "tokens that it cuts.",
         columns="arm, rate, seeds, factor, cut",
@@ -171,7 +168,6 @@ class Beyond(BeyondArms):
         return found
 
     @figure(
-        "e1",
         "E1, the two corners that Clip-Higher cuts, kept or not: score and entropy. {e.says[E1]}",
         alt="Score above and entropy below over the RL steps, one column for each learning rate, "
         "one line for each setting of beta_low and beta_high.",
@@ -191,7 +187,6 @@ class Beyond(BeyondArms):
         return learning_curves(pd.concat(parts, ignore_index=True), max_columns=len(rates))
 
     @figure(
-        "e2",
         "E2, score over the second half by learning rate and updates per rollout batch; above the "
         "line fewer than half of the runs are stable. Compare rules within a column: more updates "
         "are more steps of the optimiser too. {e.says[E2]}",
@@ -202,7 +197,6 @@ class Beyond(BeyondArms):
         return heat_maps(self.table("frontier"))
 
     @figure(
-        "e3",
         "E3, the score against the share of wrong responses, by kind of error. {e.says[E3]}",
         alt="One panel for easy and one for hard problems, one line for each kind of error: score "
         "over the percentage of wrong responses.",
@@ -224,7 +218,6 @@ class Beyond(BeyondArms):
         return learning_curves(frame, x_label="wrong responses, percent")
 
     @figure(
-        "e4",
         "E4, from the paper to its released code: each step by itself, then all of them; right of "
         "0 the paper's way scores higher. {e.says[E4]}",
         alt="Forest plot: the paper's way less each of the released code's differences.",
@@ -234,7 +227,6 @@ class Beyond(BeyondArms):
         return self._forest("E4")
 
     @figure(
-        "e5",
         "E5, GPPO's neighbours: right of 0 the neighbour scores higher than GPPO. {e.says[E5]}",
         alt="Forest plot: each neighbour less GPPO, one panel for each learning rate.",
         when=lambda e: e._drawable("E5"),

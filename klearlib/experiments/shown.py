@@ -4,7 +4,7 @@ equations of the paper, and the note on options that depart from it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -21,23 +21,24 @@ Rows = Iterator[list | dict]
 
 @dataclass(frozen=True)
 class _Shown:
-    """Marks a method as the published table or figure `name`, `when` there is something to show.
-    The texts see the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
+    """Marks a method as a published table or figure, `when` there is something to show. The texts
+    see the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
 
-    alt: what a figure shows, for those who cannot see it. columns: the names of a table's columns,
-    as in "arm, seeds"; "" for the keys of dicts.
+    name: under which it is published, by default the method's. alt: what a figure shows, for those
+    who cannot see it. columns: the names of a table's columns, as in "arm, seeds"; "" for the keys
+    of dicts.
     """
 
     kind: str
-    name: str
     caption: str
     _: KW_ONLY
+    name: str = ""
     alt: str = ""
     columns: str = ""
     when: Callable[[Showing], bool] = lambda e: True
 
     def __call__(self, make: Callable) -> Callable:
-        make.klear_shows = self
+        make.klear_shows = replace(self, name=self.name or make.__name__)
         return make
 
 

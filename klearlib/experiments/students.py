@@ -132,7 +132,6 @@ class StudentExperiment(DataExperiment):
         return counterparts(self.params.profile, domain)
 
     @table(
-        "scores",
         "{e.printed}, ours beside the paper's: {e.measured_by}, mean over seeds with 95 % t "
         "interval.",
     )

@@ -87,7 +87,7 @@ class Toy(Experiment):
             ),
         ]
 
-    @table("done", "What is done.")
+    @table("What is done.")
     def done(self):
         import pandas as pd
 
