@@ -160,30 +160,6 @@ class Headline(Pipeline):
                 yield [*row, gain.interval_over, printed]
 
     @table(
-        "The final model with YaRN against itself without: on all problems, and on each seed's "
-        "whose responses without YaRN all fit into the base budget (95 % intervals).",
-        columns="benchmark, setting, seeds, score, truncated, tokens_mean, difference, low, high, "
-        "fitting, difference_fitting, fitting_low, fitting_high, interval_over",
-    )
-    def yarn(self) -> Rows:
-        """`fitting` is how many problems of a seed, in the mean, have no truncated response without
-        YaRN; what is truncated with YaRN, a part of what the factor does, selects nothing."""
-        for name, about in self.named.items():
-            plain = self.records("code_rl", name)
-            for series in ("code_rl", "code_rl_yarn", "code_rl_long"):
-                mine = self.records(series, name)
-                ours, theirs = ([part[s] for s in mine if s in plain] for part in (mine, plain))
-                if ours:
-                    yield {
-                        "benchmark": about.title,
-                        "setting": self.setting_text(series),
-                        "seeds": len(ours),
-                        "score": _mean(ours, "correct"),
-                        "truncated": _mean(ours, "truncated"),
-                        "tokens_mean": _mean(ours, "num_tokens"),
-                    } | _changes(ours, theirs, itself=series == "code_rl")
-
-    @table(
         f"The same scores as fractions: {_NS}; intervals of sampling noise (problems and models "
         "fixed) and over seeds.",
         columns="series, model, budget, benchmark, seeds, score, sampling_low, sampling_high, "
@@ -353,28 +329,6 @@ def _paper_gain(columns: list[str], after: str, before: str) -> float:
     printed = paper.table(1)[columns]
     gain = printed.loc[_PAPER_ROWS[after]] - printed.loc[_PAPER_ROWS[before]]
     return float(gain.mean()) / 100
-
-
-def _changes(ours: Sequence[EvalRecord], theirs: Sequence[EvalRecord], *, itself: bool) -> dict:
-    fits = np.array([~record.truncated.any(axis=1) for record in theirs])  # [seeds, problems]
-    row: dict = {"fitting": float(fits.sum(axis=1).mean())}
-    if itself:
-        return row
-    a, b = (np.array([r.correct.mean(axis=1) for r in part]) for part in (ours, theirs))
-    every = difference(a, b)
-    row |= {"difference": every.value, "low": every.low, "high": every.high}
-    row |= {"interval_over": every.interval_over}
-    if fits.any(axis=1).all():
-        if len(fits) == 1:
-            a, b = a[fits][None], b[fits][None]
-        else:  # each seed by its own problems, which may be of a world of its own
-            a, b = (
-                np.array([[x[f].mean()] for x, f in zip(of, fits, strict=True)]) for of in (a, b)
-            )
-        short = difference(a, b)
-        row |= {"difference_fitting": short.value}
-        row |= {"fitting_low": short.low, "fitting_high": short.high}
-    return row
 
 
 def _mean(records: Iterable[EvalRecord], field: str) -> float:

@@ -181,15 +181,6 @@ def test_the_suites_own_long_chains_have_a_note(project):
     assert any("20 right long chains made by the suite" in note for note in section["notes"])
 
 
-def test_only_what_is_truncated_without_yarn_selects_problems(project):
-    """With YaRN every problem is cut here, which is what the factor does and hides nothing."""
-    finish(THREE, truncated_with_yarn=True)
-    found = Headline(THREE).table("yarn")
-    assert found["fitting"].tolist() == [22] * 15
-    with_yarn = found[found["setting"].str.contains("YaRN")]
-    assert not with_yarn["difference_fitting"].isna().any()
-
-
 def test_a_change_of_one_phase_leaves_the_ones_before_alone():
     changed = dataclasses.replace(THREE, code_rl=THREE.code_rl | {"num_steps": 3})
     old, new = Headline(THREE), Headline(changed)
@@ -303,28 +294,13 @@ def test_one_seed_has_an_interval_over_problems_alone():
     assert none.interval_over == "none" and math.isnan(none.low), "equal gains are no certainty"
 
 
-def test_yarn_is_held_against_the_same_models_without_it(project):
-    finish(THREE)
-    found = Headline(THREE).table("yarn").set_index(["benchmark", "setting"])
-    joint = load("smoke", "joint_miniature")
-    base = f"{joint.max_new_tokens} tokens"
-    row = found.loc[("maths A", f"{base}, YaRN 2.5")]
-    assert row["difference"] == pytest.approx(-2 / 8)
-    assert row["truncated"] == pytest.approx(8 / 240)
-    # every fourth of the 30 problems has a truncated response
-    assert row["fitting"] == 22 and row["difference_fitting"] == pytest.approx(-2 / 8)
-    longer = found.loc[("code B", f"{joint.extended_max_new_tokens} tokens, YaRN 2.5")]
-    assert longer["difference"] == pytest.approx(1 / 8)
-    assert math.isnan(found.loc[("maths A", base), "difference"])
-
-
 def test_figures_and_tables_are_published(project):
     finish(THREE)
     finish_training(THREE)
     section = published()
     assert section["status"] == "complete"
     assert {f["name"] for f in section["figures"]} == {"fig1", "learning"}
-    assert {"table1", "phases", "yarn"} <= {t["name"] for t in section["tables"]}
+    assert {"table1", "phases"} <= {t["name"] for t in section["tables"]}
     folder = place_for(NOTEBOOK, THREE).folder / NOTEBOOK
     assert (folder / "fig1.png").stat().st_size > 10_000 and (folder / "table1.csv").is_file()
 
