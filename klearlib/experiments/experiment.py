@@ -209,18 +209,18 @@ class Experiment(Showing):
 
         from klearlib.run import preload, progress
 
-        found = [(stage, state(stage, runs_dir())) for stage in with_inputs(self.stages()).values()]
-        if progress.in_notebook() and any(now in ("absent", "partial") for _, now in found):
-            preload.preload()  # the next cells take about as long as the imports that `run` needs
-        return pd.DataFrame(
+        rows = [
             {
                 "stage": stage.title,
-                "state": now,
+                "state": state(stage, runs_dir()),
                 "estimate_s": round(stage.estimate_s),
                 "folder": f"results/runs/{stage.name}/{stage.key}",
             }
-            for stage, now in found
-        )
+            for stage in with_inputs(self.stages()).values()
+        ]
+        if progress.in_notebook() and any(row["state"] in ("absent", "partial") for row in rows):
+            preload.preload()  # the next cells take about as long as the imports that `run` needs
+        return pd.DataFrame(rows)
 
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish.
@@ -301,15 +301,7 @@ class Experiment(Showing):
             },
             digits=self.digits,
             verdicts=self.verdicts(),
-            notes=[
-                *self.notes(),
-                *dict.fromkeys(
-                    note
-                    for said in (_untrained, _truncated)
-                    for each in self.run_sets().values()
-                    for note in said(*each).values()
-                ),
-            ],
+            notes=[*self.notes(), *self._alarms()],
             samples=self.drawn_samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],
             provenance=made[-1] if made else provenance(),
@@ -317,6 +309,12 @@ class Experiment(Showing):
             parameters=asdict(self.params),
             changed=differences(self.name, self.params),
         )
+
+    def _alarms(self) -> list[str]:
+        """The sentences on arms in which no step trained, or truncation rose with the score."""
+        sets = self.run_sets().values()
+        found = [*(_untrained(*each) for each in sets), *(_truncated(*each) for each in sets)]
+        return [*dict.fromkeys(note for each in found for note in each.values())]
 
     def publish_and_report(self) -> Path:
         """Publish and build the report, which `klear run` does by itself; the folder published."""
@@ -401,14 +399,13 @@ class Experiment(Showing):
     def note_on_seeds(self, shared: str) -> str:
         """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
         them in one world."""
-        counts = "Tables of scores show the last step; claims count what table replicates names."
+        text = f"Seeds share {shared}; they differ in the order of training and in all sampling"
         if self.statistics.design == WORLDS:
-            own = (
-                "Each seed has a world of its own, from its problems on; tables and figures on data"
+            text = (
+                "Each seed has a world of its own, from its problems on; tables and figures on "
+                "data, teachers and filters show the first"
             )
-            return f"{own}, teachers and filters show the first. {counts}"
-        draws = "they differ in the order of training and in all sampling"
-        return f"Seeds share {shared}; {draws}. {counts}"
+        return f"{text}. Tables of scores show the last step; claims count what table replicates names."
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
@@ -423,21 +420,18 @@ class Experiment(Showing):
         return verdicts(self._evidence, judging)
 
     def _rule(self, about: Claim) -> tuple[str, bool]:
-        rule, (arms, _) = registered.digest(about, self.params.profile), self._judged_on(about)
+        rule, sets = registered.digest(about, self.params.profile), self.run_sets()
+        arms, _ = sets.get(about.id, sets[""])
         done = [self.folder(stage) / DONE for stage in arms.values() if self.is_done(stage)]
         times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
         return rule, registered.is_exploratory(rule, min(times, default=""), runs_dir())
 
     def _idle(self, about: Claim) -> list[str]:
         # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
-        idle = _untrained(*self._judged_on(about))
-        names = [series.rpartition(": ")[2] for series, _ in idle]
-        needed = [name for name in names if not about.arms or name in about.arms]
-        return list(idle.values()) if needed else []
-
-    def _judged_on(self, about: Claim) -> tuple[Mapping[Arm, Stage], Results]:
         sets = self.run_sets()
-        return sets.get(about.id, sets[""])
+        idle = _untrained(*sets.get(about.id, sets[""]))
+        names = {series.rpartition(": ")[2] for series, _ in idle}
+        return list(idle.values()) if names & (set(about.arms) or names) else []
 
 
 def _untrained(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:

@@ -119,9 +119,8 @@ def _verdict(about: Claim, found: Evidence | str, spread: float | None, by: Judg
         verdict = decide_order(about, found.values, checked=checked, paper_scale=paper_scale, **how)
     if about.kind in (*COMPARED, "trend"):  # which rest on replicates
         return _registered(about, verdict, found, by)
-    if verdict.verdict == NOT_RUN:
-        verdict = replace(verdict, **found.otherwise)
-    return with_words(verdict, found.words)
+    changed = found.otherwise if verdict.verdict == NOT_RUN else {}
+    return with_words(replace(verdict, **changed), found.words)
 
 
 def comparisons(
@@ -230,9 +229,9 @@ def _published(
 
 def _in_words(about: Claim, name: str, found: statistics.Comparison) -> str:
     digits, unit = (1, " points") if about.unit == "fraction" else (3, "")
-    texts = [f"{value:+.{digits}f}" for value in (found.value, found.low, found.high)]
-    interval = f"[{texts[1]}, {texts[2]}]" if math.isfinite(found.low) else "no interval"
-    return f"{name}: {texts[0]}{unit} {interval} ({found.num_replicates} replicates)"
+    value, low, high = (f"{each:+.{digits}f}" for each in (found.value, found.low, found.high))
+    interval = f"[{low}, {high}]" if math.isfinite(found.low) else "no interval"
+    return f"{name}: {value}{unit} {interval} ({found.num_replicates} replicates)"
 
 
 def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) -> Verdict:
