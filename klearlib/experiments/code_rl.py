@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from klearlib.experiments.benchmarks import curve_titles, standing_for
 from klearlib.experiments.experiment import Experiment
@@ -11,12 +11,9 @@ from klearlib.experiments.origins import Origin, Start, origins
 from klearlib.experiments.registered import CODE_RL
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import learning_table, score_panel
-from klearlib.experiments.shown import table
+from klearlib.experiments.shown import Frame, table
 from klearlib.report.curves import Panel
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DECIDED_ON = "LiveCodeBench V5"
 """The paper's benchmark that the claims about scores are about."""
@@ -62,7 +59,7 @@ class CodeRL(Experiment):
         "windows, rate right at temperature 1 for the validation set; right is a program that "
         "passes every test; mean over seeds, 95 % t interval.",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         return learning_table(
             self.runs,
             series=self.series,

@@ -22,7 +22,7 @@ from klearlib.evaluate.looks import LOOKS
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Arm, Results, not_judged_text
-from klearlib.experiments.shown import Rows, Showing, equations_of, table
+from klearlib.experiments.shown import Frame, Rows, Showing, equations_of, table
 from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import Claim, claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
@@ -43,7 +43,6 @@ from klearlib.run.provenance import provenance
 from klearlib.run.stage import Stage, is_done, state, wanted, with_inputs
 
 if TYPE_CHECKING:
-    import pandas as pd
     from IPython.display import HTML, Markdown
 
     from klearlib.params.statistics import StatisticsParams
@@ -198,11 +197,11 @@ class Experiment(Showing):
 
     # what a notebook calls
 
-    def parameters(self) -> pd.DataFrame:
-        """Every parameter beside the paper's value; see `klearlib.notebook.show_resolved`."""
+    def parameters(self) -> Frame:
+        """Every parameter beside the paper's value."""
         return show_resolved(self.name, self.params)
 
-    def plan(self) -> pd.DataFrame:
+    def plan(self) -> Frame:
         """One row for each stage in the order in which they can run: what it is, whether it is
         cached, an estimate in seconds, its folder."""
         import pandas as pd
@@ -253,7 +252,7 @@ class Experiment(Showing):
         finally:
             self.refresh()
 
-    def verdict_table(self) -> pd.DataFrame:
+    def verdict_table(self) -> Frame:
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
@@ -405,7 +404,8 @@ class Experiment(Showing):
                 "Each seed has a world of its own, from its problems on; tables and figures on "
                 "data, teachers and filters show the first"
             )
-        return f"{text}. Tables of scores show the last step; claims count what table replicates names."
+        counts = "Tables of scores show the last step; claims count what table replicates names."
+        return f"{text}. {counts}"
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""

@@ -87,12 +87,12 @@ _PHASES = {"sft": SFTPhase, "maths_rl": MathsRLPhase, "code_rl": CodeRLPhase}
 
 def _phase(name: str, place: str) -> dict:
     record = _PHASES[name]
-    words = f"all values of {record.__name__}, or none for smoke's"
+    words = f"all values of {record.__name__}; {{}} means smoke's values"
     return parameter({}, record=record, help=words, place=place)
 
 
 def every_value(record: type, values: dict, name: str, profile: str) -> dict:
-    """All values of a `record` that is the parameter `name`; none given stand for smoke's.
+    """All values of a `record` that is the parameter `name`; {} means smoke's values.
 
     Raises:
         ParameterError: some are missing, or all in another profile.
@@ -100,7 +100,7 @@ def every_value(record: type, values: dict, name: str, profile: str) -> dict:
     missing = [each.name for each in fields(record) if each.name not in values]
     if not values and require_profile(profile) != SMOKE:
         raise ParameterError(
-            f"{name} is empty, which stands for smoke's values: give all values of "
+            f"{name} is {{}}, which means smoke's values: give all values of "
             f"{record.__name__} for profile {profile!r}"
         )
     if values and missing:
@@ -184,8 +184,8 @@ def released_stages(files: Mapping[str, Mapping]) -> dict[str, Stage]:
         for place in filter(None, places.values()):
             if not place.exists():
                 raise ParameterError(
-                    f"released_responses: {name}: no file at {place}: fetch {PUBLISHED}, or mend "
-                    "the path"
+                    f"released_responses: {name}: no file at {place}: fetch {PUBLISHED}, or "
+                    "correct the path"
                 )
         found[name] = Stage(
             "released",

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib import paper
 from klearlib.experiments.catalogue import experiments
 from klearlib.experiments.experiment import Experiment
-from klearlib.experiments.shown import Rows, table
+from klearlib.experiments.shown import Frame, Rows, table
 from klearlib.params.base import NotebookParams
 from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
 from klearlib.report.verdicts import ledger
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Overview(Experiment):
@@ -49,10 +45,10 @@ class Overview(Experiment):
             yield [each.id, each.title, place, each.kind, each.notebook]
 
     @table("The paper's Table 1, in percent.")
-    def table1(self) -> pd.DataFrame:
+    def table1(self) -> Frame:
         return paper.table(1).reset_index(names="model")
 
-    def progress(self) -> pd.DataFrame:
+    def progress(self) -> Frame:
         """`pipeline` with the state of each notebook at this profile, and its runs' minutes (NaN
         where nothing has run)."""
         published, shown = {each.notebook: each for each in self.sections}, self.table("pipeline")
@@ -62,7 +58,7 @@ class Overview(Experiment):
         states = [words[each.status] if each else NOT_RUN for each in found]
         return shown.assign(state=states, minutes=minutes)
 
-    def beside_the_paper(self) -> pd.DataFrame:
+    def beside_the_paper(self) -> Frame:
         """Every table and figure of the paper, and the names of its counterpart here, or "not
         run"."""
         import pandas as pd
@@ -74,7 +70,7 @@ class Overview(Experiment):
             rows.append((each.item, each.shows, notebook, ", ".join(here) or NOT_RUN))
         return pd.DataFrame(rows, columns=["in the paper", "what it shows", "notebook", "here"])
 
-    def ledger(self) -> pd.DataFrame:
+    def ledger(self) -> Frame:
         import pandas as pd
 
         columns = ["claim", "title", "verdict", "measured", "reason", "settle"]

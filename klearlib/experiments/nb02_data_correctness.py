@@ -10,7 +10,7 @@ from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import deciding
 from klearlib.experiments.origins import Origin, wrong_words
 from klearlib.experiments.score_tables import seed_interval
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
@@ -21,7 +21,6 @@ from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 IN_TABLE_2 = {0.0: ("only_true", "Only True"), 0.3: ("mixed", "Mixed")}
 """Shares of wrong responses that stand beside the columns of Table 2 and decide C4 and C15, with

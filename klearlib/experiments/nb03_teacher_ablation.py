@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib.experiments.origins import Origin
 from klearlib.experiments.results import Results
 from klearlib.experiments.score_tables import Row
-from klearlib.experiments.shown import figure
+from klearlib.experiments.shown import Figure, figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import AnsweredParams, StudentParams
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _IN_TABLE_3 = {"weak": "QwQ-32B", "middle": "DeepSeek-R1-0120", "strong": "DeepSeek-R1-0528"}
 

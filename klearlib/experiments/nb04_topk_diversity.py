@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, wrong_words
-from klearlib.experiments.shown import figure
+from klearlib.experiments.shown import Figure, figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import SFT_RATE, StudentParams
 from klearlib.params.fields import amended, count, rate
@@ -16,9 +15,6 @@ from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NUM_SOURCES = {"math": (1, 2, 4, 6, 8, 10), "code": (1, 2, 4, 6)}
 """How many sources each arm of a domain in Tables 4 and 5 has."""

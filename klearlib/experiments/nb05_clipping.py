@@ -14,7 +14,7 @@ from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
-from klearlib.experiments.shown import Rows, changed_options, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
 from klearlib.experiments.stability import (
     largest_rates,
     score_changes,
@@ -33,9 +33,6 @@ from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
     from klearlib.paper.schema import Claim
     from klearlib.rl.coefficients import Rule
 
@@ -65,7 +62,7 @@ class Clipping(ClippingArms):
     )
 
     @cached_property
-    def gradients(self) -> pd.DataFrame:
+    def gradients(self) -> Frame:
         p = self.params
         return clipping.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
 
@@ -120,7 +117,7 @@ class Clipping(ClippingArms):
         return corner_shares(pd.concat(parts, ignore_index=True))
 
     @table("Each rule's coefficient in the four corners, by autograd.", name="rules")
-    def rules_table(self) -> pd.DataFrame:
+    def rules_table(self) -> Frame:
         p = self.params
         found = clipping.corner_table(
             self.gradients, eps_low=p.eps_low, eps_high=p.eps_high, others=self.others
@@ -132,7 +129,7 @@ class Clipping(ClippingArms):
         "benchmarks, rate correct at temperature 1 for the validation set; mean over seeds, 95 % t "
         "interval over seeds.{e.at_rates}",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         return learning_table(
             self.runs,
             series=[*self.rules],
@@ -146,7 +143,7 @@ class Clipping(ClippingArms):
         "avg@{p.joint_runs.eval_responses}; a program is right if it passes every test.",
         when=lambda e: bool(e.joint_results),
     )
-    def code_scores(self) -> pd.DataFrame:
+    def code_scores(self) -> Frame:
         called = titles(self.params.profile)
         return learning_table(
             self.joint_results,
@@ -209,25 +206,24 @@ class Clipping(ClippingArms):
         return {"C14": Evidence(error), **found, "C3": self._stability()}
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
-        about, profile = paper.claim(claim_id), self.params.profile
+        about = paper.claim(claim_id)
         if self._changed_rules:
             return self._changed_rules
         if claim_id == "C20":
             return self._stable_rates(about)
         if why := self.why_not_judged(about.arms):
             return why
-        on_code = claim_id == "C2"
-        if on_code and self.params.joint is None:
-            return _NO_CODE
-        runs = (self.joint_results if on_code else self.runs).of(*about.arms)
-        runs = runs.with_seeds(self.deciding_seeds)
-        how = {"words": [self.words_on_rates], "checked": shares_in_corners(runs, about)}
-        if about.statistic != "curve":
-            domain = "code" if on_code else "math"
-            rates = "" if on_code else self.words_on_rates
-            how["words"] = [decided_on(claim_id, profile, domain), rates]
-            return self.compared(claim_id, runs, domain, **how)
-        return self.steadiness(claim_id, runs, "math", **how)
+        domain, runs, rates = "math", self.runs, self.words_on_rates
+        if claim_id == "C2":
+            if self.params.joint is None:
+                return _NO_CODE
+            domain, runs, rates = "code", self.joint_results, ""
+        runs = runs.of(*about.arms).with_seeds(self.deciding_seeds)
+        checked = shares_in_corners(runs, about)
+        if about.statistic == "curve":
+            return self.steadiness(claim_id, runs, domain, words=[rates], checked=checked)
+        words = [decided_on(claim_id, self.params.profile, domain), rates]
+        return self.compared(claim_id, runs, domain, words=words, checked=checked)
 
     def _stable_rates(self, about: Claim) -> Evidence | str:
         """log10 of the largest rate of the grid at which a run is stable by the rule of C3."""
@@ -246,15 +242,14 @@ class Clipping(ClippingArms):
         return f"{' and '.join(changed)} make the rules others than the paper's" if changed else ""
 
     def _stability(self) -> Evidence | str:
-        about = paper.claim("C3")
-        runs = self.runs.of(*about.arms).with_seeds(self.deciding_seeds)
-        norms = runs.gradient_norms()
-        if why := self._changed_rules or self.why_not_judged(about.arms):
+        arms = paper.claim("C3").arms
+        runs = self.runs.of(*arms).with_seeds(self.deciding_seeds)
+        if why := self._changed_rules or self.why_not_judged(arms):
             return why
-        if not norms:
+        if not runs:
             return "no run has finished yet"
-        done = runs.common_seeds(about.arms)
-        return Evidence((norms, score_changes(runs)), done, [self.words_on_rates])
+        values = runs.gradient_norms(), score_changes(runs)
+        return Evidence(values, runs.common_seeds(arms), [self.words_on_rates])
 
     def notes(self) -> list[str]:
         on_code = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from klearlib.experiments.origins import origins
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.score_tables import Row, difference, score_bars, score_table
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.params.statistics import WORLDS
@@ -26,10 +25,6 @@ from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 START = "Starting Checkpoint"
 _RESAMPLES = 10_000
@@ -133,7 +128,7 @@ class AlphaSweep(Experiment):
         "seeds with 95 % t interval. While runs are missing, rows may have different seeds."
         "{e.words_on_start}",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         return score_table(self.rows, self.benchmarks, self.params.profile)
 
     @table(
@@ -158,8 +153,7 @@ class AlphaSweep(Experiment):
         for name, alpha in names.items():
             against = [nan, nan, nan, ""]
             if alpha and "alpha_0" in scores:
-                found = difference(scores[name], scores["alpha_0"])
-                against = [found.value, found.low, found.high, found.interval_over]
+                against = [*difference(scores[name], scores["alpha_0"])]
             row = [alpha, *scores[name].shape, float(scores[name].mean()), *against]
             row += [best.get(name, nan), printed[alpha]]
             yield [*row, printed[alpha] - printed[0.0] if alpha else nan]
@@ -173,8 +167,9 @@ class AlphaSweep(Experiment):
     def learning(self) -> Figure:
         import pandas as pd
 
-        share = self.runs.positive_share().assign(panel="share of tokens from positives")
-        return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))
+        parts = [self.runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
+        parts.append(self.runs.positive_share().assign(panel="share of tokens from positives"))
+        return learning_curves(pd.concat(parts, ignore_index=True))
 
     @table("Eq. 14 on ten tokens, by autograd.")
     def gradients(self) -> Rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,16 +14,13 @@ from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
 from klearlib.experiments.results import Arm, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MEANS = {
     "std_in_batch": "rollout/reward_std",
@@ -111,27 +107,21 @@ class SoftReward(CodeRL):
         lost = not_judged_text(self.runs.total("rollout/judge_failures"), "rollouts")
         words = [decided_on("C9", self.params.profile, "code")]
 
-        def rates(arm: str, seeds: Sequence[int]) -> np.ndarray:
+        def rates(arm: str, seeds: Sequence[int]) -> np.ndarray:  # [seeds, steps]
             return self.runs.steps(arm, seeds, "rollout/correct_rate")
 
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return np.abs(off_the_line(rates(arm, seeds))).mean(axis=1)
 
-        def levels(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return rates(arm, seeds).mean(axis=1)
-
-        def cosines(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return means[arm].loc[list(seeds)].to_numpy()
-
         # Over the steps of a run in which both halves had a gradient.
         means = self.runs.curve("train/half_cosine").groupby(["series", "seed"])["value"].mean()
         agreement = "no step of a run has the gradients of two halves: half_cosine, engine local"
         if len(means) == len(self.runs):
-            agreement = self.paired("C22", self.runs, cosines)
+            agreement = self.paired("C22", self.runs, lambda arm, seeds: means[arm][seeds])
         return {
             "C9": self.compared("C9", self.runs, "code", words=words),
             "C10": self.paired("C10", self.runs, distances, words=[lost]),
-            "C17": self.paired("C17", self.runs, levels, words=[lost]),
+            "C17": self.paired("C17", self.runs, lambda *of: rates(*of).mean(axis=1), words=[lost]),
             "C22": agreement,
         }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import decided_on
@@ -13,16 +12,13 @@ from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.experiments.score_tables import wilson
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.curves import paper_beside_ours
 from klearlib.report.section import Counterpart
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
 _RULES = ((0.25, False), (0.5, False), (0.5, True), (0.75, False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from klearlib.experiments.score_tables import (
     paper_last,
     score_panel,
 )
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
@@ -39,10 +39,6 @@ from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 _FILTERS = {"filter": "advantage", "no_filter": "off"}  # arm -> `zero_advantage_filter`
 _SOFT = "soft code reward"
@@ -207,7 +203,7 @@ class ZeroAdvantage(Experiment):
         "the validation sets; mean over seeds, 95 % t interval. The paper's last value stands at "
         "both alphas, since it does not say its own.",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         import pandas as pd
 
         parts = []
@@ -268,8 +264,7 @@ class ZeroAdvantage(Experiment):
         total = deltas[0] - sum(deltas[1:])
         found = difference(total, np.zeros_like(total))
         where = titles(self.params.profile)[benchmarks[0]] if len(benchmarks) == 1 else "both"
-        interval = [found.low, found.high, found.interval_over]
-        yield [name, where, *total.shape, found.value, *interval, paper]
+        yield [name, where, *total.shape, *found, paper]
 
     @table(
         "What a step trains on, mean over steps, seeds.",

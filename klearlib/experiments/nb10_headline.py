@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,17 +13,13 @@ from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named, deciding
 from klearlib.experiments.headline_pipeline import BUDGET, DOMAINS, MODELS, Pipeline
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.records import NOT_JUDGED, EvalRecord
 from klearlib.report.bars import BarPanel, headline_bars
 from klearlib.report.section import Counterpart
 from klearlib.report.tables import interval_text
 from klearlib.report.verdicts import Evidence
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 _LEVEL = 0.95
 _KLEAR = "Klear-Reasoner-8B"
@@ -152,12 +147,16 @@ class Headline(Pipeline):
         for domain, (after, before) in itertools.product(DOMAINS, _STEPS):
             about = [self.named[name] for name in self.benchmarks(domain)]
             if (pair := self.problem_pairs(domain, after, before)) is not None:
-                gain = difference(*pair)
                 row = [" + ".join(each.title for each in about)]
                 row += [f"{MODELS[after]} - {MODELS[before]}", *pair[0].shape]
-                row += [pair[1].mean(), pair[0].mean(), gain.value, gain.low, gain.high]
-                printed = _paper_gain([each.column for each in about], after, before)
-                yield [*row, gain.interval_over, printed]
+                row += [pair[1].mean(), pair[0].mean(), *difference(*pair)]
+                columns, printed = [each.column for each in about], float("nan")
+                if {after, before} <= {*_PAPER_ROWS}:
+                    here, there = (
+                        paper.table(1).loc[_PAPER_ROWS[n], columns] for n in (after, before)
+                    )
+                    printed = float((here - there).mean()) / 100
+                yield [*row, printed]
 
     @table(
         f"The same scores as fractions: {_NS}; intervals of sampling noise (problems and models "
@@ -302,7 +301,7 @@ def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[
     return measured
 
 
-def _paper_bars(about: Named) -> pd.DataFrame:
+def _paper_bars(about: Named) -> Frame:
     """Columns model, value: Fig. 1's bars, from Table 1 where Fig. 1 has no such benchmark."""
     printed = paper.figure("1")
     if about.paper == _IN_TABLE_ALONE:
@@ -321,14 +320,6 @@ def _head(about: Named) -> str:
     'AIME 2024 / maths A'
     """
     return about.paper if about.title == about.paper else f"{about.paper} / {about.title}"
-
-
-def _paper_gain(columns: list[str], after: str, before: str) -> float:
-    if after not in _PAPER_ROWS or before not in _PAPER_ROWS:
-        return float("nan")
-    printed = paper.table(1)[columns]
-    gain = printed.loc[_PAPER_ROWS[after]] - printed.loc[_PAPER_ROWS[before]]
-    return float(gain.mean()) / 100
 
 
 def _mean(records: Iterable[EvalRecord], field: str) -> float:

@@ -29,7 +29,7 @@ from klearlib.experiments.nb02_data_correctness import DOSED
 from klearlib.experiments.results import Results, last_fifth
 from klearlib.experiments.rules import note_on_own, rule_arms
 from klearlib.experiments.score_tables import seed_interval
-from klearlib.experiments.shown import Rows, figure, table
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
 from klearlib.report.curves import learning_curves
 from klearlib.report.explored import forest_figure, heat_maps
@@ -38,7 +38,6 @@ from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 _COST = {"0": 1, "0.3": -1}
 """Share of wrong responses -> the sign of its score in what they cost."""
@@ -113,14 +112,9 @@ class Beyond(BeyondArms):
             among = f"learning rate {rate:g}" if rate else "easy and hard problems"
             yield [where[:2], among, name, len(seeds), *found]
 
-    def _forest(self, exploration: str) -> Figure:
-        mine = self.table("effects")
-        return forest_figure(
-            mine[mine["exploration"] == exploration], margin=self.statistics.margin
-        )
-
-    def _drawable(self, exploration: str) -> bool:
-        return bool((self.table("effects")["exploration"] == exploration).any())
+    def effects_of(self, exploration: str) -> Frame:
+        effects = self.table("effects")
+        return effects[effects["exploration"] == exploration]
 
     @table(
         "E2: score over the second half, stability by the limits of C3, entropy over the last "
@@ -221,18 +215,18 @@ class Beyond(BeyondArms):
         "E4, from the paper to its released code: each step by itself, then all of them; right of "
         "0 the paper's way scores higher. {e.says[E4]}",
         alt="Forest plot: the paper's way less each of the released code's differences.",
-        when=lambda e: e._drawable("E4"),
+        when=lambda e: len(e.effects_of("E4")) > 0,
     )
     def e4(self) -> Figure:
-        return self._forest("E4")
+        return forest_figure(self.effects_of("E4"), margin=self.statistics.margin)
 
     @figure(
         "E5, GPPO's neighbours: right of 0 the neighbour scores higher than GPPO. {e.says[E5]}",
         alt="Forest plot: each neighbour less GPPO, one panel for each learning rate.",
-        when=lambda e: e._drawable("E5"),
+        when=lambda e: len(e.effects_of("E5")) > 0,
     )
     def e5(self) -> Figure:
-        return self._forest("E5")
+        return forest_figure(self.effects_of("E5"), margin=self.statistics.margin)
 
     @cached_property
     def says(self) -> dict[str, str]:
@@ -269,7 +263,8 @@ class Beyond(BeyondArms):
         equal = [same for rate in rates for same in self._equal_seeds(rate).values()]
         done, largest = largest_rates(runs, RULES)
         found = [largest(rule, done.common_seeds(RULES)) for rule in RULES]  # [rules, seeds]
-        inside = ~np.logical_or(*(np.equal(found, end).all(axis=0) for end in _ends(rates)))
+        ends = np.log10([min(rates) / 2, max(rates)])  # stable at no rate, and at the largest
+        inside = ~np.logical_or(*(np.equal(found, end).all(axis=0) for end in ends))
         names = [check.name for check in paper.claim("E2").checks]
         shares = [float(np.mean(each)) if len(each) else 0.0 for each in (equal, inside)]
         return self.paired(
@@ -307,11 +302,6 @@ class Beyond(BeyondArms):
             "the paper's way.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
-
-
-def _ends(rates: Sequence[float]) -> tuple[float, float]:
-    """What `largest_rates` gives for runs that are stable at no rate, and at the largest."""
-    return np.log10(min(rates) / 2), np.log10(max(rates))
 
 
 def _left(folder: Path) -> str:

@@ -86,13 +86,6 @@ class Results:
         both = both[both["value_total"] > 0]
         return both.assign(value=both["value"] / both["value_total"]).drop(columns="value_total")
 
-    def panels(self, metrics: Mapping[str, str]) -> pd.DataFrame:
-        """The curves of several metrics, with the column panel. metrics: panel -> metric."""
-        import pandas as pd
-
-        parts = [self.curve(metric).assign(panel=panel) for panel, metric in metrics.items()]
-        return pd.concat(parts, ignore_index=True)
-
     def mean(self, metric: str) -> float:
         return float(self.curve(metric)["value"].mean())
 

@@ -12,8 +12,10 @@ from klearlib.paper import DATA
 from klearlib.report.section import Equation
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
+    from pandas import DataFrame as Frame
+else:  # what methods return, without an import of either at the start
+    Figure, Frame = "matplotlib.figure.Figure", "pandas.DataFrame"
 
 Rows = Iterator[list | dict]
 """Of a table, each a list in the order of its columns, or a dict by their names."""
@@ -53,7 +55,7 @@ class Showing:
 
     params: object
 
-    def table(self, name: str) -> pd.DataFrame:
+    def table(self, name: str) -> Frame:
         """A copy: what a cell writes into it is not published."""
         return self._made("table", name).copy()
 

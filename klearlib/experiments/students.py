@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
@@ -14,15 +14,12 @@ from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin, origins
 from klearlib.experiments.registered import STUDENTS
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
-from klearlib.experiments.shown import table
+from klearlib.experiments.shown import Frame, table
 from klearlib.paper import claim
 from klearlib.params.data import SFTSchedule
 from klearlib.report.curves import Panel
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class DataExperiment(Experiment):
@@ -135,7 +132,7 @@ class StudentExperiment(DataExperiment):
         "{e.printed}, ours beside the paper's: {e.measured_by}, mean over seeds with 95 % t "
         "interval.",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         import pandas as pd
 
         parts = [

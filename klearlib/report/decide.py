@@ -20,15 +20,15 @@ def decide_mechanism(claim: Claim, max_error: float, *, paper_scale: bool = Fals
     """ "reproduced" if `max_error`, the largest absolute error that the demonstration found, is
     within the rule's tolerance, else (also for NaN) "not reproduced"; the scale plays no part."""
     assert claim.kind == "mechanism", claim.id
-    tolerance = claim.rule.numbers["tolerance"]
-    found, settle = f"largest error {max_error:.2g}", None
-    measured = f"{found} (tolerance {tolerance:g})"
+    error, tolerance = f"largest error {max_error:.2g}", claim.rule.numbers["tolerance"]
+    measured = f"{error} (tolerance {tolerance:g})"
     if max_error <= tolerance:
-        word, reason = "reproduced", f"{found}, at most {tolerance:g}"
-    else:
-        word, reason = "not reproduced", f"{found}, not within {tolerance:g}"
-        settle = "find the case with the largest error and mend the code"
-    return Verdict(claim.id, (), measured, reason, settle, word)
+        return Verdict(
+            claim.id, (), measured, f"{error}, at most {tolerance:g}", None, "reproduced"
+        )
+    settle = "find the case with the largest error and fix the code"
+    reason = f"{error}, not within {tolerance:g}"
+    return Verdict(claim.id, (), measured, reason, settle, "not reproduced")
 
 
 def decide_stability(

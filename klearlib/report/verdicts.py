@@ -235,8 +235,7 @@ def _in_words(about: Claim, name: str, found: statistics.Comparison) -> str:
 
 
 def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) -> Verdict:
-    """A verdict with its rule, whether that is younger than its runs, and how many replicates it
-    lacks; "not run" where the profile decides nothing."""
+    """A verdict with its rule and the replicates that it lacks; none where nothing is decided."""
     if not by.statistics.decides:
         reason = f"profile {by.profile} is a smoke test; no claim is decided"
         return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
@@ -276,7 +275,7 @@ def ledger(
     ``survives_holm``: whether its word would stay if all claims that were compared were corrected
     together, None where nothing was decided by comparisons.
     """
-    in_suite = {notebook.name for notebook in notebooks}
+    in_suite = {each.name for each in notebooks}
     published = {section.notebook: section for section in sections}
     judged = {each.claim: (of, each) for of in published.values() for each in of.verdicts}
     for section in _explored(place):
@@ -344,15 +343,16 @@ def _corrected(entries: list[dict]) -> list[dict]:
     claim), one-sided both. The paper's claims are one family, the explorations another."""
     from klearlib.evaluate.statistics import ONE_SIDED, holm  # numpy, which a page does without
 
-    families: dict[bool, dict[str, float]] = {False: {}, True: {}}
-    for entry in entries:
-        found = entry["comparisons"]
-        if found and entry["kind"] in ("direction", "ordering", "exploration"):
-            greater = max(each["p_greater"] for each in found)
-            less = min(holm([each["p_less"] for each in found]))
-            families[entry["kind"] == "exploration"][entry["claim"]] = min(greater, less)
     corrected: dict[str, float] = {}
-    for family in families.values():
+    for kinds in (("direction", "ordering"), ("exploration",)):
+        family = {
+            entry["claim"]: min(
+                max(each["p_greater"] for each in found),
+                min(holm([each["p_less"] for each in found])),
+            )
+            for entry in entries
+            if (found := entry["comparisons"]) and entry["kind"] in kinds
+        }
         corrected |= zip(family, holm([*family.values()]), strict=True)
     for entry in entries:
         counts = entry["verdict"] in _SIGNS and entry["claim"] in corrected

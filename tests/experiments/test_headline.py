@@ -48,9 +48,7 @@ def record_of(name: str, *, right: int, n: int = 8, size: int = 30, offset: int 
     return dataclasses.replace(found, num_tokens=np.full((size, n), 10 + right))
 
 
-def finish(
-    params: HeadlineParams, *, without: tuple[str, ...] = (), truncated_with_yarn: bool = False
-) -> None:
+def finish(params: HeadlineParams, *, without: tuple[str, ...] = ()) -> None:
     made = Headline(params)
     for domain in DOMAINS:
         names = made.joint.benchmarks[domain]
@@ -61,8 +59,6 @@ def finish(
             folder.load_checkpoint()
             for name in (*names, *stage.params.get("deciding", ())):
                 record = record_of(name, right=RIGHT[series], offset=seed)
-                if truncated_with_yarn and series in ("code_rl_yarn", "code_rl_long"):
-                    record.truncated[:] = True
                 save_record(record, folder.path / "evaluations" / f"{name}-00000.npz")
             folder.finish()
 
@@ -196,7 +192,7 @@ def test_a_change_of_one_phase_leaves_the_ones_before_alone():
         ({"sft": HeadlineParams().sft | {"learning_rate": 0}}, "learning_rate must be above 0"),
         ({"code_rl": HeadlineParams().code_rl | {"mini_batch_problems": 9}}, "exceeds"),
         ({"yarn_factor": 1.0}, "yarn_factor must be above 1"),
-        ({"profile": "mini"}, "sft is empty, which stands for smoke's values"),
+        ({"profile": "mini"}, "sft is {}, which means smoke's values"),
     ],
 )
 def test_bad_parameters_name_the_fix(values, words):

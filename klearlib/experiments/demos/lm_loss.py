@@ -1,5 +1,5 @@
-"""Small exact demonstrations: what alpha adds to a gradient, who is a positive, and what a group
-without advantage does."""
+"""Small exact demonstrations: what alpha adds to a gradient, and what a group without advantage
+does."""
 
 from __future__ import annotations
 
