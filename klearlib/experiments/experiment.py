@@ -80,8 +80,7 @@ class Experiment(Showing):
 
     @classmethod
     def setup(cls, namespace: dict) -> Self:
-        """The experiment with the parameters of a notebook, which shows tables as the report does
-        from now on; see `klearlib.notebook.setup`."""
+        """The experiment with a notebook's parameters, which shows tables as the report does."""
         show_frames(digits=cls.digits)
         experiment = cls(setup(cls.name, cls.Params, namespace))
         experiment.place  # noqa: B018 - refused before anything is computed

@@ -147,14 +147,10 @@ class DataCuration(DataExperiment):
         "others_removed, others_share_ngram, boilerplate, problems_left",
     )
     def overlap(self) -> Rows:
-        """Recall is the share of planted prompts of benchmarks that are removed; NaN on real data,
-        where nothing is planted.
-
-        `others_removed` are prompts that nobody planted; `others_share_ngram` are those of them for
-        which another count of words finds the named n-gram in the prompt and in the item: all of
-        them, or the search is wrong. `boilerplate` is the share of all removals whose shared
-        n-grams are all held by several items.
-        """
+        """Recall is the share of planted prompts of benchmarks that are removed (NaN on real data);
+        `others_removed` are prompts that nobody planted, `others_share_ngram` those of them for
+        which another count of words finds the named n-gram in prompt and item: all, or the search
+        is wrong. `boilerplate`: share of removals whose n-grams are all held by several items."""
         from klearlib.experiments.demos import planted
 
         words = {

@@ -105,12 +105,11 @@ class TestFilter(CodeRL):
         return paper_beside_ours([self.score_panel()])
 
     def _kept_at(
-        self, threshold: float, keep_equal: bool, rates: dict[str, PassRate] | None = None
+        self, rates: dict[str, PassRate], threshold: float, keep_equal: bool
     ) -> dict[str, bool]:
-        """Whether the filter keeps each problem, of the first seed's where no others are given."""
+        """Whether the filter keeps each problem."""
         from klearlib.curation.pass_rates import kept_by_pass_rate
 
-        rates = self.rates_and_truth[0] if rates is None else rates
         kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
         return dict(zip(rates, kept, strict=True))
 
@@ -130,7 +129,7 @@ class TestFilter(CodeRL):
         problems that are dropped; neither is known of real problems."""
         rates, truth = self.rates_and_truth
         for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
-            kept = list(self._kept_at(threshold, keep_equal).values())
+            kept = list(self._kept_at(rates, threshold, keep_equal).values())
             used = " (used)" if (threshold, keep_equal) == self._chosen else ""
             rule = f"pass rate {'>=' if keep_equal else '>'} {threshold:g}{used}"
             found = [float("nan")] * 11
@@ -149,8 +148,8 @@ class TestFilter(CodeRL):
         for seed in self.deciding_seeds:
             if (teacher := self.teachers.get(seed)) and self.is_done(teacher):
                 rates = read_pass_rates(self.folder(teacher) / RATES)
-                kept = self._kept_at(*self._chosen, rates)
-                removed.append(1 - sum(kept.values()) / len(kept))
+                kept = self._kept_at(rates, *self._chosen).values()
+                removed.append(1 - sum(kept) / len(kept))
         share = sum(removed) / len(removed) if removed else 0.0
         how = {"checked": {"problems that the filter removed": share}}
         words = [decided_on("C11", self.params.profile, "code")]

@@ -152,10 +152,9 @@ class Headline(Pipeline):
                 row += [pair[1].mean(), pair[0].mean(), *difference(*pair)]
                 columns, printed = [each.column for each in about], float("nan")
                 if {after, before} <= {*_PAPER_ROWS}:
-                    here, there = (
-                        paper.table(1).loc[_PAPER_ROWS[n], columns] for n in (after, before)
-                    )
-                    printed = float((here - there).mean()) / 100
+                    cells = paper.table(1)[columns]
+                    gain = cells.loc[_PAPER_ROWS[after]] - cells.loc[_PAPER_ROWS[before]]
+                    printed = float(gain.mean()) / 100
                 yield [*row, printed]
 
     @table(

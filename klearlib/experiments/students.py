@@ -108,10 +108,9 @@ class StudentExperiment(DataExperiment):
     def measured_by(self) -> str:
         """As "avg@4", or "avg@4 for maths, avg@2 for code"."""
         domains = [each.domain for each in self.beside]
-        words = {domain: f"avg@{self.own(domain, 'eval_responses')}" for domain in domains}
-        if len(words) == 1:
-            return words.popitem()[1]
-        return ", ".join(f"{text} for {DOMAIN_WORDS[domain]}" for domain, text in words.items())
+        words = [f"avg@{self.own(domain, 'eval_responses')}" for domain in domains]
+        each = [f"{text} for {DOMAIN_WORDS[d]}" for d, text in zip(domains, words, strict=True)]
+        return ", ".join(each if len(each) > 1 else words)
 
     def rows(self, beside: Beside) -> list[Row]:
         return [

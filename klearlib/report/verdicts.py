@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from klearlib.params.statistics import StatisticsParams
 
 SCALE = {"fraction": 100.0}
-"""By the unit of a claim, what its numbers are multiplied by for people: points of fractions."""
+"""By the unit of a claim, what its numbers are multiplied by for people."""
 _SIGNS = ("supported", "contradicted", *AT_PAPER.values())
 
 
@@ -47,10 +47,9 @@ class Evidence:
     """What a claim is decided by.
 
     values: of a claim that compares arms comparison -> (a, b), float [replicates] in the claim's
-    unit; of another kind what its rule in `klearlib.report.decide` takes. replicates: seeds.
-    words: sentences that end the reason, "" for none. checked: check of the claim -> the share that
-    was found. paper_scale: where it is not that of the notebook. otherwise: fields of the verdict
-    where it is "not run".
+    unit; else what the rule of its kind in `klearlib.report.decide` takes. replicates: seeds.
+    words: sentences that end the reason, "" for none. checked: check -> the share that was found.
+    paper_scale: where it is not the notebook's. otherwise: fields of a verdict that is "not run".
     """
 
     values: Any
@@ -315,15 +314,13 @@ def _without(about: Claim, section: Section | None, in_suite: set[str], place: P
     """What the ledger says of a claim on which nothing is published."""
     name, settle = about.notebook, None
     if name not in in_suite:
-        reason = f"notebook {name} is not yet in the suite"
+        reason = "is not yet in the suite"
     elif section is None:
         here = "with these parameters" if place.changes else "at this profile"
-        reason = f"notebook {name} has not been run {here}"
-        settle = f"{place.command} --only {name.split('_')[0]}"
+        reason, settle = f"has not been run {here}", f"{place.command} --only {name[:2]}"
     else:
-        reason = f"notebook {name} has not reached a verdict on it"
-        settle = "let the notebook finish"
-    return Verdict.not_run(about.id, reason, settle)
+        reason, settle = "has not reached a verdict on it", "let the notebook finish"
+    return Verdict.not_run(about.id, f"notebook {name} {reason}", settle)
 
 
 def _explored(place: Place) -> list[Section]:
