@@ -44,7 +44,6 @@ _FINAL = ("code_rl", "code_rl_yarn", "code_rl_long")  # settings of one model
 _TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others there is one
 _WORLDS = ("miniature", "code_miniature", "data_miniature", "joint_miniature")
 _NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
-
 BUDGET = "64K"
 """Of the published responses, by Table 1's scores."""
 _NUM_RESPONSES = 64

@@ -26,7 +26,6 @@ from klearlib.report.section import Counterpart
 from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
-START = "Starting Checkpoint"
 _RESAMPLES = 10_000
 _LEARNING = {
     "rollouts correct, temperature 1": "rollout/correct_rate",
@@ -96,7 +95,12 @@ class AlphaSweep(Experiment):
         for (_, seed), folder in self.runs.folders.items():
             start.setdefault(("start", seed), folder)
         first = Row(
-            "starting checkpoint", Results(start), _paper(START), "start", "gppo", first=True
+            "starting checkpoint",
+            Results(start),
+            _paper("Starting Checkpoint"),
+            "start",
+            "gppo",
+            first=True,
         )
         found = [first]
         for alpha in (f"{alpha:g}" for alpha in self.params.alphas):
