@@ -94,15 +94,8 @@ class AlphaSweep(Experiment):
         start: dict = {}
         for (_, seed), folder in self.runs.folders.items():
             start.setdefault(("start", seed), folder)
-        first = Row(
-            "starting checkpoint",
-            Results(start),
-            _paper("Starting Checkpoint"),
-            "start",
-            "gppo",
-            first=True,
-        )
-        found = [first]
+        printed, where = _paper("Starting Checkpoint"), ("start", "gppo")
+        found = [Row("starting checkpoint", Results(start), printed, *where, first=True)]
         for alpha in (f"{alpha:g}" for alpha in self.params.alphas):
             label, runs = f"alpha = {alpha}", self.runs.of(f"alpha_{alpha}")
             found.append(Row(label, runs, _paper(label), alpha, "gppo"))
