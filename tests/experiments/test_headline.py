@@ -295,7 +295,7 @@ def test_figures_and_tables_are_published(project):
     finish_training(THREE)
     section = published()
     assert section["status"] == "complete"
-    assert {f["name"] for f in section["figures"]} == {"fig1", "learning"}
+    assert {f["name"] for f in section["figures"]} == {"fig1"}
     assert {"table1", "phases"} <= {t["name"] for t in section["tables"]}
     folder = place_for(NOTEBOOK, THREE).folder / NOTEBOOK
     assert (folder / "fig1.png").stat().st_size > 10_000 and (folder / "table1.csv").is_file()
