@@ -165,10 +165,7 @@ class BeyondArms(Experiment):
         parts = start.compute | {"micro_batch_tokens": p.micro_batch_tokens}
         for arm, changed in {"paper": {}, **STEPS, "released": RELEASED}.items():
             how = {"learning_rate": min(p.learning_rates), "alpha": p.alpha, "seed": seed}
-            how |= {
-                "label": f"{arm}, alpha {p.alpha:g}",
-                "options": replace(p.rl_options, **changed),
-            }
+            how["options"] = replace(p.rl_options, **changed)
             begin = replace(start, compute=parts) if "micro_batch" in changed.values() else start
             yield f"E4: {arm}", rl_arm(p, begin, label=f"{arm}, alpha {p.alpha:g}", **how)
 
