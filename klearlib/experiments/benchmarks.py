@@ -89,11 +89,7 @@ def curve_titles(profile: str, domain: str) -> dict[str, str]:
 
 
 def standing_for(profile: str, paper: str) -> str:
-    """The benchmark of a profile that is, or stands for, one of the paper's.
-
-    >>> standing_for("smoke", "AIME 2024")
-    'math_a'
-    """
+    """The benchmark of a profile that is, or stands for, one of the paper's."""
     return next(name for name, about in named(profile).items() if about.paper == paper)
 
 
@@ -113,11 +109,7 @@ def deciding(claim_id: str, profile: str, domain: str) -> list[str]:
 
 def curved(claim_id: str, profile: str, domain: str) -> list[str]:
     """The benchmarks whose mean is the curve that a claim on steadiness is read from, scored at
-    every evaluation: in the miniature both of the domain, else the paper's own of the claim.
-
-    >>> curved("C18", "smoke", "math")
-    ['math_a', 'math_b']
-    """
+    every evaluation: in the miniature both of the domain, else the paper's own of the claim."""
     if not is_real(profile):
         return list(counterparts(profile, domain))
     return deciding(claim_id, profile, domain)

@@ -147,8 +147,8 @@ class BeyondArms(Experiment):
         p = self.params
         for rate, (arm, rule) in itertools.product(p.learning_rates, CORNERS.items()):
             how = {"rule": rule, "learning_rate": rate, "alpha": 0.0, "seed": seed}
-            label = f"beta_low {arm[-2]}, beta_high {arm[-1]}, learning rate {rate:g}"
-            yield f"{at('E1', rate)}: {arm}", rl_arm(p, start, label=label, **how)
+            how["label"] = f"beta_low {arm[-2]}, beta_high {arm[-1]}, learning rate {rate:g}"
+            yield f"{at('E1', rate)}: {arm}", rl_arm(p, start, **how)
 
     def _frontier(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
@@ -164,23 +164,18 @@ class BeyondArms(Experiment):
         p = self.params
         parts = start.compute | {"micro_batch_tokens": p.micro_batch_tokens}
         for arm, changed in {"paper": {}, **STEPS, "released": RELEASED}.items():
-            how = {
-                "label": f"{arm}, alpha {p.alpha:g}",
-                "options": replace(p.rl_options, **changed),
-            }
-            how |= {"learning_rate": min(p.learning_rates), "alpha": p.alpha, "seed": seed}
-            by_parts = "micro_batch" in changed.values()
-            begin = replace(start, compute=parts) if by_parts else start
-            yield f"E4: {arm}", rl_arm(p, begin, **how)
+            how = {"learning_rate": min(p.learning_rates), "alpha": p.alpha, "seed": seed}
+            how["options"] = replace(p.rl_options, **changed)
+            begin = replace(start, compute=parts) if "micro_batch" in changed.values() else start
+            yield f"E4: {arm}", rl_arm(p, begin, label=f"{arm}, alpha {p.alpha:g}", **how)
 
     def _neighbours(self, start: Start, seed: int) -> Iterator[tuple[str, Stage]]:
         p = self.params
-        for rate, (arm, (rule, changed)) in itertools.product(
-            p.learning_rates, neighbours().items()
-        ):
-            how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": rule}
+        arms = neighbours()
+        for rate, arm in itertools.product(p.learning_rates, arms):
+            how = {"learning_rate": rate, "alpha": 0.0, "seed": seed, "rule": arms[arm][0]}
             how |= {"label": f"{arm}, learning rate {rate:g}"}
-            options = replace(p.rl_options, **changed)
+            options = replace(p.rl_options, **arms[arm][1])
             yield f"{at('E5', rate)}: {arm}", rl_arm(p, start, options=options, **how)
 
     def students(self) -> dict[int, dict[str, Stage]]:
@@ -228,18 +223,14 @@ def at(exploration: str, rate: float, updates: int | None = None) -> str:
 
 def neighbours() -> dict[str, tuple[str | dict, dict]]:
     """Arm of E5 -> its rule, and the options by which it departs from GPPO's run."""
-    numbers = {"aspo": {}, "gspo": GSPO_CLIP}
-    own = {
-        arm: read_rules([{"name": f"{_NEIGHBOURS}:{arm}", **values}])[0]
-        for arm, values in numbers.items()
-    }
+    aspo, gspo = read_rules([f"{_NEIGHBOURS}:aspo", {"name": f"{_NEIGHBOURS}:gspo", **GSPO_CLIP}])
     return {
         "gppo": ("gppo", {}),
         "clip_higher": ("clip_higher", {}),
         "unclipped": ("unclipped", {}),
         "dr_grpo": ("clip_higher", {"group_std": "none"}),
-        "aspo": (own["aspo"], {}),
+        "aspo": (aspo, {}),
         "tis": ("clip_higher", {"logp_old": "trainer", "sampler_correction": TIS_CAP}),
-        "gspo": (own["gspo"], {"batch_weights": "sequence_ratio", "normalizer": "sequence"}),
+        "gspo": (gspo, {"batch_weights": "sequence_ratio", "normalizer": "sequence"}),
         "m2po": ("unclipped", {"batch_weights": "second_moment"}),
     }

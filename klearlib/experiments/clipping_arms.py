@@ -82,7 +82,7 @@ class ClippingParams(MathsRLParams):
     joint: dict | None = parameter(
         {},
         record=JointRuns,
-        help="runs scored on code: all of JointRuns, or none for smoke's; None: no runs",
+        help="runs scored on code: all of JointRuns, {} for smoke's; None: no runs",
         place="Fig. 2b",
     )
 
@@ -229,13 +229,8 @@ class ClippingArms(Experiment):
             tried = {rate: self.at(rate, [rule], tuning) for rate in sorted(p.learning_rates)}
             if all(len(runs) == len(tuning) for runs in tried.values()):
                 # All runs have as many responses, so counts order the rates as means do, exactly.
-                right = {
-                    rate: sum(
-                        int(runs.end_record(arm, "validation").correct.sum())
-                        for arm in runs.folders
-                    )
-                    for rate, runs in tried.items()
-                }
+                records = {x: runs.end_records(rule, "validation") for x, runs in tried.items()}
+                right = {x: sum(int(r.correct.sum()) for r in records[x].values()) for x in tried}
                 found[rule] = max(right, key=right.__getitem__)
         return found
 

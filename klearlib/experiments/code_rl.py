@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from klearlib.experiments.benchmarks import curve_titles, standing_for
-from klearlib.experiments.experiment import Experiment, figure, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import Origin, Start, origins
 from klearlib.experiments.registered import CODE_RL
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import learning_table, score_panel
-from klearlib.report.curves import Panel, learning_curves
+from klearlib.experiments.shown import Frame, table
+from klearlib.report.curves import Panel
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 DECIDED_ON = "LiveCodeBench V5"
 """The paper's benchmark that the claims about scores are about."""
-
-_LEARNING = {
-    "rollouts that pass every test, temperature 1": "rollout/correct_rate",
-    "share of tests passed": "rollout/pass_rate_mean",
-    "groups trained on": "rollout/groups_trained",
-    "entropy, nats per token": "train/entropy",
-    "response length, tokens": "rollout/response_tokens_mean",
-    "gradient norm": "train/grad_norm",
-}
 
 
 class CodeRL(Experiment):
     """Two arms of RL on programs by GPPO.
 
-    series: the arms. paper_figure: the paper's figure of their scores. what: they differ in,
-    between: they in words.
+    series: the arms. paper_figure: the paper's figure of their scores. what: they differ in.
     """
 
     phase = "RL for code"
@@ -43,7 +30,6 @@ class CodeRL(Experiment):
     series: ClassVar[tuple[str, str]]
     paper_figure: ClassVar[str]
     what: ClassVar[str]
-    between: ClassVar[str]
 
     @cached_property
     def origins(self) -> dict[int, Origin]:
@@ -68,22 +54,12 @@ class CodeRL(Experiment):
     def score_panel(self) -> Panel:
         return score_panel(self.params, self.runs, self.drawn, self.paper_figure)
 
-    @figure(
-        "learning",
-        "What the runs do beside scores.",
-        alt="Six panels over the RL steps: full passes, share of tests passed, groups trained on, "
-        "entropy, response length and gradient norm {e.between}.",
-    )
-    def learning(self) -> Figure:
-        return learning_curves(self.runs.panels(_LEARNING))
-
     @table(
-        "scores",
         "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the two "
         "windows, rate right at temperature 1 for the validation set; right is a program that "
         "passes every test; mean over seeds, 95 % t interval.",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         return learning_table(
             self.runs,
             series=self.series,

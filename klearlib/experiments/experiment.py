@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -19,36 +19,31 @@ import numpy as np
 
 from klearlib.errors import Interrupted
 from klearlib.evaluate.looks import LOOKS
-from klearlib.evaluate.statistics import CONTRADICTED, pooled_spread
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Arm, Results, not_judged_text
+from klearlib.experiments.shown import Frame, Rows, Showing, equations_of, table
 from klearlib.notebook import setup, show_resolved, whereabouts
-from klearlib.paper import DATA, Claim, claim
+from klearlib.paper import Claim, claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
 from klearlib.params.statistics import WORLDS
-from klearlib.report.decide import decide_order, measure, not_run
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
-    NOT_RUN,
     Counterpart,
-    Equation,
     SampleItem,
     Verdict,
     is_paper_scale,
     write_section,
 )
-from klearlib.rl.texts import shortened
+from klearlib.report.verdicts import Evidence, Judging, compared, verdicts
 from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
 from klearlib.run.stage import Stage, is_done, state, wanted, with_inputs
 
 if TYPE_CHECKING:
-    import pandas as pd
     from IPython.display import HTML, Markdown
-    from matplotlib.figure import Figure
 
     from klearlib.params.statistics import StatisticsParams
 
@@ -58,53 +53,8 @@ NO_STEP = "No step trained"
 _PUBLISH_EVERY_S = 90.0
 _SAMPLE_CHARS = 1200
 
-Rows = Iterator[list | dict]
-"""Of a table, each a list in the order of its columns, or a dict by their names."""
 
-
-@dataclass(frozen=True)
-class _Shown:
-    """Marks a method as the published table or figure `name`, `when` there is something to show.
-    The texts see the parameters as `p` and the experiment as `e`, as in "avg@{p.eval_responses}".
-
-    alt: what a figure shows, for those who cannot see it. columns: the names of a table's columns,
-    as in "arm, seeds"; "" for the keys of dicts.
-    """
-
-    kind: str
-    name: str
-    caption: str
-    _: KW_ONLY
-    alt: str = ""
-    columns: str = ""
-    when: Callable[[Experiment], bool] = lambda e: True
-
-    def __call__(self, make: Callable) -> Callable:
-        make.klear_shows = self
-        return make
-
-
-table = partial(_Shown, "table")
-"""Of a method that gives its `Rows`, or a DataFrame."""
-figure = partial(_Shown, "figure", when=lambda e: bool(e.runs))
-"""Of a method that gives a matplotlib figure."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a claim that compares arms is decided by: one number for each arm and replicate.
-
-    values: comparison -> (a, b), float [replicates]. replicates: their seeds. words: sentences that
-    end the reason, "" for none. checked: check of the claim -> the share that was found.
-    """
-
-    values: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    replicates: Sequence[int]
-    words: Sequence[str] = ()
-    checked: Mapping[str, float] = field(default_factory=dict)
-
-
-class Experiment:
+class Experiment(Showing):
     """An experiment with its parameters. Subclasses say what it is, this class what to do with it.
 
     name: of the notebook. title, section, question: for the report; section is the paper's.
@@ -130,8 +80,7 @@ class Experiment:
 
     @classmethod
     def setup(cls, namespace: dict) -> Self:
-        """The experiment with the parameters of a notebook, which shows tables as the report does
-        from now on; see `klearlib.notebook.setup`."""
+        """The experiment with a notebook's parameters, which shows tables as the report does."""
         show_frames(digits=cls.digits)
         experiment = cls(setup(cls.name, cls.Params, namespace))
         experiment.place  # noqa: B018 - refused before anything is computed
@@ -155,7 +104,7 @@ class Experiment:
         return list(self.arms.values())
 
     def evidence(self) -> dict[str, Evidence | str]:
-        """Claim -> what decides it, or why nothing does yet: of the claims that compare arms."""
+        """Claim -> what decides it, or why nothing does yet; see `klearlib.report.verdicts`."""
         return {}
 
     @cached_property
@@ -163,21 +112,18 @@ class Experiment:
         return self.evidence()
 
     @table(
-        "replicates",
         "What the verdicts rest on: one number for each arm and replicate, a less b paired.",
         columns="claim, comparison, statistic, replicate, a, b",
-        when=lambda e: any(isinstance(each, Evidence) for each in e._evidence.values()),
+        when=lambda e: bool(compared(e._evidence)),
     )
     def replicates(self) -> Rows:
         """In the claim's unit; a reader can check every verdict from these rows."""
-        for name, found in self._evidence.items():
-            if isinstance(found, Evidence):
-                for comparison, pair in found.values.items():
-                    for seed, a, b in zip(found.replicates, *pair, strict=True):
-                        yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
+        for name, found in compared(self._evidence).items():
+            for comparison, pair in found.values.items():
+                for seed, a, b in zip(found.replicates, *pair, strict=True):
+                    yield [name, comparison, claim(name).statistic, seed, float(a), float(b)]
 
     @table(
-        "looked_at",
         "What stands beside the scores of RL at its first and last evaluation, over all responses "
         "to the benchmarks together (to the validation set where it is alone): shares that are "
         "right (score), truncated, or equal to the answer and not worked out; mean tokens; and "
@@ -199,23 +145,6 @@ class Experiment:
                     looks = mine.looked_at(first=word == "first")
                     yield [title, word, len(mine), *looks.values()]
 
-    def trained_verdicts(self) -> list[Verdict]:
-        """`verdicts`, and "not run" on each claim that needs an arm in which no step trained: its
-        scores are those of the model that it started from."""
-        sets, found = self.run_sets(), []
-        for verdict in self.verdicts():
-            about = claim(verdict.claim)
-            idle = _untrained(*sets.get(about.id, sets[""]))
-            # A run whose gradients were never finite is what C3 is about.
-            broken = about.kind == "trend" and verdict.verdict == CONTRADICTED
-            stands = about.kind == "mechanism" or broken
-            if not stands and any(_needs(about, series) for series, _ in idle):
-                if verdict.verdict != NOT_RUN:
-                    verdict = not_run(about, "")
-                verdict = with_words(verdict, idle.values())
-            found.append(verdict)
-        return found
-
     def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
         """ "" -> the arms and those that are done; a claim -> others that it is judged on."""
         return {"": (self.arms, self.runs)}
@@ -223,19 +152,6 @@ class Experiment:
     def notes(self) -> list[str]:
         """How to read what it publishes."""
         return []
-
-    def departures(self, *names: str) -> list[str]:
-        """The notes that say by which options, of the parameters `names`, it departs from the
-        paper."""
-        about = {each.name: each.metadata for each in fields(self.params)}
-        found = []
-        for name in names:
-            changed = changed_options(getattr(self.params, name), about[name]["record"])
-            # Of a file of one's own the name of the function; its text is among the parameters.
-            named = {k: v["name"] if isinstance(v, Mapping) else v for k, v in changed.items()}
-            switched = ", ".join(f"{option}: {value}" for option, value in named.items())
-            found += [f"Options that depart from the paper: {switched}."] if changed else []
-        return found
 
     def reads(self) -> dict[str, object]:
         """The parameters of other notebooks at this profile that its results follow from."""
@@ -280,29 +196,29 @@ class Experiment:
 
     # what a notebook calls
 
-    def parameters(self) -> pd.DataFrame:
-        """Every parameter beside the paper's value; see `klearlib.notebook.show_resolved`."""
+    def parameters(self) -> Frame:
+        """Every parameter beside the paper's value."""
         return show_resolved(self.name, self.params)
 
-    def plan(self) -> pd.DataFrame:
+    def plan(self) -> Frame:
         """One row for each stage in the order in which they can run: what it is, whether it is
         cached, an estimate in seconds, its folder."""
         import pandas as pd
 
         from klearlib.run import preload, progress
 
-        found = [(stage, state(stage, runs_dir())) for stage in with_inputs(self.stages()).values()]
-        if progress.in_notebook() and any(now in ("absent", "partial") for _, now in found):
-            preload.preload()  # the next cells take about as long as the imports that `run` needs
-        return pd.DataFrame(
+        rows = [
             {
                 "stage": stage.title,
-                "state": now,
+                "state": state(stage, runs_dir()),
                 "estimate_s": round(stage.estimate_s),
                 "folder": f"results/runs/{stage.name}/{stage.key}",
             }
-            for stage, now in found
-        )
+            for stage in with_inputs(self.stages()).values()
+        ]
+        if progress.in_notebook() and any(row["state"] in ("absent", "partial") for row in rows):
+            preload.preload()  # the next cells take about as long as the imports that `run` needs
+        return pd.DataFrame(rows)
 
     def run(self) -> None:
         """Run all stages that are not done yet, and publish what there is as they finish.
@@ -335,18 +251,11 @@ class Experiment:
         finally:
             self.refresh()
 
-    def table(self, name: str) -> pd.DataFrame:
-        """A copy: what a cell writes into it is not published."""
-        return self._made("table", name).copy()
-
-    def figure(self, name: str) -> Figure:
-        return self._made("figure", name)
-
-    def verdict_table(self) -> pd.DataFrame:
+    def verdict_table(self) -> Frame:
         import pandas as pd
 
         columns = ["claim", "verdict", "measured", "reason", "settle"]
-        return pd.DataFrame([asdict(each) for each in self.trained_verdicts()])[columns]
+        return pd.DataFrame([asdict(each) for each in self.verdicts()])[columns]
 
     def samples(self) -> HTML:
         """What the policies wrote at their last step: of each series' first seed a right response
@@ -355,21 +264,10 @@ class Experiment:
 
         from klearlib.report.render import render
 
-        return HTML(render("samples.html.j2", samples=self._samples()))
+        return HTML(render("samples.html.j2", samples=self.drawn_samples()))
 
-    def _samples(self) -> list[SampleItem]:
-        shown = []
-        for series in self.runs.series():
-            arm = next(arm for arm in self.runs.folders if arm[0] == series)
-            lines = self.runs.samples(arm)
-            last = [line for line in lines if line["step"] == lines[-1]["step"]]
-            by_kind = {line["reason"] == "correct": line for line in reversed(last)}
-            for _, line in sorted(by_kind.items(), reverse=True):
-                item = {each.name: line.get(each.name) for each in fields(SampleItem)}
-                for name in ("prompt", "text"):
-                    item[name] = shortened(line[name], max_chars=_SAMPLE_CHARS)
-                shown.append(SampleItem(**item | {"arm": self.arms[arm].title}))
-        return shown
+    def drawn_samples(self) -> list[SampleItem]:
+        return self.runs.drawn_samples({arm: stage.title for arm, stage in self.arms.items()})
 
     def publish(self) -> Path:
         """Write tables, figures and section.json from what is done so far; the path of the last.
@@ -400,23 +298,21 @@ class Experiment:
                 for each in self._shown("table")
             },
             digits=self.digits,
-            verdicts=self.trained_verdicts(),
-            notes=[
-                *self.notes(),
-                *dict.fromkeys(
-                    note
-                    for said in (_untrained, _truncated)
-                    for each in self.run_sets().values()
-                    for note in said(*each).values()
-                ),
-            ],
-            samples=self._samples(),
+            verdicts=self.verdicts(),
+            notes=[*self.notes(), *self._alarms()],
+            samples=self.drawn_samples(),
             missing=[stage.title for stage in stages if not self.is_done(stage)],
             provenance=made[-1] if made else provenance(),
             seconds=sum(entry["seconds"] for entry in entries),
             parameters=asdict(self.params),
             changed=differences(self.name, self.params),
         )
+
+    def _alarms(self) -> list[str]:
+        """The sentences on arms in which no step trained, or truncation rose with the score."""
+        sets = self.run_sets().values()
+        found = [*(_untrained(*each) for each in sets), *(_truncated(*each) for each in sets)]
+        return [*dict.fromkeys(note for each in found for note in each.values())]
 
     def publish_and_report(self) -> Path:
         """Publish and build the report, which `klear run` does by itself; the folder published."""
@@ -434,43 +330,6 @@ class Experiment:
         folder = self.publish_and_report()
         return Markdown(whereabouts(folder, [(s.title, self.folder(s)) for s in self.stages()]))
 
-    @classmethod
-    def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
-        """Its tables or figures in the order in which they stand in its classes; one that a
-        subclass names again stands where the subclass has it."""
-        found: dict[str, tuple[_Shown, Callable]] = {}
-        for base in (*reversed(cls.__mro__[:-2]), Experiment):  # what all have comes last
-            for method in vars(base).values():
-                shown = getattr(method, "klear_shows", None)
-                if shown and shown.kind == kind:
-                    found.pop(shown.name, None)
-                    found[shown.name] = shown, method
-        return found
-
-    def _shown(self, kind: str) -> list[_Shown]:
-        return [shown for shown, _ in self._declared(kind).values() if shown.when(self)]
-
-    def _made(self, kind: str, name: str):
-        import pandas as pd
-
-        if (kind, name) not in self._kept:
-            found = self._declared(kind)
-            assert name in found, f"no {kind} {name!r}: there are {', '.join(found)}"
-            shown, make = found[name]
-            made = make(self)
-            if kind == "table" and not isinstance(made, pd.DataFrame):
-                columns = self._text(shown.columns).split(", ") if shown.columns else None
-                made = pd.DataFrame(list(made), columns=columns)
-            self._kept[kind, name] = made
-        return self._kept[kind, name]
-
-    @cached_property
-    def _kept(self) -> dict:
-        return {}
-
-    def _text(self, text: str) -> str:
-        return text.format(p=self.params, e=self)
-
     # how claims are decided
 
     def compared(
@@ -478,20 +337,18 @@ class Experiment:
     ) -> Evidence | str:
         """`paired` scores on what decides a domain, by the claim's statistic. Arms that stand on
         one side together are averaged."""
-        benchmarks = deciding(claim_id, self.params.profile, domain)
+        benchmarks, about = deciding(claim_id, self.params.profile, domain), claim(claim_id)
         if not benchmarks:
             return "none of the claim's benchmarks is measured here"
-        called, statistic = how.get("series") or {}, claim(claim_id).statistic
 
         def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            name = called.get(arm, arm)
-            return runs.replicate_scores(name, seeds, benchmarks, statistic=statistic)
+            return runs.replicate_scores(arm, seeds, benchmarks, statistic=about.statistic)
 
-        found = self.paired(claim_id, runs, scores, words=words, **how)
+        found = self.paired(claim_id, runs, scores, **how)
         if isinstance(found, str):
             return found
-        used = runs.of(*(called.get(arm, arm) for arm in claim(claim_id).arms))
-        lost = used.with_seeds(found.replicates).not_judged(benchmarks, statistic=statistic)
+        used = runs.of(*about.arms).with_seeds(found.replicates)
+        lost = used.not_judged(benchmarks, statistic=about.statistic)
         return replace(found, words=[*words, not_judged_text(lost)])
 
     def paired(
@@ -500,23 +357,20 @@ class Experiment:
         runs: Results,
         numbers: Callable[[str, Sequence[int]], np.ndarray],
         *,
-        series: Mapping[str, str] | None = None,
         words: Sequence[str] = (),
         checked: Mapping[str, float] | None = None,
     ) -> Evidence | str:
         """The claim's comparisons over the replicates that all of its arms have and that the
         profile decides by, or why there are none.
 
-        numbers: (arm, seeds) -> float [seeds], one for each run. series: arm of claims.yaml ->
-        series of `runs`, where the names differ. words, checked: see `Evidence`.
+        numbers: (arm, seeds) -> float [seeds], one for each run. words, checked: see `Evidence`.
         """
         about = claim(claim_id)
-        named = [(series or {}).get(arm, arm) for arm in about.arms]
-        seeds = [seed for seed in runs.common_seeds(named) if seed in self.deciding_seeds]
+        seeds = [seed for seed in runs.common_seeds(about.arms) if seed in self.deciding_seeds]
         if not seeds:
             return f"no replicate of all arms is done yet: {', '.join(about.arms)}"
 
-        def side(arms: Iterable[str]) -> np.ndarray:
+        def side(arms: Sequence[str]) -> np.ndarray:
             return np.mean([numbers(arm, seeds) for arm in arms], axis=0)
 
         values = {each.name: (side(each.a), side(each.b)) for each in about.comparisons}
@@ -543,73 +397,40 @@ class Experiment:
     def note_on_seeds(self, shared: str) -> str:
         """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
         them in one world."""
-        counts = "Tables of scores show the last step; claims count what table replicates names."
+        text = f"Seeds share {shared}; they differ in the order of training and in all sampling"
         if self.statistics.design == WORLDS:
-            own = (
-                "Each seed has a world of its own, from its problems on; tables and figures on data"
+            text = (
+                "Each seed has a world of its own, from its problems on; tables and figures on "
+                "data, teachers and filters show the first"
             )
-            return f"{own}, teachers and filters show the first. {counts}"
-        draws = "they differ in the order of training and in all sampling"
-        return f"Seeds share {shared}; {draws}. {counts}"
+        counts = "Tables of scores show the last step; claims count what table replicates names."
+        return f"{text}. {counts}"
 
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done. What
-        a claim needs more of follows from the spread of all scores of the notebook."""
-        measured = {}
-        for name, found in self._evidence.items():
-            if isinstance(found, Evidence) and len(found.replicates) > 1:
-                about, pairs = claim(name), found.values.items()
-                margin = about.margin or self.statistics.margin
-                measured[name] = [measure(about, each, *ab, margin=margin) for each, ab in pairs]
-        scores = [m.result for n, ms in measured.items() if not claim(n).margin for m in ms]
-        pooled = pooled_spread(scores) if scores else None
-        return [
-            self._decided(claim(name), found, measured.get(name), pooled)
-            for name, found in self._evidence.items()
-        ]
-
-    def _decided(
-        self, about: Claim, found: Evidence | str, measured: list | None, pooled: float | None
-    ) -> Verdict:
-        rules = self.statistics
-        if isinstance(found, str):
-            return not_run(about, found)
-        if measured is None:
-            return not_run(about, "one replicate has no spread", "at least 2 replicates")
-        verdict = decide_order(
-            about,
-            measured,
-            margin=about.margin or rules.margin,
-            checked=found.checked,
-            spread=pooled if not about.margin and pooled and 0 < pooled < np.inf else None,
+        """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
+        judging = Judging(
+            profile=self.params.profile,
+            statistics=self.statistics,
             paper_scale=self.paper_scale,
+            num_replicates=len(self.deciding_seeds),
+            rule=self._rule,
+            idle=self._idle,
         )
-        return self.marked(about, verdict, len(found.replicates), found.words)
+        return verdicts(self._evidence, judging)
 
-    def marked(
-        self, about: Claim, verdict: Verdict, num_replicates: int, words: Sequence[str]
-    ) -> Verdict:
-        """A verdict with its rule, whether that is younger than its runs, and how many replicates
-        it lacks; "not run" where the profile decides nothing."""
-        if not self.statistics.decides:
-            reason = f"profile {self.params.profile} is plumbing and decides nothing"
-            return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
-        wanted = len(self.deciding_seeds)
-        few = num_replicates < wanted
-        part = f"{num_replicates} of {wanted} replicates so far" if few else ""
+    def _rule(self, about: Claim) -> tuple[str, bool]:
         rule, sets = registered.digest(about, self.params.profile), self.run_sets()
         arms, _ = sets.get(about.id, sets[""])
         done = [self.folder(stage) / DONE for stage in arms.values() if self.is_done(stage)]
         times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
-        young = registered.is_exploratory(rule, min(times, default=""), runs_dir())
-        verdict = replace(verdict, exploratory=young, rule=rule)
-        return with_words(verdict, [*words, part])
+        return rule, registered.is_exploratory(rule, min(times, default=""), runs_dir())
 
-
-def _needs(about: Claim, series: str) -> bool:
-    """Whether a claim is judged on an arm, which may be one of several comparisons ("alpha 0:
-    filter"); a claim that names none stands on all."""
-    return not about.arms or series.rpartition(": ")[2] in about.arms
+    def _idle(self, about: Claim) -> list[str]:
+        # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
+        sets = self.run_sets()
+        idle = _untrained(*sets.get(about.id, sets[""]))
+        names = {series.rpartition(": ")[2] for series, _ in idle}
+        return list(idle.values()) if names & (set(about.arms) or names) else []
 
 
 def _untrained(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
@@ -622,27 +443,6 @@ def _truncated(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
     """The arms in which truncation rose with the score, each with a sentence that says so."""
     found = runs.truncation_rose().items()
     return {arm: f"In {arms[arm].title} {words}" for arm, words in found}
-
-
-def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
-    """A verdict whose reason ends with the sentences `words`, "" for none."""
-    return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
-
-
-def changed_options(options: Mapping[str, object], record: type) -> dict[str, object]:
-    """The entries of an `options` parameter whose value is not the default of `record`."""
-    defaults = asdict(record())
-    return {name: value for name, value in options.items() if value != defaults[name]}
-
-
-@cache
-def equations_of(notebook: str) -> tuple[Equation, ...]:
-    """The equations of the paper that a notebook shows: paper/data/equations.yaml."""
-    import yaml
-
-    found = yaml.safe_load((DATA / "equations.yaml").read_text(encoding="utf-8"))
-    latex, shown = found["latex"], found["shown"].get(notebook, {})
-    return tuple(Equation(number, latex[number], says) for number, says in shown.items())
 
 
 def runs_dir() -> Path:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from klearlib.data.benchmarks import SIZES
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import REAL, WINDOW_SIZE, Named, named
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Joint, Origin, Start, origins
 from klearlib.experiments.registered import HEADLINE, statistics_of
-from klearlib.experiments.released import ReleasedParams, released_stages
 from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.params import SMOKE, DataOptions, require_profile
@@ -23,6 +23,7 @@ from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import check_schedule
 from klearlib.params.rl import ALPHA, RATE, FilteredParams, RLSchedule
 from klearlib.params.statistics import WORLDS
+from klearlib.real.assets import located
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ _FINAL = ("code_rl", "code_rl_yarn", "code_rl_long")  # settings of one model
 _TRAINED = ("maths_rl", "code_rl")  # a model for each seed; of the others there is one
 _WORLDS = ("miniature", "code_miniature", "data_miniature", "joint_miniature")
 _NOT_OF_RL = ("teacher_responses", "threshold")  # fields of a phase that choose its problems
+BUDGET = "64K"
+"""Of the published responses, by Table 1's scores."""
+_NUM_RESPONSES = 64
+PUBLISHED = "benchmarks/*_inference_avg64.jsonl.zip of github.com/suu990901/KlearReasoner, unpacked"
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,12 @@ _PHASES = {"sft": SFTPhase, "maths_rl": MathsRLPhase, "code_rl": CodeRLPhase}
 
 def _phase(name: str, place: str) -> dict:
     record = _PHASES[name]
-    words = f"all values of {record.__name__}, or none for smoke's"
+    words = f"all values of {record.__name__}; {{}} means smoke's values"
     return parameter({}, record=record, help=words, place=place)
 
 
 def every_value(record: type, values: dict, name: str, profile: str) -> dict:
-    """All values of a `record` that is the parameter `name`; none given stand for smoke's.
+    """All values of a `record` that is the parameter `name`; {} means smoke's values.
 
     Raises:
         ParameterError: some are missing, or all in another profile.
@@ -94,12 +99,20 @@ def every_value(record: type, values: dict, name: str, profile: str) -> dict:
     missing = [each.name for each in fields(record) if each.name not in values]
     if not values and require_profile(profile) != SMOKE:
         raise ParameterError(
-            f"{name} is empty, which stands for smoke's values: give all values of "
+            f"{name} is {{}}, which means smoke's values: give all values of "
             f"{record.__name__} for profile {profile!r}"
         )
     if values and missing:
         raise ParameterError(f"{name} lacks {', '.join(missing)}: give all of its values")
     return asdict(record(**values))
+
+
+@dataclass(frozen=True)
+class ReleasedParams:
+    """The published responses to one benchmark of Table 1."""
+
+    responses: str = parameter(help="the file of 64 responses to each problem")
+    problems: str | None = parameter(None, help="a file of the benchmark, null for the hub")
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,37 @@ class HeadlineParams(FilteredParams):
     def curation(self) -> DataOptions:
         """`data_options` completed with the paper's way for all that is not named."""
         return DataOptions(**self.data_options)
+
+
+def released_stages(files: Mapping[str, Mapping]) -> dict[str, Stage]:
+    """Benchmark -> the stage that judges its responses.
+
+    Raises:
+        ParameterError: a benchmark that is none of Table 1's in mathematics, or no file there.
+    """
+    known, found = [name for name, about in REAL.items() if about.domain == "math"], {}
+    for name, where in files.items():
+        if name not in known:
+            raise ParameterError(f"released_responses: {name}: one of {', '.join(known)}")
+        places = {key: place and located(place) for key, place in where.items()}
+        for place in filter(None, places.values()):
+            if not place.exists():
+                raise ParameterError(
+                    f"released_responses: {name}: no file at {place}: fetch {PUBLISHED}, or "
+                    "correct the path"
+                )
+        found[name] = Stage(
+            "released",
+            "klearlib.evaluate.released:judge_released",
+            {
+                "benchmark": name,
+                **{key: place and str(place) for key, place in places.items()},
+                "num_responses": _NUM_RESPONSES,
+            },
+            label=f"released responses to {REAL[name].title}",
+            estimate_s=SIZES[name] * _NUM_RESPONSES / 40,
+        )
+    return found
 
 
 class Groundwork:

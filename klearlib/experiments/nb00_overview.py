@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib import paper
 from klearlib.experiments.catalogue import experiments
-from klearlib.experiments.experiment import Experiment, Rows, table
+from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.shown import Frame, Rows, table
 from klearlib.params.base import NotebookParams
-from klearlib.report.ledger import ledger
 from klearlib.report.section import NOT_RUN, Section, in_paper_order, read_sections
-
-if TYPE_CHECKING:
-    import pandas as pd
+from klearlib.report.verdicts import ledger
 
 
 class Overview(Experiment):
@@ -28,7 +25,6 @@ class Overview(Experiment):
     gathers = True
 
     @table(
-        "pipeline",
         "The phases of the pipeline and the notebooks that study each.",
         columns="phase, notebook, decides",
     )
@@ -40,7 +36,6 @@ class Overview(Experiment):
             yield [each.phase, each.name, decides]
 
     @table(
-        "questions",
         "The paper's claims, the explorations (E) beyond it, and the notebook that decides each.",
         columns="claim, title, place, kind, notebook",
     )
@@ -49,11 +44,11 @@ class Overview(Experiment):
             place = f"{each.section}, {each.shown}"
             yield [each.id, each.title, place, each.kind, each.notebook]
 
-    @table("table1", "The paper's Table 1, in percent.")
-    def table1(self) -> pd.DataFrame:
+    @table("The paper's Table 1, in percent.")
+    def table1(self) -> Frame:
         return paper.table(1).reset_index(names="model")
 
-    def progress(self) -> pd.DataFrame:
+    def progress(self) -> Frame:
         """`pipeline` with the state of each notebook at this profile, and its runs' minutes (NaN
         where nothing has run)."""
         published, shown = {each.notebook: each for each in self.sections}, self.table("pipeline")
@@ -63,7 +58,7 @@ class Overview(Experiment):
         states = [words[each.status] if each else NOT_RUN for each in found]
         return shown.assign(state=states, minutes=minutes)
 
-    def beside_the_paper(self) -> pd.DataFrame:
+    def beside_the_paper(self) -> Frame:
         """Every table and figure of the paper, and the names of its counterpart here, or "not
         run"."""
         import pandas as pd
@@ -75,7 +70,7 @@ class Overview(Experiment):
             rows.append((each.item, each.shows, notebook, ", ".join(here) or NOT_RUN))
         return pd.DataFrame(rows, columns=["in the paper", "what it shows", "notebook", "here"])
 
-    def ledger(self) -> pd.DataFrame:
+    def ledger(self) -> Frame:
         import pandas as pd
 
         columns = ["claim", "title", "verdict", "measured", "reason", "settle"]

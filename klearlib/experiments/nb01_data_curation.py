@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import PassRate
-from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
+from klearlib.experiments.shown import Rows, table
 from klearlib.experiments.students import DataExperiment
 from klearlib.params import uses_miniature
 from klearlib.params.data import GradedParams
 from klearlib.params.fields import parameter
 from klearlib.params.options import NOT_STATED
-from klearlib.report.bars import stacked_bars
-from klearlib.run.entry import DONE, read_own_json
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RULES = ("used", "strict", "stop list")
 """Rules of overlap that are compared: phrases that all items of a family hold are cut out; nothing
@@ -34,8 +27,6 @@ _STAGE_WORDS = {
     "gold": "no answer or tests",
     "tests": "too few tests",
 }  # `klearlib.curation.curate.STAGES`
-# Stage -> what it handles, by the column of its cost and by the entry of its card.
-_HANDLED = {"curate": ("rows", "num_read"), "responses": ("responses", "num_responses")}
 _FAMILIES = (
     "The miniature's prompts come from few families, whose phrases stand in many benchmark items. "
     "The rule that is used cuts these phrases out of both sides; the strict rule, which leaves "
@@ -59,8 +50,8 @@ class DataCuration(DataExperiment):
     title = "From raw sources to training sets"
     section = "3.1, 3.2.1"
     question = (
-        "What do deduplication, decontamination and the filters take away, do they find what they "
-        "should, and what do they cost?"
+        "What do deduplication, decontamination and the filters take away, and do they find what "
+        "they should?"
     )
     Params = CurationParams
 
@@ -98,10 +89,6 @@ class DataCuration(DataExperiment):
         found = {domain: self.card(self.curated[domain, "used"]) for domain in DOMAIN_WORDS}
         return {domain: card for domain, card in found.items() if card}
 
-    @property
-    def is_curated(self) -> bool:
-        return len(self.cards) == len(DOMAIN_WORDS)
-
     @cached_property
     def pass_rates(self) -> dict[str, dict[str, PassRate]]:
         """``reference``, ``strong`` -> the pass rate of each problem, where they are known."""
@@ -118,37 +105,6 @@ class DataCuration(DataExperiment):
                 assert list(removed) == list(_STAGE_WORDS)
                 yield name, counts["num_read"], removed, counts["num_kept"]
 
-    @figure(
-        "funnel",
-        "What becomes of the rows of each source.",
-        alt="One bar for each source: problems kept, and rows lost as unusable, duplicate, overlap "
-        "with a benchmark, or with too few tests.",
-        when=lambda e: e.is_curated,
-    )
-    def funnel_bars(self) -> Figure:
-        bars = {}
-        for domain in self.cards:
-            for name, _, removed, kept in self._funnel(domain):
-                named = {_STAGE_WORDS[stage]: number for stage, number in removed.items()}
-                bars[name.replace("_", " ")] = {"problems kept": kept} | named
-        return stacked_bars(bars, x_label="rows", heading="Here: rows of each source", per_row=3)
-
-    @figure(
-        "difficulty",
-        "How often the reference solves the problems of the maths pool.",
-        alt="One bar for each number of right responses of the reference: problems that count as "
-        "easy and as hard.",
-        when=lambda e: e.is_curated and bool(e.pass_rates["reference"]),
-    )
-    def difficulty_bars(self) -> Figure:
-        n, rates = self.params.reference_responses, self.pass_rates["reference"].values()
-        bars = {f"{k} of {n}": {"easy": 0, "hard": 0} for k in range(n + 1)}
-        for rate, word in zip(rates, self._graded(self.params.easy_from), strict=True):
-            if word != "unknown":
-                bars[f"{rate.num_correct} of {n}"][word] += 1
-        heading = "Here: right responses of the reference"
-        return stacked_bars(bars, x_label="problems of the maths pool", heading=heading)
-
     def _graded(self, easy_from: float) -> list[str]:
         """Easy, hard or unknown, for each problem that the reference has answered."""
         from klearlib.curation.pass_rates import difficulties
@@ -157,7 +113,6 @@ class DataCuration(DataExperiment):
         return difficulties(list(rates), rates, easy_from=easy_from)
 
     @table(
-        "funnel",
         "Rows of each source, stage by stage.",
         columns=f"source, rows, {', '.join(_STAGE_WORDS)}, problems, share_kept, responses",
     )
@@ -173,7 +128,6 @@ class DataCuration(DataExperiment):
             yield from [*mine, [f"all of {domain}", *sums]]
 
     @table(
-        "found",
         "What was planted, and what was found of it.",
         columns="domain, planted, how, rows, found, recall",
     )
@@ -188,20 +142,15 @@ class DataCuration(DataExperiment):
                 yield [domain, kind.replace("_", " "), how, len(hits), sum(hits), share]
 
     @table(
-        "overlap",
         "Rules of overlap against the planted truth; 95 % Wilson intervals.",
         columns="rule, domain, planted, removed, recall, low, high, "
         "others_removed, others_share_ngram, boilerplate, problems_left",
     )
     def overlap(self) -> Rows:
-        """Recall is the share of planted prompts of benchmarks that are removed; NaN on real data,
-        where nothing is planted.
-
-        `others_removed` are prompts that nobody planted; `others_share_ngram` are those of them for
-        which another count of words finds the named n-gram in the prompt and in the item: all of
-        them, or the search is wrong. `boilerplate` is the share of all removals whose shared
-        n-grams are all held by several items.
-        """
+        """Recall is the share of planted prompts of benchmarks that are removed (NaN on real data);
+        `others_removed` are prompts that nobody planted, `others_share_ngram` those of them for
+        which another count of words finds the named n-gram in prompt and item: all, or the search
+        is wrong. `boilerplate`: share of removals whose n-grams are all held by several items."""
         from klearlib.experiments.demos import planted
 
         words = {
@@ -237,9 +186,7 @@ class DataCuration(DataExperiment):
         num_words = self.params.data_options.ngram_words
         return sum(planted.truly_shared(*each, num_words=num_words) for each in texts)
 
-    @table(
-        "difficulty", "The share of hard problems by the reference's pass rate, beside the paper's."
-    )
+    @table("The share of hard problems by the reference's pass rate, beside the paper's.")
     def difficulty(self) -> Rows:
         used, n = self.params.easy_from, self.params.reference_responses
         for easy_from in dict.fromkeys([used, *(k / n for k in range(1, n + 1))]):
@@ -250,7 +197,6 @@ class DataCuration(DataExperiment):
                 yield {"easy_from": words, "problems": len(found)} | counts | share
 
     @table(
-        "sets",
         "The sets at the end, beside the paper's sizes.",
         columns="set, problems, responses, paper",
     )
@@ -272,29 +218,6 @@ class DataCuration(DataExperiment):
             pool = [counts for name, counts in card["sources"].items() if name not in learnt]
             left = sum(counts["num_kept"] for counts in pool)
             yield [rule, left, None, "18K, after pass@16 as well"]
-
-    @table(
-        "cost",
-        "Seconds, rows and responses of each stage.",
-        columns="stage, seconds, rows, responses, per_second",
-    )
-    def cost(self) -> Rows:
-        raw = self.curated["math", "used"].inputs
-        for stage in (raw["sources" if "sources" in raw else "benchmarks"], *self.stages()):
-            if not self.is_done(stage):
-                continue
-            seconds = read_own_json(self.folder(stage) / DONE, "seconds")["seconds"]
-            row = {"stage": stage.title, "seconds": seconds, "rows": "", "responses": ""}
-            row["per_second"] = None
-            if stage.name in _HANDLED:
-                column, counted = _HANDLED[stage.name]
-                number = self.card(stage)[counted]
-                row |= {column: str(number), "per_second": number / seconds}
-            yield row
-
-    @table("rule_cases", "The 9-gram rule and the rule for duplicates on edge cases.")
-    def rule_cases(self) -> Rows:
-        return data_rules.rule_cases()
 
     def notes(self) -> list[str]:
         return [

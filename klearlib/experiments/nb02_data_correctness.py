@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import deciding
-from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import Origin, wrong_words
 from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import GradedParams, StudentParams
 from klearlib.params.fields import amended, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.report.bars import scores_beside_paper
-from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 IN_TABLE_2 = {0.0: ("only_true", "Only True"), 0.3: ("mixed", "Mixed")}
 """Shares of wrong responses that stand beside the columns of Table 2 and decide C4 and C15, with
@@ -117,17 +114,7 @@ class DataCorrectness(StudentExperiment):
         p = self.params
         return {s: graded_responses(data, p.teacher, p, *dose) for s, dose in self.doses.items()}
 
-    @cached_property
-    def judged(self) -> dict[str, Stage]:
-        """The responses that all arms choose from, and those of the reference."""
-        p = self.params
-        return {
-            "teacher": self.data.responses(p.teacher, num_responses=p.num_responses),
-            "reference": self.data.responses("reference", num_responses=p.reference_responses),
-        }
-
     @figure(
-        "table2",
         "The paper's Table 2 and ours.",
         alt="Two columns, one for each benchmark. Top: the paper's scores for easy, hard and all "
         "problems, correct responses only against mixed. Bottom: ours with 95 % intervals.",
@@ -146,31 +133,12 @@ class DataCorrectness(StudentExperiment):
         scores = self.runs.replicate_scores(series, seeds, benchmarks, statistic="last")
         return pd.Series(scores, pd.Index(seeds, name="seed"))
 
-    @figure(
-        "dose",
-        "The score against the share of wrong responses, on what decides the claims. The paper has "
-        "no such curve: it mixes, and prints no share.",
-        alt="One line for easy and one for hard problems: the score over the percentage of wrong "
-        "responses among the examples, mean over seeds with its 95 % band.",
-    )
-    def dose(self) -> Figure:
-        import pandas as pd
-
-        rows = [
-            (f"{difficulty} problems", seed, 100 * share, value)
-            for series, (difficulty, share) in self.doses.items()
-            if difficulty in DOSED and self.runs.of(series)
-            for seed, value in self.decided(series).items()
-        ]
-        frame = pd.DataFrame(rows, columns=["series", "seed", "step", "value"])
-        return learning_curves(frame, x_label="wrong responses among the examples, in percent")
-
     @table(
-        "doses",
         "The score against the share of wrong responses, on what decides the claims: mean over "
         "seeds with 95 % t interval, and the difference to correct responses only, paired by seed.",
         columns="problems, wrong_share, seeds, score, low, high, minus_only_true, minus_low, "
         "minus_high",
+        name="doses",
     )
     def dose_table(self) -> Rows:
         for series, (difficulty, share) in self.doses.items():
@@ -182,45 +150,6 @@ class DataCorrectness(StudentExperiment):
             if share and self.runs.common_seeds([series, pure]):
                 against = seed_interval((mine - self.decided(pure)).dropna(), lowest=-1.0)
             yield [*row, *against]
-
-    @table(
-        "labels",
-        "What the arms choose from: the teacher's responses by the reference's difficulty.",
-        columns="difficulty, problems, share, responses, correct, correct_share",
-    )
-    def labels(self) -> Rows:
-        from klearlib.curation.pass_rates import difficulties
-
-        rates = {name: self.rates(stage) for name, stage in self.judged.items()}
-        if not all(rates.values()):
-            return
-        names = list(rates["teacher"])
-        found = difficulties(names, rates["reference"], easy_from=self.params.easy_from)
-        for wanted in (*dict.fromkeys(["easy", "hard", *found]), "overall"):
-            pairs = zip(names, found, strict=True)
-            mine = [rates["teacher"][n] for n, word in pairs if wanted in (word, "overall")]
-            responses = sum(rate.num_responses for rate in mine)
-            correct = sum(rate.num_correct for rate in mine)
-            share = correct / responses if responses else float("nan")
-            yield [wanted, len(mine), len(mine) / len(names), responses, correct, share]
-
-    @table(
-        "examples",
-        "What each arm learns.",
-        columns="arm, candidates, examples, correct, wrong, last_loss",
-    )
-    def examples(self) -> Rows:
-        for each in self.students:
-            if card := self.card(self.chosen[each.series]):
-                covered = [r["num_removed"] for r in card["funnel"] if r["stage"] == "coverage"]
-                kept, labels = card["num_kept"], card["labels"]
-                right, wrong = (labels.get(name, 0) for name in ("correct", "wrong"))
-                row = [each.label, kept + sum(covered), kept, right, wrong]
-                yield [*row, self.last_loss(each.series)]
-
-    @table("pushes", "One update on a right and on a wrong response: Eq. 8 has no sign.")
-    def pushes(self) -> Rows:
-        return data_rules.pushes()
 
     def notes(self) -> list[str]:
         p = self.params

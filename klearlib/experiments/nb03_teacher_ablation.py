@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from klearlib.experiments.benchmarks import titles
-from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import Origin
 from klearlib.experiments.results import Results
-from klearlib.experiments.score_tables import Row, difference
+from klearlib.experiments.score_tables import Row
+from klearlib.experiments.shown import Figure, figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
 from klearlib.params.data import AnsweredParams, StudentParams
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _IN_TABLE_3 = {"weak": "QwQ-32B", "middle": "DeepSeek-R1-0120", "strong": "DeepSeek-R1-0528"}
 
@@ -47,11 +41,6 @@ class TeacherAblation(StudentExperiment):
     beside = (Beside("math", 3, ("C5",)),)
     printed = "Table 3"
 
-    @cached_property
-    def responses(self) -> dict[str, Stage]:
-        count = self.params.num_responses
-        return {name: self.data.responses(name, num_responses=count) for name in _IN_TABLE_3}
-
     def choose(self, data: Origin) -> dict[str, Stage]:
         p = self.params
         return {
@@ -76,7 +65,6 @@ class TeacherAblation(StudentExperiment):
         return [*self.arms.values(), *self.measured_teachers.values()]
 
     @figure(
-        "table3",
         "The paper's Table 3 and ours; grey: the teachers themselves.",
         alt="Two columns, one for each benchmark. Top: the paper's scores of the students of three "
         "teachers. Bottom: ours with 95 % intervals, and the teachers' own scores.",
@@ -86,48 +74,6 @@ class TeacherAblation(StudentExperiment):
         teachers = [Row(name, self.teacher_runs.of(name), None, name, "teacher") for name in names]
         panels = self.panels(teachers)
         return scores_beside_paper(panels, groups=names, series=marks, x_label="teacher")
-
-    @table(
-        "differences",
-        "Differences of the mean over both benchmarks, paired by seed, with 95 % intervals.",
-        columns="difference, seeds, problems, value, low, high, interval_over",
-    )
-    def differences(self) -> Rows:
-        if seeds := self.runs.common_seeds(_IN_TABLE_3):
-            names = self.benchmarks("math")
-            scores = {arm: self.runs.problem_scores(arm, seeds, names) for arm in _IN_TABLE_3}
-            for better, worse in (("middle", "weak"), ("strong", "middle"), ("strong", "weak")):
-                found = difference(scores[better], scores[worse])
-                row = [f"{better} - {worse}", *scores[better].shape]
-                yield [*row, found.value, found.low, found.high, found.interval_over]
-
-    @property
-    def their_scores(self) -> str:
-        called = titles(self.params.profile)
-        return ", ".join(called[name].replace(" ", "_") for name in self.benchmarks("math"))
-
-    @table(
-        "teachers",
-        "The teachers themselves.",
-        columns="teacher, pass_rate_on_prompts, {e.their_scores}, responses, examples, "
-        "correct_examples, students_last_loss",
-    )
-    def teachers(self) -> Rows:
-        """The pass rate is at the temperature of teachers, scores are as students are measured."""
-        for each in self.students:
-            if not (rates := self.rates(self.responses[each.series])):
-                continue
-            row = [each.label, sum(rate.pass_rate for rate in rates.values()) / len(rates)]
-            own = self.teacher_runs.of(each.series)
-            row += [own.end_scores(name)["value"].mean() for name in self.benchmarks("math")]
-            row.append(sum(rate.num_responses for rate in rates.values()))
-            card = self.card(self.chosen[each.series])
-            row += [card["num_kept"], card["labels"].get("correct", 0)] if card else [None, None]
-            yield [*row, self.last_loss(each.series)]
-
-    @table("normalizers", "Eq. 8's normaliser and two others against autograd of the sum.")
-    def normalizers(self) -> Rows:
-        return data_rules.normalizers()
 
     def notes(self) -> list[str]:
         return [

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from klearlib.experiments.demos import data_rules
-from klearlib.experiments.experiment import Rows, figure, table
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, wrong_words
+from klearlib.experiments.shown import Figure, figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
-from klearlib.miniature.source_plan import SOURCES
 from klearlib.params.data import SFT_RATE, StudentParams
 from klearlib.params.fields import amended, count, rate
 from klearlib.params.options import NOT_STATED
-from klearlib.report.bars import scores_beside_paper, stacked_bars
+from klearlib.report.bars import scores_beside_paper
 from klearlib.report.section import Counterpart
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NUM_SOURCES = {"math": (1, 2, 4, 6, 8, 10), "code": (1, 2, 4, 6)}
 """How many sources each arm of a domain in Tables 4 and 5 has."""
@@ -60,21 +54,12 @@ class TopKParams(StudentParams):
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """The sources of an arm by their ranks, its place on the x axis of the figure, the arm in words
-    and its column in the paper's table, "" without one; the share of wrong responses among its
-    examples, None for as they come."""
+class Mixture(Student):
+    """Examples of the sources of these ranks, 1 the best; wrong_share: of wrong responses among
+    them, None for as they come."""
 
-    domain: str
-    group: str
-    words: str
-    ranks: Sequence[int]
-    column: str = ""
+    ranks: Sequence[int] = ()
     wrong_share: float | None = None
-
-    @property
-    def series(self) -> str:
-        return f"{self.domain}_{self.group}"
 
 
 class TopKDiversity(StudentExperiment):
@@ -97,43 +82,25 @@ class TopKDiversity(StudentExperiment):
     printed = "Tables 4 and 5"
 
     @cached_property
-    def mixtures(self) -> tuple[Mixture, ...]:
+    def students(self) -> tuple[Mixture, ...]:
         """The arms, those of Tables 4 and 5 first."""
-        p = self.params
-        found = [
-            Mixture(domain, f"top{most}", f"top {most}", range(1, most + 1), f"Top{most}")
-            for domain, counts in NUM_SOURCES.items()
-            for most in counts
-        ]
-        found += [
-            Mixture(domain, f"alone{rank}", f"source {rank} alone", [rank])
-            for domain, counts in NUM_SOURCES.items()
-            for rank in p.single_sources
-            if rank <= max(counts)
-        ]
-        return tuple(found) + tuple(
-            Mixture(
-                "math",
-                f"equal{most}",
-                f"top {most}, {wrong_words(EQUAL_SHARE)}",
-                range(1, most + 1),
-                wrong_share=EQUAL_SHARE,
-            )
-            for most in p.equal_sources
-        )
+        p, found = self.params, []
 
-    @cached_property
-    def students(self) -> tuple[Student, ...]:
-        return tuple(
-            Student(
-                each.series,
-                f"{DOMAIN_WORDS[each.domain]} {each.words}",
-                each.column,
-                group=each.group,
-                domain=each.domain,
-            )
-            for each in self.mixtures
-        )
+        def add(domain: str, group: str, words: str, ranks: Sequence[int], column="", **how):
+            name, label = f"{domain}_{group}", f"{DOMAIN_WORDS[domain]} {words}"
+            found.append(Mixture(name, label, column, group, domain=domain, ranks=ranks, **how))
+
+        for domain, counts in NUM_SOURCES.items():
+            for most in counts:
+                add(domain, f"top{most}", f"top {most}", range(1, most + 1), f"Top{most}")
+        for domain, counts in NUM_SOURCES.items():
+            for rank in p.single_sources:
+                if rank <= max(counts):
+                    add(domain, f"alone{rank}", f"source {rank} alone", [rank])
+        for most in p.equal_sources:
+            words, how = f"top {most}, {wrong_words(EQUAL_SHARE)}", {"wrong_share": EQUAL_SHARE}
+            add("math", f"equal{most}", words, range(1, most + 1), **how)
+        return tuple(found)
 
     def choose(self, data: Origin) -> dict[str, Stage]:
         sizes = {"math": self.params.num_examples, "code": self.params.code_examples}
@@ -142,80 +109,22 @@ class TopKDiversity(StudentExperiment):
                 each.domain,
                 ranks=each.ranks,
                 size=sizes[each.domain],
-                words=each.words,
+                words=each.label.partition(" ")[2],
                 wrong_share=each.wrong_share,
             )
-            for each in self.mixtures
+            for each in self.students
         }
 
-    @cached_property
-    def counts(self) -> dict[Student, list[int]]:
-        """Arm -> its examples from each of its sources, best first; of the choices that are
-        done."""
-        found = {}
-        for each in self.students:
-            if card := self.card(self.chosen[each.series]):
-                ranked = self.data.ranked_sources(each.domain)
-                kept = card["sources"]
-                found[each] = [kept[name]["num_kept"] for name in ranked if name in kept]
-        return found
-
     @figure(
-        "tables4_5",
         "The paper's Tables 4 and 5 and ours.",
         alt="Four columns: two maths and two code benchmarks. Top: the paper's scores for Top1 to "
         "Top10 sources. Bottom: ours with 95 % intervals.",
     )
     def tables4_5(self) -> Figure:
-        groups = list(dict.fromkeys(each.group for each in self.mixtures))
+        groups = list(dict.fromkeys(each.group for each in self.students))
         return scores_beside_paper(
             self.panels(), groups=groups, series=("student",), x_label="sources, best first"
         )
-
-    @figure(
-        "spread",
-        "Where the examples of each arm come from.",
-        alt="One bar for each arm, all of a domain equally long, made of the examples from each "
-        "source by its rank.",
-    )
-    def spread_bars(self) -> Figure:
-        bars = {
-            each.label: {f"rank {i}": n for i, n in enumerate(counts, start=1)}
-            for each, counts in self.counts.items()
-        }
-        return stacked_bars(bars, x_label="examples", heading="Here: the sources of the examples")
-
-    @table("spread", "Where the examples of each arm come from.")
-    def spread(self) -> Rows:
-        num_ranks = len(self.data.ranked_sources("math"))
-        for each, counts in self.counts.items():
-            row = {"arm": each.label, "examples": sum(counts)}
-            row["last_loss"] = self.last_loss(each.series)
-            texts = [*map(str, counts), *[""] * (num_ranks - len(counts))]
-            yield row | {f"rank_{rank}": text for rank, text in enumerate(texts, start=1)}
-
-    @table(
-        "sources",
-        "The sources of the miniature, best first.",
-        columns="source, schema, steps_with_a_habit_of_going_wrong, other_wrong_steps, "
-        "steps_left_out, needless_steps, notation, responses",
-    )
-    def sources(self) -> Rows:
-        """As the miniature writes them, and how many responses of each may be chosen. The paper
-        ranks its sources by experience and names no measure."""
-        kept = {}
-        for stage in self.chosen.values():
-            card = self.card(stage.inputs["responses"])
-            for name, counts in card["responses"].items() if card else ():
-                kept[name] = counts["num_kept"] + counts["num_merged"]
-        for plan in SOURCES:
-            if plan.rank:
-                row = [plan.name, plan.dataset, plan.slip_share, plan.noise, plan.gaps]
-                yield [*row, plan.repeats, plan.notation, kept.get(plan.name)]
-
-    @table("coverage", "K-center against the plain algorithm on 60 points of a 9 x 9 grid.")
-    def coverage(self) -> Rows:
-        return data_rules.coverage()
 
     def notes(self) -> list[str]:
         return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,15 +12,9 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import curve_titles, decided_on, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
-from klearlib.experiments.experiment import (
-    Evidence,
-    Rows,
-    changed_options,
-    figure,
-    table,
-)
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
+from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
 from klearlib.experiments.stability import (
     largest_rates,
     score_changes,
@@ -33,25 +26,16 @@ from klearlib.report.curves import (
     Panel,
     coefficient_curves,
     corner_shares,
-    learning_curves,
     paper_beside_ours,
 )
-from klearlib.report.decide import decide_mechanism, decide_stability, not_run
-from klearlib.report.section import Counterpart, Verdict
+from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
+from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
     from klearlib.paper.schema import Claim
     from klearlib.rl.coefficients import Rule
 
-_LEARNING = {
-    "rollouts correct, temperature 1": "rollout/correct_rate",
-    "entropy, nats per token": "train/entropy",
-    "response length, tokens": "rollout/response_tokens_mean",
-}
 _NO_CODE = (
     "no run of RL on mathematics is scored on code: give all values of `joint`, the runs from the "
     "model of both domains"
@@ -78,7 +62,7 @@ class Clipping(ClippingArms):
     )
 
     @cached_property
-    def gradients(self) -> pd.DataFrame:
+    def gradients(self) -> Frame:
         p = self.params
         return clipping.gradient_check(eps_low=p.eps_low, eps_high=p.eps_high, others=self.others)
 
@@ -91,7 +75,6 @@ class Clipping(ClippingArms):
         return {arm.series: rule_from(rule_spec(arm.rule, **how)) for arm in own}
 
     @figure(
-        "fig2",
         "The paper's Fig. 2 and ours.{e.words_on_code}{e.at_rates}",
         alt="The paper's curves for AIME 2024, LiveCodeBench V5 and the gradient norm, dashed, "
         "above ours for maths, for code where it is measured, and the gradient norm, mean over "
@@ -108,11 +91,11 @@ class Clipping(ClippingArms):
         return paper_beside_ours([*panels, last])
 
     @figure(
-        "rules",
         "The coefficient F of every rule.",
         alt="Two panels, A above and below zero: the coefficient F against the ratio, one line a "
         "rule.",
         when=lambda e: True,
+        name="rules",
     )
     def rules_figure(self) -> Figure:
         p, frame = self.params, self.gradients[self.gradients["advantage"].abs() == 2.0].copy()
@@ -120,7 +103,6 @@ class Clipping(ClippingArms):
         return coefficient_curves(frame, eps_low=p.eps_low, eps_high=p.eps_high)
 
     @figure(
-        "corners",
         "Where tokens leave the clip range.{e.at_rates}",
         alt="Share of tokens and of gradient mass in each of the four corners over the RL steps.",
     )
@@ -134,39 +116,8 @@ class Clipping(ClippingArms):
         ]
         return corner_shares(pd.concat(parts, ignore_index=True))
 
-    @figure(
-        "learning",
-        "What the runs do beside scores.{e.at_rates}",
-        alt="Three panels over the RL steps: rollouts correct, entropy, response length.",
-    )
-    def learning(self) -> Figure:
-        return learning_curves(self.runs.panels(_LEARNING))
-
-    @figure(
-        "rates",
-        "The learning rates that a rule bears: last scores, of runs at each. C20 compares the "
-        "largest rates at which they are stable.",
-        alt="Panels for the validation set and both benchmarks: the last score over the learning "
-        "rate, one line for each rule, mean over seeds with a 95 % band.",
-        when=lambda e: len(e.params.learning_rates) > 1 and len(e.table("rates")) > 0,
-    )
-    def rates_figure(self) -> Figure:
-        import pandas as pd
-
-        rates = sorted(self.params.learning_rates)
-        parts = [
-            runs.end_scores(name).assign(panel=title, step=1e5 * rate)
-            for name, title in self.titles.items()
-            for rule, rate in itertools.product(self.rules, rates)
-            if (runs := self.at(rate, [rule], self.params.seeds))
-        ]
-        drawn = learning_curves(pd.concat(parts), x_label="learning rate, in 1e-5")
-        for axis in drawn.axes:
-            axis.set_xticks([1e5 * rate for rate in rates])
-        return drawn
-
-    @table("rules", "Each rule's coefficient in the four corners, by autograd.")
-    def rules_table(self) -> pd.DataFrame:
+    @table("Each rule's coefficient in the four corners, by autograd.", name="rules")
+    def rules_table(self) -> Frame:
         p = self.params
         found = clipping.corner_table(
             self.gradients, eps_low=p.eps_low, eps_high=p.eps_high, others=self.others
@@ -174,12 +125,11 @@ class Clipping(ClippingArms):
         return found.assign(rule=[series_style(rule).label for rule in found["rule"]])
 
     @table(
-        "scores",
         "Scores at the first and last step: avg@{p.eval_responses} at temperature 0.6 for the "
         "benchmarks, rate correct at temperature 1 for the validation set; mean over seeds, 95 % t "
         "interval over seeds.{e.at_rates}",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         return learning_table(
             self.runs,
             series=[*self.rules],
@@ -189,12 +139,11 @@ class Clipping(ClippingArms):
         )
 
     @table(
-        "code_scores",
         "The same after RL on mathematics from the model of both domains, "
         "avg@{p.joint_runs.eval_responses}; a program is right if it passes every test.",
         when=lambda e: bool(e.joint_results),
     )
-    def code_scores(self) -> pd.DataFrame:
+    def code_scores(self) -> Frame:
         called = titles(self.params.profile)
         return learning_table(
             self.joint_results,
@@ -207,24 +156,6 @@ class Clipping(ClippingArms):
         )
 
     @table(
-        "clipped",
-        "Share of tokens in each corner (r low or high, sign of A), and gradient norms, by the "
-        "model that the runs start from.{e.at_rates}",
-        columns=f"rule, start, seeds, {', '.join(CORNER_TITLES)}, grad_norm_median, grad_norm_max, "
-        "skipped_updates, not_judged",
-    )
-    def clipped(self) -> Rows:
-        """Updates that were skipped and rollouts that could not be judged are sums."""
-        for start, runs in {"maths": self.runs, "both domains": self.joint_results}.items():
-            for rule, mine in runs.each(self.rules):
-                shares = [mine.mean(f"train/token_share_{corner}") for corner in CORNER_TITLES]
-                norms = mine.curve("train/grad_norm")["value"]
-                counts = map(mine.total, ("train/skipped_updates", "rollout/judge_failures"))
-                row = [series_style(rule).label, start, len(mine)]
-                yield [*row, *shares, norms.median(), norms.max(), *counts]
-
-    @table(
-        "rates",
         "Every rule at every learning rate: last scores on the validation set, by which the rate "
         "is chosen, and on the benchmarks, which take no part in it; mean over seeds, 95 % t "
         "interval.",
@@ -241,7 +172,6 @@ class Clipping(ClippingArms):
                     yield [*row, "yes" if self.chosen.get(rule) == rate else ""]
 
     @table(
-        "one_rate",
         "All rules at one learning rate, by the number that decides C1; 95 % t interval, paired by "
         "seed. C1 itself compares them each at its own rate; this was not registered.",
         columns="learning_rate, difference, seeds, value, low, high",
@@ -269,36 +199,31 @@ class Clipping(ClippingArms):
         return ", ".join(f"{each}, {each} low, {each} high" for each in self.titles.values())
 
     def evidence(self) -> dict[str, Evidence | str]:
-        return {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C20")}
-
-    def verdicts(self) -> list[Verdict]:
-        gppo, about = self.gradients[self.gradients["rule"] == "gppo"], paper.claim("C14")
-        # "Never zero" is part of the claim: one token without a gradient refutes it, whatever the
-        # error.
+        gppo = self.gradients[self.gradients["rule"] == "gppo"]
+        # "Never zero" is part of C14: one token without a gradient refutes it, whatever the error.
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
-        mechanism = decide_mechanism(about, error)
-        return [mechanism, *super().verdicts(), self._stability()]
+        found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C20")}
+        return {"C14": Evidence(error), **found, "C3": self._stability()}
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
-        about, profile = paper.claim(claim_id), self.params.profile
+        about = paper.claim(claim_id)
         if self._changed_rules:
             return self._changed_rules
         if claim_id == "C20":
             return self._stable_rates(about)
         if why := self.why_not_judged(about.arms):
             return why
-        on_code = claim_id == "C2"
-        if on_code and self.params.joint is None:
-            return _NO_CODE
-        runs = (self.joint_results if on_code else self.runs).of(*about.arms)
-        runs = runs.with_seeds(self.deciding_seeds)
-        how = {"words": [self.words_on_rates], "checked": shares_in_corners(runs, about)}
-        if about.statistic != "curve":
-            domain = "code" if on_code else "math"
-            rates = "" if on_code else self.words_on_rates
-            how["words"] = [decided_on(claim_id, profile, domain), rates]
-            return self.compared(claim_id, runs, domain, **how)
-        return self.steadiness(claim_id, runs, "math", **how)
+        domain, runs, rates = "math", self.runs, self.words_on_rates
+        if claim_id == "C2":
+            if self.params.joint is None:
+                return _NO_CODE
+            domain, runs, rates = "code", self.joint_results, ""
+        runs = runs.of(*about.arms).with_seeds(self.deciding_seeds)
+        checked = shares_in_corners(runs, about)
+        if about.statistic == "curve":
+            return self.steadiness(claim_id, runs, domain, words=[rates], checked=checked)
+        words = [decided_on(claim_id, self.params.profile, domain), rates]
+        return self.compared(claim_id, runs, domain, words=words, checked=checked)
 
     def _stable_rates(self, about: Claim) -> Evidence | str:
         """log10 of the largest rate of the grid at which a run is stable by the rule of C3."""
@@ -316,16 +241,15 @@ class Clipping(ClippingArms):
         changed = [n for n in RULE_OPTIONS if n in changed_options(self.params.options, RLOptions)]
         return f"{' and '.join(changed)} make the rules others than the paper's" if changed else ""
 
-    def _stability(self) -> Verdict:
-        about = paper.claim("C3")
-        runs = self.runs.of(*about.arms).with_seeds(self.deciding_seeds)
-        norms = runs.gradient_norms()
-        lacks = self._changed_rules or self.why_not_judged(about.arms)
-        if why := lacks or ("" if norms else "no run has finished yet"):
-            return not_run(about, why)
-        verdict = decide_stability(about, norms, score_changes(runs), paper_scale=self.paper_scale)
-        done = len(runs.common_seeds(about.arms))
-        return self.marked(about, verdict, done, [self.words_on_rates])
+    def _stability(self) -> Evidence | str:
+        arms = paper.claim("C3").arms
+        runs = self.runs.of(*arms).with_seeds(self.deciding_seeds)
+        if why := self._changed_rules or self.why_not_judged(arms):
+            return why
+        if not runs:
+            return "no run has finished yet"
+        values = runs.gradient_norms(), score_changes(runs)
+        return Evidence(values, runs.common_seeds(arms), [self.words_on_rates])
 
     def notes(self) -> list[str]:
         on_code = []

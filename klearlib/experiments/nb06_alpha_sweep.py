@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,24 +11,21 @@ from klearlib import paper
 from klearlib.evaluate.scores import best_shares
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import origins
-from klearlib.experiments.results import Arm, Results, last_fifth
+from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import rl_arm
 from klearlib.experiments.score_tables import Row, difference, score_bars, score_table
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params.fields import amended, parameter
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
 from klearlib.params.statistics import WORLDS
 from klearlib.report.bars import scores_beside_paper
 from klearlib.report.curves import learning_curves
 from klearlib.report.section import Counterpart
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-START = "Starting Checkpoint"
 _RESAMPLES = 10_000
 _LEARNING = {
     "rollouts correct, temperature 1": "rollout/correct_rate",
@@ -38,7 +34,6 @@ _LEARNING = {
     "LM loss on positives, before alpha": "train/lm_loss",
     "gradient norm": "train/grad_norm",
 }
-_EFFECTS = {m.partition("/")[2].removesuffix("_mean"): m for m in _LEARNING.values()}
 
 
 @dataclass(frozen=True)
@@ -99,10 +94,8 @@ class AlphaSweep(Experiment):
         start: dict = {}
         for (_, seed), folder in self.runs.folders.items():
             start.setdefault(("start", seed), folder)
-        first = Row(
-            "starting checkpoint", Results(start), _paper(START), "start", "gppo", first=True
-        )
-        found = [first]
+        printed, where = _paper("Starting Checkpoint"), ("start", "gppo")
+        found = [Row("starting checkpoint", Results(start), printed, *where, first=True)]
         for alpha in (f"{alpha:g}" for alpha in self.params.alphas):
             label, runs = f"alpha = {alpha}", self.runs.of(f"alpha_{alpha}")
             found.append(Row(label, runs, _paper(label), alpha, "gppo"))
@@ -116,7 +109,6 @@ class AlphaSweep(Experiment):
         return " The start is one for all seeds, so its interval is that of sampling alone."
 
     @figure(
-        "table6",
         "The paper's Table 6 and ours.",
         alt="Two columns, one for each benchmark. Top: the paper's scores of the starting "
         "checkpoint and of alpha 0, 0.05, 0.1 and 0.2. Bottom: ours with 95 % intervals and a dot "
@@ -129,16 +121,14 @@ class AlphaSweep(Experiment):
         return scores_beside_paper(panels, groups=groups, series=("gppo",), x_label="alpha")
 
     @table(
-        "scores",
         "Table 6, ours beside the paper's: avg@{p.eval_responses} at the last step, mean over "
         "seeds with 95 % t interval. While runs are missing, rows may have different seeds."
         "{e.words_on_start}",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         return score_table(self.rows, self.benchmarks, self.params.profile)
 
     @table(
-        "optimum",
         "Differences to alpha 0 on the problems of both benchmarks, 95 % intervals paired by seed, "
         f"not corrected; in which share of {_RESAMPLES:,} resamples of seeds and "
         "problems each alpha is the best (none with one seed).",
@@ -160,14 +150,12 @@ class AlphaSweep(Experiment):
         for name, alpha in names.items():
             against = [nan, nan, nan, ""]
             if alpha and "alpha_0" in scores:
-                found = difference(scores[name], scores["alpha_0"])
-                against = [found.value, found.low, found.high, found.interval_over]
+                against = [*difference(scores[name], scores["alpha_0"])]
             row = [alpha, *scores[name].shape, float(scores[name].mean()), *against]
             row += [best.get(name, nan), printed[alpha]]
             yield [*row, printed[alpha] - printed[0.0] if alpha else nan]
 
     @figure(
-        "learning",
         "What alpha does beside scores.",
         alt="Six panels over the RL steps, one line for each alpha: rollouts correct, entropy, "
         "response length, loss on positives, gradient norm, and the share of trained tokens from "
@@ -176,28 +164,14 @@ class AlphaSweep(Experiment):
     def learning(self) -> Figure:
         import pandas as pd
 
-        share = self.runs.positive_share().assign(panel="share of tokens from positives")
-        return learning_curves(pd.concat([self.runs.panels(_LEARNING), share], ignore_index=True))
+        parts = [self.runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
+        parts.append(self.runs.positive_share().assign(panel="share of tokens from positives"))
+        return learning_curves(pd.concat(parts, ignore_index=True))
 
-    @table(
-        "effects",
-        "What alpha does beside scores: mean over the last fifth of the steps and seeds.",
-        columns=f"alpha, seeds, {', '.join(_EFFECTS)}, positive_share",
-    )
-    def effects(self) -> Rows:
-        alphas = {f"alpha_{alpha:g}": alpha for alpha in self.params.alphas}
-        for series, mine in self.runs.each(alphas):
-            curves = [*map(mine.curve, _EFFECTS.values()), mine.positive_share()]
-            yield [alphas[series], len(mine), *map(last_fifth, curves)]
-
-    @table("gradients", "Eq. 14 on ten tokens, by autograd.")
+    @table("Eq. 14 on ten tokens, by autograd.")
     def gradients(self) -> Rows:
         p = self.params
         return lm_loss.alpha_gradients(p.alphas, eps_low=p.eps_low, eps_high=p.eps_high)
-
-    @table("positives", "Who feeds the loss, by two readings (D4).")
-    def positives(self) -> Rows:
-        return lm_loss.positives()
 
     def evidence(self) -> dict[str, Evidence | str]:
         mine, found = {f"alpha_{alpha:g}" for alpha in self.params.alphas}, {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,18 +12,15 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.demos import judging
-from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm, not_judged_text, off_the_line
 from klearlib.experiments.score_tables import paper_curve
+from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.params.rl import CodeRLParams
-from klearlib.records import OUTCOMES
 from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MEANS = {
     "std_in_batch": "rollout/reward_std",
@@ -56,7 +52,6 @@ class SoftReward(CodeRL):
     series = ("soft", "hard")
     paper_figure = "3a"
     what = "reward"
-    between = "under both rewards"
     counterparts = (
         Counterpart("Fig. 3a", "soft or hard reward, scores", ("fig3",)),
         Counterpart("Fig. 3b", "soft or hard reward, rewards", ("fig3",)),
@@ -71,7 +66,6 @@ class SoftReward(CodeRL):
         }
 
     @figure(
-        "fig3",
         "The paper's Fig. 3 and ours.",
         alt="Six panels. Top: the paper's curves for LiveCodeBench V5 and the mean reward under "
         "soft and hard reward, dashed, and an empty panel. Bottom: ours for the first code window, "
@@ -89,16 +83,14 @@ class SoftReward(CodeRL):
             ]
         )
 
-    learning = CodeRL.learning
-
-    @table("judged", "Eight programs for one specification, run in the sandbox against 16 tests.")
+    @table("Eight programs for one specification, run in the sandbox against 16 tests.")
     def judged(self) -> Rows:
         limits = self.params.rl_options
         return judging.judged_programs(limits.test_timeout_s, limits.test_memory_mb)
 
     scores = CodeRL.scores
 
-    @table("rewards", "Level and spread of the reward in training, mean over seeds.")
+    @table("Level and spread of the reward in training, mean over seeds.")
     def rewards(self) -> Rows:
         """Means over seeds; the deviation and distance of batch means are those from a straight
         line through the run. The paper's rows have what Fig. 3b shows."""
@@ -111,49 +103,25 @@ class SoftReward(CodeRL):
             row = {"reward": f"paper: {series_style(reward).label}", "seeds": 1}
             yield row | _levels(paper_curve("3b", reward).to_numpy()[None, :])
 
-    @table(
-        "outcomes",
-        "What the tests of all rollouts gave, in shares.",
-        columns=f"reward, seeds, {', '.join(OUTCOMES)}, not_judged",
-    )
-    def outcomes(self) -> Rows:
-        for reward, mine in self.runs.each(self.runs.series()):
-            shares, counts = [], mine.curve("tests/num_run")
-            for outcome in OUTCOMES:
-                both = mine.curve(f"tests/{outcome}_rate").merge(
-                    counts, on=["series", "seed", "step"], suffixes=("", "_run")
-                )
-                total = both["value_run"].sum()
-                passed = (both["value"] * both["value_run"]).sum()
-                shares.append(float(passed / total) if total else float("nan"))
-            lost = mine.total("rollout/judge_failures")
-            yield [series_style(reward).label, len(mine), *shares, lost]
-
     def evidence(self) -> dict[str, Evidence | str]:
         lost = not_judged_text(self.runs.total("rollout/judge_failures"), "rollouts")
         words = [decided_on("C9", self.params.profile, "code")]
 
-        def rates(arm: str, seeds: Sequence[int]) -> np.ndarray:
+        def rates(arm: str, seeds: Sequence[int]) -> np.ndarray:  # [seeds, steps]
             return self.runs.steps(arm, seeds, "rollout/correct_rate")
 
         def distances(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return np.abs(off_the_line(rates(arm, seeds))).mean(axis=1)
 
-        def levels(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return rates(arm, seeds).mean(axis=1)
-
-        def cosines(arm: str, seeds: Sequence[int]) -> np.ndarray:
-            return means[arm].loc[list(seeds)].to_numpy()
-
         # Over the steps of a run in which both halves had a gradient.
         means = self.runs.curve("train/half_cosine").groupby(["series", "seed"])["value"].mean()
         agreement = "no step of a run has the gradients of two halves: half_cosine, engine local"
         if len(means) == len(self.runs):
-            agreement = self.paired("C22", self.runs, cosines)
+            agreement = self.paired("C22", self.runs, lambda arm, seeds: means[arm][seeds])
         return {
             "C9": self.compared("C9", self.runs, "code", words=words),
             "C10": self.paired("C10", self.runs, distances, words=[lost]),
-            "C17": self.paired("C17", self.runs, levels, words=[lost]),
+            "C17": self.paired("C17", self.runs, lambda *of: rates(*of).mean(axis=1), words=[lost]),
             "C22": agreement,
         }
 

@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
-from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.experiments.score_tables import wilson
-from klearlib.miniature.code_world import FLAWS
+from klearlib.experiments.shown import Figure, Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
-from klearlib.report.bars import pass_rate_histogram
 from klearlib.report.curves import paper_beside_ours
 from klearlib.report.section import Counterpart
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The filter at other thresholds, from the same responses: (threshold, keep an equal rate).
 _RULES = ((0.25, False), (0.5, False), (0.5, True), (0.75, False))
@@ -61,7 +56,6 @@ class TestFilter(CodeRL):
     series = ("filter", "no_filter")
     paper_figure = "4"
     what = "training problems"
-    between = "with and without the filter"
     counterparts = (Counterpart("Fig. 4", "flawed tests filtered or not", ("fig4",)),)
 
     @cached_property
@@ -103,7 +97,6 @@ class TestFilter(CodeRL):
         return rates, truth
 
     @figure(
-        "fig4",
         "The paper's Fig. 4 and ours.",
         alt="Two panels. Top: the paper's LiveCodeBench V5 curves with and without the filter, "
         "dashed. Bottom: ours for the first code window, mean over seeds with a 95 % band.",
@@ -111,35 +104,12 @@ class TestFilter(CodeRL):
     def fig4(self) -> Figure:
         return paper_beside_ours([self.score_panel()])
 
-    @figure(
-        "pass_rates",
-        "The teacher's pass rate over {p.filter_options.teacher_responses} responses a problem, "
-        "and the threshold.",
-        alt="Histogram of the teacher's pass rates on problems with sound and with flawed tests, "
-        "with the threshold as a vertical line.",
-    )
-    def pass_rates(self) -> Figure:
-        rates, truth = self.rates_and_truth
-        found = {
-            words: [rates[n].pass_rate for n, row in truth.items() if row["is_flawed"] is is_flawed]
-            for words, is_flawed in {"sound tests": False, "flawed tests": True}.items()
-        }
-        if rates and not truth:
-            found = {"all problems": [rate.pass_rate for rate in rates.values()]}
-        options = self.params.filter_options
-        return pass_rate_histogram(
-            found, num_responses=options.teacher_responses, threshold=options.threshold
-        )
-
-    learning = CodeRL.learning
-
     def _kept_at(
-        self, threshold: float, keep_equal: bool, rates: dict[str, PassRate] | None = None
+        self, rates: dict[str, PassRate], threshold: float, keep_equal: bool
     ) -> dict[str, bool]:
-        """Whether the filter keeps each problem, of the first seed's where no others are given."""
+        """Whether the filter keeps each problem."""
         from klearlib.curation.pass_rates import kept_by_pass_rate
 
-        rates = self.rates_and_truth[0] if rates is None else rates
         kept = kept_by_pass_rate(list(rates), rates, threshold=threshold, keep_equal=keep_equal)
         return dict(zip(rates, kept, strict=True))
 
@@ -149,7 +119,6 @@ class TestFilter(CodeRL):
         return options.threshold, options.keep_equal
 
     @table(
-        "filter",
         "The filter against the planted truth; 95 % Wilson intervals.",
         columns="rule, kept, dropped, flawed_dropped, sound_dropped, precision, precision_low, "
         "precision_high, recall, recall_low, recall_high, flawed_share_kept, "
@@ -160,7 +129,7 @@ class TestFilter(CodeRL):
         problems that are dropped; neither is known of real problems."""
         rates, truth = self.rates_and_truth
         for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
-            kept = list(self._kept_at(threshold, keep_equal).values())
+            kept = list(self._kept_at(rates, threshold, keep_equal).values())
             used = " (used)" if (threshold, keep_equal) == self._chosen else ""
             rule = f"pass rate {'>=' if keep_equal else '>'} {threshold:g}{used}"
             found = [float("nan")] * 11
@@ -172,26 +141,6 @@ class TestFilter(CodeRL):
                 found += [*wilson(hits, flawed.count(True)), *wilson(left, kept.count(True))]
             yield [rule, kept.count(True), kept.count(False), *found]
 
-    @table(
-        "flaws",
-        "What is dropped, by kind of planted flaw.",
-        columns="tests, what is wrong, problems, dropped, share, share_low, share_high, "
-        "mean_pass_rate, mean_tests_passed, not_judged",
-    )
-    def flaws(self) -> Rows:
-        rates, truth = self.rates_and_truth
-        stays = self._kept_at(*self._chosen)
-        for flaw, words in {"": "nothing", **FLAWS}.items():
-            mine = [name for name, row in truth.items() if row["flaw"] == flaw]
-            if mine:
-                dropped = sum(not stays[name] for name in mine)
-                yield [
-                    *(flaw or "sound", words, len(mine), dropped, *wilson(dropped, len(mine))),
-                    sum(rates[name].pass_rate for name in mine) / len(mine),
-                    sum(rates[name].mean_tests_passed or 0.0 for name in mine) / len(mine),
-                    sum(rates[name].num_not_judged for name in mine),
-                ]
-
     scores = CodeRL.scores
 
     def evidence(self) -> dict[str, Evidence | str]:
@@ -199,8 +148,8 @@ class TestFilter(CodeRL):
         for seed in self.deciding_seeds:
             if (teacher := self.teachers.get(seed)) and self.is_done(teacher):
                 rates = read_pass_rates(self.folder(teacher) / RATES)
-                kept = self._kept_at(*self._chosen, rates)
-                removed.append(1 - sum(kept.values()) / len(kept))
+                kept = self._kept_at(rates, *self._chosen).values()
+                removed.append(1 - sum(kept) / len(kept))
         share = sum(removed) / len(removed) if removed else 0.0
         how = {"checked": {"problems that the filter removed": share}}
         words = [decided_on("C11", self.params.profile, "code")]

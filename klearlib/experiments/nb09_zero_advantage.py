@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,31 +18,27 @@ from klearlib.experiments.benchmarks import (
     standing_for,
     titles,
 )
-from klearlib.experiments.code_rl import DECIDED_ON
 from klearlib.experiments.demos import lm_loss
-from klearlib.experiments.experiment import Evidence, Experiment, Rows, figure, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams
 from klearlib.experiments.origins import Start, origins
-from klearlib.experiments.results import Arm, Results, off_the_line
+from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.rl_stages import filtered_code_start, rl_arm
 from klearlib.experiments.score_tables import (
     difference,
     learning_table,
-    paper_curve,
     paper_last,
     score_panel,
 )
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params.fields import amended, count, parameter
 from klearlib.params.options import NOT_STATED
 from klearlib.params.rl import ALPHA, MATHS_RATE, MathsRLParams
-from klearlib.report.curves import Panel, learning_curves, paper_beside_ours
+from klearlib.report.curves import Panel, paper_beside_ours
 from klearlib.report.section import Counterpart
 from klearlib.report.style import series_style
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 _FILTERS = {"filter": "advantage", "no_filter": "off"}  # arm -> `zero_advantage_filter`
 _SOFT = "soft code reward"
@@ -50,12 +46,6 @@ _SOFT = "soft code reward"
 # step, which follows from the filter.
 _DECIDED_AT = 0.0
 _REWARD, _TRAINED = "rollout/reward_mean", "rollout/reward_mean_trained"
-_CORRECT = "rollout/correct_rate"
-_LEARNING = {
-    "tokens per step": "train/num_tokens",
-    "groups trained": "rollout/groups_trained",
-    "gradient norm": "train/grad_norm",
-}
 _MEANS = {
     "tokens": "train/num_tokens",
     "updates": "train/num_updates",
@@ -185,7 +175,6 @@ class ZeroAdvantage(Experiment):
         return standing_for(self.params.profile, "AIME 2024")
 
     @figure(
-        "fig5",
         "The paper's Fig. 5 and ours, at the alpha of the first panel. Middle: the mean reward of "
         "the groups that the filter leaves, as in the paper; right: of all rollouts, before any "
         "filter.",
@@ -208,33 +197,13 @@ class ZeroAdvantage(Experiment):
             ]
         )
 
-    @figure(
-        "learning",
-        "What the filter changes.",
-        alt="A row of four panels for each comparison (each alpha, and the soft code reward) over "
-        "the RL steps: score, trained tokens per step, groups trained on, gradient norm, with each "
-        "filter.",
-    )
-    def learning(self) -> Figure:
-        import pandas as pd
-
-        parts = []
-        for comparison in self.comparisons:
-            runs, words, name = self.of(comparison), comparison, self.drawn
-            if comparison == _SOFT:
-                words, name = "soft reward", standing_for(self.params.profile, DECIDED_ON)
-            panels = {f"{words}: {title}": metric for title, metric in _LEARNING.items()}
-            parts += [runs.score_curve(name).assign(panel=f"{words}: score"), runs.panels(panels)]
-        return learning_curves(pd.concat(parts, ignore_index=True), max_columns=1 + len(_LEARNING))
-
     @table(
-        "scores",
         "Scores at the first and last step: avg@{p.eval_responses} for maths{e.avg_on_code}, "
         "temperature 0.6; rate correct at temperature 1 for "
         "the validation sets; mean over seeds, 95 % t interval. The paper's last value stands at "
         "both alphas, since it does not say its own.",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         import pandas as pd
 
         parts = []
@@ -252,7 +221,6 @@ class ZeroAdvantage(Experiment):
         return pd.concat([each for each in parts if len(each)] or parts[-1:], ignore_index=True)
 
     @table(
-        "effects",
         "What the filter changes at the last step, 95 % intervals paired by seed, not corrected.",
         columns="difference, benchmark, seeds, problems, value, low, high, interval_over, paper",
     )
@@ -296,11 +264,9 @@ class ZeroAdvantage(Experiment):
         total = deltas[0] - sum(deltas[1:])
         found = difference(total, np.zeros_like(total))
         where = titles(self.params.profile)[benchmarks[0]] if len(benchmarks) == 1 else "both"
-        interval = [found.low, found.high, found.interval_over]
-        yield [name, where, *total.shape, found.value, *interval, paper]
+        yield [name, where, *total.shape, *found, paper]
 
     @table(
-        "training",
         "What a step trains on, mean over steps, seeds.",
         columns=f"comparison, arm, seeds, {', '.join(_MEANS)}, positive_share, skipped_updates, "
         "not_judged",
@@ -313,31 +279,12 @@ class ZeroAdvantage(Experiment):
             counts = map(runs.total, ("train/skipped_updates", "rollout/judge_failures"))
             yield [*row, float(share["value"].mean()), *counts]
 
-    @table("rewards", "Level and steadiness of the reward; the paper's rows are its Fig. 5b.")
-    def rewards(self) -> Rows:
-        """Means over seeds; a distance is the mean one from a straight line through a run. The
-        paper's rows are steps 31 to 100 in both arms."""
-        for comparison, arm, runs in self._arms():
-            seeds = sorted(seed for _, seed in runs.folders)
-            row = {"comparison": comparison, "arm": series_style(arm).label, "seeds": len(seeds)}
-            by_seed = runs.curve(_TRAINED).sort_values("step").groupby("seed")["value"]
-            row |= _levels([values.to_numpy() for _, values in by_seed], "trained")
-            row |= _levels(runs.steps(arm, seeds, _REWARD), "all")
-            rate = runs.steps(arm, seeds, _CORRECT)
-            row["correct_off_line"] = float(np.abs(off_the_line(rate)).mean())
-            yield row
-        printed = {arm: paper_curve("5b", arm) for arm in _FILTERS}
-        last = min(means.index.max() for means in printed.values())
-        for arm, means in printed.items():
-            row = {"comparison": "paper, Fig. 5b", "arm": series_style(arm).label, "seeds": 1}
-            yield row | _levels([means.loc[:last].to_numpy()], "trained")
-
     def _arms(self) -> Iterator[tuple[str, str, Results]]:
         for comparison, arms in self.comparisons.items():
             for arm, runs in self.of(comparison).each(arms):
                 yield comparison, arm, runs
 
-    @table("gradients", "Three groups by hand and by autograd.")
+    @table("Three groups by hand and by autograd.")
     def gradients(self) -> Rows:
         return lm_loss.zero_advantage_gradients(self.params.alphas)
 
@@ -389,16 +336,3 @@ class ZeroAdvantage(Experiment):
 
 def _at(alpha: float) -> str:
     return f"alpha {alpha:g}"
-
-
-def _levels(runs: Sequence[np.ndarray], what: str) -> dict[str, float]:
-    # Runs may have different numbers of steps.
-    if not len(runs):
-        return {}
-    ends = [(run, max(1, len(run) // 5)) for run in runs]
-    measured = {
-        "first_fifth": [run[:fifth].mean() for run, fifth in ends],
-        "last_fifth": [run[-fifth:].mean() for run, fifth in ends],
-        "off_line": [np.abs(off_the_line(run[None, :])).mean() for run in runs],
-    }
-    return {f"{what}_{name}": float(np.mean(values)) for name, values in measured.items()}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,23 +11,15 @@ from klearlib import paper
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores
 from klearlib.experiments.benchmarks import REAL, Named, deciding
-from klearlib.experiments.demos import yarn
-from klearlib.experiments.experiment import Evidence, Rows, figure, table, with_words
-from klearlib.experiments.headline_pipeline import DOMAINS, MODELS, Pipeline
-from klearlib.experiments.origins import DOMAIN_WORDS
-from klearlib.experiments.released import BUDGET
+from klearlib.experiments.headline_pipeline import BUDGET, DOMAINS, MODELS, Pipeline
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params import uses_miniature
 from klearlib.records import NOT_JUDGED, EvalRecord
 from klearlib.report.bars import BarPanel, headline_bars
-from klearlib.report.curves import learning_curves
-from klearlib.report.decide import decide_absolute
-from klearlib.report.section import NOT_RUN, Counterpart, Verdict
+from klearlib.report.section import Counterpart
 from klearlib.report.tables import interval_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from klearlib.report.verdicts import Evidence
 
 _LEVEL = 0.95
 _KLEAR = "Klear-Reasoner-8B"
@@ -40,8 +30,6 @@ _IN_TABLE_ALONE = "HMMT 2025"  # and not in Fig. 1
 # Models of Fig. 1 by their names in Table 1, which has HMMT 2025.
 _TABLE_NAMES = {_KLEAR: _LONGER_ROW, "Deepseek-R1-0528-8B": "Deepseek-R1-0528-Distill-8B"}
 _RELEASED = "authors' published responses, judged here"
-_KEPT_BY = {"math": "majority of the teacher's responses", "code": "trusted tests"}
-_LONG_CHAINS = "right long SFT chains made by the suite"
 _NS = "avg@{p.maths_responses} for maths, avg@{p.code_responses} for code"
 _SAMPLED = ("score", "sampling_low", "sampling_high")
 _STEPS = (
@@ -53,13 +41,6 @@ _STEPS = (
     ("code_rl_long", "code_rl_yarn"),
     ("code_rl_long", "code_rl"),
 )
-_LEARNING = {
-    "rollouts that are right, temperature 1": "rollout/correct_rate",
-    "mean reward": "rollout/reward_mean",
-    "entropy, nats per token": "train/entropy",
-    "response length, tokens": "rollout/response_tokens_mean",
-    "gradient norm": "train/grad_norm",
-}
 _BUDGETS = {"code_rl": "32K", "code_rl_long": "64K"}
 _SAMPLING = {"temperature": 0.6, "top_p": 0.95}
 _DRAWN = {
@@ -90,7 +71,6 @@ class Headline(Pipeline):
     )
 
     @figure(
-        "fig1",
         "The paper's Fig. 1 and ours.",
         alt="Horizontal bars for five benchmarks. Top: the paper's six models, Klear-Reasoner-8B "
         "first. Bottom: our base model, SFT checkpoint, and the models after RL on maths and on "
@@ -125,23 +105,7 @@ class Headline(Pipeline):
             highlight=_KLEAR,
         )
 
-    @figure(
-        "learning",
-        "Both phases of RL.",
-        alt="Six panels over the steps of each phase: rollouts that are right, reward, the "
-        "validation set before and after, entropy, response length and gradient norm, for RL on "
-        "maths and on code.",
-    )
-    def learning(self) -> Figure:
-        import pandas as pd
-
-        runs, words = self.runs.renamed(MODELS), "validation set, both domains"
-        parts = [runs.curve(metric).assign(panel=panel) for panel, metric in _LEARNING.items()]
-        parts.insert(2, runs.score_curve("validation").assign(panel=words))
-        return learning_curves(pd.concat(parts, ignore_index=True), x_label="step of the phase")
-
     @table(
-        "table1",
         "Every row of the paper's Table 1, in percent (dagger: measured by its authors), and ours: "
         f"{_NS}, mean over seeds, 95 % interval of sampling noise.",
     )
@@ -172,7 +136,6 @@ class Headline(Pipeline):
             yield row
 
     @table(
-        "phases",
         "What each phase adds, as fractions, paired by seed and problem, with 95 % intervals; the "
         "paper's gain is that of its Table 1.",
         columns="benchmarks, step, seeds, problems, before, after, gain, low, high, interval_over, "
@@ -184,40 +147,17 @@ class Headline(Pipeline):
         for domain, (after, before) in itertools.product(DOMAINS, _STEPS):
             about = [self.named[name] for name in self.benchmarks(domain)]
             if (pair := self.problem_pairs(domain, after, before)) is not None:
-                gain = difference(*pair)
                 row = [" + ".join(each.title for each in about)]
                 row += [f"{MODELS[after]} - {MODELS[before]}", *pair[0].shape]
-                row += [pair[1].mean(), pair[0].mean(), gain.value, gain.low, gain.high]
-                printed = _paper_gain([each.column for each in about], after, before)
-                yield [*row, gain.interval_over, printed]
+                row += [pair[1].mean(), pair[0].mean(), *difference(*pair)]
+                columns, printed = [each.column for each in about], float("nan")
+                if {after, before} <= {*_PAPER_ROWS}:
+                    cells = paper.table(1)[columns]
+                    gain = cells.loc[_PAPER_ROWS[after]] - cells.loc[_PAPER_ROWS[before]]
+                    printed = float(gain.mean()) / 100
+                yield [*row, printed]
 
     @table(
-        "yarn",
-        "The final model with YaRN against itself without: on all problems, and on each seed's "
-        "whose responses without YaRN all fit into the base budget (95 % intervals).",
-        columns="benchmark, setting, seeds, score, truncated, tokens_mean, difference, low, high, "
-        "fitting, difference_fitting, fitting_low, fitting_high, interval_over",
-    )
-    def yarn(self) -> Rows:
-        """`fitting` is how many problems of a seed, in the mean, have no truncated response without
-        YaRN; what is truncated with YaRN, a part of what the factor does, selects nothing."""
-        for name, about in self.named.items():
-            plain = self.records("code_rl", name)
-            for series in ("code_rl", "code_rl_yarn", "code_rl_long"):
-                mine = self.records(series, name)
-                ours, theirs = ([part[s] for s in mine if s in plain] for part in (mine, plain))
-                if ours:
-                    yield {
-                        "benchmark": about.title,
-                        "setting": self.setting_text(series),
-                        "seeds": len(ours),
-                        "score": _mean(ours, "correct"),
-                        "truncated": _mean(ours, "truncated"),
-                        "tokens_mean": _mean(ours, "num_tokens"),
-                    } | _changes(ours, theirs, itself=series == "code_rl")
-
-    @table(
-        "scores",
         f"The same scores as fractions: {_NS}; intervals of sampling noise (problems and models "
         "fixed) and over seeds.",
         columns="series, model, budget, benchmark, seeds, score, sampling_low, sampling_high, "
@@ -245,24 +185,6 @@ class Headline(Pipeline):
                     sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in every),
                 ]
 
-    @table("pipeline", "What goes through the pipeline.", columns="data, read, kept")
-    def pipeline(self) -> Rows:
-        ground = self.first
-        for domain, word in DOMAIN_WORDS.items():
-            stages = (each[domain] for each in (ground.curated, ground.selections, ground.pools))
-            sources, chosen, pool = map(self.card, stages)
-            yield [f"{word}: curated sources", *_flow(sources and [*sources["sources"].values()])]
-            yield [f"{word}: SFT examples of the two best sources", *_flow(chosen and [chosen])]
-            if domain == "math" and self.joint.long_examples:
-                card = self.card(ground.models["examples"])
-                count = card and card["sources"].get("long_maths", 0)  # all that are made are kept
-                yield [f"{word}: {_LONG_CHAINS}", count, count]
-            yield [f"{word}: RL problems, {_KEPT_BY[domain]}", *_flow(pool and [pool])]
-
-    @table("yarn_demo", "YaRN's rotary frequencies in two configs, against the formula.")
-    def yarn_demo(self) -> Rows:
-        return yarn.yarn_demo(self.params)
-
     def evidence(self) -> dict[str, Evidence | str]:
         about, joint = paper.claim("C24"), self.joint
         runs = self.scores_of["math"].of(*about.arms)
@@ -275,10 +197,11 @@ class Headline(Pipeline):
         (check,) = about.checks
         cut = {check.name: _mean(plain, "truncated")} if plain else {}
         words = [f"Decided on {' and '.join(names)}"]
-        return {"C24": self.paired("C24", runs, scores, words=words, checked=cut)}
+        longer = self.paired("C24", runs, scores, words=words, checked=cut)
+        return {"C24": longer, "C13": self._against_paper()}
 
-    def verdicts(self) -> list[Verdict]:
-        """On C24, and on C13: from the final model of the first seed alone, never the best."""
+    def _against_paper(self) -> Evidence:
+        """From the final model of the first seed alone, never the best."""
         first = self.params.seeds[0]
         by_budget: dict[str, dict] = {budget: {} for budget in _BUDGETS.values()}
         for (series, budget), name in itertools.product(_BUDGETS.items(), self.named):
@@ -291,14 +214,13 @@ class Headline(Pipeline):
             for name, record in self.released_records.items()
             if (number := f"{name}, {BUDGET}") not in numbers
         }
-        scale = self.paper_scale or bool(judged)
-        found = decide_absolute(paper.claim("C13"), numbers | judged, paper_scale=scale)
-        if judged:
-            found = with_words(found, [f"{', '.join(judged)}: the {_RELEASED}"])
-        if found.verdict == NOT_RUN:
-            settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
-            found = replace(found, settle=settle, measured=self._for_information())
-        return [*super().verdicts(), found]
+        settle = _STANDS_FOR if uses_miniature(self.params) else _SMALLER
+        return Evidence(
+            numbers | judged,
+            words=[f"{', '.join(judged)}: the {_RELEASED}"] if judged else [],
+            paper_scale=self.paper_scale or bool(judged),
+            otherwise={"settle": settle, "measured": self._for_information()},
+        )
 
     def _for_information(self) -> str:
         """Our scores of the final model at the base budget, as a text that compares nothing."""
@@ -378,7 +300,7 @@ def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[
     return measured
 
 
-def _paper_bars(about: Named) -> pd.DataFrame:
+def _paper_bars(about: Named) -> Frame:
     """Columns model, value: Fig. 1's bars, from Table 1 where Fig. 1 has no such benchmark."""
     printed = paper.figure("1")
     if about.paper == _IN_TABLE_ALONE:
@@ -397,43 +319,6 @@ def _head(about: Named) -> str:
     'AIME 2024 / maths A'
     """
     return about.paper if about.title == about.paper else f"{about.paper} / {about.title}"
-
-
-def _paper_gain(columns: list[str], after: str, before: str) -> float:
-    if after not in _PAPER_ROWS or before not in _PAPER_ROWS:
-        return float("nan")
-    printed = paper.table(1)[columns]
-    gain = printed.loc[_PAPER_ROWS[after]] - printed.loc[_PAPER_ROWS[before]]
-    return float(gain.mean()) / 100
-
-
-def _changes(ours: Sequence[EvalRecord], theirs: Sequence[EvalRecord], *, itself: bool) -> dict:
-    fits = np.array([~record.truncated.any(axis=1) for record in theirs])  # [seeds, problems]
-    row: dict = {"fitting": float(fits.sum(axis=1).mean())}
-    if itself:
-        return row
-    a, b = (np.array([r.correct.mean(axis=1) for r in part]) for part in (ours, theirs))
-    every = difference(a, b)
-    row |= {"difference": every.value, "low": every.low, "high": every.high}
-    row |= {"interval_over": every.interval_over}
-    if fits.any(axis=1).all():
-        if len(fits) == 1:
-            a, b = a[fits][None], b[fits][None]
-        else:  # each seed by its own problems, which may be of a world of its own
-            a, b = (
-                np.array([[x[f].mean()] for x, f in zip(of, fits, strict=True)]) for of in (a, b)
-            )
-        short = difference(a, b)
-        row |= {"difference_fitting": short.value}
-        row |= {"fitting_low": short.low, "fitting_high": short.high}
-    return row
-
-
-def _flow(cards: Sequence[Mapping] | None) -> tuple[int | None, int | None]:
-    """Problems or examples read, and kept; cards: None where the stage is not done."""
-    if not cards:
-        return None, None
-    return sum(card["num_read"] for card in cards), sum(card["num_kept"] for card in cards)
 
 
 def _mean(records: Iterable[EvalRecord], field: str) -> float:

@@ -25,52 +25,22 @@ from klearlib.experiments.beyond_arms import (
     neighbours,
 )
 from klearlib.experiments.demos.neighbours import neighbour_gradients
-from klearlib.experiments.experiment import Evidence, Rows, figure, table
 from klearlib.experiments.nb02_data_correctness import DOSED
 from klearlib.experiments.results import Results, last_fifth
 from klearlib.experiments.rules import note_on_own, rule_arms
 from klearlib.experiments.score_tables import seed_interval
+from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.experiments.stability import largest_rates, shares_in_corners, stable_runs
 from klearlib.report.curves import learning_curves
 from klearlib.report.explored import forest_figure, heat_maps
-from klearlib.report.section import NOT_RUN, NOT_TESTED, SampleItem
-from klearlib.report.style import series_style
+from klearlib.report.section import NOT_TESTED, SampleItem
+from klearlib.report.verdicts import Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
-_MEANING = {
-    "E1": {
-        "supported": "at a large learning rate set beta_low to 0, or lower the rate",
-        "contradicted": "keep beta_low at 1 at a large learning rate too",
-        "no difference": "beta_low is no dial of stability at this rate",
-    },
-    "E2": {
-        "supported": "at many updates a batch take Clip-Higher, or a smaller learning rate",
-        "contradicted": "GPPO or CISPO bears a larger learning rate than Clip-Higher",
-        "no difference": "no rule buys a larger learning rate",
-    },
-    "E3": {
-        "supported": "look for errors that a source repeats before those that it makes at random",
-        "contradicted": "random errors are worth filtering before habits",
-        "no difference": "the kind of error does not matter for what to filter",
-    },
-    "E4": {
-        "supported": "train by the paper and not by the options of its released code",
-        "contradicted": "the released code's options are worth taking over",
-        "no difference": "paper and released code can be used alike",
-    },
-    "E5": {
-        "supported": "at a large learning rate any of the four is safer than GPPO",
-        "contradicted": "GPPO bears a large learning rate better than one of the four",
-        "no difference": "changing GPPO for one of the four moves no score",
-    },
-}
-"""What a verdict means for a person who trains with GPPO."""
 _COST = {"0": 1, "0.3": -1}
 """Share of wrong responses -> the sign of its score in what they cost."""
-_OPEN = "these runs do not settle what to do"
 
 
 class Beyond(BeyondArms):
@@ -93,35 +63,15 @@ class Beyond(BeyondArms):
         return pd.Series(found, pd.Index(seeds, name="seed"))
 
     @table(
-        "neighbours",
         "Each neighbour as an advantage and a weight, against autograd of the objective that its "
         "paper prints, in float64.",
+        name="neighbours",
     )
     def neighbours_table(self) -> Rows:
         p = self.params
         return neighbour_gradients(eps_low=p.eps_low, eps_high=p.eps_high)
 
     @table(
-        "corners",
-        "E1: what the corners hold, as shares of tokens and of gradient mass, mean over steps and "
-        "seeds; entropy over the last fifth of the steps; share of runs that are stable by the "
-        "limits of C3.",
-        columns="arm, rate, seeds, tokens low, tokens high, gradient low, gradient high, entropy, "
-        "stable",
-        when=lambda e: e.asks("E1"),
-    )
-    def corners(self) -> Rows:
-        for rate in sorted(self.params.learning_rates):
-            for arm, mine in (runs := self.part(at("E1", rate))).each(runs.series()):
-                row = [series_style(arm).label, rate, len(mine)]
-                for stem in ("token_share", "gradient_share"):
-                    cut = ("low_negative", "high_positive")
-                    row += [mine.mean(f"train/{stem}_{corner}") for corner in cut]
-                entropy = last_fifth(mine.curve("train/entropy"))
-                yield [*row, entropy, float(np.mean([*stable_runs(mine).values()]))]
-
-    @table(
-        "effects",
         "Differences of scores over the second half (E3: at the end), paired by seed, with 95 % t "
         "interval, not corrected. What decides a claim is in the table of replicates.",
         columns="exploration, where, difference, seeds, value, low, high",
@@ -162,17 +112,11 @@ class Beyond(BeyondArms):
             among = f"learning rate {rate:g}" if rate else "easy and hard problems"
             yield [where[:2], among, name, len(seeds), *found]
 
-    def _forest(self, exploration: str) -> Figure:
-        mine = self.table("effects")
-        return forest_figure(
-            mine[mine["exploration"] == exploration], margin=self.statistics.margin
-        )
-
-    def _drawable(self, exploration: str) -> bool:
-        return bool((self.table("effects")["exploration"] == exploration).any())
+    def effects_of(self, exploration: str) -> Frame:
+        effects = self.table("effects")
+        return effects[effects["exploration"] == exploration]
 
     @table(
-        "frontier",
         "E2: score over the second half, stability by the limits of C3, entropy over the last "
         "fifth of the steps, updates that a batch had after the filter. At one update all rules "
         "are equal: the first seed is trained by each of them, and equal is 1 where its metrics "
@@ -196,7 +140,6 @@ class Beyond(BeyondArms):
                     yield [*row, made, sum(same.values()) if number == 1 else np.nan]
 
     @table(
-        "factors",
         "E5: what weighs tokens beside F, mean over steps and seeds: the factor, and the share of "
         "tokens that it cuts.",
         columns="arm, rate, seeds, factor, cut",
@@ -219,7 +162,6 @@ class Beyond(BeyondArms):
         return found
 
     @figure(
-        "e1",
         "E1, the two corners that Clip-Higher cuts, kept or not: score and entropy. {e.says[E1]}",
         alt="Score above and entropy below over the RL steps, one column for each learning rate, "
         "one line for each setting of beta_low and beta_high.",
@@ -239,7 +181,6 @@ class Beyond(BeyondArms):
         return learning_curves(pd.concat(parts, ignore_index=True), max_columns=len(rates))
 
     @figure(
-        "e2",
         "E2, score over the second half by learning rate and updates per rollout batch; above the "
         "line fewer than half of the runs are stable. Compare rules within a column: more updates "
         "are more steps of the optimiser too. {e.says[E2]}",
@@ -250,7 +191,6 @@ class Beyond(BeyondArms):
         return heat_maps(self.table("frontier"))
 
     @figure(
-        "e3",
         "E3, the score against the share of wrong responses, by kind of error. {e.says[E3]}",
         alt="One panel for easy and one for hard problems, one line for each kind of error: score "
         "over the percentage of wrong responses.",
@@ -272,23 +212,21 @@ class Beyond(BeyondArms):
         return learning_curves(frame, x_label="wrong responses, percent")
 
     @figure(
-        "e4",
         "E4, from the paper to its released code: each step by itself, then all of them; right of "
         "0 the paper's way scores higher. {e.says[E4]}",
         alt="Forest plot: the paper's way less each of the released code's differences.",
-        when=lambda e: e._drawable("E4"),
+        when=lambda e: len(e.effects_of("E4")) > 0,
     )
     def e4(self) -> Figure:
-        return self._forest("E4")
+        return forest_figure(self.effects_of("E4"), margin=self.statistics.margin)
 
     @figure(
-        "e5",
         "E5, GPPO's neighbours: right of 0 the neighbour scores higher than GPPO. {e.says[E5]}",
         alt="Forest plot: each neighbour less GPPO, one panel for each learning rate.",
-        when=lambda e: e._drawable("E5"),
+        when=lambda e: len(e.effects_of("E5")) > 0,
     )
     def e5(self) -> Figure:
-        return self._forest("E5")
+        return forest_figure(self.effects_of("E5"), margin=self.statistics.margin)
 
     @cached_property
     def says(self) -> dict[str, str]:
@@ -296,20 +234,8 @@ class Beyond(BeyondArms):
         return {
             each.claim: f"{each.claim} is {each.verdict}: "
             f"{each.reason if each.verdict == NOT_TESTED else each.measured or each.reason}."
-            for each in self.trained_verdicts()
+            for each in self.verdicts()
         }
-
-    @table(
-        "takeaway",
-        "What to take away for training with GPPO, from the verdicts.",
-        columns="exploration, sentence",
-    )
-    def takeaway(self) -> Rows:
-        for each in self.trained_verdicts():
-            if each.verdict != NOT_RUN:
-                meaning = _MEANING[each.claim].get(each.verdict, _OPEN)
-                title = paper.claim(each.claim).title
-                yield [each.claim, f"{title}: {each.verdict}; {meaning} ({each.measured})."]
 
     def evidence(self) -> dict[str, Evidence | str]:
         rate = max(self.params.learning_rates)
@@ -337,7 +263,8 @@ class Beyond(BeyondArms):
         equal = [same for rate in rates for same in self._equal_seeds(rate).values()]
         done, largest = largest_rates(runs, RULES)
         found = [largest(rule, done.common_seeds(RULES)) for rule in RULES]  # [rules, seeds]
-        inside = ~np.logical_or(*(np.equal(found, end).all(axis=0) for end in _ends(rates)))
+        ends = np.log10([min(rates) / 2, max(rates)])  # stable at no rate, and at the largest
+        inside = ~np.logical_or(*(np.equal(found, end).all(axis=0) for end in ends))
         names = [check.name for check in paper.claim("E2").checks]
         shares = [float(np.mean(each)) if len(each) else 0.0 for each in (equal, inside)]
         return self.paired(
@@ -348,7 +275,7 @@ class Beyond(BeyondArms):
             checked=dict(zip(names, shares, strict=True)),
         )
 
-    def _samples(self) -> list[SampleItem]:
+    def drawn_samples(self) -> list[SampleItem]:
         return []  # of as many arms they would fill the page
 
     def notes(self) -> list[str]:
@@ -375,11 +302,6 @@ class Beyond(BeyondArms):
             "the paper's way.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
-
-
-def _ends(rates: Sequence[float]) -> tuple[float, float]:
-    """What `largest_rates` gives for runs that are stable at no rate, and at the largest."""
-    return np.log10(min(rates) / 2), np.log10(max(rates))
 
 
 def _left(folder: Path) -> str:

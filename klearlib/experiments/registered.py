@@ -57,12 +57,9 @@ def _noted(runs_dir: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        known = read_json(path)
-        if not isinstance(known, dict) or not all(isinstance(at, str) for at in known.values()):
-            raise ValueError("no object of times")
+        return read_json(path)
     except ValueError as error:
         raise DamagedEntry(
             f"{path} is damaged ({error}): put a copy of it back, or delete it, and verdicts on "
             "runs that are there count as exploratory"
         ) from None
-    return known

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.report.section import SampleItem
 from klearlib.rl.alarms import truncation_rose
 from klearlib.rl.idle import untrained
 from klearlib.rl.settings import is_second_half
+from klearlib.rl.texts import shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 Arm = tuple[str, int]
 """Series and seed of a run."""
+_SAMPLE_CHARS = 1200
 
 
 class Results:
@@ -82,13 +86,6 @@ class Results:
         both = both[both["value_total"] > 0]
         return both.assign(value=both["value"] / both["value_total"]).drop(columns="value_total")
 
-    def panels(self, metrics: Mapping[str, str]) -> pd.DataFrame:
-        """The curves of several metrics, with the column panel. metrics: panel -> metric."""
-        import pandas as pd
-
-        parts = [self.curve(metric).assign(panel=panel) for panel, metric in metrics.items()]
-        return pd.concat(parts, ignore_index=True)
-
     def mean(self, metric: str) -> float:
         return float(self.curve(metric)["value"].mean())
 
@@ -126,11 +123,23 @@ class Results:
         found = {arm: truncation_rose(self._metrics(path)) for arm, path in self.folders.items()}
         return {arm: words for arm, words in found.items() if words}
 
-    def samples(self, arm: Arm) -> list[dict]:
-        """What the policy of a run wrote, as `klearlib.rl.samples.draw_samples` keeps it."""
+    def drawn_samples(self, titles: Mapping[Arm, str]) -> list[SampleItem]:
+        """What the policies wrote at their last step, as `klearlib.rl.samples.draw_samples` keeps
+        it: of each series' first seed a right response and another one, as far as drawn."""
         from klearlib.run.entry import read_samples
 
-        return read_samples(self.folders[arm])
+        shown = []
+        for series in self.series():
+            arm = next(arm for arm in self.folders if arm[0] == series)
+            lines = read_samples(self.folders[arm])
+            last = [line for line in lines if line["step"] == lines[-1]["step"]]
+            by_kind = {line["reason"] == "correct": line for line in reversed(last)}
+            for _, line in sorted(by_kind.items(), reverse=True):
+                item = {each.name: line.get(each.name) for each in fields(SampleItem)}
+                for name in ("prompt", "text"):
+                    item[name] = shortened(line[name], max_chars=_SAMPLE_CHARS)
+                shown.append(SampleItem(**item | {"arm": titles[arm]}))
+        return shown
 
     # evaluations
 

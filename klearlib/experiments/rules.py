@@ -138,35 +138,28 @@ def _read(given: object) -> str | dict:
             "with name, such as {name: gppo, beta_low: 0}"
         )
     name, label = rule["name"], rule.get("label", "x")
-    is_line = isinstance(label, str) and label.strip() and label.isprintable()
-    if not is_line or len(label) > MAX_LABEL:
-        raise ParameterError(
-            f"rules, {name}: label must be a text of one line, of at most {MAX_LABEL} characters, "
-            f"got {label!r}"
-        )
+    if not isinstance(label, str) or not label.strip() or not label.isprintable():
+        raise ParameterError(f"rules, {name}: label must be a text of one line, got {label!r}")
+    if len(label) > MAX_LABEL:
+        raise ParameterError(f"rules, {name}: label must be of at most {MAX_LABEL} characters")
     if not isinstance(rule.get("source", ""), str):
         raise ParameterError(f"rules, {name}: source must be the text of a file of Python")
     if "source" not in rule and (":" in name or name.endswith(".py")):
         file, _, own = name.rpartition(":") if ":" in name else (name, "", "")
-        rule = rule | {
-            "name": f"{Path(file).name}:{own}",
-            "source": text_of(file, f"rules, {name}"),
-        }
+        source = text_of(file, f"rules, {name}")
+        rule = rule | {"name": f"{Path(file).name}:{own}", "source": source}
+    values = _values(rule)
     if "source" not in rule:
         if name not in TITLES:
             near = did_you_mean(name, TITLES)
             raise ParameterError(f"rules: unknown rule {name!r}, or FILE.py:NAME of one; {near}")
-        for key in _values(rule):
-            if key not in _TAKES[name]:
-                raise ParameterError(
-                    f"rules, {name}: {key}: {did_you_mean(str(key), _TAKES[name])}"
-                )
-    for key, value in _values(rule).items():
+        for key in (key for key in values if key not in _TAKES[name]):
+            raise ParameterError(f"rules, {name}: {key}: {did_you_mean(str(key), _TAKES[name])}")
+    for key, value in values.items():
         is_number = type(value) in (int, float)
         if type(key) is not str or not is_number:
             raise ParameterError(f"rules, {name}: {key} must be a number, got {value!r}")
-    # 1 and 1.0 are one run.
-    rule = rule | {key: float(value) for key, value in _values(rule).items()}
+    rule = rule | {key: float(value) for key, value in values.items()}  # 1 and 1.0 are one run
     return name if rule.keys() == {"name"} else rule
 
 

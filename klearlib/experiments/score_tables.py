@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ _LEVEL = 0.95
 _ROUNDING = 1e-12  # an interval narrower than this is a difference that is everywhere the same
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """A mean difference with its 95 % interval over seeds, or, where there is one seed, over
     problems, which says nothing about other seeds."""
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
-from klearlib.experiments.experiment import Evidence, Experiment, table
+from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin, origins
 from klearlib.experiments.registered import STUDENTS
 from klearlib.experiments.results import Arm
 from klearlib.experiments.score_tables import Row, paper_cell, score_bars, score_table
+from klearlib.experiments.shown import Frame, table
 from klearlib.paper import claim
 from klearlib.params.data import SFTSchedule
 from klearlib.report.curves import Panel
-from klearlib.run.entry import read_metrics
+from klearlib.report.verdicts import Evidence
 from klearlib.run.stage import Stage
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class DataExperiment(Experiment):
@@ -112,10 +108,9 @@ class StudentExperiment(DataExperiment):
     def measured_by(self) -> str:
         """As "avg@4", or "avg@4 for maths, avg@2 for code"."""
         domains = [each.domain for each in self.beside]
-        words = {domain: f"avg@{self.own(domain, 'eval_responses')}" for domain in domains}
-        if len(words) == 1:
-            return words.popitem()[1]
-        return ", ".join(f"{text} for {DOMAIN_WORDS[domain]}" for domain, text in words.items())
+        words = [f"avg@{self.own(domain, 'eval_responses')}" for domain in domains]
+        each = [f"{text} for {DOMAIN_WORDS[d]}" for d, text in zip(domains, words, strict=True)]
+        return ", ".join(each if len(each) > 1 else words)
 
     def rows(self, beside: Beside) -> list[Row]:
         return [
@@ -133,11 +128,10 @@ class StudentExperiment(DataExperiment):
         return counterparts(self.params.profile, domain)
 
     @table(
-        "scores",
         "{e.printed}, ours beside the paper's: {e.measured_by}, mean over seeds with 95 % t "
         "interval.",
     )
-    def scores(self) -> pd.DataFrame:
+    def scores(self) -> Frame:
         import pandas as pd
 
         parts = [
@@ -160,17 +154,6 @@ class StudentExperiment(DataExperiment):
             )
         ]
 
-    def last_loss(self, series: str) -> float:
-        """The training loss of the last steps (a tenth of them), mean over the seeds that are
-        done."""
-        losses = []
-        for (name, _), stage in self.arms.items():
-            training = stage.inputs["model"]
-            if name == series and self.is_done(training):
-                lines = [row["sft/loss"] for row in read_metrics(self.folder(training))]
-                losses.append(np.mean(lines[-max(1, len(lines) // 10) :]))
-        return float(np.mean(losses)) if losses else float("nan")
-
     def evidence(self) -> dict[str, Evidence | str]:
         found = {}
         for each in self.beside:
@@ -180,13 +163,10 @@ class StudentExperiment(DataExperiment):
                 if absent := [arm for arm in claim(name).arms if arm not in known]:
                     found[name] = f"needs the arms {', '.join(absent)}, which are not asked for"
                     continue
-                found[name] = self.compared(
-                    name,
-                    self.runs.of(*arms),
-                    domain,
-                    series={arm.group: series for series, arm in arms.items()},
-                    words=[decided_on(name, self.params.profile, domain)],
-                )
+                groups = {s: arm.group for s, arm in arms.items() if arm.group in claim(name).arms}
+                runs = self.runs.of(*arms).renamed(groups)
+                words = [decided_on(name, self.params.profile, domain)]
+                found[name] = self.compared(name, runs, domain, words=words)
         return found
 
     def common_notes(self, arms: str) -> list[str]:

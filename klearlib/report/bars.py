@@ -1,9 +1,8 @@
-"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark; what an arm
-or a source is made of; where pass rates lie."""
+"""Scores and counts as marks and bars: the paper's above ours, benchmark by benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
-_HATCHES = ("", "//", "..")
 _EDGE = {"edgecolor": "white", "linewidth": 0.5}
 _PALE, _INK = "#E9E9E9", "#444444"
 _ROOM = 1.32  # of the longest bar or interval, so that the number beside it fits
@@ -49,33 +46,6 @@ def scores_beside_paper(
         if len(series) > 1:
             handles, labels = axes[1][0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=len(series))
-    return figure
-
-
-def stacked_bars(
-    bars: Mapping[str, Mapping[str, int]], *, x_label: str, heading: str, per_row: int = 6
-) -> Figure:
-    """One horizontal bar for each entry, made of named parts; parts have the same colour in all.
-
-    bars: label -> part -> count, the first label on top. per_row: entries of the legend a row.
-    """
-    parts = list(dict.fromkeys(part for counts in bars.values() for part in counts))
-    figure = new_figure(9.0, 1.6 + 0.3 * max(1, len(bars)) + 0.28 * (len(parts) // per_row))
-    with figure_style():
-        axis = figure.subplots()
-        ends = dict.fromkeys(bars, 0)
-        for place, part in enumerate(parts):
-            widths = [counts.get(part, 0) for counts in bars.values()]
-            hatch = _HATCHES[place // len(_PARTS) % len(_HATCHES)]
-            look = {"color": _PARTS[place % len(_PARTS)], "hatch": hatch, **_EDGE}
-            axis.barh(list(bars), widths, left=list(ends.values()), **look, label=part)
-            ends = {label: ends[label] + counts.get(part, 0) for label, counts in bars.items()}
-        axis.invert_yaxis()
-        axis.grid(axis="y", visible=False)
-        axis.set_xlabel(x_label)
-        title(axis, heading)
-        if parts:
-            figure.legend(loc="outside lower center", ncols=min(per_row, len(parts)))
     return figure
 
 
@@ -255,37 +225,3 @@ def _scale(axis: Axes, longest: float) -> None:
     axis.set_xlim(0, _ROOM * longest if longest > 0 else 1.0)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=3))
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-
-
-def pass_rate_histogram(
-    groups: Mapping[str, Sequence[float]], *, num_responses: int, threshold: float
-) -> Figure:
-    """How many problems of each group have which pass rate, one bar for each count of responses.
-
-    groups: name of a series -> the pass rates of its problems, multiples of 1 / num_responses.
-    num_responses: n, so that there are n + 1 bars. threshold: drawn as a vertical line.
-    """
-    figure = new_figure(max(6.5, 2.0 + 0.36 * num_responses), 4.0)
-    width = 0.8 / max(1, len(groups))
-    with figure_style():
-        axis = figure.subplots()
-        for place, (name, rates) in enumerate(groups.items()):
-            passed = [round(rate * num_responses) for rate in rates]
-            counts = [passed.count(number) for number in range(num_responses + 1)]
-            style = series_style(name)
-            offset = (place - (len(groups) - 1) / 2) * width
-            places = [number + offset for number in range(num_responses + 1)]
-            look = {"color": style.color, "hatch": "//" if place else None, **_EDGE}
-            label = f"{style.label} ({len(rates)} problems)"
-            axis.bar(places, counts, width, label=label, **look)
-        line = threshold * num_responses
-        axis.axvline(line, color="#222222", linewidth=1.2, linestyle=":")
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        look = {"xytext": (4, -4), "va": "top", "fontsize": 9.5}
-        axis.annotate(f"threshold {threshold:g}", (line, 1.0), **place, **look)
-        axis.set_xlabel(f"responses of {num_responses} that pass every test")
-        axis.set_ylabel("problems")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        title(axis, "Here: the teacher's pass rates")
-        figure.legend(loc="outside lower center", ncols=len(groups))
-    return figure

@@ -1,177 +1,56 @@
-"""Verdicts on the paper's claims, by the rules fixed beforehand in ``klearlib/paper/claims.yaml``.
-
-A notebook measures the comparisons of a claim, one score for each arm and replicate, and asks:
-
-    measured = [measure("GPPO - Clip-Higher", gppo, clip_higher, margin=0.05), ...]  # float [R]
-    verdict = decide_order(claim("C1"), measured, margin=0.05, checked=shares, paper_scale=False)
-
-In its comparisons None stands for a bound that does not exist.
-"""
+"""The rules of claims that compare no arms: exact mathematics (C14), stability (C3) and absolute
+numbers (C13). `klearlib.report.verdicts` asks them, by the kind of a claim."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores, statistics
-from klearlib.evaluate.statistics import compare, holm, sign_flip_p
-from klearlib.paper.schema import COMPARED, Claim, PaperNumber
-from klearlib.report.section import AT_PAPER, NOT_RUN, NOT_TESTED, Comparison, Verdict
+from klearlib.evaluate.statistics import holm
+from klearlib.paper.schema import Claim, PaperNumber
+from klearlib.report.section import AT_PAPER, Comparison, Verdict
 from klearlib.report.style import series_style
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One comparison of a claim: its name in ``claims.yaml`` and what `compare` finds, in the
-    claim's unit times `SCALE`; p_flip: of the sign-flip test, None below six replicates."""
-
-    name: str
-    result: statistics.Comparison
-    p_flip: float | None = None
-
-
-SCALE = {"fraction": 100.0}
-"""By the unit of a claim, what its numbers are multiplied by for people: points of fractions."""
-
-
-def measure(claim: Claim, name: str, a: np.ndarray, b: np.ndarray, *, margin: float) -> Measured:
-    """`compare` of two arms under the comparison's name. a, b: float [R], one for each replicate,
-    and `margin` in the claim's own unit."""
-    scale = SCALE.get(claim.unit, 1.0)
-    a, b = scale * np.asarray(a, dtype=float), scale * np.asarray(b, dtype=float)
-    found = compare(a, b, margin=scale * margin)
-    enough = found.num_replicates >= statistics.SIGN_FLIPS_FROM
-    return Measured(name, found, sign_flip_p(a, b) if enough else None)
-
-
-def not_run(claim: Claim, reason: str, settle: str | None = None) -> Verdict:
-    """The verdict "not run" with the reason, such as data that this profile does not have."""
-    return Verdict(claim.id, (), "", reason, settle, NOT_RUN)
-
-
-def decide_mechanism(claim: Claim, max_error: float) -> Verdict:
+def decide_mechanism(claim: Claim, max_error: float, *, paper_scale: bool = False) -> Verdict:
     """ "reproduced" if `max_error`, the largest absolute error that the demonstration found, is
-    within the rule's tolerance, else (also for NaN) "not reproduced"."""
+    within the rule's tolerance, else (also for NaN) "not reproduced"; the scale plays no part."""
     assert claim.kind == "mechanism", claim.id
-    tolerance = claim.rule.numbers["tolerance"]
-    found, settle = f"largest error {max_error:.2g}", None
-    measured = f"{found} (tolerance {tolerance:g})"
+    error, tolerance = f"largest error {max_error:.2g}", claim.rule.numbers["tolerance"]
+    measured = f"{error} (tolerance {tolerance:g})"
     if max_error <= tolerance:
-        word, reason = "reproduced", f"{found}, at most {tolerance:g}"
-    else:
-        word, reason = "not reproduced", f"{found}, not within {tolerance:g}"
-        settle = "find the case with the largest error and mend the code"
-    return Verdict(claim.id, (), measured, reason, settle, word)
-
-
-def decide_order(
-    claim: Claim,
-    measured: Sequence[Measured],
-    *,
-    margin: float,
-    checked: Mapping[str, float] | None = None,
-    spread: float | None = None,
-    paper_scale: bool,
-) -> Verdict:
-    """The verdict on a claim that compares arms, by `klearlib.evaluate.statistics.decide`.
-
-    measured: all comparisons of the claim, from `measure`. margin: in the claim's unit. checked:
-    the claim's checks by name -> the share that was found; one below its least is "not tested".
-    spread: see `statistics.decide`, in the unit of `measured`.
-    """
-    assert claim.kind in COMPARED, claim.id
-    assert [m.name for m in measured] == [each.name for each in claim.comparisons], claim.id
-    failed = []
-    for check in claim.checks:
-        share = (checked or {})[check.name]
-        assert 0 <= share <= 1, (claim.id, check.name, share)
-        if share < check.at_least:
-            least = f"needs at least {100 * check.at_least:g} %"
-            failed.append(f"{check.name}: {100 * share:.2g} %, {least}")
-    scale = SCALE.get(claim.unit, 1.0)
-    found = [each.result for each in measured]
-    settle = None
-    if failed:
-        word, reason = NOT_TESTED, "; ".join(failed)
-        settle = "arms in which the checks hold"
-    else:
-        judge = _equivalence if claim.kind == "equivalence" else statistics.decide
-        unit = "points" if claim.unit == "fraction" else ""
-        decision = judge(found, margin=scale * margin, spread=spread, unit=unit)
-        word, reason = decision.verdict, decision.reason
-        if word == statistics.UNDECIDED:
-            needed = decision.replicates_needed
-            settle = f"{needed} replicates" if needed else "more than 10,000 replicates"
-    published = tuple(_published(each, scale, margin) for each in measured)
-    texts = "; ".join(_in_words(claim, each) for each in measured)
-    word = AT_PAPER.get(word, word) if paper_scale else word
-    return Verdict(claim.id, published, texts, reason, settle, word)
-
-
-def _equivalence(
-    found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
-) -> statistics.Decision:
-    """Of a claim that there is no difference; the words of its rule."""
-    if all(each.equivalent for each in found):
-        width = max(each.smallest_margin for each in found)
-        reason = f"inside +-{margin:.3g} {unit}, and would be inside +-{width:.3g}"
-        return statistics.Decision(statistics.SUPPORTED, reason)
-    two_sided = holm([min(1.0, 2 * min(each.p_greater, each.p_less)) for each in found])
-    if min(two_sided) <= 2 * statistics.ONE_SIDED:
-        return statistics.Decision(statistics.CONTRADICTED, "there is a difference")
-    needed = statistics.replicates_needed(found, margin=margin, spread=spread)
-    reason = f"neither a difference nor its absence, inside +-{margin:.3g} {unit}, can be told"
-    return statistics.Decision(statistics.UNDECIDED, reason, needed)
-
-
-def _published(each: Measured, scale: float, margin: float) -> Comparison:
-    found = each.result
-    low, high = (end / scale if math.isfinite(end) else None for end in (found.low, found.high))
-    return Comparison(
-        difference=found.value / scale,
-        high=high,
-        low=low,
-        margin=margin,
-        name=each.name,
-        num_replicates=found.num_replicates,
-        p_flip=each.p_flip,
-        p_greater=found.p_greater,
-        p_less=found.p_less,
-    )
-
-
-def _in_words(claim: Claim, each: Measured) -> str:
-    found, digits = each.result, 1 if claim.unit == "fraction" else 3
-    texts = [f"{value:+.{digits}f}" for value in (found.value, found.low, found.high)]
-    interval = f"[{texts[1]}, {texts[2]}]" if math.isfinite(found.low) else "no interval"
-    unit = " points" if claim.unit == "fraction" else ""
-    return f"{each.name}: {texts[0]}{unit} {interval} ({found.num_replicates} replicates)"
+        return Verdict(
+            claim.id, (), measured, f"{error}, at most {tolerance:g}", None, "reproduced"
+        )
+    settle = "find the case with the largest error and fix the code"
+    reason = f"{error}, not within {tolerance:g}"
+    return Verdict(claim.id, (), measured, reason, settle, "not reproduced")
 
 
 def decide_stability(
     claim: Claim,
-    grad_norms: Mapping[str, Sequence[Sequence[float]]],
-    score_changes: Mapping[str, Sequence[float]],
+    runs: tuple[Mapping[str, Sequence[Sequence[float]]], Mapping[str, Sequence[float]]],
     *,
     paper_scale: bool,
 ) -> Verdict:
     """The verdict on "all arms train stably" from the gradient norms before clipping and from how
     far scores fell.
 
-    grad_norms: arm -> one sequence per seed, one norm per RL step, the mean over its updates; steps
+    runs: arm -> one sequence per seed, one norm per RL step, the mean over its updates; steps
     without an update are left out by the caller, NaN and infinity are kept: they are the finding.
-    score_changes: arm -> for each seed its last score less its first.
+    And arm -> for each seed its last score less its first.
     """
+    grad_norms, score_changes = runs
     assert claim.kind == "trend" and {*grad_norms} <= {*claim.arms}, claim.id
     rule = claim.rule.numbers
     broken, short, out_of_band, texts = [], [], [], []
-    for arm, runs in grad_norms.items():
+    for arm, by_seed in grad_norms.items():
         label = series_style(arm).label
-        norms = [np.asarray(run, dtype=float) for run in runs]
+        norms = [np.asarray(run, dtype=float) for run in by_seed]
         assert norms and all(run.size for run in norms), arm
         finite = all(np.isfinite(run).all() for run in norms)
         steps = min(run.size for run in norms)
@@ -245,10 +124,14 @@ def decide_absolute(
     """
     assert claim.kind == "absolute", claim.id
     if not paper_scale:
-        return not_run(claim, "absolute numbers are tested at paper scale only", "profile paper")
+        return Verdict.not_run(
+            claim.id, "absolute numbers are tested at paper scale only", "profile paper"
+        )
     numbers = {number.what: number for number in claim.paper}
     if not measured:
-        return not_run(claim, "none of its numbers was measured", "evaluate the final model")
+        return Verdict.not_run(
+            claim.id, "none of its numbers was measured", "evaluate the final model"
+        )
     plain = [_against_paper(claim, numbers[name], array) for name, array in measured.items()]
     absent = [1.0] * (len(numbers) - len(plain))  # they count too: the limit is that of all
     corrected = holm([*(min(1.0, 2 * min(e.p_greater, e.p_less)) for e in plain), *absent])
@@ -305,3 +188,7 @@ def _absolute_in_words(entry: Comparison, number: PaperNumber, num_problems: int
     ours, paper = 100 * (number.value + entry.difference), 100 * number.value
     size = f"{num_problems} problems"
     return f"{number.what}: {ours:.1f} against {paper:.1f}, joint noise {half:.1f} ({size})"
+
+
+RULES = {"mechanism": decide_mechanism, "trend": decide_stability, "absolute": decide_absolute}
+"""Kind of claim -> what takes the claim, its `Evidence.values` and the scale."""

@@ -19,7 +19,6 @@ from klearlib.params import STATISTICS, load, profiles
 from klearlib.params.place import Place, in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
 from klearlib.report.formula import drawn_in, formula_svg
-from klearlib.report.ledger import ledger
 from klearlib.report.render import render, style_sheet
 from klearlib.report.section import (
     NOT_RUN,
@@ -31,6 +30,7 @@ from klearlib.report.section import (
     read_sections,
 )
 from klearlib.report.tables import read_csv
+from klearlib.report.verdicts import ledger
 from klearlib.run.files import write_text
 
 MAX_FIGURE_BYTES = 400_000

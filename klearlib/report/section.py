@@ -99,6 +99,11 @@ class Verdict:
             wrong = f"{self.verdict!r} is not a verdict on a {kinds[self.claim]}"
             raise KlearError(f"{self.claim}: {wrong}, expected {', '.join(words)}")
 
+    @classmethod
+    def not_run(cls, claim: str, reason: str, settle: str | None = None) -> Verdict:
+        """The verdict "not run" with the reason, such as data that this profile does not have."""
+        return cls(claim, (), "", reason, settle, NOT_RUN)
+
 
 @dataclass(frozen=True)
 class Equation:

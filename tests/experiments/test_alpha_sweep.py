@@ -101,20 +101,6 @@ def test_the_optimum_beside_the_differences(project):
     assert (row["seeds"], row["problems"]) == (3, 60)
 
 
-def test_effects_are_those_of_the_last_fifth(project):
-    def metrics(step: int) -> dict:
-        late = step > 16
-        return {
-            "train/entropy": 0.3 if late else 2.0,
-            "train/num_tokens": 200,
-            "train/positive_tokens": 150 if late else 20,
-        }
-
-    table = finished(FLAT, metrics).table("effects").set_index("alpha")
-    assert table["entropy"].tolist() == pytest.approx([0.3] * 4)
-    assert table["positive_share"].tolist() == pytest.approx([0.75] * 4)
-
-
 def test_best_shares_by_hand():
     """One seed, two problems: a wins unless problem 2 is drawn twice, 1 of 4 equally likely."""
     shares = best_shares(
@@ -157,10 +143,3 @@ def test_autograd_of_equation_14_is_its_closed_form():
     # Micro-batches of (3 + 2) and (4 + 1) tokens hold 3 and 4 positive ones.
     assert table.loc[1, "LM_part_split_first"] == pytest.approx(-0.1 / 2 / 3)
     assert table.loc[1, "LM_part_split_third"] == pytest.approx(-0.1 / 2 / 4)
-
-
-def test_positives_by_reward_lose_correct_responses():
-    table = pd.DataFrame(lm_loss_demos.positives())
-    assert table["tokens"].tolist() == [1, 4, 2, 3]
-    assert table["share_by_verdict"].tolist() == pytest.approx([1 / 7, 4 / 7, 2 / 7, 0])
-    assert table["share_by_reward_is_1"].tolist() == [1.0, 0.0, 0.0, 0.0]

@@ -156,11 +156,6 @@ def test_e1_is_decided_at_the_largest_rate_by_the_low_corner(project, better, wo
     low = effects["learning rate 0.0003", "without the low corner - with it"]
     assert low == pytest.approx(0.25 * sign, abs=0.02)
     assert abs(effects["learning rate 0.0003", "without the high corner - with it"]) < 0.02
-    corners = e.table("corners")
-    assert corners["gradient low"].tolist() == [0.5] * 8 and corners["stable"].eq(1.0).all()
-    assert corners["tokens low"].tolist() == pytest.approx([0.1] * 8)
-    (row,) = e.table("takeaway").to_dict("records")
-    assert word in row["sentence"] and "points" in row["sentence"]
     for other in ("E2", "E3", "E4", "E5"):
         assert found[other]["verdict"] == "not run"
         assert found[other]["reason"].endswith("not asked for (explorations): profile full")
@@ -270,9 +265,8 @@ def test_the_section_has_every_figure_with_its_verdict(project):
     for name, caption in captions.items():
         assert f"{name.upper()} is {words[name.upper()]}: " in caption
     names = {each["name"] for each in written["tables"]}
-    tables = {"neighbours", "corners", "effects", "frontier", "takeaway", "replicates", "factors"}
+    tables = {"neighbours", "effects", "frontier", "replicates", "factors"}
     assert names == tables | {"looked_at"}
-    assert len(e.table("takeaway")) == 5
     empty = beyond("E1", "E2", "E4", "E5", seeds=[7])
     for name in captions:
         texts = [text.get_text() for axis in empty.figure(name).axes for text in axis.texts]

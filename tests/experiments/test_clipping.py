@@ -132,8 +132,7 @@ def test_a_rule_that_the_paper_has_not_is_shown_and_leaves_the_claims_alone(proj
     for label in ("steep", "GPPO, beta_low 0"):
         row = scores.loc["maths A", label]
         assert row["end"] > 0.9 and np.isnan(row["paper_last"])
-        assert label in set(more.table("clipped")["rule"])
-        for name in ("fig2", "rules", "corners", "learning"):
+        for name in ("fig2", "rules", "corners"):
             legend = more.figure(name).legends[0]
             assert label in [text.get_text() for text in legend.get_texts()], name
     corners = more.table("rules").set_index("rule")
@@ -222,8 +221,6 @@ def test_validation_chooses_and_no_benchmark_does(project):
     assert len(alike) == 6 and alike["seeds"].eq(2).all()
     # At 0.0003 GPPO has 8 of 8 right and CISPO 2 of 8; CISPO's own rate plays no part.
     assert alike.loc[("0.0003", "GPPO - CISPO"), "value"] == pytest.approx(0.75, abs=0.05)
-    panels = e.figure("rates").axes
-    assert len(panels) == 3 and [*panels[0].get_xticks()] == pytest.approx([10, 30, 100])
 
 
 def test_of_equal_rates_the_smallest_is_kept_however_the_seeds_differ(project):
@@ -347,7 +344,6 @@ def test_c2_is_code_after_mathematics_from_the_model_of_both_domains(project):
     assert {benchmark for benchmark, _ in rows.index} == {"maths A", "code A", "validation"}
     assert rows.loc[("code A", "GPPO"), "paper_last"] > 0.5
     assert np.isnan(rows.loc[("maths A", "GPPO"), "paper_last"])
-    assert len(again(e).table("clipped")) == 6
 
 
 def test_without_joint_runs_c2_says_what_it_needs(project):

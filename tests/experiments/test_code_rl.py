@@ -143,16 +143,10 @@ def test_precision_and_recall_by_hand(judged):
     assert used["recall_low"] < 0.75 < used["recall_high"]
     caption = table.loc["pass rate >= 0.5"]
     assert (caption["precision"], caption["recall"]) == (1.0, 0.5)
-    flaws = judged.table("flaws").set_index("tests")
-    assert flaws.loc["solution", "share"] == 0 and flaws.loc["outputs", "share"] == 1
-    assert (flaws.loc["sound", "problems"], flaws.loc["sound", "dropped"]) == (4, 1)
-    assert flaws.loc["sound", "mean_pass_rate"] == pytest.approx(45 / 64)
-    assert flaws.loc["sound", "mean_tests_passed"] == pytest.approx(0.9)
-    judged.figure("pass_rates")
 
 
 def test_before_the_teacher_is_judged_the_tables_are_empty(filtered):
-    assert filtered.table("filter").empty and filtered.table("flaws").empty
+    assert filtered.table("filter").empty
 
 
 def test_the_demonstrations_are_really_judged():
@@ -173,10 +167,3 @@ def test_the_demonstrations_are_really_judged():
     endless = table.loc["one branch never ends", "outcomes of 16 tests"]
     assert endless == "11 passed, 5 time_limit"
     assert table.loc["no Python", "outcomes of 16 tests"] == "16 compile_error"
-    signal = judging_demo.group_signal()
-    assert (signal["hard advantage"] == 0).all() and signal[
-        "soft advantage"
-    ].is_monotonic_increasing
-    flawed = judging_demo.flawed_tests().set_index("program")
-    assert flawed.loc["right"].tolist() == [1.0, 1.0, 0.75, -1.0]
-    assert (flawed["hard, 4 wrong tests"] == -1).all()

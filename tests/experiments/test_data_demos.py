@@ -1,73 +1,13 @@
-"""The method cells of notebooks 01 to 04 say what they should, and notice a wrong rule."""
+"""What counts as found of what was planted in the sources of the miniature."""
 
 from __future__ import annotations
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from klearlib.curation import overlap
-from klearlib.experiments.demos import data_rules, planted
+from klearlib.experiments.demos import planted
 from klearlib.miniature.sources import TRUTH
-from klearlib.sft import objective
-
-
-def test_the_rules_do_what_they_must_on_every_case():
-    table = pd.DataFrame(data_rules.rule_cases())
-    assert len(table) == 12 and (table["must_go"] == table["goes"]).all()
-    phrase = table[table["prompt"].str.contains("phrase")].iloc[0]
-    assert phrase["is_boilerplate"] and not phrase["goes_with_stop_list"]
-    assert set(table[table["rule"] == "duplicate"]["goes"]) == {True, False}
-
-
-def test_eq_8_pushes_wrong_responses_up_too():
-    table = pd.DataFrame(data_rules.pushes()).set_index(["objective", "response"])
-    assert table["pushed"].tolist() == ["up", "up", "up", "down"]
-    right, wrong = table.loc[("Eq. 8", "right")], table.loc[("Eq. 8", "wrong")]
-    assert right.tolist() == wrong.tolist()
-    # One of three tokens, uniform over five: -(1 - 1/5) / 3.
-    assert right["gradient_on_its_tokens"] == pytest.approx(-0.8 / 3)
-    assert right["probability_before"] == pytest.approx(0.2**3)
-
-
-def test_the_normalisers_equal_the_sums():
-    table = pd.DataFrame(data_rules.normalizers()).set_index("normalizer")
-    assert (table[["largest_error", "largest_error_in_parts"]] < 1e-12).all(axis=None)
-    assert table.loc["sequence", "weight_short"] == pytest.approx(1 / 6)
-    for normalizer, weight in (("token", 1 / 18), ("sequence_sum", 1 / 3)):
-        assert (table.loc[normalizer, ["weight_short", "weight_long"]] == weight).all()
-
-
-def test_a_wrong_normaliser_is_seen(monkeypatch):
-    right = objective.sft_loss
-    monkeypatch.setattr(
-        objective, "sft_loss", lambda *args, **how: right(*args, **(how | {"normalizer": "token"}))
-    )
-    table = pd.DataFrame(data_rules.normalizers()).set_index("normalizer")
-    assert table.loc["sequence", "largest_error"] > 1e-3
-
-
-def test_k_center_equals_the_plain_algorithm_and_its_radius_falls():
-    table = pd.DataFrame(data_rules.coverage())
-    assert table["equal_to_plain"].all()
-    assert (np.diff(table["radius"]) < 0).all()
-    assert (table["radius"] < table["radius_at_random"]).all()
-
-
-def test_another_choice_of_centers_is_seen(monkeypatch):
-    monkeypatch.setattr(data_rules, "k_center_greedy", lambda points, k: np.arange(k))
-    assert not pd.DataFrame(data_rules.coverage())["equal_to_plain"].all()
-
-
-def test_another_n_is_seen(monkeypatch):
-    init = overlap.OverlapIndex.__init__
-    monkeypatch.setattr(
-        overlap.OverlapIndex, "__init__", lambda self, b, **how: init(self, b, n=8, **how)
-    )
-    table = pd.DataFrame(data_rules.rule_cases())
-    assert (table["must_go"] != table["goes"]).any()
 
 
 def test_the_second_count_of_shared_words_is_strict():

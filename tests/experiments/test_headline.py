@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_runs import record
+from transformers import Qwen3Config
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from klearlib.errors import KlearError, ParameterError
 from klearlib.evaluate import scores
@@ -17,7 +19,6 @@ from klearlib.evaluate.record_files import save_record
 from klearlib.experiments.benchmarks import MINIATURE
 from klearlib.experiments.benchmarks import REAL as REAL_NAMES
 from klearlib.experiments.catalogue import check, experiment_of
-from klearlib.experiments.demos.yarn import yarn_frequencies
 from klearlib.experiments.experiment import runs_dir
 from klearlib.experiments.headline_pipeline import DOMAINS, HeadlineParams
 from klearlib.experiments.nb10_headline import Headline, measured_numbers, sampling_interval
@@ -26,11 +27,11 @@ from klearlib.miniature.joint import BENCHMARKS
 from klearlib.paper import claim, table
 from klearlib.params import load, load_profile
 from klearlib.params.place import place_for
+from klearlib.policy.load import with_yarn
 from klearlib.records import EvalRecord
 from klearlib.report.decide import decide_absolute
 from klearlib.report.section import Verdict
 from klearlib.rl.metrics import METRICS
-from klearlib.run.files import write_json
 from klearlib.run.folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -47,9 +48,7 @@ def record_of(name: str, *, right: int, n: int = 8, size: int = 30, offset: int 
     return dataclasses.replace(found, num_tokens=np.full((size, n), 10 + right))
 
 
-def finish(
-    params: HeadlineParams, *, without: tuple[str, ...] = (), truncated_with_yarn: bool = False
-) -> None:
+def finish(params: HeadlineParams, *, without: tuple[str, ...] = ()) -> None:
     made = Headline(params)
     for domain in DOMAINS:
         names = made.joint.benchmarks[domain]
@@ -60,8 +59,6 @@ def finish(
             folder.load_checkpoint()
             for name in (*names, *stage.params.get("deciding", ())):
                 record = record_of(name, right=RIGHT[series], offset=seed)
-                if truncated_with_yarn and series in ("code_rl_yarn", "code_rl_long"):
-                    record.truncated[:] = True
                 save_record(record, folder.path / "evaluations" / f"{name}-00000.npz")
             folder.finish()
 
@@ -175,25 +172,9 @@ def test_a_budget_beyond_yarns_positions_is_refused_before_anything_runs():
         Headline(dataclasses.replace(THREE, yarn_factor=factor - 0.01)).stages()
 
 
-def test_the_suites_own_long_chains_have_a_row(project):
-    stage = Headline(THREE).first.models["examples"]
-    folder = RunFolder(stage.folder(runs_dir()))
-    folder.load_checkpoint()
-    write_json(folder.path / "card.json", {"sources": {"math_1": 70, "long_maths": 20}})
-    folder.finish()
-    found = Headline(THREE).table("pipeline").set_index("data")
-    assert found.loc["maths: right long SFT chains made by the suite"].tolist() == [20, 20]
+def test_the_suites_own_long_chains_have_a_note(project):
     section = published()
     assert any("20 right long chains made by the suite" in note for note in section["notes"])
-
-
-def test_only_what_is_truncated_without_yarn_selects_problems(project):
-    """With YaRN every problem is cut here, which is what the factor does and hides nothing."""
-    finish(THREE, truncated_with_yarn=True)
-    found = Headline(THREE).table("yarn")
-    assert found["fitting"].tolist() == [22] * 15
-    with_yarn = found[found["setting"].str.contains("YaRN")]
-    assert not with_yarn["difference_fitting"].isna().any()
 
 
 def test_a_change_of_one_phase_leaves_the_ones_before_alone():
@@ -211,7 +192,7 @@ def test_a_change_of_one_phase_leaves_the_ones_before_alone():
         ({"sft": HeadlineParams().sft | {"learning_rate": 0}}, "learning_rate must be above 0"),
         ({"code_rl": HeadlineParams().code_rl | {"mini_batch_problems": 9}}, "exceeds"),
         ({"yarn_factor": 1.0}, "yarn_factor must be above 1"),
-        ({"profile": "mini"}, "sft is empty, which stands for smoke's values"),
+        ({"profile": "mini"}, "sft is {}, which means smoke's values"),
     ],
 )
 def test_bad_parameters_name_the_fix(values, words):
@@ -309,28 +290,13 @@ def test_one_seed_has_an_interval_over_problems_alone():
     assert none.interval_over == "none" and math.isnan(none.low), "equal gains are no certainty"
 
 
-def test_yarn_is_held_against_the_same_models_without_it(project):
-    finish(THREE)
-    found = Headline(THREE).table("yarn").set_index(["benchmark", "setting"])
-    joint = load("smoke", "joint_miniature")
-    base = f"{joint.max_new_tokens} tokens"
-    row = found.loc[("maths A", f"{base}, YaRN 2.5")]
-    assert row["difference"] == pytest.approx(-2 / 8)
-    assert row["truncated"] == pytest.approx(8 / 240)
-    # every fourth of the 30 problems has a truncated response
-    assert row["fitting"] == 22 and row["difference_fitting"] == pytest.approx(-2 / 8)
-    longer = found.loc[("code B", f"{joint.extended_max_new_tokens} tokens, YaRN 2.5")]
-    assert longer["difference"] == pytest.approx(1 / 8)
-    assert math.isnan(found.loc[("maths A", base), "difference"])
-
-
 def test_figures_and_tables_are_published(project):
     finish(THREE)
     finish_training(THREE)
     section = published()
     assert section["status"] == "complete"
-    assert {f["name"] for f in section["figures"]} == {"fig1", "learning"}
-    assert {"table1", "phases", "yarn"} <= {t["name"] for t in section["tables"]}
+    assert {f["name"] for f in section["figures"]} == {"fig1"}
+    assert {"table1", "phases"} <= {t["name"] for t in section["tables"]}
     folder = place_for(NOTEBOOK, THREE).folder / NOTEBOOK
     assert (folder / "fig1.png").stat().st_size > 10_000 and (folder / "table1.csv").is_file()
 
@@ -446,24 +412,25 @@ def test_the_first_seed_decides(monkeypatch, first, second, word):
     assert Measured(THREE).verdicts()[-1].verdict == word
 
 
-def test_yarns_formula_by_hand():
-    """Few enough pairs to work out: dim 8, theta 10, 64 positions."""
-    gamma, frequencies, scale = yarn_frequencies(dim=8, theta=10.0, positions=64, factor=4.0)
-    plain = [10 ** (-i / 4) for i in range(4)]  # 1, 0.562, 0.316, 0.178 radians a token
-    # 64 positions are 10.2, 5.7, 3.2 and 1.8 turns: none turns 32 times; once would be pair 4.03
-    assert gamma == pytest.approx([1, 4 / 5, 3 / 5, 2 / 5])
-    wanted = [p * (5 - i) / 5 + p / 4 * i / 5 for i, p in enumerate(plain)]
-    assert frequencies == pytest.approx(wanted)
-    assert scale == pytest.approx(1 + 0.1 * math.log(4))
+@pytest.mark.parametrize(("dim", "theta", "positions"), [(128, 1.0e6, 32768), (32, 1.0e4, 128)])
+def test_the_rotary_positions_follow_yarns_formula(dim, theta, positions):
+    """Pairs that turn 32 times over the original positions keep their frequency, those that turn
+    once are slowed down by the factor, linear between, both ends rounded outwards."""
+    factor, pair = 2.5, np.arange(dim // 2)
+    plain = theta ** (-2.0 * pair / dim)
 
+    def pair_with(turns: float) -> float:
+        return dim * math.log(positions / (2 * math.pi * turns)) / (2 * math.log(theta))
 
-def test_the_real_configs_follow_the_formula():
-    found = Headline(HeadlineParams()).table("yarn_demo").set_index("model")
-    assert (found["largest_error"] < 1e-6).all()
-    large = found.loc["Qwen3-8B-Base"]
-    assert large["with_yarn"] == 81920 and large["kept"] + large["mixed"] + large["divided"] == 64
-    assert (found["change_at_64"] < 0.04).all(), "near tokens turn as little in the miniature"
-    assert large["logits_factor"] == pytest.approx((1 + 0.1 * math.log(2.5)) ** 2)
+    first, last = max(math.floor(pair_with(32)), 0), min(math.ceil(pair_with(1)), dim - 1)
+    kept = 1 - np.clip((pair - first) / (last - first), 0, 1)
+    rope = {"rope_type": "default", "rope_theta": theta}
+    config = Qwen3Config(head_dim=dim, max_position_embeddings=positions, rope_parameters=rope)
+    stretched = Qwen3RotaryEmbedding(with_yarn(config, factor))
+    wanted = plain / factor * (1 - kept) + plain * kept
+    assert stretched.inv_freq.numpy() == pytest.approx(wanted, rel=1e-6)
+    assert stretched.attention_scaling == pytest.approx(0.1 * math.log(factor) + 1)
+    assert config.max_position_embeddings == positions * factor
 
 
 def test_the_smoke_file_says_what_the_phases_default_to():

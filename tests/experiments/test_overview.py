@@ -11,8 +11,8 @@ import pytest
 
 from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
-from klearlib.experiments.experiment import equations_of
 from klearlib.experiments.nb00_overview import Overview
+from klearlib.experiments.shown import equations_of
 from klearlib.paper import claims
 from klearlib.params.base import NotebookParams as OverviewParams
 from klearlib.report.formula import formula_svg

@@ -53,7 +53,7 @@ def test_gradients_that_were_never_finite_are_a_finding_about_stability(project)
     ends = dict.fromkeys(PARAMS.rules, 0.5)
     finish_all(e, ends, lambda rule, seed, step: skipped if rule == "gppo" else {})
     assert len(again(e).runs.untrained()) == 2
-    found = {each.claim: each.verdict for each in again(e).trained_verdicts()}
+    found = {each.claim: each.verdict for each in again(e).verdicts()}
     assert (found["C1"], found["C3"]) == ("not run", "contradicted")
 
 

@@ -205,19 +205,6 @@ def test_effects_and_the_difference_of_the_differences(project):
     assert section(e)["status"] == "complete"
 
 
-def test_the_reward_table_keeps_both_means_apart(project):
-    how = {"filter": {"trained": -0.1}, "no_filter": {"trained": 0.2}}
-    table = finished(("alpha 0", BETTER), how=how).table("rewards")
-    table = table.set_index(["comparison", "arm"])
-    row = table.loc[("alpha 0", "with filter")]
-    # Step 1 had no group left: it is no zero.
-    assert row["trained_first_fifth"] == pytest.approx(-0.1)
-    assert row["all_last_fifth"] == pytest.approx(2 * (0.3 + 0.01 * 18.5 + 0.05 / 3) - 1, abs=0.03)
-    assert row["correct_off_line"] == pytest.approx(0.05, abs=0.006)
-    paper = table.loc[("paper, Fig. 5b", "with filter")]
-    assert paper["trained_off_line"] == pytest.approx(0.0442, abs=5e-4)
-
-
 def test_a_group_without_advantage_only_dilutes_until_alpha_lets_it_teach():
     table = pd.DataFrame(lm_loss_demos.zero_advantage_gradients([0.0, 0.1])).set_index(
         ["alpha", "arm"]

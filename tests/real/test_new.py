@@ -92,7 +92,7 @@ def test_its_runs_have_every_table_and_figure_of_their_notebook(project, noteboo
     assert len(shown) > 6
     for kind, name in shown:
         assert getattr(e, kind)(name) is not None
-    assert {v.verdict for v in e.trained_verdicts()} <= {"not run", "reproduced"}
+    assert {v.verdict for v in e.verdicts()} <= {"not run", "reproduced"}
 
 
 def test_a_reward_function_of_ones_own_is_what_rl_and_scores_go_by(project):

@@ -99,7 +99,6 @@ def test_notebook_08_filters_by_a_teacher_without_a_planted_truth(project):
     e = TestFilter(params)
     used = e.table("filter").set_index("rule").loc["pass rate >= 0 (used)"]
     assert used["kept"] == 12 and used["dropped"] == 0 and used["recall"] != used["recall"]
-    assert e.table("flaws").empty
     run_here(e.arms["filter", 0].inputs["pool"])
     published(e)
 

@@ -9,13 +9,8 @@ import pytest
 
 from klearlib.evaluate.statistics import holm
 from klearlib.paper import claim, figure
-from klearlib.report.decide import (
-    decide_absolute,
-    decide_mechanism,
-    decide_order,
-    decide_stability,
-    measure,
-)
+from klearlib.report.decide import decide_absolute, decide_mechanism, decide_stability
+from klearlib.report.verdicts import decide_order
 
 CLIP, CISPO = "GPPO - Clip-Higher", "GPPO - CISPO"
 CHECKED = {check.name: 0.01 for check in claim("C1").checks}
@@ -39,12 +34,12 @@ def arms(effect, *, num=5, noise=0.005, seed=0):
 def order(effects, *, name="C1", checked=CHECKED, paper_scale=False, margin=0.05, **how):
     """The verdict on a claim for the differences of its comparisons."""
     about = claim(name)
-    measured = [
-        measure(about, each.name, *arms(effect, seed=place, **how), margin=margin)
+    values = {
+        each.name: arms(effect, seed=place, **how)
         for place, (each, effect) in enumerate(zip(about.comparisons, effects, strict=True))
-    ]
+    }
     return well_formed(
-        decide_order(about, measured, margin=margin, checked=checked, paper_scale=paper_scale)
+        decide_order(about, values, margin=margin, checked=checked, paper_scale=paper_scale)
     )
 
 
@@ -91,9 +86,10 @@ def test_undecided_names_replicates_from_the_spread_alone():
     assert [each.verdict for each in found] == ["undecided"] * 2
     assert found[0].settle == found[1].settle == "13 replicates"  # t_12 0.08 / sqrt(13) = 0.048
     about = claim("C9")
-    noisy = [measure(about, "soft - hard", *arms(0.04, num=3, noise=0.08), margin=0.05)]
+    noisy = {"soft - hard": arms(0.04, num=3, noise=0.08)}
     for spread, needed in ((4.0, 13), (20.0, 64)):  # in points: t_63 20 / sqrt(64) = 5.00
-        more = decide_order(about, noisy, margin=0.05, spread=spread, paper_scale=False)
+        how = {"margin": 0.05, "checked": {}, "paper_scale": False}
+        more = decide_order(about, noisy, spread=spread, **how)
         assert more.settle == f"{needed} replicates"
 
 
@@ -124,7 +120,7 @@ def test_a_check_cannot_be_passed_over(checked):
     ],
 )
 def test_truth_table_of_an_equivalence(effect, noise, word):
-    assert order((effect,), name="C15", checked=None, noise=noise).verdict == word
+    assert order((effect,), name="C15", checked={}, noise=noise).verdict == word
 
 
 def test_what_is_published_is_in_the_claims_unit_and_the_text_in_points():
@@ -145,10 +141,10 @@ def test_equal_differences_in_few_replicates_have_no_interval():
 
 def test_the_comparisons_are_all_those_of_the_claim_in_its_order():
     about = claim("C1")
-    both = [measure(about, name, *arms(UP), margin=0.05) for name in (CLIP, CISPO)]
-    for wrong in (both[:1], both[::-1], both * 2, []):
+    for wrong in ([CLIP], [CISPO, CLIP], [CLIP, CISPO, "more"], []):
         with pytest.raises(AssertionError, match="C1"):
-            decide_order(about, wrong, margin=0.05, checked=CHECKED, paper_scale=False)
+            values = dict.fromkeys(wrong, arms(UP))
+            decide_order(about, values, margin=0.05, checked=CHECKED, paper_scale=False)
 
 
 # mechanism
@@ -184,7 +180,9 @@ def stability(change=lambda arms: None, *, paper_scale=False, fell=0.0, **shape)
     arms = {arm: runs(**shape) for arm in ("gppo", "clip_higher", "cispo")}
     change(arms)
     scores = steady(arms) | {"gppo": [0.1, -fell, 0.1]}
-    return well_formed(decide_stability(claim("C3"), arms, scores, paper_scale=paper_scale)).verdict
+    return well_formed(
+        decide_stability(claim("C3"), (arms, scores), paper_scale=paper_scale)
+    ).verdict
 
 
 def test_truth_table_of_stability():
@@ -227,11 +225,12 @@ def test_the_papers_own_curves_pass_both_rules():
         for printed, key in frame.attrs["keys"].items()
     }
     assert (
-        decide_stability(claim("C3"), arms, steady(arms), paper_scale=True).verdict == "reproduced"
+        decide_stability(claim("C3"), (arms, steady(arms)), paper_scale=True).verdict
+        == "reproduced"
     )
     thrice = {arm: norms * 3 for arm, norms in arms.items()}
     assert (
-        decide_stability(claim("C3"), thrice, steady(thrice), paper_scale=False).verdict
+        decide_stability(claim("C3"), (thrice, steady(thrice)), paper_scale=False).verdict
         == "supported"
     )
 

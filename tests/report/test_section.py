@@ -15,9 +15,9 @@ from klearlib.errors import KlearError
 from klearlib.paper import FIGURES, NUM_TABLES
 from klearlib.params.place import Place
 from klearlib.report.curves import learning_curves
-from klearlib.report.ledger import ledger
 from klearlib.report.page import build_report
 from klearlib.report.section import Equation, in_paper_order, read_sections, write_section
+from klearlib.report.verdicts import ledger
 
 SUITE = [SimpleNamespace(name=name) for name in ("00_overview", "05_clipping", "06_alpha_sweep")]
 

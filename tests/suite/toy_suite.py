@@ -15,7 +15,8 @@ from pathlib import Path
 
 from klearlib.errors import Stopped
 from klearlib.experiments import catalogue
-from klearlib.experiments.experiment import Experiment, table
+from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.shown import table
 from klearlib.params import parameters_cell, root
 from klearlib.params.base import NotebookParams
 from klearlib.params.fields import parameter
@@ -86,7 +87,7 @@ class Toy(Experiment):
             ),
         ]
 
-    @table("done", "What is done.")
+    @table("What is done.")
     def done(self):
         import pandas as pd
 

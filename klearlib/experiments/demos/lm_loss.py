@@ -1,5 +1,5 @@
-"""Small exact demonstrations: what alpha adds to a gradient, who is a positive, and what a group
-without advantage does."""
+"""Small exact demonstrations: what alpha adds to a gradient, and what a group without advantage
+does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from klearlib.experiments.demos.clipping import printed_objective
-from klearlib.records import Group, Problem, Response, Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -83,52 +82,6 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
             "LM_part_split_third": of_split[2, 0].item(),
             "autograd_error": (found - closed).abs().max().item(),
             "training_loop_error": (of_loop - closed).abs().max().item(),
-        }
-
-
-def positives() -> Iterator[dict]:
-    """Who feeds the LM loss, by the verifier's word or where the reward is exactly 1 (D4): the
-    share of its gradient that falls on each response of a made group."""
-    import torch
-
-    from klearlib.rl.advantages import group_advantages
-    from klearlib.rl.rollouts import RolloutBatch, mini_batches
-
-    made = (
-        ("right, paid 1", True, 1.0),
-        ("right, ten tests at 0.1 each, summed up", True, sum([0.1] * 10)),
-        ("right, 0.5 off for its length", True, 0.5),
-        ("wrong, 15 of 16 tests passed", False, 15 / 16),
-    )
-    responses = [
-        Response("p", "", (0,), (1,) * length, (-1.0,) * length, "", False)
-        for length in _LENGTHS[::-1]
-    ]
-    group = Group(
-        Problem("p", "", answer="1"),
-        tuple(responses),
-        tuple(Verdict(correct, "correct" if correct else "wrong") for _, correct, _ in made),
-        tuple(reward for _, _, reward in made),
-    )
-    rewards = torch.tensor([group.rewards], dtype=torch.float64)
-    batch = RolloutBatch(
-        (group,), group_advantages(rewards), torch.tensor([True]), torch.ones(1, 4).bool()
-    )
-    shares = {}
-    for way in ("verdict", "reward_is_one"):
-        (rows,) = mini_batches(batch, mini_batch_problems=1, positives=way)
-        tokens = [len(row.logp_old) * row.is_correct for row in rows]
-        shares[way] = [count / sum(tokens) for count in tokens]
-    for (name, _, reward), verdict, response, *share in zip(
-        made, group.verdicts, responses, *shares.values(), strict=True
-    ):
-        yield {
-            "response": name,
-            "verdict": verdict.reason,
-            "reward": repr(reward),
-            "tokens": len(response.token_ids),
-            "share_by_verdict": share[0],
-            "share_by_reward_is_1": share[1],
         }
 
 

@@ -69,50 +69,37 @@ class Joint:
 
 
 class Origin:
-    """The worlds, models and data of a profile, as stages. A subclass has, by domain where they
-    take one:
-
-    benchmarks: name -> number of problems, None for any. stages: those of
-    `klearlib.miniature.stages.data_stages`, by the same names; one that the profile does not have
-    is a ParameterError that says what to add. sft_options: arguments of every training stage of a
-    student. templates: phrases that the search for overlap cuts out. max_new_tokens: budget of a
-    response. seed, code_seed: of all that teachers sample. pool_words: the problems of a pool in
-    words. num_pool, num_code_problems: about how many problems teachers answer, and curation_s the
-    seconds that curating one source takes, for estimates.
-
-    start: what RL starts from. ranked_sources: names, the best first. sources, benchmark_items and
-    curation_inputs: what `klearlib.curation.curate` takes, the pool last, and its inputs.
-    learnable: what of the curated sources may be learnt. true_answers: its problems with their true
-    answers; a ParameterError where these are not known. pool: stage and file of the maths problems
-    that teachers answer. majority_teacher: whose responses decide which of them RL draws from,
-    test_teacher: whose programs decide which code problems have sound tests; None: all are kept.
-    joint_stages: ``world``, ``base``, ``examples`` and ``sft`` of the joint model.
-    """
+    """The worlds, models and data of a profile, as stages. A subclass has what is declared here, by
+    domain where a function takes one."""
 
     start: Callable[[str], Start]
-    ranked_sources: Callable[[str], list[str]]
+    ranked_sources: Callable[[str], list[str]]  # names, the best first
+    # What `klearlib.curation.curate` takes, the pool last, and its inputs.
     sources: Callable[..., list[dict]]
-    curation_inputs: Callable[..., dict[str, Stage]]
     benchmark_items: Callable[[str], list[dict]]
-    learnable: Callable[[str], Stage]
-    true_answers: Callable[[str], Stage]
-    pool: Callable[[], tuple[Stage, str]]
+    curation_inputs: Callable[..., dict[str, Stage]]
+    learnable: Callable[[str], Stage]  # what of the curated sources may be learnt
+    true_answers: Callable[[str], Stage]  # to their problems; a ParameterError where not known
+    pool: Callable[[], tuple[Stage, str]]  # and file of the maths problems that teachers answer
+    # Who decides which of them RL draws from, and which code problems have sound tests; None: all.
     majority_teacher: Callable[[], str | None]
     test_teacher: Callable[[], Stage | None]
-    joint_stages: Callable[..., dict[str, Stage]]
-    benchmarks: dict[str, dict[str, int | None]]
+    joint_stages: Callable[..., dict[str, Stage]]  # world, base, examples and sft
+    joint: Joint
+    # By the names of `klearlib.miniature.stages.data_stages`; an absent one says what to add.
     stages: dict[str, Stage]
-    sft_options: dict
-    templates: tuple[str, ...]
+    benchmarks: dict[str, dict[str, int | None]]  # name -> number of problems, None for any
+    sft_options: dict  # arguments of every training stage of a student
+    templates: tuple[str, ...]  # phrases that the search for overlap cuts out
     curate_workers: int
-    max_new_tokens: dict[str, int]
-    seed: int
+    max_new_tokens: dict[str, int]  # budget of a response
+    seed: int  # of all that teachers of mathematics sample; of code the next
     code_seed: int
-    pool_words: dict[str, str]
+    pool_words: dict[str, str]  # the problems of a pool in words
+    # For estimates: how many problems teachers answer, seconds that curating one source takes.
     num_pool: int
     num_code_problems: int
     curation_s: float
-    joint: Joint
 
     def __init__(self, profile: str, options: DataOptions):
         self.profile, self.options = profile, options

@@ -11,6 +11,7 @@ from klearlib.params import DataMiniatureParams, DataOptions
 KINDS = ("habit", "random")
 TEACHER = "weak"
 """The teacher that errs; the others do not."""
+_ERRS = ("slip_share", "step_noise")
 
 
 class ErringOrigin(MiniatureOrigin):
@@ -29,15 +30,6 @@ class ErringOrigin(MiniatureOrigin):
         found = self._load("data_miniature")
         share, often = found.weak_slip_share, found.weak_slip_share * found.slip_rate / 2
         habits, noise = (share, 0.0) if self.kind == "habit" else (0.0, often)
-        grades = (
-            "middle_slip_share",
-            "middle_step_noise",
-            "strong_slip_share",
-            "strong_step_noise",
-        )
-        weak = {
-            "weak_slip_share": habits,
-            "weak_step_noise": noise,
-            "weak_steps": found.middle_steps,
-        }
-        return replace(found, **dict.fromkeys(grades, 0.0), **weak)
+        others = {f"{who}_{how}": 0.0 for who in ("middle", "strong") for how in _ERRS}
+        weak = {f"weak_{how}": value for how, value in zip(_ERRS, (habits, noise), strict=True)}
+        return replace(found, **others, **weak, weak_steps=found.middle_steps)

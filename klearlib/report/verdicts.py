@@ -1,0 +1,357 @@
+"""Every verdict, from the evidence to the ledger. A claim gets its word on this page alone:
+
+1. evidence: what a notebook has measured for a claim, or a sentence on what it lacks
+2. comparisons: a paired t-test for each comparison of claims.yaml, `statistics.compare`
+3. Holm inside the claim, the word and its reason: `decide_order` by `statistics.decide`; for claims
+   that compare no arms the rule of their kind in `klearlib.report.decide`
+4. what takes a word away: a profile that decides nothing, an arm in which no step trained
+5. `ledger`: all claims of a profile, with Holm over all that were compared
+
+In what is published None stands for a bound that does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from klearlib.paper import claim, claims
+from klearlib.paper.schema import COMPARED, Claim
+from klearlib.params.place import CHANGES, Place, read_place
+from klearlib.report.section import (
+    AT_PAPER,
+    NOT_RUN,
+    NOT_TESTED,
+    Comparison,
+    Notebook,
+    Section,
+    Verdict,
+    read_sections,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from klearlib.evaluate import statistics
+    from klearlib.params.statistics import StatisticsParams
+
+SCALE = {"fraction": 100.0}
+"""By the unit of a claim, what its numbers are multiplied by for people."""
+_SIGNS = ("supported", "contradicted", *AT_PAPER.values())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a claim is decided by.
+
+    values: of a claim that compares arms comparison -> (a, b), float [replicates] in the claim's
+    unit; else what the rule of its kind in `klearlib.report.decide` takes. replicates: seeds.
+    words: sentences that end the reason, "" for none. checked: check -> the share that was found.
+    paper_scale: where it is not the notebook's. otherwise: fields of a verdict that is "not run".
+    """
+
+    values: Any
+    replicates: Sequence[int] = ()
+    words: Sequence[str] = ()
+    checked: Mapping[str, float] = field(default_factory=dict)
+    paper_scale: bool | None = None
+    otherwise: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What verdicts follow from beside the evidence.
+
+    num_replicates: that decide, as the profile has registered. rule: claim -> the digest of its
+    rule, and whether that is younger than a run of the claim. idle: claim -> sentences on its arms
+    in which no step trained.
+    """
+
+    profile: str
+    statistics: StatisticsParams
+    paper_scale: bool
+    num_replicates: int
+    rule: Callable[[Claim], tuple[str, bool]]
+    idle: Callable[[Claim], Sequence[str]]
+
+
+def verdicts(evidence: Mapping[str, Evidence | str], by: Judging) -> list[Verdict]:
+    """The verdict on each claim of `evidence`, in its order; a text is why there is none.
+
+    How many replicates an undecided claim needs follows from the spread of all its scores together.
+    """
+    from klearlib.evaluate.statistics import pooled_spread
+
+    of_scores = [
+        each
+        for name, found in compared(evidence).items()
+        if len(found.replicates) > 1 and not claim(name).margin
+        for each in comparisons(claim(name), found.values, margin=by.statistics.margin)
+    ]
+    spread = pooled_spread(of_scores) if of_scores else 0.0
+    known = spread if 0 < spread < math.inf else None
+    return [_trained(claim(n), _verdict(claim(n), f, known, by), by) for n, f in evidence.items()]
+
+
+def compared(evidence: Mapping[str, Evidence | str]) -> dict[str, Evidence]:
+    """That of the claims that compare arms."""
+    known = {name: found for name, found in evidence.items() if isinstance(found, Evidence)}
+    return {name: found for name, found in known.items() if claim(name).kind in COMPARED}
+
+
+def _verdict(about: Claim, found: Evidence | str, spread: float | None, by: Judging) -> Verdict:
+    if isinstance(found, str):
+        return Verdict.not_run(about.id, found)
+    paper_scale = by.paper_scale if found.paper_scale is None else found.paper_scale
+    if about.kind not in COMPARED:
+        from klearlib.report.decide import RULES
+
+        verdict = RULES[about.kind](about, found.values, paper_scale=paper_scale)
+    elif len(found.replicates) < 2:
+        reason = "one replicate has no spread"
+        return Verdict.not_run(about.id, reason, "at least 2 replicates")
+    else:
+        margin, checked = about.margin or by.statistics.margin, found.checked
+        how = {"margin": margin, "spread": None if about.margin else spread}
+        verdict = decide_order(about, found.values, checked=checked, paper_scale=paper_scale, **how)
+    if about.kind in (*COMPARED, "trend"):  # which rest on replicates
+        return _registered(about, verdict, found, by)
+    changed = found.otherwise if verdict.verdict == NOT_RUN else {}
+    return with_words(replace(verdict, **changed), found.words)
+
+
+def comparisons(
+    about: Claim, values: Mapping[str, tuple[np.ndarray, np.ndarray]], *, margin: float
+) -> list[statistics.Comparison]:
+    """`compare` for each comparison of a claim, in its unit times `SCALE`. values, margin: in the
+    claim's own unit."""
+    import numpy as np
+
+    from klearlib.evaluate.statistics import compare
+
+    assert [*values] == [each.name for each in about.comparisons], about.id
+    scale = SCALE.get(about.unit, 1.0)
+    return [
+        compare(*(scale * np.asarray(arm, dtype=float) for arm in pair), margin=scale * margin)
+        for pair in values.values()
+    ]
+
+
+def decide_order(
+    about: Claim,
+    values: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    *,
+    margin: float,
+    checked: Mapping[str, float],
+    spread: float | None = None,
+    paper_scale: bool,
+) -> Verdict:
+    """The verdict on a claim that compares arms.
+
+    values: comparison -> (a, b), float [replicates], and `margin`: in the claim's unit. checked:
+    each check of the claim -> the share that was found; one below its least is "not tested".
+    spread: see `statistics.decide`, times `SCALE`.
+    """
+    from klearlib.evaluate import statistics
+
+    assert about.kind in COMPARED, about.id
+    found, settle = comparisons(about, values, margin=margin), None
+    if failed := _failed(about, checked):
+        word, reason, settle = NOT_TESTED, failed, "arms in which the checks hold"
+    else:
+        judge = _equivalence if about.kind == "equivalence" else statistics.decide
+        unit = "points" if about.unit == "fraction" else ""
+        scaled = SCALE.get(about.unit, 1.0) * margin
+        decision = judge(found, margin=scaled, spread=spread, unit=unit)
+        word, reason = decision.verdict, decision.reason
+        if word == statistics.UNDECIDED:
+            settle = f"{decision.replicates_needed or 'more than 10,000'} replicates"
+    shown = [
+        _published(about, name, pair, each, margin)
+        for (name, pair), each in zip(values.items(), found, strict=True)
+    ]
+    texts = "; ".join(_in_words(about, *each) for each in zip(values, found, strict=True))
+    word = AT_PAPER.get(word, word) if paper_scale else word
+    return Verdict(about.id, tuple(shown), texts, reason, settle, word)
+
+
+def _failed(about: Claim, checked: Mapping[str, float]) -> str:
+    texts = []
+    for check in about.checks:
+        share = checked[check.name]
+        assert 0 <= share <= 1, (about.id, check.name, share)
+        if share < check.at_least:
+            least = f"needs at least {100 * check.at_least:g} %"
+            texts.append(f"{check.name}: {100 * share:.2g} %, {least}")
+    return "; ".join(texts)
+
+
+def _equivalence(
+    found: Sequence[statistics.Comparison], *, margin: float, spread: float | None, unit: str
+) -> statistics.Decision:
+    """Of a claim that there is no difference; the words of its rule."""
+    from klearlib.evaluate import statistics
+
+    if all(each.equivalent for each in found):
+        width = max(each.smallest_margin for each in found)
+        reason = f"inside +-{margin:.3g} {unit}, and would be inside +-{width:.3g}"
+        return statistics.Decision(statistics.SUPPORTED, reason)
+    two_sided = [min(1.0, 2 * min(each.p_greater, each.p_less)) for each in found]
+    if min(statistics.holm(two_sided)) <= 2 * statistics.ONE_SIDED:
+        return statistics.Decision(statistics.CONTRADICTED, "there is a difference")
+    needed = statistics.replicates_needed(found, margin=margin, spread=spread)
+    reason = f"neither a difference nor its absence, inside +-{margin:.3g} {unit}, can be told"
+    return statistics.Decision(statistics.UNDECIDED, reason, needed)
+
+
+def _published(
+    about: Claim, name: str, pair: tuple, found: statistics.Comparison, margin: float
+) -> Comparison:
+    from klearlib.evaluate.statistics import SIGN_FLIPS_FROM, sign_flip_p
+
+    scale, enough = SCALE.get(about.unit, 1.0), found.num_replicates >= SIGN_FLIPS_FROM
+    low, high = (end / scale if math.isfinite(end) else None for end in (found.low, found.high))
+    return Comparison(
+        difference=found.value / scale,
+        high=high,
+        low=low,
+        margin=margin,
+        name=name,
+        num_replicates=found.num_replicates,
+        p_flip=sign_flip_p(*(scale * arm for arm in pair)) if enough else None,
+        p_greater=found.p_greater,
+        p_less=found.p_less,
+    )
+
+
+def _in_words(about: Claim, name: str, found: statistics.Comparison) -> str:
+    digits, unit = (1, " points") if about.unit == "fraction" else (3, "")
+    value, low, high = (f"{each:+.{digits}f}" for each in (found.value, found.low, found.high))
+    interval = f"[{low}, {high}]" if math.isfinite(found.low) else "no interval"
+    return f"{name}: {value}{unit} {interval} ({found.num_replicates} replicates)"
+
+
+def _registered(about: Claim, verdict: Verdict, found: Evidence, by: Judging) -> Verdict:
+    """A verdict with its rule and the replicates that it lacks; none where nothing is decided."""
+    if not by.statistics.decides:
+        reason = f"profile {by.profile} is a smoke test; no claim is decided"
+        return replace(verdict, verdict=NOT_RUN, reason=reason, settle=None)
+    num, wanted = len(found.replicates), by.num_replicates
+    part = f"{num} of {wanted} replicates so far" if num < wanted else ""
+    rule, is_young = by.rule(about)
+    return with_words(replace(verdict, exploratory=is_young, rule=rule), [*found.words, part])
+
+
+def _trained(about: Claim, verdict: Verdict, by: Judging) -> Verdict:
+    """A verdict, or "not run" where no step trained in an arm that it needs: the scores of that arm
+    are those of the model that it started from."""
+    # A run whose gradients were never finite is what C3 is about.
+    broken = about.kind == "trend" and verdict.verdict == "contradicted"
+    idle = () if about.kind == "mechanism" or broken else by.idle(about)
+    if idle and verdict.verdict != NOT_RUN:
+        verdict = Verdict.not_run(about.id, "")
+    return with_words(verdict, idle)
+
+
+def with_words(verdict: Verdict, words: Iterable[str]) -> Verdict:
+    """A verdict whose reason ends with the sentences `words`, "" for none."""
+    return replace(verdict, reason=". ".join(filter(None, [verdict.reason, *words])))
+
+
+def ledger(
+    sections: Iterable[Section], notebooks: Iterable[Notebook], *, place: Place
+) -> list[dict]:
+    """One entry for each claim, C1 first, the explorations last.
+
+    sections: those of `place`, as `read_sections` gives them. notebooks: all that the suite has.
+    An entry has the fields of a verdict and ``title``, ``statement``, ``section``, ``shown``,
+    ``notebook``, ``kind``, ``paper`` (text), ``rule`` (text below and at paper scale),
+    ``rule_digest`` (the verdict's ``rule``), ``notes``,
+    ``interim``: True while the section is partial, when the reason also names what is missing;
+    ``elsewhere``: the neighbouring folder that its verdict is from, None for this one;
+    ``survives_holm``: whether its word would stay if all claims that were compared were corrected
+    together, None where nothing was decided by comparisons.
+    """
+    in_suite = {each.name for each in notebooks}
+    published = {section.notebook: section for section in sections}
+    judged = {each.claim: (of, each) for of in published.values() for each in of.verdicts}
+    for section in _explored(place):
+        for verdict in section.verdicts:
+            _, own = judged.get(verdict.claim, (None, None))
+            if verdict.verdict != NOT_RUN and (own is None or own.verdict == NOT_RUN):
+                judged[verdict.claim] = section, verdict
+    entries = []
+    for about in claims():
+        here = published.get(about.notebook)
+        section, verdict = judged.get(about.id, (here, None))
+        verdict = verdict or _without(about, section, in_suite, place)
+        interim, elsewhere = section is not None and not section.complete, None
+        if interim and about.kind != "mechanism" and verdict.verdict != NOT_RUN:
+            reason = f"interim, {section.lacks} missing: {verdict.reason}"
+            verdict = replace(verdict, reason=reason)
+        if section is not here:
+            results, elsewhere = section.folder.parts[-3:-1]
+            verdict = replace(verdict, reason=f"{results}/{elsewhere}: {verdict.reason}")
+        same = ("title", "statement", "section", "shown", "notebook", "kind")
+        entries.append(
+            asdict(verdict)
+            | {name: getattr(about, name) for name in same}
+            | {
+                "paper": about.paper_text(),
+                "rule": {"below_paper": about.rule.below_paper, "at_paper": about.rule.at_paper},
+                "notes": list(about.notes),
+                "rule_digest": verdict.rule,
+                "elsewhere": elsewhere,
+                "interim": interim,
+            }
+        )
+    return _corrected(entries)
+
+
+def _without(about: Claim, section: Section | None, in_suite: set[str], place: Place) -> Verdict:
+    """What the ledger says of a claim on which nothing is published."""
+    name, settle = about.notebook, None
+    if name not in in_suite:
+        reason = "is not yet in the suite"
+    elif section is None:
+        here = "with these parameters" if place.changes else "at this profile"
+        reason, settle = f"has not been run {here}", f"{place.command} --only {name[:2]}"
+    else:
+        reason, settle = "has not reached a verdict on it", "let the notebook finish"
+    return Verdict.not_run(about.id, f"notebook {name} {reason}", settle)
+
+
+def _explored(place: Place) -> list[Section]:
+    """What was published beside a profile's own results with nothing changed but which explorations
+    run: they may take a sitting each, and are judged and corrected together."""
+    if place.changes:
+        return []
+    folders = sorted(path.parent for path in place.folder.parent.glob(f"*/{CHANGES}"))
+    parts = [each for each in map(read_place, folders) if each.profile == place.profile]
+    alike = [each.folder for each in parts if each.changes.keys() == {"explorations"}]
+    return [section for folder in alike for section in read_sections(folder)]
+
+
+def _corrected(entries: list[dict]) -> list[dict]:
+    """The entries with ``survives_holm``: the p-value of a claim is the smaller of that for its
+    sign (the largest of its comparisons) and that against it (the smallest, Holm inside the
+    claim), one-sided both. The paper's claims are one family, the explorations another."""
+    from klearlib.evaluate.statistics import ONE_SIDED, holm  # numpy, which a page does without
+
+    corrected: dict[str, float] = {}
+    for kinds in (("direction", "ordering"), ("exploration",)):
+        family = {
+            entry["claim"]: min(
+                max(each["p_greater"] for each in found),
+                min(holm([each["p_less"] for each in found])),
+            )
+            for entry in entries
+            if (found := entry["comparisons"]) and entry["kind"] in kinds
+        }
+        corrected |= zip(family, holm([*family.values()]), strict=True)
+    for entry in entries:
+        counts = entry["verdict"] in _SIGNS and entry["claim"] in corrected
+        entry["survives_holm"] = corrected[entry["claim"]] <= ONE_SIDED if counts else None
+    return entries
