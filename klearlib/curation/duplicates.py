@@ -1,4 +1,4 @@
-r"""Exact duplicates among prompts, of which the first is kept."""
+"""Exact duplicates among prompts, of which the first is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hashlib import blake2b
 from klearlib.curation.normalise import printed, with_shifts_marked, words
 from klearlib.errors import KlearError
 
-_DIGEST_BYTES = 16  # two of 1.5 million prompts meet by chance once in 10**26 runs
 # Two backslashes end a row, and the second of them begins no blank.
 _LATEX_SIGN_BLANK = re.compile(r"(\\\\)|\\[,;:!> ]")
 # The signs that keyboards do not have, and the blanks and controls beyond ASCII that NFKC keeps.
@@ -22,12 +21,11 @@ _UNSEEN = bytes([*range(33), 127, ord("$")])  # "$" only says that mathematics b
 def duplicate_key(text: str) -> bytes:
     r"""Equal for two texts that are the same prompt, so far as their characters tell.
 
-    The key is made of the letters, digits and signs of the text as it is printed
-    (`normalise.printed`), in NFKC and lower case, and of the borders of its words. So case, the
-    number and kind of blanks, the Unicode form, the shape of quotation marks and dashes, ``$`` and
-    the punctuation at the end do not count. All other signs do: prompts that differ in an operator
-    or in a tag of HTML are two prompts. What is raised or lowered is marked as in LaTeX, since NFKC
-    would make 32 of 3².
+    The key holds the words of the text as it is printed (`normalise.printed`) and its signs without
+    blanks, in NFKC and lower case: together they give the text back. So case, blanks, the Unicode
+    form, the shape of quotation marks and dashes, ``$`` and the punctuation at the end do not
+    count. All other signs do: prompts that differ in an operator or in a tag of HTML are two
+    prompts. What is raised or lowered is marked as in LaTeX, since NFKC would make 32 of 3².
 
     >>> duplicate_key("What is  2+2 ?") == duplicate_key("what is 2 + 2")
     True
@@ -40,13 +38,13 @@ def duplicate_key(text: str) -> bytes:
         text = _FOLDED.sub(lambda sign: _PLAIN.get(sign[0], " "), text)
     signs = _LATEX_SIGN_BLANK.sub(r"\1", text) if "\\" in text else text
     signs = signs.lower().encode("utf-8", "surrogatepass").translate(None, _UNSEEN)
-    # All signs without blanks, and where the words part: together they give the text back.
     return " ".join(words(text)).encode() + b"\0" + signs.rstrip(b".,:;?")
 
 
 def duplicate_digest(prompt: str) -> bytes:
-    """16 bytes that two prompts share where `duplicate_key` says they are the same."""
-    return blake2b(duplicate_key(prompt), digest_size=_DIGEST_BYTES).digest()
+    """16 bytes that two prompts share where `duplicate_key` says they are the same: two of 1.5
+    million prompts meet by chance once in 10**26 runs."""
+    return blake2b(duplicate_key(prompt), digest_size=16).digest()
 
 
 class Deduplicator:
@@ -80,21 +78,6 @@ class Deduplicator:
         return flags
 
 
-def texts_of(texts: Iterable[str], name: str) -> Iterable[str]:
-    """The texts one by one. KlearError where `texts` is one text or none, at once, and for one that
-    is no text, when its turn comes."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        kind = type(texts).__name__
-        raise KlearError(f"{name} must be a list of texts, got {kind}: put it into a list")
-    return map(_text, texts)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise KlearError(f"a prompt must be a text, got {type(value).__name__}")
-    return value
-
-
 def deduplicate(prompts: Iterable[str]) -> list[int]:
     """The indices of the prompts that are kept, ascending: of equal prompts the first.
 
@@ -107,3 +90,18 @@ def deduplicate(prompts: Iterable[str]) -> list[int]:
     [0, 2]
     """
     return [index for index, new in enumerate(Deduplicator().is_new(prompts)) if new]
+
+
+def texts_of(texts: Iterable[str], name: str) -> Iterable[str]:
+    """The texts one by one. KlearError where `texts` is a single text or no list, at once, and for
+    one that is no text, when its turn comes."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        kind = type(texts).__name__
+        raise KlearError(f"{name} must be a list of texts, got {kind}: put it into a list")
+    return map(_text, texts)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise KlearError(f"a prompt must be a text, got {type(value).__name__}")
+    return value

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from klearlib.curation.chunks import chunks
-from klearlib.curation.normalise import seen_text, words
+from klearlib.curation.normalise import printed, words
 from klearlib.errors import KlearError
 
 _TEXTS_AT_ONCE = 4096
@@ -84,7 +84,7 @@ def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array
     for some in chunks(texts, _TEXTS_AT_ONCE):
         ends, columns, values = [0], [], []
         for text in some:
-            counts = Counter(map(bucket, words(seen_text(text))))
+            counts = Counter(map(bucket, words(printed(text))))
             columns += counts.keys()
             values += counts.values()
             ends.append(len(columns))

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from klearlib.curation.chunks import chunks
 from klearlib.curation.duplicates import deduplicate, texts_of
-from klearlib.curation.overlap_words import Reader, known_templates
+from klearlib.curation.overlap_words import Reader, Reading, known_templates
 from klearlib.curation.overlap_worker import results_in_order
 from klearlib.errors import KlearError
 
@@ -29,8 +30,8 @@ _BATCH = 2048  # prompts that a process gets at a time
 class Removal:
     """Why a prompt is not trained on: the n-gram that it shares with a benchmark item.
 
-    `ngram`: of those that it shares, the first that the fewest items hold; the whole text, with its
-    signs where it is short, of a prompt that is equal to an item that n-grams do not find.
+    `ngram`: of those that it shares, the first that the fewest items hold; for a prompt that equals
+    an item that n-grams do not find, the whole text, with its signs where it is short.
     `num_items`: benchmark items that hold it, equal ones counted once; `item_id` is the first of
     them. `is_boilerplate`: every n-gram that the prompt shares is held by several items, so it may
     be a phrase ("where m and n are relatively prime positive integers") and no problem.
@@ -58,8 +59,8 @@ class OverlapIndex:
 
     Attributes: `num_items` (different ones), `num_ngrams` (searched for), `num_stopped`.
 
-    The search is exact and looks at few n-grams: where the last words of a window are in no n-gram
-    of a benchmark, all windows that hold them are passed over.
+    The search is exact and looks at few n-grams: where the last words of one are in no n-gram of a
+    benchmark, all that hold these words are passed over.
 
     Raises:
         KlearError: a bad parameter, or a benchmark without items.
@@ -86,41 +87,36 @@ class OverlapIndex:
         self._n = _count("n", n)
         templates = known_templates(mode) if templates is None else templates
         self._reader = Reader(mode=mode, templates=templates)
-        self._signs_below = n if mode == "words" else 0
+        self._signed_below = n if mode == "words" else 0
         items = self._read_items(benchmarks)
         self._items = [name for name, _ in items.values()]
         self._holders: dict[str, int] = {}  # n-gram -> the first item that holds it
         self._num_holders: Counter[str] = Counter()
-        for number, (_, texts) in enumerate(items.values()):
-            found = {ngram for text in texts for ngram in self._ngrams(text)}
-            self._num_holders.update(found)
-            for ngram in found:
+        # All readings of all items: one may be short where another has n-grams.
+        self._equal: dict[str, Removal] = {}
+        for number, (name, texts) in enumerate(items.values()):
+            readings = [self._reader.read(text) for text in texts]
+            parts = (words for found in readings for reading in found for words in reading)
+            ngrams = {ngram for words in parts for ngram in self._ngrams(words)}
+            self._num_holders.update(ngrams)
+            for ngram in ngrams:
                 self._holders.setdefault(ngram, number)
+            for text, found in zip(texts, readings, strict=True):
+                for whole in self._wholes(text, found) if mode == "words" else ():
+                    self._equal.setdefault(whole, Removal(*name, whole, 1, False))
         stopped = [] if stop_more_than is None else self.common_ngrams(more_than=stop_more_than)
         for ngram, _ in stopped:
             del self._holders[ngram]
         self.num_items, self.num_ngrams = len(self._items), len(self._holders)
         self.num_stopped = len(stopped)
-        # Longer pieces are rarer, shorter ones let more windows be passed over: for n = 9 pieces of
+        # Longer pieces are rarer, shorter ones let more words be passed over: for n = 9 pieces of
         # 3, 4 and 5 words take the same time within a tenth.
         self._piece_size = size = max(1, n // 2)
-        self._pieces: set[str] = set()
-        for ngram in self._holders:
-            words = ngram.split()
-            self._pieces.update(" ".join(words[i : i + size]) for i in range(n - size + 1))
-        # All readings of all items: an n-gram of one reading, as of its tags, does not find another
-        # reading that is short.
-        self._equal: dict[str, Removal] = {}
-        self._equal_sizes: set[int] = set()
-        for name, texts in items.values() if mode == "words" else ():
-            for text in texts:
-                found = self._reader.read(text)
-                for whole in self._wholes(text, found):
-                    self._equal.setdefault(whole, Removal(*name, whole, 1, False))
-                sizes = set(map(_size, found)) - {0}  # two texts without words share nothing
-                self._equal_sizes |= sizes
-                if min(sizes, default=n) < n:  # as \times is a word there and × is none
-                    self._equal_sizes.update(range(1, n))
+        self._pieces = {
+            " ".join(words[i : i + size])
+            for words in map(str.split, self._holders)
+            for i in range(n - size + 1)
+        }
 
     def removals(self, prompts: Iterable[str], *, workers: int = 1) -> list[Removal | None]:
         """For each prompt why it is removed, None where it is kept. See `stream`."""
@@ -168,57 +164,43 @@ class OverlapIndex:
                     texts.append(text)
         return items
 
-    def _wholes(self, text: str, found: list[list[list[str]]]) -> list[str]:
-        """As what a text is compared whole: the words of each reading, of fewer than n words and
-        signs."""
-        sizes, below = list(map(_size, found)), self._signs_below
-        wholes = [
-            " ".join(word for words in parts for word in words)
-            for parts, size in zip(found, sizes, strict=True)
-            if size >= below
-        ]
-        if any(size < below for size in sizes):
-            wholes += self._reader.read_whole(text)
-        return list(filter(None, wholes))
+    def _wholes(self, text: str, readings: list[Reading]) -> list[str]:
+        """What a text is compared by as a whole: the words of each reading, and for fewer than n
+        words the signs as well. A text without words has nothing."""
+        wholes = [list(chain.from_iterable(parts)) for parts in readings]
+        found = [" ".join(words) for words in wholes if len(words) >= self._signed_below]
+        if len(found) < len(wholes) and any(wholes):
+            found += self._reader.read_whole(text)
+        return list(filter(None, found))
 
-    def _ngrams(self, text: str) -> Iterator[str]:
-        for words in (words for parts in self._reader.read(text) for words in parts):
-            for i in range(len(words) - self._n + 1):
-                yield " ".join(words[i : i + self._n])
+    def _ngrams(self, words: list[str]) -> Iterator[str]:
+        return (" ".join(words[i : i + self._n]) for i in range(len(words) - self._n + 1))
 
     def _shared_with(self, words: list[str]) -> list[str]:
-        """The n-grams of `words` that a benchmark has, in order.
-
-        The piece at the end of a window is looked up. If no n-gram has it, the next window that can
-        match begins behind the first word of the piece.
-        """
-        pieces, holders, join = self._pieces, self._holders, " ".join
-        n, size = self._n, self._piece_size
-        step = n - size + 1
-        position, last = n - size, len(words) - size
-        found = []
-        while position <= last:
-            end = position + size
-            if join(words[position:end]) not in pieces:
-                position += step
+        """The n-grams of `words` that a benchmark has, in order."""
+        n, size, join = self._n, self._piece_size, " ".join
+        place, shared = n - size, []  # of the piece at the end of an n-gram
+        while place <= len(words) - size:
+            end = place + size
+            if join(words[place:end]) not in self._pieces:
+                place += n - size + 1  # past all n-grams that hold it
                 continue
-            if (ngram := join(words[end - n : end])) in holders:
-                found.append(ngram)
-            position += 1
-        return found
+            if (ngram := join(words[end - n : end])) in self._holders:
+                shared.append(ngram)
+            place += 1
+        return shared
 
     def _removal(self, prompt: str) -> Removal | None:
-        found = self._reader.read(prompt)
-        shared = [ngram for parts in found for words in parts for ngram in self._shared_with(words)]
+        readings = self._reader.read(prompt)
+        shared = [
+            ngram for parts in readings for words in parts for ngram in self._shared_with(words)
+        ]
         if shared:
             ngram = min(shared, key=self._num_holders.__getitem__)
             count = self._num_holders[ngram]
             return Removal(*self._items[self._holders[ngram]], ngram, count, count > 1)
-        if any(_size(parts) in self._equal_sizes for parts in found):
-            for whole in self._wholes(prompt, found):
-                if whole in self._equal:
-                    return self._equal[whole]
-        return None
+        wholes = self._wholes(prompt, readings) if self._equal else ()
+        return next((self._equal[whole] for whole in wholes if whole in self._equal), None)
 
 
 def contaminated(prompts: Sequence[str], benchmarks: Sequence[str], *, n: int = 9) -> np.ndarray:
@@ -251,7 +233,3 @@ def _count(name: str, value: int) -> int:
     if type(value) is not int or value < 1:
         raise KlearError(f"{name} must be a whole number from 1, got {value!r}")
     return value
-
-
-def _size(parts: list[list[str]]) -> int:
-    return sum(map(len, parts))

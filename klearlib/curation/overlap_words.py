@@ -10,6 +10,9 @@ from klearlib.curation.signs import is_sign, signed_readings
 from klearlib.data.code import REQUESTS
 from klearlib.errors import KlearError
 
+Reading = list[list[str]]
+"""The words of a text, part by part: where an instruction was cut out, a new part begins."""
+
 MODES = ("words", "whitespace")
 
 INSTRUCTIONS = (
@@ -68,7 +71,7 @@ class Reader:
         cut = {tuple(_words(signed_readings(template)[0])) for template in templates} - {()}
         self._signed_template = _pattern(cut, between=r" (?:[^\w\s] )*")
 
-    def read(self, text: str) -> list[list[list[str]]]:
+    def read(self, text: str) -> list[Reading]:
         """The words of each reading of `text` (`normalise.readings`), part by part."""
         return [self._parts(words) for words in self._readings(text)]
 
@@ -87,7 +90,7 @@ class Reader:
     def _readings(self, text: str) -> list[list[str]]:
         return [text.lower().split()] if self._by_blanks else readings(text)
 
-    def _parts(self, words: list[str]) -> list[list[str]]:
+    def _parts(self, words: list[str]) -> Reading:
         if self._longest_words.isdisjoint(words):
             return [words]
         # A line break stands for what is cut: no word holds one.

@@ -1,8 +1,8 @@
 """Search for overlap in several processes: ``python -m klearlib.curation.overlap_worker``.
 
-The processes are programs of their own and not forks, so threads, open files and the caller's main
-module do not matter to them. One reads an index from standard input, then batches of prompts, and
-answers each with the removals found; the end of the input, also of a killed caller, ends it.
+They are programs of their own and not forks, so threads, open files and the caller's main module do
+not matter to them. One reads an index from standard input, then batches of prompts, and answers
+each with its removals; the end of the input, also of a killed caller, ends it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,82 +32,63 @@ def results_in_order(
     """What `index` says of every prompt of `batches`, by `num_workers` processes, each of which has
     one batch at a time. Raises KlearError for a process that ended early."""
     with ExitStack() as stack:
-        searchers = [_Searcher() for _ in range(num_workers)]  # all start at once
+        searchers = [stack.enter_context(_searcher()) for _ in range(num_workers)]
         for searcher in searchers:
-            stack.callback(searcher.close)
-        for searcher in searchers:
-            searcher.send(index)
-        asked: deque[tuple[_Searcher, int]] = deque()
+            _exchange(searcher, index)
+        busy: deque[subprocess.Popen] = deque()
         for batch, searcher in zip(batches, cycle(searchers), strict=False):
-            if len(asked) == num_workers:
-                yield from _answer(*asked.popleft())
-            searcher.send(batch)
-            asked.append((searcher, len(batch)))
-        for searcher, size in asked:
-            yield from _answer(searcher, size)
+            if len(busy) == num_workers:
+                yield from _exchange(busy.popleft())
+            _exchange(searcher, batch)
+            busy.append(searcher)
+        for searcher in busy:
+            yield from _exchange(searcher)
 
 
-def _answer(searcher: _Searcher, size: int) -> Iterator[Removal | None]:
-    found = searcher.receive()
-    return map(found.get, range(size))
+@contextmanager
+def _searcher() -> Iterator[subprocess.Popen]:
+    search_path = [p for p in (os.environ.get("PYTHONPATH"), _PACKAGE_ROOT) if p]
+    # One thread for OpenBLAS: numpy's buffers for many cores would take memory.
+    settings = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", __spec__.name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | settings | {"PYTHONPATH": os.pathsep.join(search_path)},
+        start_new_session=True,  # Ctrl-C is for the caller, which ends them
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        # What was not sent is not wanted any more.
+        with suppress(BrokenPipeError), process:
+            pass
 
 
-class _Searcher:
-    """A process that searches."""
-
-    def __init__(self) -> None:
-        search_path = [p for p in (os.environ.get("PYTHONPATH"), _PACKAGE_ROOT) if p]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(search_path),
-                "PYTHONSAFEPATH": "1",
-                "OPENBLAS_NUM_THREADS": "1",  # numpy's buffers for many cores would take memory
-            },
-            start_new_session=True,  # Ctrl-C is for the caller, which ends them
-        )
-
-    def send(self, value: object) -> None:
-        try:
-            _send(self._process.stdin, value)
-        except BrokenPipeError as error:
-            raise self._ended() from error
-
-    def receive(self) -> dict[int, Removal]:
-        try:
-            return pickle.load(self._process.stdout)
-        except (EOFError, pickle.UnpicklingError) as error:
-            raise self._ended() from error
-
-    def _ended(self) -> KlearError:
-        return KlearError(
-            f"a process that searches for overlap ended with code {self._process.wait()}: if "
-            "memory was short, take fewer workers"
-        )
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(BrokenPipeError):  # what was not sent is not wanted any more
-                pipe.close()
+def _exchange(process: subprocess.Popen, message: object = None) -> list | None:
+    """Send a message to a searcher or, without one, receive its answer."""
+    try:
+        if message is None:
+            return pickle.load(process.stdout)
+        return _send(process.stdin, message)
+    except (BrokenPipeError, EOFError, pickle.UnpicklingError) as error:
+        raise KlearError(
+            f"a process that searches for overlap ended with code {process.wait()}: if memory was "
+            "short, take fewer workers"
+        ) from error
 
 
-def _send(pipe, value: object) -> None:
-    pickle.dump(value, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+def _send(pipe, message: object) -> None:
+    pickle.dump(message, pipe, protocol=pickle.HIGHEST_PROTOCOL)
     pipe.flush()
 
 
 def main() -> None:
-    messages, replies = sys.stdin.buffer, sys.stdout.buffer
-    index = pickle.load(messages)
+    index = pickle.load(sys.stdin.buffer)
     with suppress(EOFError):
         while True:
-            removals = index.removals(pickle.load(messages))
-            _send(replies, {place: removal for place, removal in enumerate(removals) if removal})
+            _send(sys.stdout.buffer, index.removals(pickle.load(sys.stdin.buffer)))
 
 
 if __name__ == "__main__":

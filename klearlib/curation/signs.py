@@ -11,9 +11,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from klearlib.curation.normalise import parted_cjk, seen_text, shifted, with_shifts_marked
+from klearlib.curation.normalise import parted_cjk, printed, with_shifts_marked
 
-_SHIFT_TAG = re.compile(r"<(su[pb])(?:\s[^<>]*)?>([^<>]*)</\1\s*>", re.IGNORECASE)
 # Sign -> the characters and the commands of LaTeX that are the same sign.
 _SAME = {
     "*": ("×✕✖⋅·∙∗", "times cdot ast"),
@@ -55,7 +54,7 @@ _WORD = re.compile(r"\.?\w")
 
 def signed_readings(text: str) -> tuple[str, ...]:
     r"""The words of `text` and its signs, with blanks between them, in NFKC and lower case: of the
-    text as it is and, where that differs, as a reader sees it (`normalise.seen_text`).
+    text as it is and, where that differs, as a reader sees it (`normalise.printed`).
 
     - Signs are ``+ - * / ^ = < > % |`` and all that Unicode calls mathematical. Ways to write one
       sign are one (``×``, ``\times``, ``\cdot`` and ``*``; ``−`` and ``-``), and so are ``**``,
@@ -69,14 +68,11 @@ def signed_readings(text: str) -> tuple[str, ...]:
     (('what is 3 * ( 4 - x ^ 2 )',), ('what is 3 * ( 4 - x ^ 2 )',))
     >>> signed_readings("A well-known sum: 3.5 + (-2)")
     ('a well known sum 3.5 + - 2',)
-    >>> signed_readings("What is 3&nbsp;&times; 4?")
-    ('what is 3 nbsp times 4', 'what is 3 * 4')
+    >>> signed_readings("What is 3\\quad + 4?")
+    ('what is 3 quad + 4', 'what is 3 + 4')
     """
-    text = _SHIFT_TAG.sub(
-        lambda tag: shifted(tag, tag[2].strip(), is_raised=tag[1].lower() == "sup"),
-        with_shifts_marked(text),
-    )
-    return tuple(dict.fromkeys(map(_signed, {text: None, seen_text(text): None})))
+    text = with_shifts_marked(text)
+    return tuple(dict.fromkeys(map(_signed, dict.fromkeys([text, printed(text)]))))
 
 
 def _signed(text: str) -> str:

@@ -27,7 +27,7 @@ def test_nine_shared_words_remove_and_eight_do_not():
 
 def test_fewer_than_nine_words_remove_only_when_all_are_equal():
     short = "find the final sum of $x$"
-    for same in (short, "Find  the FINAL SUM of x!", "<p>find the final&nbsp;sum of x</p>"):
+    for same in (short, "Find  the FINAL SUM of x!", "find the final\\quad sum of x"):
         assert hit(same, short)
     for other in (f"{short} now", "find the final sum of", "find the sum", "", "?!"):
         assert not hit(other, short) and not hit(other, "")
@@ -61,10 +61,6 @@ SPELLINGS = {
     "NFD": unicodedata.normalize("NFD", PLAIN),
     "mathematical letters": PLAIN.replace(" x ", " \U0001d465 "),
     "Angstrom sign": PLAIN.replace("Å", "\u212b"),
-    "HTML tags": "<p>" + "</p><br/><p class='a'>".join(WORDS) + "</p>",
-    "HTML inside words": PLAIN.replace("triangle", "tri<b>an</b>gle"),
-    "HTML entities": "&nbsp;".join(WORDS) + "&#46;",
-    "HTML entity of a letter": PLAIN.replace("ï", "&iuml;"),
 }  # fmt: skip
 
 
@@ -77,23 +73,15 @@ def test_one_text_in_all_spellings(spelling):
 
 
 def test_a_short_item_with_much_markup_is_found_without_it():
-    marked = "<p>Find the <b>sum</b> of <i>two</i> and <em>three</em></p>"
+    marked = "find the sum of two and three".replace(" ", " \\hspace{1em} ")
     assert len(re.findall(r"\w+", marked)) >= 9
     for plain in ("Find the sum of two and three", "find the sum, of two and THREE"):
-        assert hit(plain, marked) and hit(marked, plain)
+        assert hit(plain, marked) and hit(marked, plain) and hit(marked, marked)
     assert not hit("Find the sum of two and four", marked)
-    latex = "find the sum of two and three".replace(" ", " \\hspace{1em} ")
-    assert hit("Find the sum of two and three!", latex) and hit(latex, latex)
     # Its n-grams are shared with another item, and stopped or not it is found.
     for stop in (None, 1):
         index = OverlapIndex({"b": [("1", marked), ("2", f"{marked} now")]}, stop_more_than=stop)
         assert index.removals(["find the sum of two and three"])[0].item_id == "1"
-
-
-def test_less_than_and_unknown_tags_stay_in_the_text():
-    item = "for all a <b and c> d we have one two three four five six"
-    assert hit(item, item)
-    assert not hit("for all a d we have one two three", item)
 
 
 def test_chinese_and_japanese_characters_are_words():
@@ -160,7 +148,7 @@ def rule_of_two_readings(prompts: list[str], items: list[str], n: int) -> list[b
     """The rule again, for texts whose only markup is that of `MARKUP`."""
 
     def found(text: str) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
-        seen = re.sub(r"</?[bp]>|\u00ad", "", text.replace("<p>", " ").replace("&#44;", ","))
+        seen = text.replace("\u00ad", "").replace("\\quad", " ")
         readings = {tuple(re.findall(r"\w+", reading.lower())) for reading in (text, seen)}
         ngrams = {words[i : i + n] for words in readings for i in range(len(words) - n + 1)}
         return ngrams, readings - {()}
@@ -172,7 +160,7 @@ def rule_of_two_readings(prompts: list[str], items: list[str], n: int) -> list[b
     ]
 
 
-MARKUP = ["<b>", "</b>", "<p>", "\u00ad", "&#44;"]
+MARKUP = ["\u00ad", "\\quad "]
 
 
 @pytest.mark.parametrize("n", [2, 5, 9])
@@ -188,7 +176,7 @@ def test_random_texts_with_markup_against_the_plain_rule(n):
         )
 
     def marked_anew(item: str) -> str:
-        bare = re.sub("</?[bp]>|\u00ad|&#44;", lambda m: " " if m[0] == "<p>" else "", item)
+        bare = item.replace("\u00ad", "").replace("\\quad", "")
         return "".join(c + draw.choice(["", "", "", draw.choice(MARKUP)]) for c in bare)
 
     items = [text(1, n + 4) for _ in range(12)]
@@ -203,7 +191,7 @@ def test_aime_in_new_wrapping_is_found_and_gsm8k_is_clean():
     items = [row["meta"]["problem"] for row in shared_rows("aime24.jsonl")]
     prompts = [row["question"] for row in shared_rows("gsm8k_train.jsonl")[:1500]]
     assert len(items) == 30
-    wrapped = [f"<p>{item.upper()}</p> Explain.".replace(" ", "&nbsp;") for item in items]
+    wrapped = [f"{item.upper()} Explain.".replace(" ", "\u00a0\\;") for item in items]
     assert contaminated(wrapped, items).all()
     assert contaminated(prompts, items).tolist() == plain_rule(prompts, items, 9)
     assert not contaminated(prompts, items).any()

@@ -9,19 +9,18 @@ from klearlib.curation.overlap import OverlapIndex, Removal, contaminated
 
 # Each line is one text in several spellings, and no two lines are the same text.
 TEXTS = [
-    ["What is a - b?", "what is a-b", "WHAT IS $a − b$!", "<p>What is a&nbsp;&minus; b?</p>",
+    ["What is a - b?", "what is a-b", "WHAT IS $a − b$!", "What is a\\quad − b?",
      "What is a – b?", "What is a ﹣ b ?", "- What is a - b?", "What is **a - b**?"],
     ["What is a + b?", "what is a+b", "What is $a\\,+\\,b$.", "What is a ＋ b",
      "* What is *a + b*"],
     ["What is a * b?", "What is a × b?", "What is $a \\times b$?", "what is a\\cdot b",
-     "What is a·b?", "what is a ⋅ b = ?", "what is a&times;b"],
-    ["What is a / b?", "What is a ÷ b?", "What is $a \\div b$?", "what is a∕b",
-     "what is a&divide;b"],
-    ["What is a ^ b?", "What is a**b?", "what is a<sup>b</sup>", "what is aᵇ", "what is a ** b"],
+     "What is a·b?", "what is a ⋅ b = ?"],
+    ["What is a / b?", "What is a ÷ b?", "What is $a \\div b$?", "what is a∕b"],
+    ["What is a ^ b?", "What is a**b?", "what is aᵇ", "what is a ** b"],
     ["What is a b?", "what is a, b", "What is (a) b?"],
     ["What is -a + b?", "what is (-a)+b", "what is −a + b"],
     ["What is -a - b?", "what is -a-b"],
-    ["Is a < b?", "is $a \\lt b$", "is a &lt; b"],
+    ["Is a < b?", "is $a \\lt b$"],
     ["Is a > b?", "is a>b"],
     ["Is a <= b?", "is a ≤ b", "is $a \\leq b$", "is $a \\le b$?"],
     ["Is a = b?", "is a=b"],
@@ -41,7 +40,7 @@ TEXTS = [
     ["3 5 and 2", "3, 5 and 2."],
     [".5 and 2"],
     ["5 and 2"],
-    ["Find 3²", "find 3^2", "find 3<sup>2</sup>"],
+    ["Find 3²", "find 3^2"],
     ["Find 32", "find 32!", "find 32 ="],
     ["5! + 3", "5!+3"],
     ["5 + 3", "5 + 3!", "**5 + 3**"],
@@ -90,7 +89,7 @@ def test_a_removal_names_the_item_of_its_signs():
         Removal("b", "2", "what is 2 - 3", 1, False), None, None, None,
     ]  # fmt: skip
     wordless = OverlapIndex({"b": [("1", "+ -"), ("2", ""), ("3", "x")]})
-    assert wordless.removals(["+ -", "", "&nbsp;"]) == [None] * 3
+    assert wordless.removals(["+ -", "", "\u00a0"]) == [None] * 3
 
 
 def test_sums_lose_no_prompt_to_sums_of_other_signs():
@@ -102,7 +101,7 @@ def test_sums_lose_no_prompt_to_sums_of_other_signs():
 
 
 SPELLINGS = {
-    "+": [" + ", "+", "&plus;"],
+    "+": [" + ", "+", "＋"],
     "-": [" - ", "−", " \u2013"],
     "*": ["*", " × ", "$\\times$ ", " \\cdot "],
     "<=": ["<=", "≤", "\\le "],
@@ -160,7 +159,7 @@ def test_hostile_texts_take_no_long_time():
         "- " * many + "a",
         "a" + " ! " * many,
     ]
-    texts += ["(" * many + "a+1" + ")" * many, "- " + "a" * 3 * many, "a" + "<sup>" * many]
+    texts += ["(" * many + "a+1" + ")" * many, "- " + "a" * 3 * many, "a" + "ⁿ" * many]
     start = time.process_time()
     assert contaminated(texts, texts).all()
     assert time.process_time() - start < 20
