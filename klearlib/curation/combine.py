@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from klearlib.curation.select import EXAMPLES
 from klearlib.data.tables import SampleWriter, read_samples
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.run.files import sha256_file, write_json
+from klearlib.run.files import read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -30,40 +29,34 @@ def combine(folder: RunFolder, inputs: dict[str, Path]) -> None:
     """
     if not inputs:
         raise KlearError("nothing to combine: give at least one selection as input")
-    counts: dict[str, int] = {}
+    files = {name: inputs[name] / EXAMPLES for name in sorted(inputs)}
+    counts: Counter[str] = Counter()
     sources: Counter[str] = Counter()
     licences: dict[str, str] = {}
     owner: dict[str, str] = {}
     with SampleWriter(folder.path / EXAMPLES) as table:
-        for name in sorted(inputs):
-            path = inputs[name] / EXAMPLES
-            if not path.is_file():
-                raise MissingAsset(f"no examples at {path}: run the selection that makes them")
-            before = table.num_rows
-            for sample in read_samples(path):
+        for name, file in files.items():
+            if not file.is_file():
+                raise MissingAsset(f"no examples at {file}: run the selection that makes them")
+            for sample in read_samples(file):
                 first = owner.setdefault(sample.problem_id, name)
                 if first != name:
                     raise KlearError(
                         f"problem {sample.problem_id!r} is in {first} and in {name}: select from "
                         "sources that share no problem"
                     )
+                counts[name] += 1
                 sources[sample.source] += 1
                 table.add(sample)
-            counts[name] = table.num_rows - before
             if (card := inputs[name] / "card.json").is_file():
-                licences |= json.loads(card.read_text(encoding="utf-8")).get("licences", {})
-    write_json(
-        folder.path / "card.json",
-        {
-            "num_kept": table.num_rows,
-            "num_problems": len(owner),
-            "selections": counts,
-            "sources": dict(sources),
-            "licences": licences,
-            "inputs": {
-                f"{name}/{EXAMPLES}": sha256_file(inputs[name] / EXAMPLES)
-                for name in sorted(inputs)
-            },
-            "outputs": {EXAMPLES: sha256_file(folder.path / EXAMPLES)},
-        },
-    )
+                licences |= read_json(card).get("licences", {})
+    card = {
+        "num_kept": table.num_rows,
+        "num_problems": len(owner),
+        "selections": {name: counts[name] for name in files},
+        "sources": sources,
+        "licences": licences,
+        "inputs": {f"{name}/{EXAMPLES}": sha256_file(file) for name, file in files.items()},
+        "outputs": {EXAMPLES: sha256_file(folder.path / EXAMPLES)},
+    }
+    write_json(folder.path / "card.json", card)

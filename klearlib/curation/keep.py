@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from klearlib.curation.duplicates import duplicate_digest
-from klearlib.curation.funnel import Funnel
+from klearlib.curation.funnel import funnel
 from klearlib.curation.overlap import Removal
 from klearlib.data.lines import LineWriter
 from klearlib.data.reader import Reject, SourceReader
@@ -23,6 +23,7 @@ PROBLEMS, RESPONSES, REJECTS, REMOVALS = FILES = (
     "removals.jsonl",
 )
 _FATES = ("num_kept", "num_merged", "num_repeated", "num_rejected")  # of responses
+_REMOVED = ("num_removed", "num_boilerplate")
 
 
 def writer_of(path: Path) -> LineWriter:
@@ -53,12 +54,12 @@ class Pass:
         self.clean: set[int] = set()
         self._files = files
         self._need_gold, self._min_tests, self._merges = need_gold, min_tests, merge_responses
-        self._funnel = Funnel(STAGES)
         self._kept: dict[bytes, tuple[str, str]] = {}  # duplicate digest -> id and source
         self._seen: set[int] = set()  # hashes of the responses
-        self._removed: dict[str, Counter] = {}  # by benchmark
+        self._fates: Counter[tuple[str, str, str]] = Counter()  # rows by source, stage, reason
+        self._responses: Counter[tuple[str, str]] = Counter()  # by source and fate
+        self._removed: Counter[tuple[str, str]] = Counter()  # by benchmark and what is counted
         self._licences: dict[str, Counter] = {}
-        self._counts: dict[str, Counter] = {}  # responses by source
 
     def take(self, number: int, row: SourceRow | Reject, removal: Removal | None) -> None:
         """Keep or reject the row of this number in its source."""
@@ -66,12 +67,11 @@ class Pass:
             self._reject("adapter", row)
             return
         problem, source = row.problem, row.problem.source
-        counts = self._counts.setdefault(source, Counter())
-        counts["num_given"] += len(row.responses)
+        self._responses[source, "num_given"] += len(row.responses)
         key = duplicate_digest(problem.prompt)
         fault = self._fault(row, key, removal)
         if fault is None:
-            self._funnel.keep(source)
+            self._fates[source, "", ""] += 1
             self.clean.add(text_hash(problem.prompt))
             self._kept[key] = (problem.id, source)
             self._licences.setdefault(source, Counter())[row.licence] += 1
@@ -80,8 +80,8 @@ class Pass:
             return
         stage, reason, detail = fault
         if removal is not None:
-            found = self._removed.setdefault(removal.benchmark, Counter())
-            found.update(num_removed=1, num_boilerplate=int(removal.is_boilerplate))
+            self._removed[removal.benchmark, "num_removed"] += 1
+            self._removed[removal.benchmark, "num_boilerplate"] += removal.is_boilerplate
             place = {"source": source, "row": number, "id": problem.id} | asdict(removal)
             self._files[REMOVALS].add(place | {"item": place.pop("item_id")})
         first_id, first_source = self._kept.get(key, ("", ""))
@@ -89,7 +89,7 @@ class Pass:
         if stage == "duplicates" and merges:
             self._add_responses(row, first_id, "num_merged")
         else:
-            counts["num_rejected"] += len(row.responses)
+            self._responses[source, "num_rejected"] += len(row.responses)
         self._reject(stage, Reject(source, number, problem.id, reason, detail))
 
     def _fault(
@@ -109,14 +109,14 @@ class Pass:
         return None
 
     def _reject(self, stage: str, reject: Reject) -> None:
-        self._funnel.reject(reject.source, stage, reject.reason)
+        self._fates[reject.source, stage, reject.reason] += 1
         self._files[REJECTS].add(asdict(reject))
 
     def _add_responses(self, row: SourceRow, problem_id: str, fate: str) -> None:
-        counts = self._counts[row.problem.source]
+        source = row.problem.source
         for response in row.responses:
             name = text_hash(f"{problem_id}\0{response.text}")
-            counts["num_repeated" if name in self._seen else fate] += 1
+            self._responses[source, "num_repeated" if name in self._seen else fate] += 1
             if name in self._seen:
                 continue
             self._seen.add(name)
@@ -124,7 +124,7 @@ class Pass:
                 problem_id=problem_id,
                 prompt=row.problem.prompt,
                 response=response.text,
-                source=row.problem.source,
+                source=source,
                 teacher=response.teacher,
                 is_correct=response.is_correct,
                 labelled_by=response.labelled_by,
@@ -133,33 +133,30 @@ class Pass:
 
     def card(self, readers: list[SourceReader]) -> dict:
         """The counts; what the readers, this pass and the files counted must agree."""
-        for reader in readers:
-            self._funnel.rejected.setdefault(reader.name, Counter())
-        card = self._funnel.card(
-            num_read=sum(reader.num_read for reader in readers),
-            num_kept=self._files[PROBLEMS].num_rows,
-            num_rejected=self._files[REJECTS].num_rows,
-        )
+        card = funnel(self._fates, STAGES, [reader.name for reader in readers])
         responses = {}
         for reader in readers:
-            counts = self._counts.get(reader.name, Counter())
-            fates = {fate: counts[fate] for fate in _FATES}
-            assert counts["num_given"] == sum(fates.values())
             assert card["sources"][reader.name]["num_read"] == reader.num_read
-            dropped = dict(sorted(reader.num_dropped.items()))
-            given = {"num_given": counts["num_given"]}
-            responses[reader.name] = given | fates | {"dropped": dropped}
-        written = sum(row["num_kept"] + row["num_merged"] for row in responses.values())
-        assert written == self._files[RESPONSES].num_rows
-        removed = sum((counts for counts in self._removed.values()), Counter())
-        assert removed["num_removed"] == self._files[REMOVALS].num_rows
-        words = ("num_removed", "num_boilerplate")
-        by_benchmark = {
-            name: {word: counts[word] for word in words}
-            for name, counts in sorted(self._removed.items())
+            fates = {fate: self._responses[reader.name, fate] for fate in _FATES}
+            num_given = self._responses[reader.name, "num_given"]
+            assert num_given == sum(fates.values())
+            fates |= {"num_given": num_given, "dropped": dict(reader.num_dropped)}
+            responses[reader.name] = fates
+        num_written = sum(row["num_kept"] + row["num_merged"] for row in responses.values())
+        removed = {
+            benchmark: {word: self._removed[benchmark, word] for word in _REMOVED}
+            for benchmark, _ in self._removed
+        }
+        totals = {word: sum(counts[word] for counts in removed.values()) for word in _REMOVED}
+        num_rows = {name: file.num_rows for name, file in self._files.items()}
+        assert num_rows == {
+            PROBLEMS: card["num_kept"],
+            RESPONSES: num_written,
+            REJECTS: card["num_rejected"],
+            REMOVALS: totals["num_removed"],
         }
         return card | {
             "responses": responses,
-            "overlap": {word: removed[word] for word in words} | {"benchmarks": by_benchmark},
-            "licences": {name: dict(sorted(c.items())) for name, c in self._licences.items()},
+            "overlap": totals | {"benchmarks": removed},
+            "licences": {name: dict(counts) for name, counts in self._licences.items()},
         }

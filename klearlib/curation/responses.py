@@ -6,14 +6,14 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.chunks import chunks
 from klearlib.curation.labels import labelled
-from klearlib.curation.pass_rates import RATES, pass_rate_of, read_pass_rates, write_pass_rates
+from klearlib.curation.pass_rates import RATES, PassRate, pass_rate_of, write_pass_rates
 from klearlib.data.problems import count_problems, iter_problems
 from klearlib.data.tables import Sample, read_samples, write_samples
 from klearlib.errors import KlearError, Stopped
@@ -21,7 +21,7 @@ from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import open_engine
 from klearlib.records import REASONS, Response
-from klearlib.run.files import sha256_file, write_json
+from klearlib.run.files import read_json, sha256_file, write_json
 from klearlib.run.seeding import derive_seed
 from klearlib.verify.groups import judge_responses
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RESPONSES = "responses.parquet"
 CARD = "card.json"
 
-_CHUNK = 64  # problems between two checkpoints
+_CHUNK = 64  # problems that are sampled, judged and saved together
 _PARTS = "parts"
 _OPENED = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 
@@ -57,7 +57,8 @@ def respond(
 
     Writes responses.parquet (a `tables.Sample` for each response, in the order of the problems),
     pass_rates.jsonl (a `PassRate` for each problem) and card.json. Problems are read, sampled and
-    written 64 at a time, with a checkpoint after each; the result is that of an unbroken run.
+    written 64 at a time; a run that was stopped or killed goes on behind the last of these, and its
+    result is that of an unbroken run.
 
     Args:
         teacher: the model's name, for the samples. num_responses: up to 16 in the paper.
@@ -66,21 +67,23 @@ def respond(
         compute: the fields of `klearlib.policy.compute.Compute`.
 
     Raises:
-        Stopped: a stop was asked for; the state is saved.
+        Stopped: a stop was asked for; what was sampled is saved.
         KlearError: no problems, or a number out of range.
     """
     file, parts = inputs["problems"] / problems, folder.path / _PARTS
-    saved = folder.load_checkpoint()
     if (folder.path / CARD).exists():  # it is written last: only the parts are left
         shutil.rmtree(parts, ignore_errors=True)
         return
     total = count_problems(file)
     if not total:
         raise KlearError(f"{file.name} holds no problems to respond to")
-    state, done = saved if saved is not None else ({"num_truncated": 0}, 0)
-    if not done:
-        shutil.rmtree(parts, ignore_errors=True)  # of a run that ended before its first checkpoint
     parts.mkdir(exist_ok=True)
+    # Of each chunk its samples and then, which says that it is done, what they count.
+    tables, counts = (
+        {start: parts / f"{start:09}{ending}" for start in range(0, total, _CHUNK)}
+        for ending in (".parquet", ".json")
+    )
+    done = next((start for start, path in counts.items() if not path.exists()), total)
     folder.progress(done * num_responses, total * num_responses)
 
     def count(sampled: int, _: int) -> None:
@@ -105,16 +108,34 @@ def respond(
             rates = [
                 pass_rate_of(p.id, verdicts) for p, verdicts in zip(chosen, judged, strict=True)
             ]
-            write_samples(samples, parts / f"{done:09}.parquet")
-            write_pass_rates(rates, parts / f"{done:09}.jsonl")
-            state["num_truncated"] += sum(r.truncated for group in groups for r in group)
+            write_samples(samples, tables[done])
+            num_truncated = sum(r.truncated for group in groups for r in group)
+            counted = {"rates": [asdict(rate) for rate in rates], "num_truncated": num_truncated}
+            write_json(counts[done], counted)
             done += len(chosen)
             folder.progress(done * num_responses, total * num_responses)
-            folder.save_checkpoint(state, done)
             if folder.stop_requested and done < total:
                 raise Stopped(f"stopped after {done} of {total} problems; run again")
-    card = _join(parts, folder.path) | state | {"teacher": teacher, "num_problems": total}
-    assert card["num_responses"] == total * num_responses
+    by_reason: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+
+    def samples_in_order() -> Iterator[Sample]:
+        for sample in chain.from_iterable(map(read_samples, tables.values())):
+            by_reason[sample.reason] += 1
+            yield sample
+
+    write_samples(samples_in_order(), folder.path / RESPONSES)
+    counted = [read_json(path) for path in counts.values()]
+    write_pass_rates(
+        (PassRate(**rate) for part in counted for rate in part["rates"]), folder.path / RATES
+    )
+    assert by_reason.total() == total * num_responses
+    card = {
+        "teacher": teacher,
+        "num_problems": total,
+        "num_responses": by_reason.total(),
+        "num_by_reason": by_reason,
+        "num_truncated": sum(part["num_truncated"] for part in counted),
+    }
     card["parameters"] = {
         "seed": seed,
         "num_responses": num_responses,
@@ -134,21 +155,3 @@ def whole_text(response: Response) -> str:
     """A response's text with the opening think tag, also where the chat template wrote it."""
     opened = _OPENED.search(response.prompt[-200:])
     return (opened[0] if opened else "") + response.text
-
-
-def _join(parts: Path, path: Path) -> dict:
-    """Write the parts as one table and one list of pass rates; what they count."""
-    tables, lists = sorted(parts.glob("*.parquet")), sorted(parts.glob("*.jsonl"))
-    counts: Counter = Counter(dict.fromkeys(REASONS, 0))
-
-    def samples() -> Iterator[Sample]:
-        for table in tables:
-            for sample in read_samples(table):
-                counts[sample.reason] += 1
-                yield sample
-
-    num_responses = write_samples(samples(), path / RESPONSES)
-    rates = chain.from_iterable(read_pass_rates(file).values() for file in lists)
-    write_pass_rates(rates, path / RATES)
-    assert sum(counts.values()) == num_responses
-    return {"num_responses": num_responses, "num_by_reason": dict(counts)}

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
-from klearlib.curation.funnel import Funnel
+from klearlib.curation.funnel import funnel
 from klearlib.curation.labels import judge_samples, label_word, labelled
 from klearlib.curation.pass_rates import RATES, difficulties, read_pass_rates
 from klearlib.data.lines import LineWriter
 from klearlib.data.problems import ProblemFile
 from klearlib.data.tables import SampleWriter, read_columns, read_rows, read_samples
 from klearlib.errors import KlearError, Stopped
-from klearlib.records import REASONS, Verdict
-from klearlib.run.files import sha256_file, write_json
+from klearlib.records import Verdict
+from klearlib.run.files import read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -30,8 +31,8 @@ EXAMPLES, REJECTED = "examples.parquet", "rejects.jsonl"
 STAGES = ("sources", "difficulty", "correctness", "coverage")
 TEXTS = {"prompt": ["prompt"], "response": ["response"], "both": ["prompt", "response"]}
 
-_CHUNK = 256  # responses that are judged together, and between two looks at the clock
-_CHECKPOINT_EVERY = 16  # chunks
+_CHUNK = 256  # responses that are judged together, between two looks at a stop that was asked for
+_FATE = ["stage", "fault", "detail", "is_judged", "reason"]
 
 
 def select(
@@ -62,16 +63,16 @@ def select(
       ``{"kind": "hashed_tfidf", "text": "prompt", "dim": 256, "seed": 0}``; text: a key of `TEXTS`.
 
     Where labels are needed and did not come with the data, the responses are judged, with the
-    problems of the file `problems` of ``inputs["problems"]``; a stop or a kill goes on from the
-    last checkpoint. A response that the judge could not decide, or whose problem has nothing to
-    judge by, is rejected as such and never as wrong.
+    problems of the file `problems` of ``inputs["problems"]``. A response that the judge could not
+    decide, or whose problem has nothing to judge by, is rejected as such and never as wrong.
 
     Writes examples.parquet (in the old order), rejects.jsonl (`row` counts the responses read, `id`
     is the problem's) and card.json: counts for each filter and source, which add up; labels of the
-    examples; licences, parameters and hashes. Texts are streamed.
+    examples; licences, parameters and hashes. Texts are streamed. A run that was stopped or killed
+    starts anew.
 
     Raises:
-        Stopped: a stop was asked for; the state is saved.
+        Stopped: a stop was asked for.
         KlearError: a missing input, or fewer responses left than `size`.
     """
     parameters = {
@@ -85,27 +86,38 @@ def select(
         "test_memory_mb": test_memory_mb,
     }
     assert not wrong_share or size is not None, "a share of the examples"
-    pool = Pool(inputs["responses"] / "responses.parquet")
+    table = inputs["responses"] / "responses.parquet"
+    pool = _read_pool(table)
     if sources is not None:
-        pool.keep_sources(sources)
+        _check_sources(sources, pool["source"].cat.categories)
+        _reject(pool, "sources", ~pool["source"].isin(sources), "another source")
     if difficulty != "overall":
         rates = read_pass_rates(_needed(inputs, "reference", "a difficulty") / RATES)
-        found = pool.by_problem(lambda ids: difficulties(ids, rates, easy_from=easy_from))
-        pool.reject("difficulty", found != difficulty, f"not {difficulty}", found)
+        ids = pool["problem_id"][_left(pool)].unique()
+        words = dict(zip(ids, difficulties(ids, rates, easy_from=easy_from), strict=True))
+        level = pool["problem_id"].astype(object).map(words)
+        _reject(pool, "difficulty", level != difficulty, f"not {difficulty}", level)
     if wrong_share is not None:
         limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
-        _judge(folder, pool, inputs, problems, limits)
-        label, is_wrong = pool.labels, pool.labels == "wrong"
+        _judge(folder, pool, table, inputs, problems, limits)
+        label, reason = pool["label"], pool["reason"]
         if not wrong_share:
-            why = np.where(pool.reasons == "", "label of the source", pool.reasons)
-            pool.reject("correctness", is_wrong, "wrong", why)
-        pool.reject("correctness", (label != "correct") & ~is_wrong, label, pool.reasons)
+            why = reason.where(reason != "", "label of the source")
+            _reject(pool, "correctness", label == "wrong", "wrong", why)
+        _reject(pool, "correctness", ~label.isin(["correct", "wrong"]), label, reason)
     if size is not None:
-        quotas = _quotas(pool, size, wrong_share)
-        pool.reject("coverage", _not_chosen(pool, quotas, embedding), "covered by others")
-    counts = pool.write(folder.path)
-    card = counts | {
-        "licences": _licences(inputs, counts["sources"]),
+        covered = _covered(pool, table, _quotas(pool, size, wrong_share), embedding)
+        _reject(pool, "coverage", covered, "covered by others")
+    if not _left(pool).any():
+        raise KlearError("no response passes the filters: loosen them, or sample more of them")
+    _write(pool, table, folder.path)
+    fates = Counter(zip(pool["source"], pool["stage"], pool["fault"], strict=True))
+    card = funnel(fates, STAGES)
+    kept = pool[_left(pool)]
+    card |= {
+        "labels": Counter(kept["label"]),
+        "teachers": Counter(kept["teacher"]),
+        "licences": _licences(inputs, card["sources"]),
         "parameters": parameters,
         "inputs": {name: sha256_file(file) for name, file in _files(inputs, problems).items()},
         "outputs": {name: sha256_file(folder.path / name) for name in (EXAMPLES, REJECTED)},
@@ -113,125 +125,84 @@ def select(
     write_json(folder.path / "card.json", card)
 
 
-class Pool:
-    """The responses of a table, N of them, without their texts: a column for all that filters
-    choose by, and one for what they say.
+def _read_pool(table: Path) -> pd.DataFrame:
+    """The N responses without their texts: what filters choose by and what they say.
 
-    problem, source: the name's number in `problems`, `sources`, int [N].
-    labels: a word of `labels.label_word`; reasons: the verdict's, "" without one; str [N].
-    stage, fault, detail: which filter rejected a response and why, "" for what is left; str [N].
+    label: a word of `labels.label_word`; reason: the verdict's, "" without one; is_judged: whether
+    this stage judged it. stage, fault, detail: which filter rejected it and why, "" for what is
+    left.
     """
+    columns = read_columns(table, ["problem_id", "source", "teacher", "is_correct", "reason"])
+    pool = pd.DataFrame({name: column.to_pandas() for name, column in columns.items()})
+    pool["reason"] = pool["reason"].astype(object)
+    pool["label"] = [*map(label_word, columns["is_correct"].to_pylist(), pool["reason"])]
+    return pool.assign(is_judged=False, stage="", fault="", detail="")
 
-    def __init__(self, table: Path):
-        self.table = table
-        columns = read_columns(table, ["problem_id", "source", "is_correct", "reason"])
-        problem, source = columns["problem_id"], columns["source"]
-        self.problems, self.sources = problem.dictionary.to_pylist(), source.dictionary.to_pylist()
-        self.problem, self.source = problem.indices.to_numpy(), source.indices.to_numpy()
-        reasons = columns["reason"].to_pylist()
-        labels = map(label_word, columns["is_correct"].to_pylist(), reasons)
-        self.labels, self.reasons = np.array([*labels], object), np.array(reasons, object)
-        self.stage, self.fault, self.detail = (np.full(len(reasons), "", object) for _ in range(3))
-        self.verdicts = bytearray(len(reasons))  # of this stage: 1 + the place in REASONS, 0 none
 
-    @property
-    def left(self) -> np.ndarray:
-        """bool [N]: what no filter has rejected."""
-        return self.stage == ""
+def _left(pool: pd.DataFrame) -> pd.Series:
+    """bool [N]: what no filter has rejected."""
+    return pool["stage"] == ""
 
-    def reject(self, stage: str, rows: np.ndarray, fault, detail="") -> None:
-        """Take out those of `rows`, bool [N], that are left; fault and detail are a word, or one
-        for each response."""
-        rows = rows & self.left
-        self.stage[rows] = stage
-        for column, words in ((self.fault, fault), (self.detail, detail)):
-            column[rows] = words[rows] if isinstance(words, np.ndarray) else words
 
-    def keep_sources(self, names: Sequence[str]) -> None:
-        """Reject what is of no source in `names`, of each of which there must be a response."""
-        if missing := sorted(set(names) - set(self.sources)):
-            raise KlearError(
-                f"no response is to a problem of {', '.join(missing)}; sources that there are: "
-                f"{', '.join(sorted(self.sources)) or 'none'}"
-            )
-        wanted = np.array([name in names for name in self.sources], bool)
-        self.reject("sources", ~wanted[self.source], "another source")
+def _reject(pool: pd.DataFrame, stage: str, rows: pd.Series, fault, detail="") -> None:
+    """Take out those of `rows`, bool [N], that are left; fault and detail are a word, or one for
+    each response."""
+    rows = rows & _left(pool)
+    for column, words in (("stage", stage), ("fault", fault), ("detail", detail)):
+        pool.loc[rows, column] = words[rows] if isinstance(words, pd.Series) else words
 
-    def by_problem(self, choose: Callable[[list[str]], list[str]]) -> np.ndarray:
-        """What `choose` says of the problems of the responses that are left, for each response."""
-        numbers, place = np.unique(self.problem[self.left], return_inverse=True)
-        words = np.array(choose([self.problems[number] for number in numbers]), object)
-        found = np.full(len(self.problem), "", object)
-        found[self.left] = words[place]
-        return found
 
-    def write(self, path: Path) -> dict:
-        """Write examples and rejects; the counts of the card."""
-        funnel, labels, teachers = Funnel(STAGES), Counter(), Counter()
-        with SampleWriter(path / EXAMPLES) as examples, LineWriter(path / REJECTED) as rejects:
-            for place, sample in enumerate(read_samples(self.table)):
-                if not (stage := self.stage[place]):
-                    funnel.keep(sample.source)
-                    labels[self.labels[place]] += 1
-                    teachers[sample.teacher] += 1
-                    if self.verdicts[place]:
-                        reason = self.reasons[place]
-                        sample = labelled(sample, Verdict(reason == "correct", reason))
-                    examples.add(sample)
-                    continue
-                funnel.reject(sample.source, stage, self.fault[place])
-                row = {"source": sample.source, "row": place, "id": sample.problem_id}
-                rejects.add(row | {"reason": self.fault[place], "detail": self.detail[place]})
-        if not examples.num_rows:
-            raise KlearError("no response passes the filters: loosen them, or sample more of them")
-        counts = funnel.card(
-            num_read=len(self.stage), num_kept=examples.num_rows, num_rejected=rejects.num_rows
+def _check_sources(names: Sequence[str], known: Iterable[str]) -> None:
+    if missing := sorted(set(names) - set(known)):
+        raise KlearError(
+            f"no response is to a problem of {', '.join(missing)}; the sources are: "
+            f"{', '.join(sorted(known)) or 'none'}"
         )
-        return counts | {"labels": dict(sorted(labels.items())), "teachers": dict(teachers)}
 
 
 def _judge(
-    folder: RunFolder, pool: Pool, inputs: Mapping[str, Path], problems: str, limits: dict
+    folder: RunFolder,
+    pool: pd.DataFrame,
+    table: Path,
+    inputs: Mapping[str, Path],
+    problems: str,
+    limits: dict,
 ) -> None:
-    """Find a verdict for each response that is left and that nobody has judged."""
-    saved = folder.load_checkpoint()
-    state, done = saved if saved is not None else ({"verdicts": bytes(pool.verdicts)}, 0)
-    pool.verdicts[:] = state["verdicts"]
-    total = len(pool.verdicts)
-    waits = pool.left & (pool.labels == "no label")
-    waits[:done] = False
-    folder.progress(done, total)
-    if waits.any():
-        known = ProblemFile(_needed(inputs, "problems", "responses without labels") / problems)
-    waiting = (pair for pair in enumerate(read_samples(pool.table)) if waits[pair[0]])
-    for number, chunk in enumerate(chunks(waiting, _CHUNK), start=1):
+    """Judge each response that is left and that nobody has judged."""
+    waits = (_left(pool) & (pool["label"] == "no label")).to_numpy()
+    if not waits.any():
+        return
+    known = ProblemFile(_needed(inputs, "problems", "responses without labels") / problems)
+    reasons = {}
+    folder.progress(0, len(pool))
+    for chunk in chunks(compress(enumerate(read_samples(table)), waits), _CHUNK):
         judged = judge_samples([sample for _, sample in chunk], known, **limits)
         for (place, _), verdict in zip(chunk, judged, strict=True):
             if verdict is not None:
-                pool.verdicts[place] = 1 + REASONS.index(verdict.reason)
+                reasons[place] = verdict.reason
         done = chunk[-1][0] + 1
-        folder.progress(done, total)
-        if folder.stop_requested or number % _CHECKPOINT_EVERY == 0:
-            folder.save_checkpoint({"verdicts": bytes(pool.verdicts)}, done)
-            if folder.stop_requested:
-                raise Stopped(f"stopped after {done} of {total} responses; run again")
-    for place in np.flatnonzero(np.frombuffer(pool.verdicts, np.uint8)):
-        reason = REASONS[pool.verdicts[place] - 1]
-        pool.reasons[place], pool.labels[place] = reason, label_word(reason == "correct", reason)
+        folder.progress(done, len(pool))
+        if folder.stop_requested and done < len(pool):
+            raise Stopped(f"stopped after {done} of {len(pool)} responses; run again to start anew")
+    places = list(reasons)
+    pool.loc[places, "is_judged"] = True
+    pool.loc[places, "reason"] = list(reasons.values())
+    pool.loc[places, "label"] = [label_word(r == "correct", r) for r in reasons.values()]
 
 
-_Quotas = list[tuple[np.ndarray, int]]
+_Quotas = list[tuple[pd.Series, int]]
 """Of each part of the responses that are left, bool [N], how many are chosen."""
 
 
-def _quotas(pool: Pool, size: int, wrong_share: float | None) -> _Quotas:
+def _quotas(pool: pd.DataFrame, size: int, wrong_share: float | None) -> _Quotas:
     num_wrong = round(size * (wrong_share or 0.0))
-    wrong = pool.left & (pool.labels == "wrong")
-    found = [(pool.left & ~wrong, size - num_wrong), (wrong, num_wrong)]
-    words = ("correct ", "wrong ")
-    if not wrong_share:
-        found, words = [(pool.left, size)], ("",)
-    for (part, quota), word in zip(found, words, strict=True):
+    left, is_wrong = _left(pool), pool["label"] == "wrong"
+    parts = {
+        "correct ": (left & ~is_wrong, size - num_wrong),
+        "wrong ": (left & is_wrong, num_wrong),
+    }
+    parts = parts if wrong_share else {"": (left, size)}
+    for word, (part, quota) in parts.items():
         if part.sum() < quota:
             raise KlearError(
                 f"size is {size}, of them {quota} {word}responses, but only {part.sum()} pass the "
@@ -242,58 +213,70 @@ def _quotas(pool: Pool, size: int, wrong_share: float | None) -> _Quotas:
                 f"wrong_share {wrong_share} of {size} examples leaves no {word}response: raise "
                 "size, or change the share"
             )
-    return found
+    return list(parts.values())
 
 
-def _not_chosen(pool: Pool, quotas: _Quotas, embedding: dict) -> np.ndarray:
+def _covered(pool: pd.DataFrame, table: Path, quotas: _Quotas, embedding: dict) -> pd.Series:
     """bool [N]: what K-center leaves out of the responses that are left."""
     from klearlib.curation.embeddings import hashed_tfidf
 
-    rest = pool.left
+    rest = _left(pool)
     if sum(quota for _, quota in quotas) == rest.sum():
         return ~rest
-    places = np.flatnonzero(rest)
-    texts = Texts(pool, TEXTS[embedding["text"]])
+    texts = _Texts(table, rest.to_numpy(), TEXTS[embedding["text"]])
     rows = hashed_tfidf(texts, dim=embedding["dim"], seed=embedding["seed"])
+    places = np.flatnonzero(rest)
     for part, quota in quotas:
-        own = part[places]
-        rest[places[own][k_center_greedy(rows[own], quota)]] = False
+        own = part.to_numpy()[places]
+        rest.iloc[places[own][k_center_greedy(rows[own], quota)]] = False
     return rest
 
 
 @dataclass(frozen=True)
-class Texts:
+class _Texts:
     """The texts of the responses that are left, read anew in each pass."""
 
-    pool: Pool
+    table: Path
+    left: np.ndarray
     columns: list[str]
 
     def __iter__(self) -> Iterator[str]:
-        rows = read_rows(self.pool.table, columns=self.columns)
-        left = self.pool.left
-        return ("\n".join(row.values()) for place, row in enumerate(rows) if left[place])
+        rows = read_rows(self.table, columns=self.columns)
+        return ("\n".join(row.values()) for row in compress(rows, self.left))
+
+
+def _write(pool: pd.DataFrame, table: Path, path: Path) -> None:
+    """Write examples and rejects, with the verdicts of this stage."""
+    fates = zip(*(pool[name] for name in _FATE), strict=True)
+    with SampleWriter(path / EXAMPLES) as examples, LineWriter(path / REJECTED) as rejects:
+        for place, (sample, fate) in enumerate(zip(read_samples(table), fates, strict=True)):
+            stage, fault, detail, is_judged, reason = fate
+            if stage:
+                row = {"source": sample.source, "row": place, "id": sample.problem_id}
+                rejects.add(row | {"reason": fault, "detail": detail})
+            elif is_judged:
+                examples.add(labelled(sample, Verdict(reason == "correct", reason)))
+            else:
+                examples.add(sample)
+    assert examples.num_rows == _left(pool).sum()
 
 
 def _licences(inputs: Mapping[str, Path], sources: Iterable[str]) -> dict:
     """The licences of the sources, from the card of the stage that read them."""
-    for name in ("problems", "responses"):
-        card = inputs[name] / "card.json" if name in inputs else None
-        if card is not None and card.is_file():
-            known = json.loads(card.read_text(encoding="utf-8")).get("licences", {})
-            if known:
-                return {source: known[source] for source in sources if source in known}
+    cards = [inputs[name] / "card.json" for name in ("problems", "responses") if name in inputs]
+    for card in filter(Path.is_file, cards):
+        if known := read_json(card).get("licences"):
+            return {source: known[source] for source in sources if source in known}
     return {}
 
 
 def _files(inputs: Mapping[str, Path], problems: str) -> dict[str, Path]:
     """The files that the stage may have read, by input."""
-    names = {"responses": "responses.parquet", "problems": problems}
-    names["reference"] = RATES
-    return {
-        f"{name}/{file}": inputs[name] / file
-        for name, file in names.items()
-        if name in inputs and (inputs[name] / file).is_file()
+    names = {"responses": "responses.parquet", "problems": problems, "reference": RATES}
+    files = {
+        f"{name}/{names[name]}": inputs[name] / names[name] for name in names if name in inputs
     }
+    return {name: file for name, file in files.items() if file.is_file()}
 
 
 def _needed(inputs: Mapping[str, Path], name: str, what_for: str) -> Path:
