@@ -4,7 +4,6 @@ which brings the pools of its data ablations to one size by it; Sener and Savare
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -62,21 +61,29 @@ def k_center_greedy(embeddings, k: int, *, first: int = 0, device: str | None = 
     [0, 2, 3, 1]
     """
     values = _read_matrix(embeddings)
-    k = _in_range("k", k, 1, len(values))
-    first = _in_range("first", first, 0, len(values) - 1)
+    for name, value, lowest, highest in (
+        ("k", k, 1, len(values)),
+        ("first", first, 0, len(values) - 1),
+    ):
+        if not isinstance(value, int | np.integer) or not lowest <= value <= highest:
+            raise KlearError(
+                f"{name} must be a whole number in [{lowest}, {highest}] for these points, got "
+                f"{value!r}"
+            )
     kept = _one_of_each(values, first)
     copies = np.setdiff1d(np.arange(len(values)), kept)
     values = values[kept] if len(copies) else values
     size = min(k, len(kept))
     start = int(np.flatnonzero(kept == first)[0])
     chosen: list[int] = []
-    is_whole = values.dtype.kind != "f" or all(
-        np.array_equal(block, np.rint(block)) for block in _blocks(values)
-    )
+    is_whole = all(np.array_equal(block, np.rint(block)) for block in _blocks(values))
     middle = values.mean(axis=0, dtype=np.float64)
     middle = np.rint(middle) if is_whole else middle
     reach = np.maximum(values.max(axis=0) - middle, middle - values.min(axis=0))
-    kinds = _kinds(values.dtype, is_whole, float((reach**2).sum()))
+    if is_whole:  # each product, sum and half square is exact: 24 bits hold 4 times the largest
+        kinds = [np.float32 if (reach**2).sum() <= 2.0**22 else np.float64]
+    else:
+        kinds = [np.float32, np.float64] if values.dtype.itemsize <= 4 else [np.float64]
     with _exact_products(device):
         for kind in kinds:
             if len(chosen) < size:  # from the start: no pick is owed to the shorter type
@@ -111,32 +118,17 @@ def _read_matrix(embeddings) -> np.ndarray:
 
 def _one_of_each(values: np.ndarray, first: int) -> np.ndarray:
     """Where each different row stands first, int64; `first` stands for its own copies."""
-
-    def digest(row: np.ndarray) -> bytes:
-        # No negative zeros: equal rows, equal bytes.
-        return blake2b(np.ascontiguousarray(row) + 0.0, digest_size=16).digest()
-
     places: dict[bytes, int] = {}
-    for index, row in enumerate(values):
-        places.setdefault(digest(row), index)
-    places[digest(values[first])] = first
-    return np.fromiter(places.values(), np.int64, len(places))
+    for index, row in [(first, values[first]), *enumerate(values)]:
+        # No negative zeros: equal rows, equal bytes.
+        row = np.ascontiguousarray(row) + 0.0
+        places.setdefault(blake2b(row, digest_size=16).digest(), index)
+    return np.sort(np.fromiter(places.values(), np.int64, len(places)))
 
 
 def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:
     for start in range(0, len(values), _ROWS_AT_ONCE):
         yield values[start : start + _ROWS_AT_ONCE]
-
-
-def _kinds(dtype: np.dtype, is_whole: bool, largest_square: float) -> tuple[type, ...]:
-    """The types to compute in, the next one where distances are too small for the one before.
-
-    Whole numbers take one in which each product, sum and half square is exact: 24 bits hold four
-    times the largest square.
-    """
-    if is_whole:
-        return (np.float32,) if largest_square <= 2.0**22 else (np.float64,)
-    return (np.float32, np.float64) if dtype.itemsize <= 4 else (np.float64,)
 
 
 def _widened(values: np.ndarray, middle: np.ndarray, reach: float, kind: type) -> np.ndarray:
@@ -283,13 +275,3 @@ def _exact_products(device: str | None) -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _in_range(name: str, value: int, lowest: int, highest: int) -> int:
-    try:
-        found = operator.index(value)
-    except TypeError as error:
-        raise KlearError(f"{name} must be a whole number, got {value!r}") from error
-    if not lowest <= found <= highest:
-        raise KlearError(f"{name} must be in [{lowest}, {highest}] for these points, got {value}")
-    return found

@@ -71,6 +71,7 @@ def respond(
         KlearError: no problems, or a number out of range.
     """
     file, parts = inputs["problems"] / problems, folder.path / _PARTS
+    _, done = folder.load_checkpoint() or ({}, 0)
     if (folder.path / CARD).exists():  # it is written last: only the parts are left
         shutil.rmtree(parts, ignore_errors=True)
         return
@@ -78,12 +79,11 @@ def respond(
     if not total:
         raise KlearError(f"{file.name} holds no problems to respond to")
     parts.mkdir(exist_ok=True)
-    # Of each chunk its samples and then, which says that it is done, what they count.
+    # Of each chunk its samples, and what they count.
     tables, counts = (
         {start: parts / f"{start:09}{ending}" for start in range(0, total, _CHUNK)}
         for ending in (".parquet", ".json")
     )
-    done = next((start for start, path in counts.items() if not path.exists()), total)
     folder.progress(done * num_responses, total * num_responses)
 
     def count(sampled: int, _: int) -> None:
@@ -114,6 +114,7 @@ def respond(
             write_json(counts[done], counted)
             done += len(chosen)
             folder.progress(done * num_responses, total * num_responses)
+            folder.save_checkpoint({}, done)
             if folder.stop_requested and done < total:
                 raise Stopped(f"stopped after {done} of {total} problems; run again")
     by_reason: Counter[str] = Counter(dict.fromkeys(REASONS, 0))

@@ -219,9 +219,9 @@ def test_torchs_settings_neither_round_products_nor_change():
         ([[1, 2], [3]], {}, KlearError, "must be a matrix"),
         *((given, {}, KlearError, "must be real numbers") for given in (
             [["a"], ["b"]], [[1j], [2j]], [[None], [1]])),
-        *(([[0], [1], [2]], {"k": k}, KlearError, r"k must be in \[1, 3\]") for k in (4, 0, -1)),
+        *(([[0], [1], [2]], {"k": k}, KlearError, r"k must be .* in \[1, 3\]") for k in (4, 0, -1)),
         ([[0], [1]], {"k": 1.5}, KlearError, "k must be a whole number"),
-        *(([[0], [1], [2]], {"first": first}, KlearError, r"first must be in \[0, 2\]")
+        *(([[0], [1], [2]], {"first": first}, KlearError, r"first must be .* in \[0, 2\]")
           for first in (3, -1)),
         ([[0], [1]], {"first": None}, KlearError, "first must be a whole number"),
         *(([[0], [1]], {"device": device}, MissingAsset, f"'{device}' is not here")
