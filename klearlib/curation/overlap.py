@@ -8,7 +8,6 @@ equal to a benchmark item, which finds those of fewer than n words too; in these
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -88,33 +87,33 @@ class OverlapIndex:
         templates = known_templates(mode) if templates is None else templates
         self._reader = Reader(mode=mode, templates=templates)
         self._signed_below = n if mode == "words" else 0
-        items = self._read_items(benchmarks)
-        self._items = [name for name, _ in items.values()]
-        self._holders: dict[str, int] = {}  # n-gram -> the first item that holds it
-        self._num_holders: Counter[str] = Counter()
-        # All readings of all items: one may be short where another has n-grams.
+        self._items: list[tuple[str, str]] = []  # benchmark and id of each different item
         self._equal: dict[str, Removal] = {}
-        for number, (name, texts) in enumerate(items.values()):
-            readings = [self._reader.read(text) for text in texts]
-            parts = (words for found in readings for reading in found for words in reading)
-            ngrams = {ngram for words in parts for ngram in self._ngrams(words)}
-            self._num_holders.update(ngrams)
-            for ngram in ngrams:
-                self._holders.setdefault(ngram, number)
-            for text, found in zip(texts, readings, strict=True):
-                for whole in self._wholes(text, found) if mode == "words" else ():
-                    self._equal.setdefault(whole, Removal(*name, whole, 1, False))
-        stopped = [] if stop_more_than is None else self.common_ngrams(more_than=stop_more_than)
-        for ngram, _ in stopped:
-            del self._holders[ngram]
-        self.num_items, self.num_ngrams = len(self._items), len(self._holders)
-        self.num_stopped = len(stopped)
+        numbers: dict[str, int] = {}  # of the items, by their words
+        holders: dict[str, set[int]] = {}  # n-gram -> the items that hold it
+        for name, text in _items_of(benchmarks):
+            readings = self._reader.read(text)
+            wholes = self._wholes(text, readings)
+            number = numbers.setdefault(wholes[0] if wholes else "", len(self._items))
+            if number == len(self._items):
+                self._items.append(name)
+            for ngram in chain.from_iterable(map(self._ngrams, chain.from_iterable(readings))):
+                holders.setdefault(ngram, set()).add(number)
+            for whole in wholes if mode == "words" else ():
+                self._equal.setdefault(whole, Removal(*self._items[number], whole, 1, False))
+        self._num_holders = {ngram: len(items) for ngram, items in holders.items()}
+        self._first_holder = {ngram: min(items) for ngram, items in holders.items()}
+        if stop_more_than is not None:
+            for ngram, _ in self.common_ngrams(more_than=stop_more_than):
+                del self._first_holder[ngram]
+        self.num_items, self.num_ngrams = len(self._items), len(self._first_holder)
+        self.num_stopped = len(holders) - self.num_ngrams
         # Longer pieces are rarer, shorter ones let more words be passed over: for n = 9 pieces of
         # 3, 4 and 5 words take the same time within a tenth.
         self._piece_size = size = max(1, n // 2)
         self._pieces = {
             " ".join(words[i : i + size])
-            for words in map(str.split, self._holders)
+            for words in map(str.split, self._first_holder)
             for i in range(n - size + 1)
         }
 
@@ -148,22 +147,6 @@ class OverlapIndex:
         found = [pair for pair in self._num_holders.items() if pair[1] > more_than]
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
-    def _read_items(self, benchmarks) -> dict[str, tuple[tuple[str, str], list[str]]]:
-        """By its words, each different item: its name and the texts that have these words."""
-        items: dict[str, tuple[tuple[str, str], list[str]]] = {}
-        for benchmark, rows in benchmarks.items():
-            if not (rows := list(rows)):
-                raise KlearError(f"benchmark {benchmark!r} has no items: load it before the search")
-            for row in rows:
-                item_id, text = row
-                if not isinstance(text, str):
-                    raise KlearError(f"an item of {benchmark!r} must be a text, got {text!r}")
-                whole = next(iter(self._wholes(text, self._reader.read(text))), "")
-                _, texts = items.setdefault(whole, ((benchmark, item_id), []))
-                if text not in texts:
-                    texts.append(text)
-        return items
-
     def _wholes(self, text: str, readings: list[Reading]) -> list[str]:
         """What a text is compared by as a whole: the words of each reading, and for fewer than n
         words the signs as well. A text without words has nothing."""
@@ -185,7 +168,7 @@ class OverlapIndex:
             if join(words[place:end]) not in self._pieces:
                 place += n - size + 1  # past all n-grams that hold it
                 continue
-            if (ngram := join(words[end - n : end])) in self._holders:
+            if (ngram := join(words[end - n : end])) in self._first_holder:
                 shared.append(ngram)
             place += 1
         return shared
@@ -198,7 +181,7 @@ class OverlapIndex:
         if shared:
             ngram = min(shared, key=self._num_holders.__getitem__)
             count = self._num_holders[ngram]
-            return Removal(*self._items[self._holders[ngram]], ngram, count, count > 1)
+            return Removal(*self._items[self._first_holder[ngram]], ngram, count, count > 1)
         wholes = self._wholes(prompt, readings) if self._equal else ()
         return next((self._equal[whole] for whole in wholes if whole in self._equal), None)
 
@@ -233,3 +216,14 @@ def _count(name: str, value: int) -> int:
     if type(value) is not int or value < 1:
         raise KlearError(f"{name} must be a whole number from 1, got {value!r}")
     return value
+
+
+def _items_of(benchmarks) -> Iterator[tuple[tuple[str, str], str]]:
+    """Each item with its name, (benchmark, id)."""
+    for benchmark, rows in benchmarks.items():
+        if not (rows := list(rows)):
+            raise KlearError(f"benchmark {benchmark!r} has no items: load it before the search")
+        for item_id, text in rows:
+            if not isinstance(text, str):
+                raise KlearError(f"an item of {benchmark!r} must be a text, got {text!r}")
+            yield (benchmark, item_id), text
