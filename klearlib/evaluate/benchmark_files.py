@@ -39,7 +39,7 @@ def open_benchmark(
     """The problems of a benchmark, each with an answer or tests; its known size is asserted.
 
     Args:
-        name: an alias, a full name, or any name where `location` is a file in the suite's own
+        name: an alias, a full name, or any name with a `location` that is a file in the suite's own
             format (`klearlib.data.problems`); that file may also stand here itself.
         location: a file or a folder; None reads a known benchmark from the hub.
         expected_size: the number of problems that there must be; None for the known one, if any.
@@ -64,24 +64,24 @@ def open_benchmark(
     path = Path(location).expanduser()
     if path.is_file() and path.suffix != ".jsonl":
         raise ParameterError(
-            f"{location} is no .jsonl file of problems: unpack it, or write one problem a line"
+            f"{location} is not a .jsonl file of problems: unpack it, or write one problem a line"
         )
     problems = tuple(map(_usable, read_problems(path, expected_size=size)))
     asked = [problem for problem in problems if problem.answer is not None]
     for problem, fails in zip(asked, has_no_match([p.answer for p in asked]), strict=True):
         if fails:
             raise KlearError(
-                f"problem {problem.id!r} has the answer {problem.answer!r:.80}, which no response "
-                "can match but by its very text: mend it"
+                f"problem {problem.id!r} has the answer {problem.answer!r:.80}, which the judge "
+                "cannot read: correct it"
             )
     return Benchmark(full, problems, f"{full}: {len(problems)} problems of {location}")
 
 
 def _usable(problem: Problem) -> Problem:
     """A problem of a user's own, whose tests by statements import what they use of the usual
-    modules: the program would be asked for it. KlearError where no response can be judged by it."""
+    modules: the program would be asked for it. KlearError if no response can be judged by it."""
     fault = "" if problem.prompt.strip() else "an empty prompt"
-    if not is_code(problem):  # raises where there is nothing to judge by
+    if not is_code(problem):  # raises if there is nothing to judge by
         answers = [problem.answer] if isinstance(problem.answer, str) else problem.answer
         if not answers or not all(plain_text(unboxed(answer)) for answer in answers):
             fault = "an empty answer"
@@ -89,53 +89,41 @@ def _usable(problem: Problem) -> Problem:
             fault = "a whole sentence for an answer, with which no response can be compared"
         elif max(map(len, answers)) > MAX_ANSWER_CHARS:
             fault = f"an answer of more than {MAX_ANSWER_CHARS} characters, which none can equal"
-    else:
-        try:
-            problem = _usable_program(problem)
-        except KlearError as error:
-            raise KlearError(
-                f"problem {problem.id!r} cannot be judged: {error}: mend it"
-            ) from error
     if fault:
-        raise KlearError(f"problem {problem.id!r} has {fault}: mend it")
-    return problem
+        raise KlearError(f"problem {problem.id!r} has {fault}: correct it")
+    try:
+        return _usable_program(problem) if problem.tests else problem
+    except (KlearError, SyntaxError) as error:
+        raise KlearError(f"problem {problem.id!r} cannot be judged: {error}: correct it") from error
 
 
 def _usable_program(problem: Problem) -> Problem:
-    ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)
+    ProgramJob("", problem.tests, 1.0, 1, problem.entry_point, problem.preset)  # checks the tests
     if all(test.kind == "stdin" for test in problem.tests):
         return problem
     name = entry_point(problem.entry_point)
-    tests, calls = [], [test for test in problem.tests if test.asserts is None]
-    for index, test in enumerate(problem.tests):
-        if test.asserts is not None:
-            used = _names(test.asserts, f"tests[{index}].asserts")
-            if used & {name, "candidate", "Solution"}:
-                calls.append(test)
+    tests, is_called = [], False
+    for test in problem.tests:
+        if test.asserts is None:
+            is_called = True
+        else:
+            nodes = ast.walk(ast.parse(test.asserts, "asserts"))
+            used = {node.id for node in nodes if isinstance(node, ast.Name)}
+            is_called = is_called or bool(used & {name, "candidate", "Solution"})
             if "__future__" not in test.asserts:  # which must stay the first
-                # Names that are none of the usual ones are left to the program.
+                # Names other than the usual ones are left to the program.
                 own = "\n".join(f"def {each}(): ..." for each in used - {*USUAL})
                 (test,), _ = assert_tests(test.asserts, "tests", reference=own, entry_point=name)
         tests.append(test)
-    if not calls:
+    if not is_called:
         raise KlearError(f"no test calls {name}")
     return replace(problem, tests=tuple(tests), entry_point=name)
-
-
-def _names(text: str, where: str) -> set[str]:
-    try:
-        return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise KlearError(f"{where} is no Python: {error}") from error
 
 
 def _is_own_format(location: Path | str | None) -> bool:
     """Whether a file's first line is a `Problem`, with no field that this has not."""
     path = Path(location or "").expanduser()
-    if not path.is_file() or path.suffix != ".jsonl":
-        return False
     try:
-        next(iter_problems(path))
+        return path.suffix == ".jsonl" and path.is_file() and bool(next(iter_problems(path)))
     except (KlearError, StopIteration):
         return False
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from klearlib.data.problems import sha256_of
@@ -16,15 +16,15 @@ from klearlib.evaluate.judging import judge_all
 from klearlib.evaluate.record_files import save_record
 from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.evaluate.score_summary import summarise, summary_text
-from klearlib.policy.compute import Compute
+from klearlib.policy.compute import local_compute
 from klearlib.records import Problem
 from klearlib.run.files import one_line_failures, read_json, sha256_file, write_json
 
 LOCK, SETTINGS, SCORES = ".lock", "evaluation.json", "scores.json"
 _OTHER_RULES = ("optional", "equivalent", "as_text")  # than those by which RL is judged
 
-Asked = tuple[dict, Callable[[Path], list[list[FileResponse]]]]
-"""How the responses came about, and what gives them for the folder of the evaluation."""
+Asked = tuple[dict, dict, Callable[[Path], list[list[FileResponse]]]]
+"""How the responses came about, what else their folder is for, and what gives them for it."""
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
@@ -44,24 +44,17 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         "truncated": preset.truncated,
     }
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
-    digest = sha256_of(benchmark.problems)
-    folder = Path(arguments.out or _default_folder(arguments, benchmark.name, rule)).expanduser()
+    problems, name = benchmark.problems, benchmark.name
+    folder = Path(arguments.out or _default_folder(arguments, name, rule)).expanduser()
     ask = _of_model if arguments.model else _of_file
-    sampling, responses_for = ask(arguments, benchmark.problems, benchmark.name)
-    sampling["problems_sha256"] = digest
+    sampling, more, responses_for = ask(arguments, problems, name)
+    sampling["problems_sha256"] = sha256_of(problems)
     with _own_folder(folder):
-        _claim(folder, {"benchmark": benchmark.name, **rule, **sampling, "n": arguments.n})
+        _claim(folder, {"benchmark": name, **rule, **sampling, **more})
         responses = responses_for(folder)
+        limits = {key: getattr(arguments, key) for key in ("test_timeout_s", "test_memory_mb")}
         record = judge_all(
-            benchmark.problems,
-            responses,
-            benchmark=benchmark.name,
-            sampling=sampling,
-            require_think=arguments.think_tags == "required",
-            answer_form=preset.answer_form,
-            truncated=preset.truncated,
-            test_timeout_s=arguments.test_timeout_s,
-            test_memory_mb=arguments.test_memory_mb,
+            problems, responses, benchmark=name, sampling=sampling, rule=rule, limits=limits
         )
         num_repeated = sum(len(group) - len({r.text for r in group}) for group in responses)
         scores = summarise(record, num_repeated=num_repeated)
@@ -87,7 +80,7 @@ def _default_folder(arguments: argparse.Namespace, benchmark: str, rule: dict[st
 @contextlib.contextmanager
 def _own_folder(folder: Path) -> Iterator[None]:
     """Hold the folder, which is made if absent and removed again if it stays empty; KlearError
-    where another process holds it, or where it cannot be made."""
+    if another process holds it, or if it cannot be made."""
     with one_line_failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below
@@ -108,49 +101,45 @@ def _own_folder(folder: Path) -> Iterator[None]:
 
 
 def _claim(folder: Path, settings: dict) -> None:
-    """Make the folder this evaluation's; KlearError where it holds another one."""
+    """Make the folder this evaluation's; KlearError if it holds another one."""
     path = folder / SETTINGS
     if not path.exists():
         if any(folder.glob("*.json*")):  # a model's folder, say
             raise KlearError(f"{folder} holds other files: give --out another folder")
         write_json(path, settings)
         return
-    held = read_json(path)
-    others = sorted(k for k in {*held, *settings} if held.get(k) != settings.get(k))
-    if others:
+    try:
+        held = read_json(path)
+        names = held.keys() | settings.keys()
+    except (ValueError, AttributeError) as error:
+        raise KlearError(f"{path} is damaged ({error}): delete {folder}") from error
+    if others := sorted(name for name in names if held.get(name) != settings.get(name)):
         raise KlearError(
             f"{folder} holds another evaluation ({', '.join(others)} differ): give --out another "
             "folder, or delete it"
         )
 
 
-def _of_file(
-    arguments: argparse.Namespace, problems: tuple[Problem, ...], _benchmark: str
-) -> Asked:
+def _of_file(arguments: argparse.Namespace, problems: Sequence[Problem], _benchmark: str) -> Asked:
     path = Path(arguments.responses).expanduser()
     responses = read_responses(path, problems, num_responses=arguments.n)
     settings = {"responses": path.name, "responses_sha256": sha256_file(path)}
-    return settings, lambda folder: responses
+    return settings, {}, lambda folder: responses
 
 
-def _of_model(
-    arguments: argparse.Namespace, problems: tuple[Problem, ...], benchmark: str
-) -> Asked:
+def _of_model(arguments: argparse.Namespace, problems: Sequence[Problem], benchmark: str) -> Asked:
     # Only here: responses that exist are judged without torch.
-    from klearlib.evaluate.model_responses import asked_model
+    from klearlib.evaluate.model_responses import asked_model, weights_of
 
-    compute = Compute(
+    compute = local_compute(
+        arguments.precision or "fp32",
         engine=arguments.engine or "transformers",
-        precision=arguments.precision or "fp32",
-        attention="sdpa",
         batch_rows=arguments.batch_rows or 64,
         micro_batch_tokens=0,
-        pack_tokens=None,
-        gradient_checkpointing=False,
         tensor_parallel=arguments.tensor_parallel or 1,
         gpu_memory_share=arguments.gpu_memory_share or 0.9,
     )
-    return asked_model(
+    settings, sample = asked_model(
         arguments.model,
         problems,
         benchmark=benchmark,
@@ -160,3 +149,5 @@ def _of_model(
         seed=arguments.seed or 0,
         compute=compute,
     )
+    weights = weights_of(arguments.model)
+    return settings, {"weights": weights, "num_responses": arguments.n}, sample

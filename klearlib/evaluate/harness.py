@@ -64,11 +64,10 @@ def evaluate_all(
         if not asked.problems:
             raise KlearError(f"benchmark {asked.benchmark!r} holds no problems")
         together.setdefault((asked.settings, asked.num_responses), []).append(place)
-    groups: dict[int, list] = {}
+    groups: dict[int, list] = {}  # place -> its responses [P][n]
     for (settings, num_responses), places in together.items():
         problems = [problem for place in places for problem in measurements[place].problems]
-        sampled = engine.sample_groups(problems, group_size=num_responses, settings=settings)
-        rest = iter(sampled)
+        rest = iter(engine.sample_groups(problems, group_size=num_responses, settings=settings))
         for place in places:
             groups[place] = [next(rest) for _ in measurements[place].problems]
     verdicts = iter(
@@ -90,11 +89,9 @@ def evaluate_all(
             benchmark=asked.benchmark,
             truncated=[[r.truncated for r in group] for group in groups[place]],
             num_tokens=[[len(r.token_ids) for r in group] for group in groups[place]],
-            sampling={
-                **asked.settings.record(),
-                **engine.setting,
-                "num_responses": asked.num_responses,
-            },
+            sampling=asked.settings.record()
+            | engine.setting
+            | {"num_responses": asked.num_responses},
         )
         for place, asked in enumerate(measurements)
     ]
@@ -110,9 +107,10 @@ def evaluate(
     **how,
 ) -> EvalRecord:
     """`evaluate_all` of one benchmark; how: its keywords."""
-    return evaluate_all(engine, [Measurement(benchmark, problems, num_responses, settings)], **how)[
-        0
-    ]
+    (record,) = evaluate_all(
+        engine, [Measurement(benchmark, problems, num_responses, settings)], **how
+    )
+    return record
 
 
 def evaluate_benchmarks(
@@ -180,6 +178,9 @@ def evaluate_benchmarks(
     }
     responses = dict.fromkeys(deciding or {}, 1) | dict.fromkeys(benchmarks, num_responses)
     stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
+    judge: dict = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
+    judge |= {"think_tags": think_tags, "answer_form": answer_form, "truncated": truncated}
+    judge |= {"reward_function": reward_function}
     total, done, name = sum(len(problems[name]) * responses[name] for name in problems), 0, ""
     folder.progress(0, total)
 
@@ -201,19 +202,8 @@ def evaluate_benchmarks(
             sampling = settings.record() | engine.setting | {"num_responses": responses[name]}
             sampling |= stretched
             if not _is_measured(path, problems[name], sampling):
-                record = evaluate(
-                    engine,
-                    problems[name],
-                    benchmark=name,
-                    num_responses=responses[name],
-                    settings=settings,
-                    test_timeout_s=test_timeout_s,
-                    test_memory_mb=test_memory_mb,
-                    think_tags=think_tags,
-                    answer_form=answer_form,
-                    truncated=truncated,
-                    reward_function=reward_function,
-                )
+                asked = {"benchmark": name, "num_responses": responses[name]}
+                record = evaluate(engine, problems[name], settings=settings, **asked, **judge)
                 save_record(replace(record, sampling=sampling), path)
             done += len(problems[name]) * responses[name]
             folder.progress(done, total, name)
@@ -224,8 +214,8 @@ def evaluate_benchmarks(
 
 
 def _is_measured(path: Path, problems: Sequence[Problem], sampling: Mapping) -> bool:
-    """Whether `path` holds this measurement; one that cannot be read is made again, KlearError
-    where it holds another one."""
+    """Whether `path` holds this measurement; one that cannot be read is made again. KlearError if
+    it holds another one."""
     if not path.exists():
         return False
     try:

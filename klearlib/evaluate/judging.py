@@ -19,37 +19,35 @@ def judge_all(
     *,
     benchmark: str,
     sampling: dict,
-    require_think: bool,
-    answer_form: str,
-    truncated: str,
-    test_timeout_s: float,
-    test_memory_mb: int,
+    rule: dict[str, str],
+    limits: dict[str, float],
 ) -> EvalRecord:
     """The record of n responses to each problem; what cannot be judged counts as wrong.
 
     Args:
         sampling: how the responses were drawn; how they were judged is added to it.
-        require_think, answer_form, truncated, test_timeout_s, test_memory_mb: as of
-            `klearlib.verify.groups.judge_responses`. Responses whose flag of truncation nobody
-            knows are judged as the text that they are.
+        rule: ``think_tags`` ("required" or "optional"), ``answer_form`` and ``truncated``, the last
+            two as of `klearlib.verify.groups.judge_responses`. Responses whose flag of truncation
+            nobody knows are judged as the text that they are.
+        limits: ``test_timeout_s`` and ``test_memory_mb`` of one test of a program.
     """
     n = len(responses[0])
-    limits = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
-    rule = {"answer_form": answer_form, "truncated": truncated}
+    how = {name: rule[name] for name in ("answer_form", "truncated")} | limits
     show = ProgressLines("judged", len(problems) * n)
     verdicts: list[Sequence[Verdict]] = []
     at_once = max(1, RESPONSES_AT_ONCE // n)
     for start in range(0, len(problems), at_once):
         asked = problems[start : start + at_once]
         rows = [
-            [_response(problem.id, response) for response in group]
+            [
+                Response(problem.id, each.prompt, (), (), (), each.text, bool(each.truncated))
+                for each in group
+            ]
             for problem, group in zip(asked, responses[start : start + at_once], strict=True)
         ]
-        verdicts += judge_responses(asked, rows, require_think=require_think, **rule, **limits)
+        is_strict = rule["think_tags"] == "required"
+        verdicts += judge_responses(asked, rows, require_think=is_strict, **how)
         show(len(verdicts) * n)
-    judged_by: dict = {"think_tags": "required" if require_think else "optional"} | rule
-    if any(map(is_code, problems)):
-        judged_by |= limits
     return evaluation_record(
         problems,
         verdicts,
@@ -63,18 +61,7 @@ def judge_all(
             **sampling,
             "num_responses": n,
             "truncated_known": responses[0][0].truncated is not None,
-            **judged_by,
+            **rule,
+            **(limits if any(map(is_code, problems)) else {}),
         },
-    )
-
-
-def _response(problem_id: str, response: FileResponse) -> Response:
-    return Response(
-        problem_id=problem_id,
-        prompt=response.prompt,
-        prompt_ids=(),
-        token_ids=(),
-        logp=(),
-        text=response.text,
-        truncated=bool(response.truncated),
     )

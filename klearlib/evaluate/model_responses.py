@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,10 +22,10 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.prompts import end_ids, num_positions
 from klearlib.records import Problem, Response
-from klearlib.run.files import sha256_file, write_text
+from klearlib.run.files import one_line_failures, sha256_file
 from klearlib.run.seeding import derive_seed
 
-RESPONSES, BLOCKS = "responses.jsonl", "blocks"
+RESPONSES, SAMPLED = "responses.jsonl", "responses.partial.jsonl"
 
 
 def asked_model(
@@ -39,39 +39,29 @@ def asked_model(
     seed: int,
     compute: Compute,
 ) -> tuple[dict, Callable[[Path], list[list[FileResponse]]]]:
-    """How n responses of a model to each problem are drawn, and the function that draws them into a
-    folder.
-
-    A block is as many problems as fit into `compute.batch_rows`, or a part of one problem's
-    responses where n is more. Each has a seed of its own and a file in ``blocks``, so a kill costs
-    one block, and the responses are those of an unbroken run. At the end all are in
-    ``responses.jsonl``.
+    """How n responses of a model to each problem are drawn, and the function that draws them into
+    ``responses.jsonl`` of a folder.
 
     Args:
         model_path: a local folder or a hub id.
         max_new_tokens: token budget of a response; None for the preset's, or what the model's
-            positions leave after the longest prompt where that is less.
+            positions leave after the longest prompt if that is less.
 
     Raises:
         MissingAsset: no such model. KlearError: no chat template, an end that is not a token, or
             too few positions.
     """
     stretched = {"yarn_factor": preset.yarn_factor, "yarn_original": preset.yarn_original}
+    is_vllm = compute.engine == "vllm"  # which holds the weights itself
     try:
-        model, tokenizer = load_policy(
-            model_path,
-            device="cpu" if compute.engine == "vllm" else None,
-            attention=compute.attention,
-            **stretched,
-        )
+        device = "cpu" if is_vllm else None
+        how = {"device": device, "attention": compute.attention, **stretched}
+        model, tokenizer = load_policy(model_path, **how)
     except DamagedEntry as error:  # its advice is for results of the suite, not for a user's model
         reason = str(error).partition("; delete")[0]
         raise KlearError(f"{reason}: fetch it again, or correct what --model names") from error
     if tokenizer.chat_template is None:
-        raise KlearError(
-            f"{model_path} has no chat template, and problems are asked as a user's turn: add one "
-            "to its tokenizer"
-        )
+        raise KlearError(f"{model_path} has no chat template: add one to its tokenizer")
     end_ids(model, tokenizer)  # a model at fault claims no folder
     settings = SamplingSettings(
         temperature=preset.temperature,
@@ -85,7 +75,6 @@ def asked_model(
     is_plain = preset.yarn_factor or rope.get("rope_type", "default") == "default"
     sampling = {
         "model": str(model_path),
-        "weights": _weights(model_path),
         **settings.record(),
         "engine": compute.engine,
         "precision": compute.precision,
@@ -96,21 +85,13 @@ def asked_model(
     }
 
     def sample(folder: Path) -> list[list[FileResponse]]:
-        path = folder / RESPONSES
-        if not path.exists():
-            with open_engine(
-                model_path,
-                compute=compute,
-                # vLLM holds the weights itself.
-                model=None if compute.engine == "vllm" else model,
-                tokenizer=tokenizer,
-                **stretched,
-            ) as engine:
-                _sample_blocks(
-                    engine, problems, benchmark, settings, num_responses, compute.batch_rows, folder
-                )
-        shutil.rmtree(folder / BLOCKS, ignore_errors=True)
-        return read_responses(path, problems, num_responses=num_responses)
+        if not (folder / RESPONSES).exists():
+            shared = {"model": None if is_vllm else model, "tokenizer": tokenizer, **stretched}
+            with open_engine(model_path, compute=compute, **shared) as engine:
+                blocks = (benchmark, settings, num_responses, compute.batch_rows)
+                _sample_blocks(engine, problems, *blocks, folder / SAMPLED)
+            os.replace(folder / SAMPLED, folder / RESPONSES)
+        return read_responses(folder / RESPONSES, problems, num_responses=num_responses)
 
     return sampling, sample
 
@@ -122,31 +103,43 @@ def _sample_blocks(
     settings: SamplingSettings,
     n: int,
     batch_rows: int,
-    folder: Path,
+    path: Path,
 ) -> None:
-    """Sample the blocks that are missing, then join all of them."""
+    """Sample what `path` lacks, a line for each response.
+
+    A block is as many problems as fit into `batch_rows`, or a part of one problem's responses if n
+    is more. It is drawn by a seed of its own and added when it is whole, so a kill costs one block,
+    and the file is that of an unbroken run.
+    """
     together = max(1, batch_rows // n)
-    # In the order of the problems: where n is split, all parts of one problem follow each other.
-    blocks = [*product(range(0, len(problems), together), range(0, n, batch_rows))]
-    paths = [folder / BLOCKS / f"{first:05d}-{start:05d}.jsonl" for first, start in blocks]
-    done, total = 0, len(problems) * n
-    show = ProgressLines("sampled", total)
-    for (first, start), path in zip(blocks, paths, strict=True):
-        asked, count = problems[first : first + together], min(batch_rows, n - start)
-        done += len(asked) * count
-        if path.exists():
-            show.kept += len(asked) * count
-            continue
-        seed = derive_seed(settings.seed, "evaluate", benchmark, first, start)
-        groups = engine.sample_groups(
-            asked, group_size=count, settings=replace(settings, seed=seed)
-        )
-        lines = "".join(_line(response) for group in groups for response in group)
-        write_text(path, lines, make_folder=True)
-        show(done)
-    if show.kept:
-        print(f"{show.kept} of {total} responses were there", file=sys.stderr)
-    write_text(folder / RESPONSES, "".join(path.read_text(encoding="utf-8") for path in paths))
+    # In the order of the problems: if n is split, all parts of one problem follow each other.
+    blocks = [
+        (first, start, problems[first : first + together], min(batch_rows, n - start))
+        for first, start in product(range(0, len(problems), together), range(0, n, batch_rows))
+    ]
+    with one_line_failures(path), path.open("ab+") as file:
+        file.seek(0)
+        lines = [line for line in file if line.endswith(b"\n")]  # the last may be cut
+        done, num_bytes, total = 0, 0, len(problems) * n
+        show = ProgressLines("sampled", total)
+        for first, start, asked, count in blocks:
+            end = done + len(asked) * count
+            if end <= len(lines):
+                num_bytes += sum(map(len, lines[done:end]))
+                show.kept = done = end
+                continue
+            if done == show.kept:  # what a kill left of the next block
+                print(f"{done} of {total} responses are there", file=sys.stderr)
+                file.truncate(num_bytes)
+                lines = []
+            seed = derive_seed(settings.seed, "evaluate", benchmark, first, start)
+            drawn = replace(settings, seed=seed)
+            groups = engine.sample_groups(asked, group_size=count, settings=drawn)
+            file.write("".join(_line(each) for group in groups for each in group).encode())
+            file.flush()
+            os.fsync(file.fileno())
+            done = end
+            show(done)
 
 
 def _line(response: Response) -> str:
@@ -161,7 +154,7 @@ def _line(response: Response) -> str:
 
 
 def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: int | None) -> int:
-    """`wanted` tokens of a response; where None, `usual` or what the positions leave."""
+    """`wanted` tokens of a response; if None, `usual` or what the positions leave."""
     longest = max(len(chat_prompt(tokenizer, problem.prompt)[1]) for problem in problems)
     positions = num_positions(model)
     if positions is None:
@@ -176,7 +169,7 @@ def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: i
     return wanted or min(usual, room)
 
 
-def _weights(model_path: str) -> str:
+def weights_of(model_path: str) -> str:
     """What tells one model from another at the same path: a digest of its files, or the hub's
     commit."""
     path = Path(model_path)
@@ -185,7 +178,5 @@ def _weights(model_path: str) -> str:
         if snapshot is None:
             raise MissingAsset(f"{model_path} has no commit on the hub: give a local folder")
         return snapshot.name
-    digest = hashlib.sha256()
-    for file in sorted(file for file in path.rglob("*") if file.is_file()):
-        digest.update(f"{file.relative_to(path)} {sha256_file(file)}\n".encode())
-    return digest.hexdigest()
+    files = sorted((file.name, sha256_file(file)) for file in path.iterdir() if file.is_file())
+    return hashlib.sha256(json.dumps(files).encode()).hexdigest()

@@ -35,16 +35,12 @@ def judge_released(
     """
     known = open_benchmark(benchmark, problems)
     file = Path(responses)
-    found = read_responses(file, known.problems, num_responses=num_responses)
     record = judge_all(
         known.problems,
-        found,
+        read_responses(file, known.problems, num_responses=num_responses),
         benchmark=benchmark,
         sampling={"responses": file.name, "responses_sha256": sha256_file(file)},
-        require_think=False,
-        answer_form="equivalent",
-        truncated="as_text",
-        test_timeout_s=6.0,
-        test_memory_mb=1024,
+        rule={"think_tags": "optional", "answer_form": "equivalent", "truncated": "as_text"},
+        limits={"test_timeout_s": 6.0, "test_memory_mb": 1024},
     )
     save_record(record, folder.path / "evaluations" / f"{benchmark}-00000.npz")

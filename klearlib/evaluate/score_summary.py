@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 
 import numpy as np
 
 from klearlib.evaluate.record_files import UNKNOWN_TOKENS
-from klearlib.evaluate.scores import (
-    avg_at_n,
-    pass_at_k,
-    problem_interval,
-    sampling_interval,
-)
+from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
 from klearlib.records import FOUND, NOT_JUDGED, REASONS, EvalRecord
 
 LINE_EVERY_S = 5.0
@@ -26,7 +22,7 @@ def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
 
     num_repeated: responses with the same text as an earlier one to their problem; many in long
     texts are a file joined with itself, whose intervals are too narrow. ``truncated`` and
-    ``mean_tokens`` are None where that is not known. ``not_judged`` counts responses whose judge
+    ``mean_tokens`` are None if that is not known. ``not_judged`` counts responses whose judge
     failed; in all scores they are wrong. ``found`` counts right answers by where they stood.
     """
     num_problems, n = record.correct.shape
@@ -50,12 +46,9 @@ def summarise(record: EvalRecord, *, num_repeated: int) -> dict:
         "found": {p: int((record.correct & (record.found == p)).sum()) for p in FOUND},
         "mean_pass_rate": float(record.pass_rate.mean()),
         "sampling": record.sampling,
-        "problems": {
-            problem_id: float(share)
-            for problem_id, share in zip(
-                record.problem_ids, record.correct.mean(axis=1), strict=True
-            )
-        },
+        "problems": dict(
+            zip(record.problem_ids, record.correct.mean(axis=1).tolist(), strict=True)
+        ),
     }
 
 
@@ -116,7 +109,7 @@ def _span(ends: list[float]) -> str:
 
 
 class ProgressLines:
-    """Says ``<verb> 640 of 1920 responses, about 2 min left``, at most each `LINE_EVERY_S` seconds.
+    """Says ``<verb> 640 of 1920 responses, about 0:02:10 left``, at most each `LINE_EVERY_S` s.
 
     kept: how many were done before this process; they say nothing about its speed.
     """
@@ -127,24 +120,11 @@ class ProgressLines:
         self._began = self._lined = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """`done` of the total, those kept included, are done."""
+        """`done` of the total, more than were kept, are done."""
         now = time.monotonic()
         if now - self._lined < LINE_EVERY_S or done >= self._total:
             return
         self._lined = now
+        left_s = (now - self._began) * (self._total - done) / (done - self.kept)
         line = f"{self._verb} {done} of {self._total} responses"
-        if done > self.kept:
-            left_s = (now - self._began) * (self._total - done) / (done - self.kept)
-            line += f", about {_length(left_s)} left"
-        print(line, file=sys.stderr, flush=True)
-
-
-def _length(seconds: float) -> str:
-    """
-    >>> _length(59), _length(600), _length(7300)
-    ('59 s', '10 min', '2 h 2 min')
-    """
-    if seconds < 90:
-        return f"{round(seconds)} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+        print(f"{line}, about {timedelta(seconds=round(left_s))} left", file=sys.stderr, flush=True)

@@ -55,8 +55,8 @@ CALLS = {"call": "[3]", "expected": "9"}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"answer": "$"}, "'p' has an empty answer: mend it"),
-        ({"answer": ["7", " . "]}, "'p' has an empty answer: mend it"),
+        ({"answer": "$"}, "'p' has an empty answer: correct it"),
+        ({"answer": ["7", " . "]}, "'p' has an empty answer: correct it"),
         ({"tests": [CALLS]}, "'p' cannot be judged: tests[0] is by call: entry_point must name"),
         ({"tests": [CALLS], "entry_point": "a b"}, "'p' cannot be judged: 'a b' is no name of a"),
         (
@@ -66,9 +66,9 @@ CALLS = {"call": "[3]", "expected": "9"}
         ({"tests": [CALLS | {"expected": "x"}], "entry_point": "f"}, "tests[0].expected must be"),
         (
             {"tests": [{"asserts": "# no test"}], "entry_point": "f"},
-            "no test calls f: mend it",
+            "no test calls f: correct it",
         ),
-        ({"tests": [{"asserts": "assert f(3"}], "entry_point": "f"}, "tests[0].asserts is no Pyth"),
+        ({"tests": [{"asserts": "assert f(3"}], "entry_point": "f"}, "cannot be judged: "),
         (
             {"tests": [{"stdin": "", "expected": ""}], "preset": "lbc"},
             "'p' cannot be judged: preset must be one of python, lcb, got 'lbc'",
@@ -157,7 +157,7 @@ def test_unknown_names_and_places(tmp_path):
     with pytest.raises(MissingAsset, match="no problem file at"):
         open_benchmark("mine", tmp_path)
     (tmp_path / "packed.jsonl.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(ParameterError, match=r"gz is no \.jsonl file of problems: unpack"):
+    with pytest.raises(ParameterError, match=r"gz is not a \.jsonl file of problems: unpack"):
         open_benchmark("mine", tmp_path / "packed.jsonl.gz")
     with pytest.raises(MissingAsset, match="no file or folder"):
         open_benchmark("aime24", tmp_path / "none.jsonl")

@@ -307,23 +307,29 @@ def test_judging_a_file_needs_no_torch(judged, tmp_path):
     assert done.stdout.endswith("loaded set() 0\n"), done.stderr
 
 
+def value_of(flag, kind):
+    if isinstance(kind, tuple):
+        return kind[0]
+    return "0.5" if flag == "--gpu-memory-share" else "1"
+
+
 @pytest.mark.parametrize(
     ("more", "words", "code"),
     [
         (["--n", "4"], "has 3 responses to 'p-0' and must have 4, as --n says", 1),
-        (["--n", "0"], "--n must be at least 1", 2),
-        (["--n", "100000000"], "--n must be at least 1 and at most 65536", 2),
-        (["--test-timeout-s", "1e300"], "--test-timeout-s must be above 0 and at most 3600", 2),
-        (["--test-memory-mb", "9" * 30], "--test-memory-mb must be at least 16", 2),
+        (["--n", "0"], "--n: must be a number from 1 to 65536, got 0", 2),
+        (["--n", "100000000"], "--n: must be a number from 1 to 65536", 2),
+        (["--test-timeout-s", "1e300"], "--test-timeout-s: must be a number from 0.001 to 3600", 2),
+        (["--test-memory-mb", "9" * 30], "--test-memory-mb: must be a number from 16", 2),
         (["--benchmark", "aime23"], "no benchmark 'aime23'; did you mean 'aime2", 2),
-        (["--test-timeout-s", "0"], "--test-timeout-s must be above 0", 2),
+        (["--test-timeout-s", "0"], "--test-timeout-s: must be a number from 0.001", 2),
         (["--model", "m"], "not allowed with argument --responses", 2),
         (["--responses", ""], "name what is scored: got an empty text", 2),
         (["--data", "none.jsonl"], "no problem file at none.jsonl", 1),
         (["--responses", "less.jsonl"], "no response to 1 of 3 problems", 1),
         (["--out", "own.jsonl"], "cannot write own.jsonl", 1),
-        *(([option.flag, option.kind[0] if isinstance(option.kind, tuple) else "1"],
-           f"{option.flag} says how a model is asked", 2) for option in OF_A_MODEL),
+        *(([flag, value_of(flag, kind)], f"{flag} says how a model is asked", 2)
+          for flag, (kind, *_) in OF_A_MODEL.items()),
     ],
 )  # fmt: skip
 def test_bad_calls_are_one_line_and_write_nothing(judged, capsys, tmp_path, more, words, code):
@@ -416,7 +422,8 @@ def test_killed_and_resumed_gives_the_unbroken_files(
     with pytest.raises(Killed):
         cli.main([*asked, "--out", "broken"])
     if num_before == 1:  # a kill in the middle of a write
-        (tmp_path / "broken" / "blocks" / ".00002-00000.jsonl.7.tmp").write_text("{")
+        with (tmp_path / "broken" / "responses.partial.jsonl").open("a") as file:
+            file.write('{"problem_id": "a line of the next block"}\n{')
     assert not (tmp_path / "broken" / "scores.json").exists()
     assert sampled == [2, 2, 2][:num_before]
     monkeypatch.undo()
@@ -477,7 +484,7 @@ def test_the_engine_that_is_asked_for_is_the_one_that_samples(asked, tmp_path, m
             [*RELEASED, "--answer-form", "written", "--truncated", "wrong"],
             "(repetition_penalty, top_k, yarn_factor differ)",
         ),
-        (["--n", "2"], "(n differ)"),
+        (["--n", "2"], "(num_responses differ)"),
         (["--precision", "bf16"], "holds another evaluation (precision differ)"),
         (["--batch-rows", "4"], "holds another evaluation (batch_rows differ)"),
     ],
@@ -507,25 +514,39 @@ def test_another_model_or_another_problem_at_the_same_path(asked, model, tmp_pat
 @pytest.mark.parametrize(
     ("more", "words", "code"),
     [
-        (["--top-p", "2", *NOT_READ], "--top-p must be above 0 and at most 1, got 2.0", 2),
+        (["--top-p", "2", *NOT_READ], "--top-p: must be a number from 1e-06 to 1, got 2", 2),
         (["--yarn-original", "9", *NOT_READ], "--yarn-original says what --yarn multiplies", 2),
-        (["--yarn", "1e308"], "--yarn must be above 1 and at most 1000", 2),
-        (["--seed", "9" * 20], "--seed must be 0 or more, below 2**63", 2),
-        (["--top-k", "-1"], "--top-k must be 0 (none) or more", 2),
-        (["--temperature", "0.001"], "--temperature must be 0 (greedy) or at least 0.01", 2),
+        (["--yarn", "1e308"], "--yarn: must be a number from 1 to 1000", 2),
+        (["--seed", "9" * 20], "--seed: must be a number from 0", 2),
+        (["--top-k", "-1"], "--top-k: must be a number from 0", 2),
+        (["--temperature", "0.001"], "--temperature: must be a number from 0.01 to 100, or 0", 2),
         (["--temperature", "0"], "gives the same response each time: give --n 1", 2),
-        (["--repetition-penalty", "11"], "--repetition-penalty must be from 0.1 to 10", 2),
-        (["--yarn", "0.5"], "--yarn must be above 1", 2),
-        (["--batch-rows", "0"], "--batch-rows must be at least 1", 2),
+        (
+            ["--repetition-penalty", "11"],
+            "--repetition-penalty: must be a number from 0.1 to 10",
+            2,
+        ),
+        (["--yarn", "0.5"], "--yarn: must be a number from 1", 2),
+        (["--batch-rows", "0"], "--batch-rows: must be a number from 1", 2),
         (["--engine", "sglang"], "argument --engine: invalid choice", 2),
         (["--precision", "fp16"], "argument --precision: invalid choice", 2),
         (["--tensor-parallel", "2"], "--tensor-parallel is for a vLLM engine: give --engine", 2),
         (["--gpu-memory-share", "0.5"], "--gpu-memory-share is for a vLLM engine", 2),
-        (["--engine", "vllm", "--tensor-parallel", "0"], "--tensor-parallel must be at least 1", 2),
-        (["--engine", "vllm", "--gpu-memory-share", "1"], "--gpu-memory-share must be above 0", 2),
-        (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1", 2),
+        (
+            ["--engine", "vllm", "--tensor-parallel", "0"],
+            "--tensor-parallel: must be a number from 1",
+            2,
+        ),
+        (
+            ["--engine", "vllm", "--gpu-memory-share", "1"],
+            "--gpu-memory-share: must be a number from 0.01",
+            2,
+        ),
+        (["--max-new-tokens", "0"], "--max-new-tokens: must be a number from 1", 2),
         (["--max-new-tokens", "250"], "lower --max-new-tokens", 1),
-        (["--seed", "-1"], "--seed must be 0 or more", 2),
+        (["--top-p", "nan"], "--top-p: must be a number from 1e-06 to 1, got nan", 2),
+        (["--n", "2.5"], "--n: must be a number from 1 to 65536, got 2.5", 2),
+        (["--seed", "-1"], "--seed: must be a number from 0", 2),
         (["--model", "./none"], "was not found here", 1),
         (["--data", "none.jsonl"], "no problem file", 1),
     ],
@@ -542,6 +563,14 @@ def test_a_model_takes_no_folder_of_something_else(asked, tmp_path, capsys, name
     words = "one holds other files: give --out another"
     assert words in failure(capsys, [*asked, "--out", "one"])
     assert files(tmp_path / "one").keys() == {name}
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "7"])
+def test_damaged_settings_are_not_written_over(judged, tmp_path, capsys, content):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "evaluation.json").write_text(content)
+    assert "evaluation.json is damaged" in failure(capsys, judged)
+    assert (tmp_path / "out" / "evaluation.json").read_text() == content
 
 
 def test_a_model_needs_n(model, capsys):

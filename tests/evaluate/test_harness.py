@@ -274,39 +274,3 @@ def test_a_foreign_or_missing_file_or_field_is_damaged(small, tmp_path):
             np.savez(path, **{name: np.array(value) for name, value in content.items()})
         with pytest.raises(DamagedEntry):
             load_record(path)
-
-
-NO_PROBLEM = {"problem_ids": np.zeros(0, "U")} | {
-    name: np.zeros((0, 1), kind)
-    for name, kind in (
-        *(("correct", "?"), ("truncated", "?"), ("num_tokens", int)),
-        *(("reason", "U"), ("pass_rate", float), ("found", "U")),
-    )
-}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"header": "1"},
-        {"header": "[1]"},
-        {"header": '{"benchmark": 1, "sampling": {}}'},
-        {"problem_ids": [1.5]},
-        NO_PROBLEM,
-        {"correct": [["yes"]]},
-        {"correct": [["2026-01-01"]], "kind": "datetime64[D]"},
-        {"correct": [[True]] * 3},
-        {"num_tokens": [[1.5]]},
-        {"pass_rate": [1.0]},
-        {"found": [[0], [1]]},
-    ],
-)
-def test_a_field_of_another_kind_is_damaged(small, change):
-    path, _, _ = small
-    with np.load(path) as stored:
-        held = dict(stored)
-    kind = change.get("kind")
-    changed = {n: np.array(each, dtype=kind) for n, each in change.items() if n != "kind"}
-    np.savez(path, **held | changed)
-    with pytest.raises(DamagedEntry):
-        load_record(path)

@@ -70,6 +70,12 @@ def test_the_row_number_of_the_released_format_is_no_id(tmp_path):
     assert [group[0].text for group in found] == ["First?", "Second?"]
 
 
+def test_a_text_of_two_problems_names_none(tmp_path):
+    twins = [Problem(name, "How many?", "1") for name in "ab"]
+    with pytest.raises(KlearError, match="several problems have one text: give it a problem_id"):
+        read_responses(file_of(tmp_path, [released(0, twins[0], "x")]), twins)
+
+
 def test_what_ours_says_of_each_response(tmp_path):
     row = {"problem_id": "a", "response": "x", "truncated": True, "num_tokens": 7, "prompt": "?"}
     many = {"problem_id": "b", "response": ["y"], "truncated": [False], "num_tokens": [0]}
@@ -113,9 +119,13 @@ A_LIST = FORMATS["a list for each problem"]
         ([{"problem_id": "aime_2024-I-1", "response": 7}], "must be a text, got int"),
         ([{"problem_id": "aime_2024-I-1", "response": ["x", {}]}], "must be a text, got dict"),
         ([{"problem_id": "aime_2024-I-1", "response": []}], "an empty list of responses"),
+        ([{"problem_id": "aime_2024-I-1", "response": "\ud83d"}], "has half a character"),
+        ([OURS[0] | {"num_tokens": -1}], "num_tokens must be a whole number below 2"),
+        ([released(0, PROBLEMS[0], "x") | {"meta": {"meta": {}}, "messages": turns("Why?", "x")}],
+         "line 1: the benchmark has no problem 'Why"),
         ([OURS[0] | {"output": "y"}], "has both response and output"),
         ([OURS[0] | {"truncated": 1}], "truncated must be true or false, got 1"),
-        ([OURS[0] | {"num_tokens": "1"}], "num_tokens must be a whole number, got 1"),
+        ([OURS[0] | {"num_tokens": "1"}], "num_tokens must be a whole number below 2"),
         ([A_LIST[0] | {"truncated": [True]}], "truncated must be a list of 2, each true or false"),
         ([OURS[0] | {"truncated": True}, *OURS[1:]], "gives truncated for 1 of 6 responses"),
         ([released(0, PROBLEMS[0], "x") | {"messages": [], "error": "out of memory"}],
@@ -166,7 +176,7 @@ def test_files_that_are_not_there_or_not_whole_or_not_of_n_responses(tmp_path):
         with pytest.raises(MissingAsset, match="no file of responses"):
             read_responses(path, PROBLEMS)
     path = file_of(tmp_path, OURS)
-    with pytest.raises(KlearError, match=r"has 2 responses to .* must have 4, .*: give --n 2"):
+    with pytest.raises(KlearError, match=r"has 2 responses to .* must have 4, as --n says"):
         read_responses(path, PROBLEMS, num_responses=4)
     (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(path.read_bytes())[:-12])
     with pytest.raises(KlearError, match="cannot be unpacked"):
