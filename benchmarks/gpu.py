@@ -98,18 +98,18 @@ def length(arguments: argparse.Namespace) -> list[dict]:
     )
     optimizer, plan = new_optimizer(model), plan_batches(model, compute, pad_id=0)
     draws = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, shape.vocab_size, (2, tokens), generator=draws).tolist()
+    ids = torch.randint(0, shape.vocab_size, (2, tokens), generator=draws)  # [2, L]
     num_prompt = tokens // 16
 
     def supervised() -> None:
-        examples = [Example(tuple(row), num_prompt) for row in ids]
+        examples = [Example(row, num_prompt) for row in ids.tolist()]
         batch_gradient(model, examples, normalizer="token", plan=plan, seed=0)
         optimizer.step()
 
     chosen = clipping_run(arguments.profile).params["settings"]
     settings = RLSettings(**chosen | {"alpha": 0.1, "temperature": 1.0, "max_new_tokens": tokens})
     rows = [
-        Row(tuple(row), num_prompt, (-5.0,) * (tokens - num_prompt), advantage, advantage > 0)
+        Row(row, num_prompt, torch.full((tokens - num_prompt,), -5.0), advantage, advantage > 0)
         for row, advantage in zip(ids, (1.0, -1.0), strict=True)
     ]
 

@@ -121,12 +121,11 @@ def differences(model, record: dict, settings: RLSettings, plan: BatchPlan) -> d
     optimizer = new_optimizer(model, settings)
     parts = [peer_rows(batch) for batch in record["batches"]]
     logp = [
-        abs(found - old)
+        float((renewed.logp_old - row.logp_old).abs().max())
         for rows in parts
         for row, renewed in zip(
             rows, trainer_logprobs(model, rows, temperature=1.0, plan=plan), strict=True
         )
-        for old, found in zip(row.logp_old, renewed.logp_old, strict=True)
     ]
     losses, norms = [], []
     for rows, loss, norm in zip(parts, record["losses"], record["grad_norms"], strict=True):
@@ -162,11 +161,9 @@ def peer_rows(batch: dict) -> list[Row]:
     rows = []
     for index, advantage in enumerate(batch["advantages"].tolist()):
         prompt, response = (
-            batch[f"{part}_ids"][index][batch[f"{part}_mask"][index].bool()].tolist()
+            batch[f"{part}_ids"][index][batch[f"{part}_mask"][index].bool()]
             for part in ("prompt", "completion")
         )
         old = batch["old_per_token_logps"][index][batch["completion_mask"][index].bool()]
-        rows.append(
-            Row(tuple(prompt + response), len(prompt), tuple(old.tolist()), advantage, False)
-        )
+        rows.append(Row(torch.cat([prompt, response]), len(prompt), old.float(), advantage, False))
     return rows

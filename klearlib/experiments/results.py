@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.report.section import SampleItem
-from klearlib.rl.alarms import truncation_rose
-from klearlib.rl.idle import untrained
+from klearlib.rl.alarms import truncation_rose, untrained
+from klearlib.rl.samples import shortened
 from klearlib.rl.settings import is_second_half
-from klearlib.rl.texts import shortened
 
 if TYPE_CHECKING:
     import pandas as pd

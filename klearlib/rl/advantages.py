@@ -41,12 +41,10 @@ def group_advantages(
     tensor([[ 1., -1.],
             [ 0.,  0.]])
     """
-    if rewards.ndim != 2:
-        raise ValueError(f"rewards must be [P, G], got shape {tuple(rewards.shape)}")
-    if rewards.shape[1] < 2:
+    if rewards.ndim != 2 or rewards.shape[1] < 2:
         raise ValueError(
-            "a group needs at least 2 responses (Eq. 4 divides by their std), "
-            f"got G = {rewards.shape[1]}"
+            "rewards must be [P, G] with at least 2 responses in a group (Eq. 4 divides by their "
+            f"std), got {tuple(rewards.shape)}"
         )
     if not rewards.is_floating_point():
         raise ValueError(
@@ -63,19 +61,19 @@ def group_advantages(
         raise ValueError(
             f"keep must be bool {tuple(rewards.shape)}, got {kept.dtype} {tuple(kept.shape)}"
         )
-    values = rewards.double()
+    values = rewards.double()  # [P, G], as all below without another shape
     if ((values.abs() > 1e100) | ((values != 0) & (values.abs() < 1e-100))).any():
         raise ValueError("rewards must be 0 or of a size from 1e-100 to 1e100: scale them")
-    count = kept.sum(dim=1, keepdim=True)
+    count = kept.sum(dim=1, keepdim=True)  # [P, 1]
     mean = (values * kept).sum(dim=1, keepdim=True) / count.clamp(min=1)
     centred = torch.where(kept, values - mean, 0.0)
     divisor = count - 1 if std == "unbiased" else count
     deviation = (centred.square().sum(dim=1, keepdim=True) / divisor.clamp(min=1)).sqrt() + epsilon
     spread = centred.amax(dim=1, keepdim=True) - centred.amin(dim=1, keepdim=True)
     size = torch.where(kept, values.abs(), 0.0).amax(dim=1, keepdim=True)
-    constant = (count < 2) | (spread <= _RELATIVE_TOLERANCE * size)
+    constant = (count < 2) | (spread <= _RELATIVE_TOLERANCE * size)  # [P, 1]
     scale = torch.where(constant | (std == "none"), torch.ones_like(deviation), deviation)
-    return torch.where(constant, torch.zeros_like(centred), centred / scale).to(rewards.dtype)
+    return torch.where(constant, 0.0, centred / scale).to(rewards.dtype)  # Eq. 4
 
 
 def nonzero_groups(advantages: torch.Tensor) -> torch.Tensor:

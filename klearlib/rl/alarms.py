@@ -1,32 +1,69 @@
-"""What is said aloud of an RL run: steps that train nothing, and truncation that rises with the
-score."""
+"""Warnings about an RL run: steps that train nothing, and truncation that rises with the score."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from klearlib.rl.idle import why_idle
-
 NOTHING_TRAINED, TRUNCATION_ROSE = "no step trained", "truncation rose"
 RISE = 0.2
-"""Of the share of truncated rollouts, above which it is said."""
+"""A larger rise of the share of truncated rollouts is reported."""
 _ROUNDING = 1e-9
+_REASONS = (
+    ("rollout/bad_format_rate", "no response has both think tags"),
+    ("rollout/truncated_rate", "the token budget ended every response"),
+    ("rollout/no_answer_rate", "no answer was found in any response"),
+    ("rollout/not_worked_out_rate", "every response leaves its answer to be worked out"),
+    ("rollout/groups_all_correct", "every response is right: the problems are too easy"),
+    ("rollout/groups_all_wrong", "every response is wrong: the problems are too hard"),
+)
+
+
+def why_idle(line: Mapping[str, float | None], *, num_rollouts: int | None = None) -> str:
+    """The likely reason why the step of a line of metrics.jsonl had no gradient; "" if it had one.
+
+    num_rollouts: of a step; without it, responses that could not be judged count as what they were
+    rewarded as.
+
+    >>> why_idle({"train/grad_norm": None, "rollout/groups_all_correct": 1.0})
+    'every response is right: the problems are too easy'
+    """
+    if line["train/grad_norm"]:
+        return ""
+    if line.get("train/skipped_updates"):
+        return "the gradient of every update was not finite"
+    if num_rollouts is not None and line.get("rollout/judge_failures") == num_rollouts:
+        return "no response could be judged"
+    for key, words in _REASONS:
+        if line.get(key) == 1:
+            return words
+    if line.get("rollout/advantage_abs_mean"):
+        return "the filters left none of the groups whose rewards differ"
+    return "the rewards of each group are equal"
+
+
+def untrained(lines: Sequence[Mapping[str, float | None]]) -> str:
+    """Why no step of an RL run trained its policy (the reason of the last step); "" if a step did,
+    and for the lines of other stages."""
+    if not lines or "train/grad_norm" not in lines[-1]:
+        return ""
+    reasons = [why_idle(line) for line in lines]
+    return reasons[-1] if all(reasons) else ""
 
 
 def truncation_rose(
     lines: Sequence[Mapping[str, float | None]], *, num_steps: int | None = None
 ) -> str:
-    """That many more rollouts of an RL run are truncated at its end than at its start while more of
-    them are right, as words for the user; "" where it is not so, and for lines of other stages.
+    """A warning that many more rollouts are truncated at the end of a run than at its start while
+    more of them are right; "" if that is not so, and for the lines of other stages.
 
-    A policy that writes until its budget ends and is paid for it has found what the judge
-    overlooks. Compared are the means over the first and the last fifth of the steps, so that the
-    problems of a single step decide nothing: `RISE` more of truncation, and any rise of the rate
-    correct.
+    A policy that writes until its budget ends and is rewarded for it has found something that the
+    judge overlooks. The means over the first and the last fifth of the steps are compared, so that
+    the problems of a single step decide nothing: truncation must rise by more than `RISE`, the rate
+    correct by anything.
 
     Args:
-        lines: of metrics.jsonl, in order. num_steps: of the whole run, where it goes on.
+        lines: of metrics.jsonl, in order. num_steps: of the whole run, while it is going on.
 
     >>> steps = [{"rollout/truncated_rate": x, "rollout/correct_rate": x} for x in (0.1, 0.5)]
     >>> truncation_rose(steps)[:44]
@@ -40,6 +77,7 @@ def truncation_rose(
     ends = lines[:fifth], lines[-fifth:]
     cut = [fmean(line["rollout/truncated_rate"] for line in end) for end in ends]
     right = [fmean(line["rollout/correct_rate"] for line in end) for end in ends]
+    # 0.9 - 0.7 is above 0.2 in floating point.
     if cut[1] - cut[0] <= RISE + _ROUNDING or right[1] <= right[0]:
         return ""
     percent = [f"{100 * share:.0f} %" for share in (*cut, *right)]
@@ -51,7 +89,7 @@ def truncation_rose(
 
 
 class Alarms:
-    """Sees the lines of a run, and says once, and at the end, what there is to say.
+    """Reads the lines of a run as they come, and gives each warning once and again at the end.
 
     lines: of the steps before a resume. num_rollouts: of a step. num_steps: of the run.
     """
@@ -59,14 +97,13 @@ class Alarms:
     def __init__(self, lines: Sequence[Mapping], *, num_rollouts: int, num_steps: int):
         self._num_rollouts, self._num_steps = num_rollouts, num_steps
         self._lines: list[Mapping] = []
-        self._num_idle, self._told = 0, False
+        self._num_idle, self._truncation_said = 0, False
         for line in lines:
             self.see(line)
 
     def see(self, line: Mapping[str, float | None]) -> list[str]:
-        """Words for the user after a step: where it is the first of the run that trained nothing,
-        or the last of a run in which none did; where truncation has risen with the score for the
-        first time, or has at the end of the run."""
+        """The warnings after a step: the first step that trained nothing, a run in which none did,
+        and truncation that has risen with the score for the first time or at the end."""
         self._lines.append(line)
         return [words for words in (self._idle(line), self._truncation(line)) if words]
 
@@ -75,16 +112,16 @@ class Alarms:
         return f"{self._num_idle} idle" if self._num_idle else ""
 
     def _idle(self, line: Mapping[str, float | None]) -> str:
-        why = why_idle(line, num_rollouts=self._num_rollouts)
-        self._num_idle += bool(why)
+        reason = why_idle(line, num_rollouts=self._num_rollouts)
+        self._num_idle += bool(reason)
         if self._num_idle == line["step"] == self._num_steps:
-            return f"{NOTHING_TRAINED}: {why}"
-        first = why and self._num_idle == 1
-        return f"step {line['step']} trained nothing: {why}" if first else ""
+            return f"{NOTHING_TRAINED}: {reason}"
+        first = reason and self._num_idle == 1
+        return f"step {line['step']} trained nothing: {reason}" if first else ""
 
     def _truncation(self, line: Mapping[str, float | None]) -> str:
-        rose = truncation_rose(self._lines, num_steps=self._num_steps)
-        if not rose or (self._told and line["step"] < self._num_steps):
+        warning = truncation_rose(self._lines, num_steps=self._num_steps)
+        if not warning or (self._truncation_said and line["step"] < self._num_steps):
             return ""
-        self._told = True
-        return rose
+        self._truncation_said = True
+        return warning

@@ -38,20 +38,20 @@ def weighted(
         rows: a mini-batch. now: the same with `logp_old` by the weights of now.
         counts: of the factors; those that are 0 count as capped.
     """
-    ratios = [log_ratio(new, row) for new, row in zip(now, rows, strict=True)]  # [tokens] each
+    ratios = [log_ratio(new, row) for new, row in zip(now, rows, strict=True)]  # float64 [T] each
     if kind == "sequence_ratio":
         pairs = zip(ratios, rows, strict=True)
         factors = [torch.full_like(d, _of_response(d, row.advantage, rule)) for d, row in pairs]
     else:
         advantages = [torch.full_like(d, r.advantage) for d, r in zip(ratios, rows, strict=True)]
-        kept = _MASKS[kind](torch.cat(ratios), torch.cat(advantages))
+        kept = _MASKS[kind](torch.cat(ratios), torch.cat(advantages))  # [K] of the mini-batch
         factors = kept.split([len(each) for each in ratios])
-    found = []
+    weighed = []
     for row, factor in zip(rows, factors, strict=True):
         counts.count_factors(factor, capped=factor == 0)
-        whole = factor * torch.tensor(row.correction or 1.0, dtype=factor.dtype)
-        found.append(dataclasses.replace(row, correction=tuple(whole.tolist())))
-    return found
+        whole = factor if row.correction is None else factor * row.correction
+        weighed.append(dataclasses.replace(row, correction=whole.to(row.logp_old.dtype)))
+    return weighed
 
 
 def _of_response(log_ratios: torch.Tensor, advantage: float, rule: Rule) -> float:
@@ -65,8 +65,8 @@ def second_moment_mask(log_ratios: torch.Tensor, advantage: torch.Tensor) -> tor
     largest (log r)^2, of those that A pushes outwards, until the mean of the others' is at most
     `M2_BUDGET`."""
     pushed = (log_ratios * advantage > 0).nonzero().squeeze(1)
-    squares, order = log_ratios[pushed].square().sort(stable=True)
-    means = squares.cumsum(0) / torch.arange(1, len(squares) + 1)  # never falls
+    squares, order = log_ratios[pushed].square().sort(stable=True)  # rising
+    means = squares.cumsum(0) / torch.arange(1, len(squares) + 1)  # so it never falls
     kept = torch.ones_like(log_ratios)
     kept[pushed[order[means > M2_BUDGET]]] = 0.0
     return kept
@@ -88,7 +88,7 @@ def capped_second_moment_mask(log_ratios: torch.Tensor, advantage: torch.Tensor)
     squares, budget = sizes.square(), M2_BUDGET * len(sizes)
     if squares.sum() <= budget:
         return kept
-    num_larger = torch.arange(len(sizes) - 1, -1, -1, device=sizes.device)
+    num_larger = torch.arange(len(sizes) - 1, -1, -1)
     fits = squares.cumsum(0) + num_larger * squares < budget
     t = float(sizes[fits].max()) if fits.any() else 0.0
     low, high = min(-t, math.log(M2_RANGE[0])), max(t, math.log(M2_RANGE[1]))

@@ -10,10 +10,9 @@ are four corners, and a rule is nothing but what it puts there:
 | gppo            | b1 (1 - el)   | b2 (1 + eh)    | r            | r             | 12, 18 |
 | cispo           | 1 - el        | 1 + eh         | 1 - el       | 1 + eh        | 16  |
 
-`dual_clip` c is what the paper's released code adds and the paper does not have: F = 0 where A < 0
-and r > c. A rule of one's own that no table of corners can say gives F as a function of the
-ratio and the advantage of a token. A rule has no other state, so two arms of an experiment differ
-in one value.
+`dual_clip` c is in the paper's released code and not in the paper: F = 0 where A < 0 and r > c. A
+rule that no table of corners can express gives F as a function of the ratio and the advantage of a
+token. A rule has no other state, so two arms of an experiment differ in one value.
 """
 
 from __future__ import annotations
@@ -61,42 +60,30 @@ class Rule:
     function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
-        corners = {name: getattr(self, name) for name in CORNERS}
-        high, bound = 1 + _number("eps_high", self.eps_high), self.dual_clip
-        if not 0 <= _number("eps_low", self.eps_low) <= 1:
+        constants = {name: getattr(self, name) for name in (*CORNERS, "dual_clip")}
+        given = {name: value for name, value in constants.items() if value is not None}
+        _number("eps_low", self.eps_low, 0, 1)
+        is_open = not {"high_positive", "high_negative"} & given.keys()  # F is the ratio up there
+        high = 1 + _number("eps_high", self.eps_high, 0, math.inf if is_open else LARGEST_CONSTANT)
+        for name, value in given.items():
+            _number(name, value, -LARGEST_CONSTANT, LARGEST_CONSTANT)
+        if self.dual_clip is not None and not self.dual_clip > high:
             raise ValueError(
-                f"eps_low is an offset below 1 and must be in [0, 1], got {self.eps_low}"
+                f"dual_clip must be above 1 + eps_high = {high} or None, got {self.dual_clip}"
             )
-        clipped_high = self.high_positive is not None or self.high_negative is not None
-        if not (self.eps_high >= 0 and (high < math.inf or not clipped_high)):
-            raise ValueError(
-                f"eps_high is an offset above 1, >= 0 and finite where F is clipped: "
-                f"got {self.eps_high}"
-            )
-        for name, value in corners.items():
-            if value is not None and not abs(_number(name, value)) <= LARGEST_CONSTANT:
-                raise ValueError(
-                    f"{name} must be a number up to {LARGEST_CONSTANT:g} or None, got {value}"
-                )
-        if bound is not None and not high < _number("dual_clip", bound) <= LARGEST_CONSTANT:
-            raise ValueError(
-                f"dual_clip must be above 1 + eps_high = {high} and up to {LARGEST_CONSTANT:g}, "
-                f"got {bound}; None for none"
-            )
-        given = [n for n, each in [*corners.items(), ("dual_clip", bound)] if each is not None]
         if self.function is not None and not callable(self.function):
             raise ValueError(f"function must be F(ratio, advantage), got {self.function!r:.100}")
         if self.function is not None and given:
             raise ValueError(f"F is a function, so {' and '.join(given)} must be None")
 
 
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, got {value!r:.100}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is an integer beyond all numbers: lower it") from None
+def _number(name: str, value: object, low: float, high: float) -> float:
+    """`value`, a number from `low` to `high`; ValueError otherwise."""
+    # NaN fails both comparisons.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:
+        raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r:.100}")
+    return value
 
 
 def unclipped() -> Rule:
@@ -146,15 +133,13 @@ def gppo(
     >>> gppo(eps_low=0.2, eps_high=0.28).high_positive
     1.28
     """
-    for name, beta in (("beta_low", beta_low), ("beta_high", beta_high)):
-        if not 0 <= _number(name, beta) <= LARGEST_CONSTANT:
-            raise ValueError(f"{name} must be in [0, {LARGEST_CONSTANT:g}], got {beta}")
+    low, high = _ends(eps_low, eps_high)
     return Rule(
         "gppo",
         eps_low,
         eps_high,
-        low_negative=beta_low * (1 - _number("eps_low", eps_low)),
-        high_positive=beta_high * (1 + _number("eps_high", eps_high)),
+        low_negative=_number("beta_low", beta_low, 0, LARGEST_CONSTANT) * low,
+        high_positive=_number("beta_high", beta_high, 0, LARGEST_CONSTANT) * high,
         dual_clip=dual_clip,
     )
 
@@ -168,8 +153,13 @@ def cispo(*, eps_low: float, eps_high: float) -> Rule:
     >>> cispo(eps_low=0.2, eps_high=0.28).low_positive
     0.8
     """
-    low, high = 1 - _number("eps_low", eps_low), 1 + _number("eps_high", eps_high)
+    low, high = _ends(eps_low, eps_high)
     return Rule("cispo", eps_low, eps_high, low, high, low, high)
+
+
+def _ends(eps_low: float, eps_high: float) -> tuple[float, float]:
+    """Of the clip range."""
+    return 1 - _number("eps_low", eps_low, 0, 1), 1 + _number("eps_high", eps_high, 0, math.inf)
 
 
 def corner_masks(
@@ -184,7 +174,7 @@ def corner_masks(
         One bool tensor [N, T] for each name of `CORNERS`. Ties r = 1 - eps_low, 1 + eps_high are
         inside.
     """
-    low, high = ratio < 1 - rule.eps_low, ratio > 1 + rule.eps_high
+    low, high = ratio < 1 - rule.eps_low, ratio > 1 + rule.eps_high  # bool [N, T]
     negative, positive = advantage < 0, advantage > 0
     return {
         "low_negative": low & negative,
@@ -215,6 +205,7 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
     result = ratio.clamp(max=largest_ratio(ratio.dtype))
     if rule.function is not None:
         return rule.function(result, advantage)
+    # Eqs. 9-18: the ratio, but for the corners in which the rule has a constant.
     for corner, mask in corner_masks(ratio, advantage, rule).items():
         constant = getattr(rule, corner)
         if constant is not None:
@@ -245,13 +236,8 @@ def rule_from(spec: dict) -> Rule:
     >>> rule_from({"name": "clip_higher", "eps_low": 0.2, "eps_high": 0.28}).name
     'ppo_clip'
     """
-    makers = {
-        "unclipped": unclipped,
-        "ppo_clip": ppo_clip,
-        "clip_higher": ppo_clip,
-        "gppo": gppo,
-        "cispo": cispo,
-    }
+    makers = {"unclipped": unclipped, "ppo_clip": ppo_clip, "clip_higher": ppo_clip}
+    makers |= {"gppo": gppo, "cispo": cispo}
     name = spec.get("name") if isinstance(spec, dict) else None
     if not isinstance(name, str):
         raise ValueError(f"a rule needs its name and arguments in a dict, got {spec!r:.100}")
@@ -266,17 +252,22 @@ def rule_from(spec: dict) -> Rule:
 
 def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **values) -> Rule:
     module = module_of(source)
-    found = vars(module).get(name)
-    if isinstance(found, Rule):
-        return found
-    if not callable(found) or isinstance(found, type):
-        names = [key for key in vars(module) if not key.startswith("_")]
-        there = [key for key in names if _is_rule(vars(module)[key], module.__name__)]
+    own = vars(module).get(name)
+    if isinstance(own, Rule):
+        return own
+    if not callable(own) or isinstance(own, type):
+        names = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, Rule)
+            or (inspect.isfunction(value) and value.__module__ == module.__name__)
+        ]
+        public = [key for key in names if not key.startswith("_")]
         raise ValueError(
-            f"no rule {name!r} in it; there is {', '.join(there) or 'none'}: a rule is a Rule or a "
-            "function F(ratio, advantage)"
+            f"no rule {name!r} in the file, which has {', '.join(public) or 'none'}: a rule is a "
+            "Rule or a function F(ratio, advantage)"
         )
-    takes = inspect.signature(found)
+    takes = inspect.signature(own)
     clip = {"eps_low": eps_low, "eps_high": eps_high}
     passed = {key: value for key, value in clip.items() if key in takes.parameters} | values
     try:
@@ -286,9 +277,4 @@ def _own_rule(name: str, *, source: str, eps_low: float, eps_high: float, **valu
             f"{name}{takes} must take ratio and advantage, and by keyword eps_low and eps_high if "
             f"it needs them: {error}"
         ) from None
-    return Rule(name, eps_low, eps_high, function=functools.partial(found, **passed))
-
-
-def _is_rule(found: object, module: str) -> bool:
-    is_own = inspect.isfunction(found) and found.__module__ == module
-    return is_own or isinstance(found, Rule)
+    return Rule(name, eps_low, eps_high, function=functools.partial(own, **passed))

@@ -1,6 +1,6 @@
 """How far the trainer's log-probabilities are from the sampler's, and the factor that corrects it.
 
-The rollouts were drawn from the sampler's policy q, and the loss takes them for draws of the
+The rollouts were drawn from the sampler's policy q, and the loss treats them as drawn from the
 trainer's policy p at the same weights. Another engine, precision or batch makes the two differ.
 """
 
@@ -57,13 +57,13 @@ class Mismatch:
         if not len(difference):
             return
         difference, position = difference.detach().double().cpu(), position.cpu()
-        size = difference.abs()
+        size = difference.abs()  # [K]
         self.num_tokens += len(size)
         self.abs_sum += float(size.sum())
         self.max_abs = max(self.max_abs, float(size.max()))
         self.k3_sum += float((torch.expm1(difference) - difference).sum())
         quarter = (position * NUM_QUARTERS // self.max_tokens).clamp(max=NUM_QUARTERS - 1)
-        totals = torch.bincount(quarter, weights=size, minlength=NUM_QUARTERS)
+        totals = torch.bincount(quarter, weights=size, minlength=NUM_QUARTERS)  # [4]
         counts = torch.bincount(quarter, minlength=NUM_QUARTERS)
         for index in range(NUM_QUARTERS):
             self.quarter_abs[index] += float(totals[index])
@@ -97,10 +97,10 @@ def corrected(
     """
     result = []
     for row, before in zip(rows, sampled, strict=True):
-        ratio = log_ratio(row, before).exp()
+        ratio = log_ratio(row, before).exp()  # float64 [T]
         factor = ratio.clamp(max=cap)
         mismatch.count_factors(factor, capped=ratio >= cap)
-        result.append(dataclasses.replace(row, correction=tuple(factor.tolist())))
+        result.append(dataclasses.replace(row, correction=factor.to(row.logp_old.dtype)))
     return result
 
 
@@ -114,13 +114,12 @@ def require_finite(groups: Sequence[Sequence[Response]], *, engine: str) -> None
         is_whole = len(response.logp) == len(response.token_ids)
         if not is_whole or not math.isfinite(sum(response.logp)):
             raise KlearError(
-                f"engine {engine!r} gave no finite log-probability for every token of a response "
-                f"to problem {response.problem_id!r}: RL needs them; set engine: transformers in "
-                "compute.yaml, or mend the engine"
+                f"engine {engine!r} gave no finite log-probability for some token of a response "
+                f"to problem {response.problem_id!r}: RL needs one for every token; set "
+                "engine: transformers in compute.yaml"
             )
 
 
 def log_ratio(row: Row, before: Row) -> torch.Tensor:
-    """Log-probabilities of `row` less those of `before`, float64 [tokens]."""
-    logp = torch.tensor(row.logp_old, dtype=torch.float64)
-    return logp - torch.tensor(before.logp_old, dtype=torch.float64)
+    """Log-probabilities of `row` less those of `before`, float64 [T]."""
+    return row.logp_old.double() - before.logp_old.double()

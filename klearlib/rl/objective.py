@@ -1,8 +1,8 @@
-"""The policy loss of every rule (Eqs. 3, 7, 11, 17) and the LM loss on correct responses (Eqs. 13,
-14).
+"""The loss of RL: the policy loss of every rule (Eqs. 3, 7, 11, 17), the LM loss on correct
+responses (Eq. 13), and their sum (Eq. 14).
 
-One surrogate serves all rules: ``F.detach() * A * exp(logp - logp.detach())`` has the gradient F *
-A. Its value is F * A and not the printed min(...): compare gradients across rules, never loss
+One surrogate serves all rules: ``F.detach() * A * exp(logp - logp.detach())`` has the gradient
+F * A. Its value is F * A and not the printed min(...): compare gradients across rules, never loss
 curves.
 """
 
@@ -12,25 +12,43 @@ import torch
 
 from klearlib.records import TokenBatch
 from klearlib.rl.coefficients import Rule, coefficient
-from klearlib.sft.objective import LOGP_DTYPES, shares, token_mask
+from klearlib.sft.objective import LOGP_DTYPES, log_likelihood_loss, shares, token_mask
 
 
-def token_losses(
-    logp: torch.Tensor, batch: TokenBatch, *, rule: Rule, log_ratio_clamp: float | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The policy loss and the LM loss of K tokens, scalars to minimise.
+def rl_loss(
+    logp: torch.Tensor,
+    batch: TokenBatch,
+    *,
+    rule: Rule,
+    alpha: float,
+    log_ratio_clamp: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the training loop minimises on K tokens: policy loss + alpha x LM loss, and then both
+    of them, without a graph.
+
+    The means are in `batch.weight` and `batch.lm_weight`, whose denominators are those of the whole
+    mini-batch: see `klearlib.rl.rollouts.token_batch`.
 
     Args:
         logp: [K], with a graph.
         log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token
             beyond it has no gradient.
     """
-    log_ratio = logp.detach() - batch.logp_old
-    weights = token_weights(
-        log_ratio, batch.advantage, batch.correction, rule=rule, log_ratio_clamp=log_ratio_clamp
+    push = token_weights(
+        logp.detach() - batch.logp_old,
+        batch.advantage,
+        batch.correction,
+        rule=rule,
+        log_ratio_clamp=log_ratio_clamp,
     )
-    surrogate = weights * torch.exp(logp - logp.detach())
-    return -(batch.weight * surrogate).sum(), -(batch.lm_weight * logp).sum()
+    policy = _surrogate_loss(logp, batch.weight * push)
+    lm = log_likelihood_loss(logp, batch.lm_weight)  # Eq. 13
+    return policy + alpha * lm, policy.detach(), lm.detach()  # Eq. 14
+
+
+def _surrogate_loss(logp: torch.Tensor, push: torch.Tensor) -> torch.Tensor:
+    """A scalar whose gradient at each token [K] is -`push`, a constant."""
+    return -(push * torch.exp(logp - logp.detach())).sum()  # exp(0) = 1
 
 
 def token_weights(
@@ -48,7 +66,7 @@ def token_weights(
     """
     if log_ratio_clamp is None:
         return coefficient(log_ratio.exp(), advantage, rule) * advantage * correction
-    within = log_ratio.abs() <= log_ratio_clamp
+    within = log_ratio.abs() <= log_ratio_clamp  # [K]
     ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
     return coefficient(ratio, advantage, rule) * advantage * within * correction
 
@@ -73,10 +91,10 @@ def policy_loss(
         loss_mask: [N, T] bool, or a number, 1 on response tokens. Masked positions may hold
             anything.
         rule: a value of `klearlib.rl.coefficients`.
-        normalizer, denominator: see `klearlib.sft.objective.shares`. With the denominator of the
-            optimiser mini-batch the gradient does not depend on how it was split. The released code
-            takes each micro-batch's own.
-        log_ratio_clamp: see `token_losses`.
+        normalizer, denominator: see `klearlib.sft.objective.shares`; ``"token"`` is Eq. 7,
+            ``"sequence"`` Eq. 3. With the denominator of the optimiser mini-batch the gradient does
+            not depend on how it was split. The released code takes each micro-batch's own.
+        log_ratio_clamp: see `rl_loss`.
         correction: [N, T], a constant factor of each token's F * A; None, as in the paper, for 1.
             See `klearlib.rl.mismatch.corrected`. The ratio, and with it the clipping, stays that of
             the trainer's old policy, and the denominator still counts every token.
@@ -88,40 +106,35 @@ def policy_loss(
         ValueError: shapes that do not fit, integer log-probabilities, an unknown normaliser, a
             denominator or a clamp that is not positive.
     """
-    mask = token_mask(logp, loss_mask)
+    mask = token_mask(logp, loss_mask)  # [N, T]
     if log_ratio_clamp is not None and not log_ratio_clamp > 0:
         raise ValueError(f"log_ratio_clamp must be positive or None, got {log_ratio_clamp!r}")
     if not isinstance(rule, Rule):
         raise ValueError(f"rule must be a value of klearlib.rl.coefficients, got {rule!r}")
     if advantages.ndim == 1:
-        advantages = advantages[:, None]
+        advantages = advantages[:, None]  # [N, 1]
     if advantages.ndim != 2 or advantages.shape not in (logp.shape, (logp.shape[0], 1)):
         raise ValueError(
             f"advantages must be [N] or [N, T] for logp {tuple(logp.shape)}, "
             f"got {tuple(advantages.shape)}"
         )
-    correction = torch.ones_like(logp) if correction is None else correction
+    if not advantages.is_floating_point():
+        raise ValueError(f"advantages must be floating point, got {advantages.dtype}")
+    correction = torch.ones_like(logp) if correction is None else correction.detach()
     for name, value in (("logp_old", logp_old), ("correction", correction)):
         if value.shape != logp.shape or value.dtype not in LOGP_DTYPES:
             raise ValueError(
                 f"{name} must be float32 or float64 {tuple(logp.shape)} as logp, "
                 f"got {value.dtype} {tuple(value.shape)}"
             )
-    if not advantages.is_floating_point():
-        raise ValueError(f"advantages must be floating point, got {advantages.dtype}")
     if not ((correction >= 0) & correction.isfinite() | ~mask).all():
         raise ValueError("correction must be finite and at least 0 where the mask is 1")
+    kept, spread = logp[mask], advantages.expand_as(logp)[mask]  # [K]
+    log_ratio = kept.detach() - logp_old[mask]
+    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
+    push = token_weights(log_ratio, spread, correction[mask], **how)
     weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)
-    kept = logp[mask]
-    batch = TokenBatch(
-        logp_old=logp_old[mask],
-        advantage=advantages.expand_as(logp)[mask],
-        place=torch.zeros_like(kept, dtype=torch.long),
-        weight=weight.to(logp.dtype),
-        lm_weight=torch.zeros_like(kept),
-        correction=correction.detach()[mask],
-    )
-    return token_losses(kept, batch, rule=rule, log_ratio_clamp=log_ratio_clamp)[0]
+    return _surrogate_loss(kept, weight.to(logp.dtype) * push)
 
 
 def positive_lm_loss(
@@ -151,12 +164,26 @@ def positive_lm_loss(
         ValueError: shapes that do not fit, `is_correct` not bool, a denominator that is not
             positive.
     """
-    mask = token_mask(logp, loss_mask)
+    mask = token_mask(logp, loss_mask)  # [N, T]
     if is_correct.dtype != torch.bool or is_correct.shape != logp.shape[:1]:
         raise ValueError(
             f"is_correct must be bool [{logp.shape[0]}], "
             f"got {is_correct.dtype} {tuple(is_correct.shape)}"
         )
-    chosen = mask & is_correct[:, None]
-    weight = shares(chosen.sum(1), normalizer="token", denominator=denominator)
-    return -(weight.to(logp.dtype) * logp[chosen]).sum()
+    weight = lm_shares(mask.sum(1), is_correct, denominator=denominator)  # [K]
+    chosen = weight > 0  # what a wrong response holds may be infinite
+    return log_likelihood_loss(logp[mask][chosen], weight[chosen].to(logp.dtype))
+
+
+def lm_shares(
+    lengths: torch.Tensor, is_correct: torch.Tensor, *, denominator: float | None = None
+) -> torch.Tensor:
+    """The share of each token of N responses [N] in the mean of Eq. 13, 0 in wrong ones: float64
+    [sum of lengths].
+
+    denominator: see `positive_lm_loss`.
+    """
+    if denominator is None:
+        denominator = max(1, int(lengths[is_correct].sum()))  # Eq. 13
+    weight = shares(lengths, normalizer="token", denominator=denominator)
+    return weight * is_correct.repeat_interleave(lengths)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import torch
 
 from klearlib.records import Group, TokenBatch
 from klearlib.rl.advantages import group_advantages, mixed_accuracy_groups, nonzero_groups
+from klearlib.rl.objective import lm_shares
 from klearlib.rl.settings import RLSettings
 from klearlib.sft.objective import shares
 
@@ -20,40 +20,38 @@ if TYPE_CHECKING:
     from klearlib.policy.batch_plan import BatchPlan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
-    """One rollout as the trainer sees it; `logp_old`, `correction` and the loss are on the tokens
-    from `num_prompt` on.
+    """One rollout as the trainer sees it: L tokens, of which the last T are the response.
 
     correction: a constant factor of each token's policy gradient, None for 1; see
     `klearlib.rl.mismatch.corrected`. place: the group's index in its batch, and the rollout's in
     its group.
     """
 
-    ids: tuple[int, ...]
-    num_prompt: int
-    logp_old: tuple[float, ...]
+    ids: torch.Tensor  # int64 [L]
+    num_prompt: int  # L - T
+    logp_old: torch.Tensor  # float32 [T]
     advantage: float
     is_correct: bool
-    correction: tuple[float, ...] | None = None
+    correction: torch.Tensor | None = None  # float32 [T]
     place: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """The groups of one step with their advantages [P, G], and which groups [P] and rollouts [P, G]
-    train."""
+    """The groups of one step with their advantages, and which groups and rollouts train."""
 
     groups: tuple[Group, ...]
-    advantages: torch.Tensor
-    kept_groups: torch.Tensor
-    kept_rollouts: torch.Tensor
+    advantages: torch.Tensor  # float64 [P, G]
+    kept_groups: torch.Tensor  # bool [P]
+    kept_rollouts: torch.Tensor  # bool [P, G]
 
 
 def form_batch(groups: Sequence[Group], settings: RLSettings) -> RolloutBatch:
     """Advantages (Eq. 4) and the filters (5.2.5; docs/deviations.md, D8, D11). No refill."""
-    rewards = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
-    truncated = torch.tensor([[r.truncated for r in group.responses] for group in groups])
+    rewards = torch.tensor([g.rewards for g in groups], dtype=torch.float64)  # [P, G]
+    truncated = torch.tensor([[r.truncated for r in g.responses] for g in groups])  # [P, G]
     kept = ~truncated if settings.drop_truncated else torch.ones_like(truncated)
     advantages = group_advantages(
         rewards, std=settings.group_std, epsilon=settings.group_epsilon, keep=kept
@@ -61,7 +59,7 @@ def form_batch(groups: Sequence[Group], settings: RLSettings) -> RolloutBatch:
     if settings.zero_advantage_filter == "advantage":
         kept_groups = nonzero_groups(advantages)
     elif settings.zero_advantage_filter == "accuracy":
-        correct = torch.tensor([[v.correct for v in group.verdicts] for group in groups])
+        correct = torch.tensor([[v.correct for v in g.verdicts] for g in groups])  # [P, G]
         kept_groups = mixed_accuracy_groups(correct, keep=kept)
     else:
         kept_groups = torch.ones(len(groups), dtype=torch.bool)
@@ -76,75 +74,86 @@ def mini_batches(
     The K groups that survive are cut into ceil(K / mini_batch_problems) parts of sizes that differ
     by one group at most: a short last part would weigh its few tokens as much as a full one.
     """
-    kept = batch.kept_groups.nonzero().squeeze(1).tolist()
+    kept = batch.kept_groups.nonzero().flatten().tolist()
     if not kept:
         return []
-    parts = -(-len(kept) // mini_batch_problems)
-    bounds = [round(len(kept) * part / parts) for part in range(parts + 1)]
-    result = []
-    for start, stop in pairwise(bounds):
-        rows = [row for index in kept[start:stop] for row in _rows(batch, index, positives)]
-        if rows:
-            result.append(rows)
-    return result
+    num_parts = -(-len(kept) // mini_batch_problems)  # rounded up
+    bounds = [round(len(kept) * part / num_parts) for part in range(num_parts + 1)]
+    parts = [
+        [row for index in kept[start:stop] for row in _rows(batch, index, positives)]
+        for start, stop in pairwise(bounds)
+    ]
+    return [rows for rows in parts if rows]  # `drop_truncated` may leave none of a part
 
 
 def _rows(batch: RolloutBatch, index: int, positives: str) -> list[Row]:
-    group = batch.groups[index]
-    return [
-        Row(
-            ids=response.prompt_ids + response.token_ids,
-            num_prompt=len(response.prompt_ids),
-            logp_old=response.logp,
-            advantage=advantage,
-            is_correct=verdict.correct if positives == "verdict" else reward == 1.0,
-            place=(index, rollout),
-        )
-        for rollout, (response, verdict, reward, advantage, keep) in enumerate(
-            zip(
-                group.responses,
-                group.verdicts,
-                group.rewards,
-                batch.advantages[index].tolist(),
-                batch.kept_rollouts[index].tolist(),
-                strict=True,
+    group, rows = batch.groups[index], []
+    for number in batch.kept_rollouts[index].nonzero().flatten().tolist():
+        response, reward = group.responses[number], group.rewards[number]
+        is_correct = group.verdicts[number].correct if positives == "verdict" else reward == 1.0
+        rows.append(
+            Row(
+                ids=torch.tensor(response.prompt_ids + response.token_ids),
+                num_prompt=len(response.prompt_ids),
+                logp_old=torch.tensor(response.logp),
+                advantage=float(batch.advantages[index, number]),
+                is_correct=is_correct,
+                place=(index, number),
             )
         )
-        if keep
-    ]
+    return rows
 
 
 def micro_batches(
-    rows: Sequence[Row], settings: RLSettings, plan: BatchPlan, *, device
+    rows: Sequence[Row], settings: RLSettings, plan: BatchPlan, *, device: torch.device | str
 ) -> list[tuple[list[Row], TokenBatch]]:
-    """The micro-batches of a mini-batch: rows as the model reads them, and their response tokens.
+    """The micro-batches of a mini-batch: rows as the model reads them, and their tokens."""
+    parts = plan.cut(rows)
+    names = ("normalizer", "loss_denominator", "lm_normalizer")
+    how = {name: getattr(settings, name) for name in names} | {"num_parts": len(parts)}
+    return [(part, token_batch(part, rows, device=device, **how)) for part in parts]
+
+
+def token_batch(
+    part: Sequence[Row],
+    rows: Sequence[Row],
+    *,
+    normalizer: str = "token",
+    loss_denominator: str = "mini_batch",
+    lm_normalizer: str = "mini_batch",
+    num_parts: int = 1,
+    device: torch.device | str = "cpu",
+) -> TokenBatch:
+    """The K response tokens of `part`, a micro-batch of the mini-batch `rows`.
 
     A token's share in either mean is that in the whole mini-batch, so that the gradient does not
-    depend on the cut. ``"micro_batch"`` takes the mean of each micro-batch and the mean of these
-    means, as the released code does.
+    depend on the cut. ``"micro_batch"`` takes the mean of each of the `num_parts` micro-batches and
+    the mean of these means, as the released code does.
+
+    normalizer: of the policy loss, see `policy_shares`.
     """
-    made = []
-    parts = plan.cut(rows)
-    for part in parts:
-        lengths = torch.tensor([len(row.logp_old) for row in part])
-        of_policy = part if settings.loss_denominator == "micro_batch" else rows
-        of_lm = part if settings.lm_normalizer == "micro_batch" else rows
-        weight = policy_shares(part, of_policy, normalizer=settings.normalizer)
-        lm_weight = torch.tensor([float(row.is_correct) for row in part]).repeat_interleave(lengths)
-        lm_weight /= max(1, num_positive_tokens(of_lm))
-        batch = TokenBatch(
-            logp_old=torch.tensor([value for row in part for value in row.logp_old]),
-            advantage=torch.tensor([row.advantage for row in part]).repeat_interleave(lengths),
-            place=torch.cat([torch.arange(length) for length in lengths]),
-            weight=(weight / (len(parts) if of_policy is part else 1)).float(),
-            lm_weight=lm_weight / (len(parts) if of_lm is part else 1),
-            correction=torch.tensor(
-                [x for row in part for x in row.correction or (1.0,) * len(row.logp_old)]
-            ),
-        )
-        tensors = (getattr(batch, each.name).to(device) for each in dataclasses.fields(batch))
-        made.append((part, TokenBatch(*tensors)))
-    return made
+    lengths = torch.tensor([len(row.logp_old) for row in part])  # [N]
+    whole, own = (rows, 1), (part, num_parts)
+    of_policy, policy_parts = own if loss_denominator == "micro_batch" else whole
+    of_lm, lm_parts = own if lm_normalizer == "micro_batch" else whole
+    positive = max(1, num_positive_tokens(of_lm))  # Eq. 13: its denominator
+    correct = torch.tensor([row.is_correct for row in part])  # [N]
+    logp_old = torch.cat([row.logp_old for row in part])  # [K]
+    advantage = torch.tensor([row.advantage for row in part], dtype=logp_old.dtype)  # [N]
+    corrections = [
+        torch.ones_like(row.logp_old) if row.correction is None else row.correction for row in part
+    ]
+    weight = policy_shares(part, of_policy, normalizer=normalizer)  # [K]
+    lm_weight = lm_shares(lengths, correct, denominator=positive)  # [K]
+    tensors = (
+        logp_old,
+        advantage.repeat_interleave(lengths),
+        torch.cat([torch.arange(length) for length in lengths]),  # place in the response
+        (weight / policy_parts).to(logp_old.dtype),
+        lm_weight.to(logp_old.dtype) / lm_parts,
+        torch.cat(corrections),
+    )
+    return TokenBatch(*(each.to(device) for each in tensors))
 
 
 def policy_shares(rows: Sequence[Row], of: Sequence[Row], *, normalizer: str) -> torch.Tensor:
@@ -155,14 +164,14 @@ def policy_shares(rows: Sequence[Row], of: Sequence[Row], *, normalizer: str) ->
         is Eq. 7 as printed, the mean over the tokens of all responses to a prompt, then the mean
         over prompts (its expectation).
     """
-    lengths = torch.tensor([len(row.logp_old) for row in rows])
+    lengths = torch.tensor([len(row.logp_old) for row in rows])  # [N]
     if normalizer != "prompt":
         count = num_tokens(of) if normalizer == "token" else len(of)
         return shares(lengths, normalizer=normalizer, denominator=count)
-    tokens = Counter()
+    tokens = Counter()  # of each prompt
     for row in of:
         tokens[row.place[0]] += len(row.logp_old)
-    each = torch.tensor([tokens[row.place[0]] for row in rows]).double()
+    each = torch.tensor([tokens[row.place[0]] for row in rows]).double()  # [N]
     return (1 / (each * len(tokens))).repeat_interleave(lengths)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from klearlib.records import Response
-from klearlib.rl.rollouts import RolloutBatch
-from klearlib.rl.texts import shortened
 from klearlib.run.seeding import derive_seed
+
+if TYPE_CHECKING:  # torch; `shortened` is needed without it
+    from klearlib.rl.rollouts import RolloutBatch
 
 NUM_PROBLEMS, NUM_RESPONSES = 4, 2
 MAX_CHARS = 4000
@@ -24,11 +26,11 @@ def draw_samples(
     text_of: Callable[[Response], str] = attrgetter("text"),
 ) -> list[dict]:
     """The lines of samples.jsonl for one step: `NUM_RESPONSES` responses to each of `NUM_PROBLEMS`
-    problems, all where there are fewer, in the order in which they were drawn.
+    problems (all if there are fewer) in the order in which they were drawn.
 
-    Which ones follows from (seed, step) alone, by a generator of its own: no other draw of the run
-    moves. `chars` is the length of the response before `shortened`.
-    text_of: a response's text, where its record holds none.
+    Which ones follows from (seed, step) alone, by a generator of its own, so no other draw of the
+    run moves. `chars` is the length of the response before it is `shortened`.
+    text_of: gives a response's text if its record holds none.
     """
     generator = random.Random(derive_seed(seed, "samples", step))
     problems = generator.sample(range(len(batch.groups)), min(NUM_PROBLEMS, len(batch.groups)))
@@ -56,3 +58,16 @@ def draw_samples(
                 }
             )
     return lines
+
+
+def shortened(text: str, *, max_chars: int) -> str:
+    """`text`, or the start and end of a longer one and between them how much is left out.
+
+    >>> shortened("0123456789", max_chars=8)
+    '012345 [... 2 of 10 characters left out ...] 89'
+    """
+    if len(text) <= max_chars:
+        return text
+    head, left_out = max_chars * 3 // 4, len(text) - max_chars
+    mark = f" [... {left_out} of {len(text)} characters left out ...] "
+    return text[:head] + mark + text[len(text) - (max_chars - head) :]

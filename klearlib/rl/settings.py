@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from klearlib.errors import ParameterError
 
@@ -28,7 +29,7 @@ class RLSettings:
     have, `num_validation` is that of the validation set; those in `deciding` are answered once a
     problem, at the evaluations of the second half. `steps_before` counts the steps of the RL run
     that this one goes on from, whose problems it does not draw again. `half_cosine` measures what
-    `klearlib.rl.half_batches` says, on the local engine alone. `code_reward`, `code_scores`,
+    `klearlib.rl.train.half_cosine` says, on the local engine alone. `code_reward`, `code_scores`,
     `hard_failure`, `max_tests` and the limits of a test are used by code problems alone.
 
     Ranges are checked where the values come from, in `klearlib.params`; a word that no setting
@@ -49,27 +50,27 @@ class RLSettings:
     deciding: dict[str, int | None]
     num_validation: int
     temperature: float
-    normalizer: str
-    loss_denominator: str
-    lm_normalizer: str
-    group_std: str
+    normalizer: Literal["token", "sequence", "prompt"]
+    loss_denominator: Literal["mini_batch", "micro_batch"]
+    lm_normalizer: Literal["mini_batch", "micro_batch"]
+    group_std: Literal["population", "unbiased", "none"]
     group_epsilon: float
-    zero_advantage_filter: str
-    positives: str
+    zero_advantage_filter: Literal["off", "advantage", "accuracy"]
+    positives: Literal["verdict", "reward_is_one"]
     drop_truncated: bool
-    think_tags: str
-    answer_form: str
-    truncated: str
+    think_tags: Literal["required", "optional"]
+    answer_form: Literal["written", "equivalent"]
+    truncated: Literal["wrong", "as_text"]
     reward_function: dict | None
-    format_scores: str
+    format_scores: Literal["penalty", "released"]
     format_penalty: float
-    code_reward: str
-    code_scores: str
+    code_reward: Literal["soft", "hard"]
+    code_scores: Literal["pass_rate", "released"]
     hard_failure: float
     max_tests: int | None
     test_timeout_s: float
     test_memory_mb: int
-    logp_old: str
+    logp_old: Literal["sampler", "trainer"]
     sampler_correction: float | None
     log_ratio_clamp: float | None
     warmup_steps: int
@@ -80,12 +81,13 @@ class RLSettings:
     checkpoint_every: int
     steps_before: int
     half_cosine: bool
-    batch_weights: str
+    batch_weights: Literal["none", "sequence_ratio", "second_moment", "second_moment_capped"]
 
     def __post_init__(self) -> None:
-        for name, words in _WORDS.items():
-            if getattr(self, name) not in words:
-                raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
+        for name, kind in get_type_hints(RLSettings).items():
+            value, words = getattr(self, name), get_args(kind)
+            if get_origin(kind) is Literal and value not in words:
+                raise ParameterError(f"{name} must be one of {words}, got {value!r}")
 
 
 def is_second_half(step: int, num_steps: int) -> bool:
@@ -121,21 +123,3 @@ def require_correctable(cap: float, logp_old: str, batch_weights: str) -> None:
         )
     if batch_weights != "none":
         raise ParameterError("sampler_correction and batch_weights both weigh tokens: give one")
-
-
-_WORDS = {
-    "normalizer": ("token", "sequence", "prompt"),
-    "loss_denominator": ("mini_batch", "micro_batch"),
-    "lm_normalizer": ("mini_batch", "micro_batch"),
-    "group_std": ("population", "unbiased", "none"),
-    "zero_advantage_filter": ("off", "advantage", "accuracy"),
-    "positives": ("verdict", "reward_is_one"),
-    "think_tags": ("required", "optional"),
-    "answer_form": ("written", "equivalent"),
-    "truncated": ("wrong", "as_text"),
-    "format_scores": ("penalty", "released"),
-    "code_reward": ("soft", "hard"),
-    "code_scores": ("pass_rate", "released"),
-    "logp_old": ("sampler", "trainer"),
-    "batch_weights": ("none", "sequence_ratio", "second_moment", "second_moment_capped"),
-}

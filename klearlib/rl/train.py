@@ -22,10 +22,9 @@ from klearlib.policy.reader import in_chunks
 from klearlib.rl.alarms import Alarms
 from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule, rule_from
-from klearlib.rl.half_batches import half_cosine
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
 from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
-from klearlib.rl.objective import token_losses
+from klearlib.rl.objective import rl_loss
 from klearlib.rl.rollouts import (
     RolloutBatch,
     Row,
@@ -46,6 +45,7 @@ from klearlib.rl.schedule import (
 )
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
 from klearlib.run.entry import read_metrics
+from klearlib.sft.objective import log_likelihood_loss
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
@@ -117,37 +117,34 @@ def train_rl(
         num_steps=settings.num_steps,
     )
     note = score = ""
-    with open_engine(
-        path, compute=compute, model=model, tokenizer=tokenizer, on_sampled=counting(folder)
-    ) as engine:
+    how = {"compute": compute, "model": model, "tokenizer": tokenizer}
+    with open_engine(path, on_sampled=counting(folder), **how) as engine:
         if not done and "start_validation" in inputs:
             for name in {"start", "start_validation"} & inputs.keys():
-                shutil.copytree(
-                    inputs[name] / "evaluations", folder.path / "evaluations", dirs_exist_ok=True
-                )
+                start = inputs[name] / "evaluations"
+                shutil.copytree(start, folder.path / "evaluations", dirs_exist_ok=True)
         elif not done:
             score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
         order = problem_order(len(problems), settings, seed=seed, done=done)
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps, note)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
-            clock = _Clock()
+            times = [time.perf_counter()]
 
             # G responses to each problem, with the log-probability of every token.
             engine.wake()
+            sampling = rollout_sampling(settings, seed=seed, step=step)
             responses = engine.sample_groups(
-                chosen,
-                group_size=settings.group_size,
-                settings=rollout_sampling(settings, seed=seed, step=step),
+                chosen, group_size=settings.group_size, settings=sampling
             )
             engine.sleep()
             require_finite(responses, engine=engine.setting["engine"])
-            sampling_s = clock.lap()
+            times.append(time.perf_counter())
 
             # Verdicts and rewards [P, G].
             folder.doing("judging")
             groups = judge_groups(chosen, responses, **judging(settings, seed=seed))
-            verifying_s = clock.lap()
+            times.append(time.perf_counter())
 
             # Advantages (Eq. 4), the groups that teach anything (5.2.5), some optimiser updates.
             folder.doing("training")
@@ -155,7 +152,7 @@ def train_rl(
             sums = train_on(
                 batch, model, optimizer, rule=rule, settings=settings, plan=plan, step=step
             )
-            training_s = clock.lap()
+            times.append(time.perf_counter())
 
             if step == 1 or evaluation_is_due(settings, step):
                 folder.append_samples(draw_samples(batch, seed=seed, step=step))
@@ -166,13 +163,17 @@ def train_rl(
             for warning in alarms.see(line):
                 folder.warn(warning)
             note = ", ".join(filter(None, [learnt(line), score, alarms.note()]))
+            times.append(time.perf_counter())
+            sampling_s, verifying_s, training_s, evaluating_s = (
+                end - start for start, end in itertools.pairwise(times)
+            )
             folder.append_timings(
                 step_timings(
                     step=step,
                     sampling_s=sampling_s,
                     verifying_s=verifying_s,
                     training_s=training_s,
-                    evaluating_s=clock.lap(),
+                    evaluating_s=evaluating_s,
                     num_sampled=sum(len(r.token_ids) for group in responses for r in group),
                     num_trained=sums.num_tokens,
                     memory_halvings=sums.memory_halvings,
@@ -188,7 +189,7 @@ def train_rl(
                 folder.save_checkpoint(state, step)
                 if folder.stop_requested:
                     raise Stopped(
-                        f"stopped after step {step} of {settings.num_steps}; run again to go on"
+                        f"stopped after step {step} of {settings.num_steps}; run again to resume"
                     )
     folder.progress(settings.num_steps, settings.num_steps, note)
     save_policy(model, tokenizer, folder.path / "model")
@@ -214,34 +215,25 @@ def train_on(
         batch, mini_batch_problems=settings.mini_batch_problems, positives=settings.positives
     )
     if settings.logp_old == "trainer":
-        temperature = settings.temperature
-        parts = [
-            trainer_logprobs(model, rows, temperature=temperature, plan=plan) for rows in sampled
-        ]
-        for rows, before in zip(parts, sampled, strict=True):
+        how = {"temperature": settings.temperature, "plan": plan}
+        parts = [trainer_logprobs(model, rows, **how) for rows in sampled]
+        pairs = list(zip(parts, sampled, strict=True))
+        for rows, before in pairs:
             observe(sums.mismatch, rows, before)
         if (cap := settings.sampler_correction) is not None:
             parts = [
-                corrected(rows, before, cap=cap, mismatch=sums.mismatch)
-                for rows, before in zip(parts, sampled, strict=True)
+                corrected(rows, before, cap=cap, mismatch=sums.mismatch) for rows, before in pairs
             ]
     if settings.half_cosine:
         rows = [row for part in parts for row in part]
         sums.half_cosine = half_cosine(model, rows, settings=settings, plan=plan)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(settings, step)
+    how = {"rule": rule, "settings": settings, "plan": plan}
     for index, rows in enumerate(parts):
+        # After the first update the weights are no longer those that sampled.
         first = index == 0 and settings.logp_old == "sampler"
-        update(
-            model,
-            optimizer,
-            rows,
-            sums,
-            rule=rule,
-            settings=settings,
-            plan=plan,
-            count_mismatch=first,
-        )
+        update(model, optimizer, rows, sums, count_mismatch=first, **how)
     sums.memory_halvings = plan.num_halvings - num_halvings
     return sums
 
@@ -269,10 +261,10 @@ def update(
     Raises:
         KlearError: out of memory with a single row, or with parts that may not become smaller.
     """
-    temperature, log_ratio_clamp = settings.temperature, settings.log_ratio_clamp
-    if settings.batch_weights != "none":
+    temperature, kind = settings.temperature, settings.batch_weights
+    how = {"rule": rule, "log_ratio_clamp": settings.log_ratio_clamp}
+    if kind != "none":
         now = trainer_logprobs(model, rows, temperature=temperature, plan=plan)
-        kind = settings.batch_weights
         rows = weighted(rows, now, kind=kind, rule=rule, counts=sums.mismatch)
 
     def add_gradients() -> list[MicroBatchStats]:
@@ -281,16 +273,14 @@ def update(
         with plan.reading(model) as reader:
             for part, batch in micro_batches(rows, settings, plan, device=model.device):
                 for chunk, logp, entropy in in_chunks(reader, part, temperature=temperature):
-                    policy, lm = token_losses(
-                        logp, batch[chunk], rule=rule, log_ratio_clamp=log_ratio_clamp
-                    )
-                    (policy + settings.alpha * lm).backward()
-                    losses = policy.detach(), lm.detach()
-                    stats.append(MicroBatchStats(batch[chunk], *losses, logp.detach(), entropy))
+                    tokens = batch[chunk]
+                    loss, policy, lm = rl_loss(logp, tokens, alpha=settings.alpha, **how)
+                    loss.backward()
+                    stats.append(MicroBatchStats(tokens, policy, lm, logp.detach(), entropy))
         return stats
 
     for each in plan.fitting(add_gradients, sequences=rows):
-        sums.add(each, rule=rule, log_ratio_clamp=log_ratio_clamp, count_mismatch=count_mismatch)
+        sums.add(each, count_mismatch=count_mismatch, **how)
     sums.num_positive_tokens += num_positive_tokens(rows)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
     if torch.isfinite(norm):
@@ -306,19 +296,69 @@ def trainer_logprobs(
 ) -> list[Row]:
     """The same rows with `logp_old` by the trainer's forward pass (docs/deviations.md, D14)."""
 
-    def compute() -> dict[int, Row]:
+    def compute() -> dict[Row, Row]:
         renewed = {}
         with plan.reading(model) as reader:
             for part in plan.cut(rows):
                 chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
-                values = iter(torch.cat([logp for _, logp, _ in chunks]).tolist())
-                for row in part:
-                    found = tuple(next(values) for _ in row.logp_old)
-                    renewed[id(row)] = dataclasses.replace(row, logp_old=found)
+                logp = torch.cat([logp for _, logp, _ in chunks]).cpu()  # float32 [K]
+                pieces = logp.split([len(row.logp_old) for row in part])
+                for row, piece in zip(part, pieces, strict=True):
+                    renewed[row] = dataclasses.replace(row, logp_old=piece)
         return renewed
 
     renewed = plan.fitting(compute, sequences=rows)
-    return [renewed[id(row)] for row in rows]
+    return [renewed[row] for row in rows]
+
+
+def half_cosine(
+    model, rows: Sequence[Row], *, settings: RLSettings, plan: BatchPlan
+) -> float | None:
+    """The cosine between the gradients of the policy loss on two halves of the groups of `rows`, at
+    the weights as they are.
+
+    With g_i = g + e_i and independent noise of covariance C for either half, its expectation is
+    about |g|^2 / (|g|^2 + tr C): 1 without noise, 0 where noise is all. It has no unit, so rewards
+    of unlike scales can be compared. The groups are dealt out in turn, in the order in which their
+    problems were drawn. Every ratio is taken as 1, which it is before the first update, and alpha
+    as 0: the loss on correct responses does not see the reward. Weights and random states stay as
+    they are, and no gradient is left; it costs a forward and a backward pass of all rows, and the
+    memory of a further gradient.
+
+    Returns:
+        None with fewer than two groups, and where a half has no gradient.
+    """
+    indices = list(dict.fromkeys(row.place[0] for row in rows))
+    firsts = set(indices[::2])
+    halves = [[r for r in rows if (r.place[0] in firsts) is one] for one in (True, False)]
+    if not all(halves):
+        return None
+    first, second = (_policy_gradient(model, half, settings, plan) for half in halves)
+    lengths = [sum(g.double().square().sum() for g in each).sqrt() for each in (first, second)]
+    product = sum((a.double() * b.double()).sum() for a, b in zip(first, second, strict=True))
+    scale = float(lengths[0] * lengths[1])
+    return float(product) / scale if scale else None
+
+
+def _policy_gradient(
+    model, rows: Sequence[Row], settings: RLSettings, plan: BatchPlan
+) -> list[torch.Tensor]:
+    def compute() -> None:
+        model.zero_grad(set_to_none=True)
+        with plan.reading(model) as reader:
+            for part, batch in micro_batches(rows, settings, plan, device=model.device):
+                for chunk, logp, _ in in_chunks(
+                    reader, part, temperature=settings.temperature, with_entropy=False
+                ):
+                    tokens = batch[chunk]  # [C]
+                    # F = 1 at ratio 1, so the policy loss has the gradient of a likelihood.
+                    push = tokens.weight * tokens.advantage * tokens.correction
+                    log_likelihood_loss(logp, push).backward()
+
+    plan.fitting(compute, sequences=rows)
+    gradient = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    model.zero_grad(set_to_none=True)
+    return gradient
 
 
 def _evaluate(
@@ -336,14 +376,3 @@ def _evaluate(
 def counting(folder: RunFolder) -> Callable[[int, int], None]:
     """What an engine tells of its responses, told by `folder`."""
     return lambda done, total: folder.doing(f"sampled {done} of {total}")
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-
-    def lap(self) -> float:
-        """Seconds since the last lap."""
-        now = time.perf_counter()
-        seconds, self._last = now - self._last, now
-        return seconds

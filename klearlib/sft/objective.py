@@ -32,9 +32,15 @@ def sft_loss(
     >>> sft_loss(logp, mask, normalizer="sequence_sum")
     tensor(4.)
     """
-    mask = token_mask(logp, loss_mask)
-    weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)
-    return -(weight.to(logp.dtype) * logp[mask]).sum()
+    mask = token_mask(logp, loss_mask)  # [N, T]
+    weight = shares(mask.sum(1), normalizer=normalizer, denominator=denominator)  # [K]
+    return log_likelihood_loss(logp[mask], weight.to(logp.dtype))
+
+
+def log_likelihood_loss(logp: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Minus the weighed sum of the log-probabilities of K tokens, both [K]: what SFT (Eq. 8) and
+    the LM loss of RL (Eq. 13) minimise. The mean is in `weight`."""
+    return -(weight * logp).sum()
 
 
 def token_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:

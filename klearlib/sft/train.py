@@ -30,7 +30,7 @@ from klearlib.sft.batches import (
     keep_fitting,
     keep_whole_turns,
 )
-from klearlib.sft.objective import shares
+from klearlib.sft.objective import log_likelihood_loss, shares
 from klearlib.sft.schedule import cosine_learning_rate, planned_steps
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def batch_gradient(
                     denominator=num_tokens if normalizer == "token" else len(examples),
                 ).to(model.device, torch.float32)
                 for chunk, logp, _ in in_chunks(reader, part, with_entropy=False):
-                    loss = -(weight[chunk] * logp).sum()
+                    loss = log_likelihood_loss(logp, weight[chunk])  # Eq. 8
                     loss.backward()
                     total += loss.detach().double()
                 num_positions += len(part) * max(len(x.ids) for x in part)

@@ -11,8 +11,7 @@ from klearlib.experiments.experiment import NO_STEP
 from klearlib.params import profiles, require_profile, root
 from klearlib.params.place import Place, in_yaml, own_places, place_of
 from klearlib.report.watch import title_of
-from klearlib.rl.alarms import NOTHING_TRAINED, TRUNCATION_ROSE, truncation_rose
-from klearlib.rl.idle import untrained
+from klearlib.rl.alarms import NOTHING_TRAINED, TRUNCATION_ROSE, truncation_rose, untrained
 from klearlib.run.entry import read_metrics, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, SECTION, section

@@ -99,13 +99,17 @@ def groups_of_steps(model, *, pad_id: int) -> list[list[Group]]:
         flat = [response for group in drawn for response in group]
         rows = [
             Row(
-                r.prompt_ids + r.token_ids, len(r.prompt_ids), (0.0,) * len(r.token_ids), 0.0, False
+                torch.tensor(r.prompt_ids + r.token_ids),
+                len(r.prompt_ids),
+                torch.zeros(len(r.token_ids)),
+                0.0,
+                False,
             )
             for r in flat
         ]
         found = trainer_logprobs(model, rows, temperature=1.0, plan=plan)
         sampled = iter(
-            replace(response, logp=tuple(value + _noise(chance) for value in row.logp_old))
+            replace(response, logp=tuple(value + _noise(chance) for value in row.logp_old.tolist()))
             for response, row in zip(flat, found, strict=True)
         )
         steps.append(

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, fields
 
+import torch
+
 from klearlib.params import RLOptions
 from klearlib.records import Group, Problem, Response, Verdict
 from klearlib.rl.rollouts import Row
@@ -70,6 +72,18 @@ def group(
 
 
 def row(ids, num_prompt, *, logp_old=None, advantage=1.0, is_correct=True, **more) -> Row:
+    """`ids`, `logp_old` and `correction` are any sequences of numbers."""
     length = len(ids) - num_prompt
-    logp_old = logp_old or (-1.0,) * length
-    return Row(tuple(ids), num_prompt, logp_old, advantage, is_correct, **more)
+    logp_old = (-1.0,) * length if logp_old is None else logp_old
+    if "correction" in more:
+        more["correction"] = torch.as_tensor(more["correction"]).float()
+    tensors = torch.as_tensor(ids), num_prompt, torch.as_tensor(logp_old).float()
+    return Row(*tensors, advantage, is_correct, **more)
+
+
+def contents(row: Row) -> dict:
+    """The fields of a row in plain Python: rows themselves are not compared."""
+    return {
+        name: value.tolist() if isinstance(value, torch.Tensor) else value
+        for name, value in vars(row).items()
+    }

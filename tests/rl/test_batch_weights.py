@@ -39,11 +39,11 @@ def released_range(log_ratios: list[float], advantages: list[float]) -> tuple[fl
 def printed(policy, rows, kind):
     found, olds, spread = [], [], []
     for mine in rows:
-        ids = torch.tensor(mine.ids)
+        ids = mine.ids
         logits = policy(input_ids=ids[None]).logits[0, :-1]
         logp = torch.log_softmax(logits, -1).gather(1, ids[1:, None])[NUM_PROMPT - 1 :, 0]
         found.append(logp)
-        olds.append(torch.tensor(mine.logp_old, dtype=logp.dtype))
+        olds.append(mine.logp_old.to(logp.dtype))
         spread.append(torch.full_like(logp, mine.advantage))
     if kind == "sequence_ratio":
         s = torch.stack([(new - old).mean().exp() for new, old in zip(found, olds, strict=True)])

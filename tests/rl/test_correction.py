@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 from printed_equations import SPECS
-from update_oracle import NUM_PROMPT, gradient, make_rows, oracle
+from update_oracle import gradient, make_rows, oracle
 
 from klearlib.rl.coefficients import rule_from
 from klearlib.rl.objective import policy_loss, token_weights
@@ -75,7 +75,7 @@ def test_one_factor_for_all_scales_the_policy_loss_and_not_the_lm_loss(policy, m
     """The gradient is 1.5 x that of the printed objective plus alpha x that of Eq. 13."""
     rows = make_rows(policy)
     weighed = [
-        dataclasses.replace(mine, correction=(1.5,) * (len(mine.ids) - NUM_PROMPT)) for mine in rows
+        dataclasses.replace(mine, correction=torch.full_like(mine.logp_old, 1.5)) for mine in rows
     ]
     how = {"normalizer": "token"}
     found, sums = gradient(policy, weighed, alpha=0.3, micro_batch_tokens=micro_batch_tokens)

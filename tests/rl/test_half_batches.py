@@ -12,7 +12,7 @@ from update_oracle import NUM_PROMPT, PASSES, SETTINGS, exact_logprobs, make_row
 
 from klearlib.errors import Stopped
 from klearlib.policy.batch_plan import BatchPlan
-from klearlib.rl.half_batches import half_cosine
+from klearlib.rl.train import half_cosine
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,8 @@ def measured(policy, rows, *, micro_batch_tokens=10_000, **changes):
 @pytest.mark.parametrize("normalizer", ["token", "sequence", "prompt"])
 def test_cosine_is_that_of_the_printed_gradients_at_ratio_1(policy, rows, normalizer):
     def at_ratio_1(row):
-        logp = exact_logprobs(policy, torch.tensor(row.ids))[NUM_PROMPT - 1 :]
-        return dataclasses.replace(row, logp_old=tuple(logp.tolist()))
+        logp = exact_logprobs(policy, row.ids)[NUM_PROMPT - 1 :]
+        return dataclasses.replace(row, logp_old=logp)
 
     halves = [[at_ratio_1(r) for r in rows if r.place[0] % 2 == half] for half in (0, 1)]
     first, second = (

@@ -5,8 +5,7 @@ import json
 import pytest
 from tiny_runs import lines, run
 
-from klearlib.rl.alarms import Alarms
-from klearlib.rl.idle import untrained, why_idle
+from klearlib.rl.alarms import Alarms, untrained, why_idle
 
 IDLE = {
     "step": 1,

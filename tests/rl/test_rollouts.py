@@ -132,13 +132,13 @@ def test_only_kept_groups_are_split():
 def test_rows_carry_what_belongs_to_their_response():
     (part,) = batches(form_batch([GROUPS[4]], settings()), 2)
     root = math.sqrt(2)
-    assert [r.ids for r in part] == [
-        (7, 8, 9, 10, 11, 12, 13, 4000, 4001),
-        (7, 8, 9, 10, 11, 12, 13, 4100, 4101, 4102),
-        (7, 8, 9, 10, 11, 12, 13, 4200, 4201, 4202, 4203),
+    assert [r.ids.tolist() for r in part] == [
+        [7, 8, 9, 10, 11, 12, 13, 4000, 4001],
+        [7, 8, 9, 10, 11, 12, 13, 4100, 4101, 4102],
+        [7, 8, 9, 10, 11, 12, 13, 4200, 4201, 4202, 4203],
     ]
     assert {r.num_prompt for r in part} == {7}
-    assert part[1].logp_old == pytest.approx((-4.1, -4.101, -4.102))
+    assert part[1].logp_old.tolist() == pytest.approx([-4.1, -4.101, -4.102])
     assert [r.advantage for r in part] == pytest.approx([-root, 1 / root, 1 / root])
     assert [r.is_correct for r in part] == [False, True, True]
 
@@ -159,7 +159,7 @@ def test_response_tokens_keep_their_numbers_and_weigh_their_share():
     ]
     plan = BatchPlan(100, "fp32", 0)
     ((part, batch),) = micro_batches(rows, settings(), plan, device="cpu")
-    assert [line[0].num_prompt for line in part] == [1, 2, 3]  # by rising length
+    assert [line.num_prompt for line in part] == [1, 2, 3]  # by rising length
     expected = {
         "logp_old": [-0.12, -0.7, -0.8, -0.4, -0.9, -1.0],
         "advantage": [0.0, 1.5, 1.5, -2.0, -2.0, -2.0],

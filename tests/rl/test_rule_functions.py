@@ -81,7 +81,7 @@ def test_extreme_ratios_reach_a_function_capped():
 
 
 BAD = {
-    "return ratio[:1]": r"F must give torch.float32 \(40,\) as the ratio, got .* \(1,\)",
+    "return ratio[:1]": r"F must give torch.float32 \(75,\) as the ratio, got .* \(1,\)",
     "return 1.0": "F must give a tensor.*got float",
     "return ratio.to(torch.float16)": "got torch.float16",
     "return (1 / ratio) * 0": "F is nan at ratio 0, advantage -3",
@@ -91,9 +91,9 @@ BAD = {
     "return ratio / ratio.mean()": "changes with the tokens beside it",
     "return torch.rand_like(ratio)": "from call to call",
     "advantage.mul_(2); return ratio": "changes the advantage in place",
-    "return ratio if ratio > 1 else advantage": "F fails on usual ratios: line 2: RuntimeError",
-    "assert ratio.max() < 100; return ratio": "F fails on extreme .*: line 2: AssertionError$",
-    "raise SystemExit(3)": "F fails on usual ratios: line 2: SystemExit: 3",
+    "return ratio if ratio > 1 else advantage": "ratios from 0 to 1.8e.19: line 2: RuntimeError",
+    "assert ratio.max() < 100; return ratio": "F fails on ratios .*: line 2: AssertionError$",
+    "raise SystemExit(3)": "F fails on ratios from .*: line 2: SystemExit: 3",
 }
 
 
@@ -111,14 +111,14 @@ def test_a_function_that_is_no_rule_is_refused_in_one_line(body):
         ("def f(:", "line 1: invalid syntax"),
         ("import torch\nx = torch.nothing", "line 2: AttributeError"),
         ("import sys\nsys.exit(3)", "line 2: SystemExit: 3"),
-        ("def half(r, a): return r\n_g = half", "no rule 'f' in it; there is half: "),
-        ("f = 3", "no rule 'f' in it; there is none"),
+        ("def half(r, a): return r\n_g = half", "no rule 'f' in the file, which has half: "),
+        ("f = 3", "no rule 'f' in the file, which has none"),
         ("from klearlib.rl.coefficients import Rule as f", "no rule 'f'"),
         ("def f(ratio): return ratio", "must take ratio and advantage.*too many"),
         ("def f(ratio, advantage, x): return ratio", "must take ratio.*'x'"),
         (
             "from klearlib.rl.coefficients import Rule\nf = Rule('f', eps_low=-3, eps_high=0.3)",
-            r"line 2: ValueError: eps_low .* must be in \[0, 1\], got -3",
+            r"line 2: ValueError: eps_low must be a number in \[0, 1\], got -3",
         ),
     ],
 )
@@ -139,11 +139,9 @@ def test_values_that_a_function_does_not_take_are_refused():
         ({"eps_low": -3}, "eps_low"),
         ({"eps_high": float("nan")}, "eps_high"),
         ({"eps_high": float("inf"), "high_positive": 1.0}, "eps_high"),
-        ({"low_negative": float("inf")}, "low_negative must be a number up to 1e"),
-        ({"low_negative": -2e18}, "low_negative must be a number up to 1e"),
-        ({"low_negative": 10**400}, "low_negative is an integer beyond all numbers"),
-        ({"eps_high": 10**400}, "eps_high is an integer beyond all numbers"),
-        ({"high_positive": "1.28"}, "high_positive must be a number, got '1.28'"),
+        ({"low_negative": float("inf")}, r"low_negative must be a number in \[-1e\+18, 1e\+18\]"),
+        ({"low_negative": -2e18}, "low_negative must be a number in"),
+        ({"high_positive": "1.28"}, "high_positive must be a number in .* got '1.28'"),
         ({"dual_clip": 1.1}, "dual_clip"),
         ({"dual_clip": 1e39}, "dual_clip"),
         ({"function": 5}, "function must be F"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import typing
 
 import pytest
 from rollout_fakes import SETTINGS, settings
@@ -9,12 +10,15 @@ from rollout_fakes import SETTINGS, settings
 from klearlib.evaluate.harness import evaluate_all, evaluate_benchmarks
 from klearlib.params import RLOptions
 from klearlib.rl.schedule import judging
-from klearlib.rl.settings import _WORDS, JUDGED_BY, RLSettings, require_counted_parts
+from klearlib.rl.settings import JUDGED_BY, RLSettings, require_counted_parts
 from klearlib.verify.answers import ANSWER_FORMS
 from klearlib.verify.groups import CODE_REWARDS, TRUNCATED, judge_groups, judge_responses
 
+KINDS = typing.get_type_hints(RLSettings).items()
+WORDS = {n: typing.get_args(kind) for n, kind in KINDS if typing.get_origin(kind) is typing.Literal}
 
-@pytest.mark.parametrize("name", _WORDS)
+
+@pytest.mark.parametrize("name", WORDS)
 def test_an_unknown_word_is_refused_by_its_name(name):
     with pytest.raises(ValueError, match=f"{name} must be one of .* got 'typo'"):
         settings(**{name: "typo"})
@@ -48,7 +52,7 @@ def test_nothing_has_a_default():
 def test_two_guards_of_options_and_settings_do_not_drift_apart():
     fields = dataclasses.fields(RLOptions)
     choices = {x.name: tuple(x.metadata["choices"]) for x in fields if x.metadata.get("choices")}
-    assert choices | {"code_reward": tuple(CODE_REWARDS)} == _WORDS
+    assert choices | {"code_reward": tuple(CODE_REWARDS)} == WORDS
     rules = {"dual_clip", "beta_low", "beta_high"}
     assert {field.name for field in fields} - SETTINGS.keys() == rules
 
@@ -61,6 +65,6 @@ def test_rollouts_and_benchmarks_are_judged_by_one_rule():
     assert set(JUDGED_BY) == of_a_text - {"max_tests", "tests_seed"}  # all tests on benchmarks
     for measures in (evaluate_all, evaluate_benchmarks):
         assert {*JUDGED_BY} < {*inspect.signature(measures).parameters}
-    assert (_WORDS["answer_form"], _WORDS["truncated"]) == (ANSWER_FORMS, TRUNCATED)
+    assert (WORDS["answer_form"], WORDS["truncated"]) == (ANSWER_FORMS, TRUNCATED)
     chosen = judging(settings(answer_form="equivalent", truncated="as_text"), seed=0)
     assert (chosen["answer_form"], chosen["truncated"]) == ("equivalent", "as_text")

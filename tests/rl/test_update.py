@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 from printed_equations import SPECS
-from rollout_fakes import row, settings
+from rollout_fakes import contents, row, settings
 from update_oracle import (
     NUM_PROMPT,
     PASSES,
@@ -118,10 +118,7 @@ def test_temperature_divides_the_logits(policy, rows):
 
 
 def test_log_ratio_clamp_reaches_the_loss(policy, rows):
-    moved = [
-        row(r.ids, NUM_PROMPT, logp_old=tuple(v - 30 for v in r.logp_old), advantage=-1.0)
-        for r in rows
-    ]
+    moved = [row(r.ids, NUM_PROMPT, logp_old=r.logp_old - 30, advantage=-1.0) for r in rows]
     free, free_sums = gradient(policy, moved)
     clamped, sums = gradient(policy, moved, log_ratio_clamp=20.0)
     assert free.norm() > 0 and clamped.norm() == 0
@@ -133,11 +130,11 @@ def test_sums_are_those_of_the_tokens(policy, rows):
     _, sums = gradient(policy, rows, micro_batch_tokens=25)
     tokens = []
     for mine in rows:
-        ids = torch.tensor(mine.ids)
+        ids = mine.ids
         logp = torch.log_softmax(policy(input_ids=ids[None]).logits[0, :-1], -1)[NUM_PROMPT - 1 :]
         entropy = -(logp.exp() * logp).sum(-1)
         new = logp.gather(1, ids[NUM_PROMPT:, None])[:, 0]
-        for value, before, spread in zip(new, mine.logp_old, entropy, strict=True):
+        for value, before, spread in zip(new, mine.logp_old.tolist(), entropy, strict=True):
             tokens.append((value.item() - before, mine.advantage, spread.item()))
     ratios = [math.exp(difference) for difference, _, _ in tokens]
     assert sums.num_tokens == len(tokens) == sum(len(r.ids) - NUM_PROMPT for r in rows)
@@ -212,7 +209,7 @@ def test_trainer_logprobs_replace_only_the_old_log_probabilities(policy, rows):
             plan=BatchPlan(tokens, "fp32", 0),
         )
         for old, new in zip(rows, renewed, strict=True):
-            assert (new.ids, new.num_prompt) == (old.ids, old.num_prompt)
-            assert (new.advantage, new.is_correct) == (old.advantage, old.is_correct)
-            exact = exact_logprobs(policy, torch.tensor(old.ids))[NUM_PROMPT - 1 :]
-            assert new.logp_old == pytest.approx(exact.tolist(), abs=2e-6)
+            kept = contents(old) | {"logp_old": new.logp_old.tolist()}
+            assert contents(new) == kept and new.logp_old.dtype == torch.float32
+            exact = exact_logprobs(policy, old.ids)[NUM_PROMPT - 1 :]
+            assert new.logp_old.tolist() == pytest.approx(exact.tolist(), abs=2e-6)

@@ -25,9 +25,9 @@ def make_rows(policy, *, seed: int = 0, lengths=(9, 4, 12, 6, 5, 10, 7, 4)):
         logp_old = exact_logprobs(policy, ids)[NUM_PROMPT - 1 :] + shift
         rows.append(
             row(
-                ids.tolist(),
+                ids,
                 NUM_PROMPT,
-                logp_old=tuple(logp_old.tolist()),
+                logp_old=logp_old,
                 advantage=(-1.0) ** (index // 2) * (0.5 + index / 4),
                 is_correct=index % 3 == 0,
                 place=(index // 3, index % 3),
@@ -74,10 +74,10 @@ def oracle(policy, rows, rule, *, alpha, normalizer, groups=None, temperature=1.
     for part in groups:
         objective, num_tokens, lm, num_positive = 0.0, 0, 0.0, 0
         for mine in part:
-            ids = torch.tensor(mine.ids)
+            ids = mine.ids
             logits = policy(input_ids=ids[None]).logits[0, :-1] / temperature
             logp = torch.log_softmax(logits, -1).gather(1, ids[1:, None])[NUM_PROMPT - 1 :, 0]
-            old = torch.tensor(mine.logp_old, dtype=logp.dtype)
+            old = mine.logp_old.to(logp.dtype)
             terms = sum(
                 printed_objective(rule, new, before, mine.advantage)
                 for new, before in zip(logp, old, strict=True)

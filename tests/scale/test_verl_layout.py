@@ -11,9 +11,9 @@ from klearlib.scale.layout import lay_out, row_fields, token_fields
 
 def row(place, length, *, is_correct=False, correction=None):
     return Row(
-        ids=tuple(range(3 + length)),
+        ids=torch.arange(3 + length),
         num_prompt=3,
-        logp_old=tuple(-0.1 * (t + 1) for t in range(length)),
+        logp_old=-0.1 * torch.arange(1, length + 1),
         advantage=place[0] - 0.5,
         is_correct=is_correct,
         correction=correction,
@@ -77,7 +77,7 @@ def test_fields_hold_what_the_loss_divides_by():
             assert logp.tolist() == advantages.tolist() == [0.0]
             assert not fields["is_correct"][index]
         else:
-            assert torch.allclose(logp, torch.tensor(each.logp_old))
+            assert torch.equal(logp, each.logp_old)
             assert advantages.tolist() == [each.advantage] * len(each.logp_old)
             assert fields["is_correct"][index] == each.is_correct
         assert set(fields["rollout_is_weights"][index].tolist()) == {1.0}
@@ -85,7 +85,7 @@ def test_fields_hold_what_the_loss_divides_by():
 
 
 def test_corrections_reach_their_own_tokens():
-    parts = [[row((0, 0), 2, correction=(0.5, 2.0)), row((0, 1), 3)]]
+    parts = [[row((0, 0), 2, correction=torch.tensor([0.5, 2.0])), row((0, 1), 3)]]
     layout = lay_out(parts, num_ranks=3)
     weights = row_fields(layout, parts, count_mismatch=False)["rollout_is_weights"]
     found = {
@@ -108,5 +108,5 @@ def test_rows_that_fill_up_have_tokens_and_no_token_of_the_loss():
         if each is None:
             assert (prompt, response, mask) == ([9], [9], [0])
         else:
-            assert (tuple(prompt + response), len(prompt)) == (each.ids, each.num_prompt)
+            assert (prompt + response, len(prompt)) == (each.ids.tolist(), each.num_prompt)
             assert mask == [1] * len(response)

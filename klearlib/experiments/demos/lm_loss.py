@@ -11,6 +11,8 @@ from klearlib.experiments.demos.clipping import printed_objective
 if TYPE_CHECKING:
     import torch
 
+    from klearlib.rl.coefficients import Rule
+
 _LENGTHS = (3, 2, 4, 1)
 _CORRECT = (True, False, True, False)
 # log(pi / pi_old), row by row: inside the clip range and beyond it on both sides.
@@ -32,6 +34,36 @@ def old_and_shift(
     return mask, old, shift
 
 
+def training_loop_loss(
+    logp: torch.Tensor,
+    logp_old: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    correct: torch.Tensor,
+    *,
+    rule: Rule,
+    alpha: float,
+) -> torch.Tensor:
+    """The loss of the rollouts that `mask` leaves, by the functions that `klearlib.rl.train` calls.
+
+    Args:
+        logp, logp_old, mask: [N, T]. advantages, correct: [N].
+    """
+    import torch
+
+    from klearlib.rl.objective import rl_loss
+    from klearlib.rl.rollouts import Row, token_batch
+
+    rows = [
+        Row(torch.arange(0), 0, old[of_row], float(advantage), bool(is_correct))
+        for old, of_row, advantage, is_correct in zip(
+            logp_old, mask, advantages, correct, strict=True
+        )
+        if of_row.any()
+    ]
+    return rl_loss(logp[mask], token_batch(rows, rows), rule=rule, alpha=alpha)[0]
+
+
 def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float) -> Iterator[dict]:
     """d(loss)/d(log pi) of Eq. 14 on the ten tokens of four responses, two of them correct: a row
     for each alpha.
@@ -44,7 +76,7 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
 
     from klearlib.rl.advantages import group_advantages
     from klearlib.rl.coefficients import coefficient, gppo
-    from klearlib.rl.objective import policy_loss, positive_lm_loss
+    from klearlib.rl.objective import positive_lm_loss
 
     mask, logp_old, shift = old_and_shift(_LENGTHS, _LOG_RATIOS)
     correct = torch.tensor(_CORRECT)
@@ -60,8 +92,7 @@ def alpha_gradients(alphas: Sequence[float], *, eps_low: float, eps_high: float)
         )
         policy = -per_token[mask].sum() / mask.sum()
         printed = policy - alpha * (logp * positive).sum() / positive.sum()
-        loop = policy_loss(logp, logp_old, advantages, mask, rule=rule)
-        loop = loop + alpha * positive_lm_loss(logp, mask, correct)  # as `klearlib.rl.train` adds
+        loop = training_loop_loss(logp, logp_old, advantages, mask, correct, rule=rule, alpha=alpha)
         closed = -push * mask / mask.sum() - alpha * positive / positive.sum()
         split = sum(
             alpha * positive_lm_loss(logp[part], mask[part], correct[part]) / 2
@@ -96,7 +127,6 @@ def zero_advantage_gradients(alphas: Sequence[float]) -> Iterator[dict]:
 
     from klearlib.rl.advantages import group_advantages, nonzero_groups
     from klearlib.rl.coefficients import gppo
-    from klearlib.rl.objective import policy_loss, positive_lm_loss
 
     rewards = torch.tensor(list(_GROUPS.values()), dtype=torch.float64)
     advantages = group_advantages(rewards)
@@ -111,8 +141,9 @@ def zero_advantage_gradients(alphas: Sequence[float]) -> Iterator[dict]:
             kept = nonzero_groups(advantages) | (name != "filter")
             mask = everything & kept.repeat_interleave(rewards.shape[1])[:, None]
             logp = torch.full(mask.shape, -1.0, dtype=torch.float64, requires_grad=True)
-            loss = policy_loss(logp, logp.detach(), advantages.flatten(), mask, rule=rule)
-            loss = loss + alpha * positive_lm_loss(logp, mask, correct)
+            loss = training_loop_loss(
+                logp, logp.detach(), advantages.flatten(), mask, correct, rule=rule, alpha=alpha
+            )
             (found,) = torch.autograd.grad(loss, logp)
             positive = (mask & correct[:, None]).double()
             closed = -by_hand[:, None] * mask / mask.sum() - alpha * positive / positive.sum()

@@ -152,14 +152,14 @@ def _our_loss(
     if kind := {"gspo": "sequence_ratio", "m2po": "second_moment"}.get(rule):
         rows, now = (
             [
-                Row((), 0, tuple(values[place].tolist()), float(advantage), False)
+                Row(torch.arange(0), 0, values[place], float(advantage), False)
                 for values, place, advantage in zip(each.detach(), mask, advantages, strict=True)
             ]
             for each in (logp_old, logp)
         )
         found = weighted(rows, now, kind=kind, rule=made, counts=Mismatch(max_tokens=1))
         correction = torch.zeros_like(logp_old)
-        correction[mask] = logp.new_tensor([each for row in found for each in row.correction])
+        correction[mask] = torch.cat([row.correction for row in found])
     return policy_loss(
         logp, logp_old, advantages, mask, rule=made, normalizer=normalizer, correction=correction
     )
