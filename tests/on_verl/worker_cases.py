@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from printed_equations import SPECS
 from rollout_fakes import SETTINGS
 
