@@ -96,32 +96,27 @@ class Alarms:
 
     def __init__(self, lines: Sequence[Mapping], *, num_rollouts: int, num_steps: int):
         self._num_rollouts, self._num_steps = num_rollouts, num_steps
-        self._lines: list[Mapping] = []
-        self._num_idle, self._truncation_said = 0, False
+        self._lines, self._num_idle, self._truncation_said = [], 0, False
         for line in lines:
             self.see(line)
 
     def see(self, line: Mapping[str, float | None]) -> list[str]:
         """The warnings after a step: the first step that trained nothing, a run in which none did,
         and truncation that has risen with the score for the first time or at the end."""
+        warnings, last = [], line["step"] == self._num_steps
         self._lines.append(line)
-        return [words for words in (self._idle(line), self._truncation(line)) if words]
+        if reason := why_idle(line, num_rollouts=self._num_rollouts):
+            self._num_idle += 1
+            if last and self._num_idle == self._num_steps:
+                warnings.append(f"{NOTHING_TRAINED}: {reason}")
+            elif self._num_idle == 1:
+                warnings.append(f"step {line['step']} trained nothing: {reason}")
+        rose = truncation_rose(self._lines, num_steps=self._num_steps)
+        if rose and (last or not self._truncation_said):
+            self._truncation_said = True
+            warnings.append(rose)
+        return warnings
 
     def note(self) -> str:
         """How many steps trained nothing, for people; "" for none."""
         return f"{self._num_idle} idle" if self._num_idle else ""
-
-    def _idle(self, line: Mapping[str, float | None]) -> str:
-        reason = why_idle(line, num_rollouts=self._num_rollouts)
-        self._num_idle += bool(reason)
-        if self._num_idle == line["step"] == self._num_steps:
-            return f"{NOTHING_TRAINED}: {reason}"
-        first = reason and self._num_idle == 1
-        return f"step {line['step']} trained nothing: {reason}" if first else ""
-
-    def _truncation(self, line: Mapping[str, float | None]) -> str:
-        warning = truncation_rose(self._lines, num_steps=self._num_steps)
-        if not warning or (self._truncation_said and line["step"] < self._num_steps):
-            return ""
-        self._truncation_said = True
-        return warning

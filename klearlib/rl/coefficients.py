@@ -95,20 +95,13 @@ def ppo_clip(*, eps_low: float, eps_high: float, dual_clip: float | None = None)
     """Eq. 10: PPO and GRPO; Clip-Higher where eps_high > eps_low. Clipped tokens lose their
     gradient.
 
-    Args:
-        eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf).
-        dual_clip: F = 0 for A < 0 and r > dual_clip (peers' default 3, released code 10, paper
-            none).
-
-    Raises:
-        ValueError: an argument is out of range.
+    eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf); ValueError beyond.
+    dual_clip: F = 0 for A < 0 and r > dual_clip (peers' default 3, released code 10, paper none).
 
     >>> ppo_clip(eps_low=0.2, eps_high=0.28).high_positive
     0.0
     """
-    return Rule(
-        "ppo_clip", eps_low, eps_high, low_negative=0.0, high_positive=0.0, dual_clip=dual_clip
-    )
+    return Rule("ppo_clip", eps_low, eps_high, 0.0, 0.0, dual_clip=dual_clip)
 
 
 def gppo(
@@ -121,34 +114,23 @@ def gppo(
 ) -> Rule:
     """Eq. 12 (beta = 1) and Eq. 18: clipped tokens keep a bounded, constant gradient.
 
-    Args:
-        eps_low, eps_high: offsets from 1 of the clip range, in [0, 1] and [0, inf).
-        beta_low, beta_high: b1 and b2 of Eq. 18, >= 0; both 0 is `ppo_clip`.
-        dual_clip: None as in the paper; 10 as in the released scripts, which breaks the paper's
-            "never zero" for A < 0.
-
-    Raises:
-        ValueError: an argument is out of range.
+    eps_low, eps_high: see `ppo_clip`. beta_low, beta_high: b1 and b2 of Eq. 18, >= 0; both 0 is
+    `ppo_clip`. dual_clip: None as in the paper; 10 as in the released scripts, which breaks the
+    paper's "never zero" for A < 0.
 
     >>> gppo(eps_low=0.2, eps_high=0.28).high_positive
     1.28
     """
     low, high = _ends(eps_low, eps_high)
-    return Rule(
-        "gppo",
-        eps_low,
-        eps_high,
-        low_negative=_number("beta_low", beta_low, 0, LARGEST_CONSTANT) * low,
-        high_positive=_number("beta_high", beta_high, 0, LARGEST_CONSTANT) * high,
-        dual_clip=dual_clip,
-    )
+    low *= _number("beta_low", beta_low, 0, LARGEST_CONSTANT)
+    high *= _number("beta_high", beta_high, 0, LARGEST_CONSTANT)
+    return Rule("gppo", eps_low, eps_high, low, high, dual_clip=dual_clip)
 
 
 def cispo(*, eps_low: float, eps_high: float) -> Rule:
     """Eq. 16: F is the ratio clamped into the clip range, whatever the sign of A.
 
-    Raises:
-        ValueError: an argument is out of range.
+    eps_low, eps_high: see `ppo_clip`.
 
     >>> cispo(eps_low=0.2, eps_high=0.28).low_positive
     0.8
@@ -165,14 +147,10 @@ def _ends(eps_low: float, eps_high: float) -> tuple[float, float]:
 def corner_masks(
     ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule
 ) -> dict[str, torch.Tensor]:
-    """Which tokens stand in which corner of `rule`'s clip range; a token with A = 0 is in none.
+    """Which tokens stand in which corner of `rule`'s clip range: a bool tensor [N, T] for each name
+    of `CORNERS`. A token with A = 0, or on a tie r = 1 - eps_low or 1 + eps_high, is in none.
 
-    Args:
-        ratio, advantage: tensors that broadcast to [N, T].
-
-    Returns:
-        One bool tensor [N, T] for each name of `CORNERS`. Ties r = 1 - eps_low, 1 + eps_high are
-        inside.
+    ratio, advantage: tensors that broadcast to [N, T].
     """
     low, high = ratio < 1 - rule.eps_low, ratio > 1 + rule.eps_high  # bool [N, T]
     negative, positive = advantage < 0, advantage > 0

@@ -1,9 +1,9 @@
-"""The metrics of one RL step: every key defined once, with formula and reduction."""
+"""The metrics of one RL step, as docs/metrics.md defines them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import pstdev
 
@@ -15,77 +15,34 @@ from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import token_weights
 from klearlib.rl.rollouts import RolloutBatch
 
-METRICS = {
-    "rollout/reward_mean": "mean reward over all rollouts of the step, before any filter",
-    "rollout/reward_mean_trained": "mean reward over the rollouts that the filters left (Fig. 5b)",
-    "rollout/reward_std": "standard deviation of the reward over all rollouts of the step",
-    "rollout/reward_std_in_group": "the same inside a group, mean over groups",
-    "rollout/correct_rate": "share of rollouts judged correct, before any filter",
-    "rollout/groups_all_correct": "share of groups in which every response is correct",
-    "rollout/groups_all_wrong": "share of groups in which no response is correct",
-    "rollout/groups_mixed": "share of groups with correct and wrong responses",
-    "rollout/advantage_abs_mean": "mean |A| over all rollouts of the step (Eq. 4)",
-    "rollout/groups_trained": "number of groups left by the filter",
-    "rollout/response_tokens_mean": "mean number of generated tokens, the end token included",
-    "rollout/response_tokens_max": "largest number of generated tokens",
-    "rollout/truncated_rate": "share of rollouts that the token budget ended",
-    "rollout/bad_format_rate": "share of rollouts without both think tags, where required",
-    "rollout/no_answer_rate": "share of rollouts in which no answer was found",
-    "rollout/not_worked_out_rate": "share of rollouts that leave the right answer to be worked out",
-    "rollout/right_boxed_rate": "share of the right answers that stood in a box",
-    "rollout/right_marked_rate": "share of the right answers that stood behind a marker",
-    "rollout/right_last_rate": "share of the right answers that were merely the last number",
-    "rollout/judge_failures": "number of rollouts with verdict timeout or judge_error",
-    "rollout/pass_rate_mean": "share of tests passed, mean over the rollouts of code problems",
-    "train/num_updates": "optimiser updates made",
-    "train/skipped_updates": "updates skipped because the gradient was not finite",
-    "train/num_tokens": "response tokens trained on",
-    "train/positive_tokens": "tokens of correct responses among them (what Eq. 13 averages over)",
-    "train/learning_rate": "learning rate of the last update",
-    "train/policy_loss": "mean over updates; its value is F * A, so never compare rules by it",
-    "train/lm_loss": "LM loss on correct responses (Eq. 13), mean over updates, before alpha",
-    "train/entropy": "entropy of the policy in nats, mean over trained tokens",
-    "train/grad_norm": "gradient norm before clipping, mean over updates (Fig. 2c)",
-    "train/grad_norm_max": "largest gradient norm before clipping",
-    "train/ratio_min": "smallest ratio pi / pi_old over trained tokens",
-    "train/ratio_max": "largest ratio pi / pi_old over trained tokens",
-    "train/mismatch_mean": "mean |logp - logp_sampler| at the weights that sampled",
-    "train/mismatch_max": "largest |logp - logp_sampler| over those tokens",
-    "train/mismatch_k3": "mean exp(d) - 1 - d over them, d = logp - logp_sampler",
-}
-for _quarter in range(1, NUM_QUARTERS + 1):
-    METRICS[f"train/mismatch_mean_quarter_{_quarter}"] = (
-        f"mean |logp - logp_sampler| over those tokens in quarter {_quarter} of the token budget"
-    )
-METRICS["train/correction_mean"] = (
-    "mean factor of trained tokens by `sampler_correction` or `batch_weights`"
+_OF_ROLLOUTS = (
+    *("reward_mean", "reward_mean_trained", "reward_std", "reward_std_in_group", "correct_rate"),
+    *("groups_all_correct", "groups_all_wrong", "groups_mixed", "groups_trained"),
+    *("advantage_abs_mean", "response_tokens_mean", "response_tokens_max", "truncated_rate"),
+    *("bad_format_rate", "no_answer_rate", "not_worked_out_rate", "judge_failures"),
+    *(f"right_{place}_rate" for place in FOUND),
+    "pass_rate_mean",
 )
-METRICS["train/correction_capped_share"] = (
-    "share of trained tokens whose factor is the cap, or 0 by `batch_weights`"
+_OF_TRAINING = (
+    *("num_updates", "skipped_updates", "num_tokens", "positive_tokens", "learning_rate"),
+    *("policy_loss", "lm_loss", "entropy", "grad_norm", "grad_norm_max", "ratio_min", "ratio_max"),
+    *("mismatch_mean", "mismatch_max", "mismatch_k3", "correction_mean"),
+    *(f"mismatch_mean_quarter_{index + 1}" for index in range(NUM_QUARTERS)),
+    *("correction_capped_share", "half_cosine"),
+    *(f"{what}_share_{corner}" for corner in CORNERS for what in ("token", "gradient")),
 )
-METRICS["train/half_cosine"] = (
-    "cosine of the policy gradients of two halves of the groups, before the first update; where "
-    "half_cosine asks for it, and not on verl"
+METRICS = (
+    *(f"rollout/{name}" for name in _OF_ROLLOUTS),
+    *(f"train/{name}" for name in _OF_TRAINING),
+    *("tests/num_run", *(f"tests/{outcome}_rate" for outcome in OUTCOMES)),
 )
-for _corner in CORNERS:
-    _words = _corner.replace("_", ", ")
-    METRICS[f"train/token_share_{_corner}"] = f"share of trained tokens in the corner {_words}"
-    METRICS[f"train/gradient_share_{_corner}"] = (
-        f"share of the sum of |F A| from tokens in the corner {_words}"
-    )
-METRICS["tests/num_run"] = "tests run for the rollouts of code problems"
-for _outcome in OUTCOMES:
-    METRICS[f"tests/{_outcome}_rate"] = f"share of the tests run that gave {_outcome}"
-
-TIMINGS = {
-    "seconds/sampling": "wall clock of drawing the rollouts",
-    "seconds/verifying": "wall clock of judging them",
-    "seconds/training": "wall clock of all updates of the step",
-    "seconds/evaluating": "wall clock of the step's evaluations, 0 where there is none",
-    "tokens_per_second/sampling": "generated tokens / seconds/sampling",
-    "tokens_per_second/training": "trained response tokens / seconds/training",
-    "training/memory_halvings": "times in the step that micro-batches were halved for memory",
-}
+"""The keys of a line of metrics.jsonl beside `step`; docs/metrics.md has the formula of each."""
+TIMED = ("sampling", "verifying", "training", "evaluating")
+TIMINGS = (
+    *(f"seconds/{phase}" for phase in TIMED),
+    *("tokens_per_second/sampling", "tokens_per_second/training", "training/memory_halvings"),
+)
+"""Those of a line of timings.jsonl, defined there too."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +58,7 @@ class MicroBatchStats:
 
 @dataclass
 class UpdateSums:
-    """Sums over the tokens of one or more updates; means are taken once, by
-    `step_metrics`."""
+    """Sums over the tokens of one or more updates; `step_metrics` takes the means, once."""
 
     mismatch: Mismatch
     num_tokens: int = 0
@@ -134,13 +90,12 @@ class UpdateSums:
         that logp - logp_old is the mismatch between sampler and trainer.
         """
         batch = stats.batch
-        log_ratio = stats.logp - batch.logp_old
+        log_ratio = stats.logp - batch.logp_old  # [K]
         ratio = log_ratio.exp()
         # |F A| is the size of a token's gradient with respect to its own log-probability.
-        gradient = token_weights(
-            log_ratio, batch.advantage, batch.correction, rule=rule, log_ratio_clamp=log_ratio_clamp
-        )
-        gradient = gradient.abs().double()
+        how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
+        push = token_weights(log_ratio, batch.advantage, batch.correction, **how)  # [K]
+        gradient = push.abs().double()
         corners = corner_masks(ratio, batch.advantage, rule)
         totals = [
             stats.policy_loss,
@@ -253,37 +208,25 @@ def learnt(line: Mapping[str, float | None]) -> str:
 
 
 def step_timings(
-    *,
     step: int,
-    sampling_s: float,
-    verifying_s: float,
-    training_s: float,
-    evaluating_s: float,
+    seconds: Sequence[float],
+    *,
     num_sampled: int,
     num_trained: int,
-    memory_halvings: int,
+    memory_halvings: int = 0,
 ) -> dict[str, float | int]:
-    """The line of timings.jsonl for one step, by the keys of `TIMINGS`."""
-    return {
-        "step": step,
-        "seconds/sampling": sampling_s,
-        "seconds/verifying": verifying_s,
-        "seconds/training": training_s,
-        "seconds/evaluating": evaluating_s,
-        "tokens_per_second/sampling": num_sampled / sampling_s,
-        "tokens_per_second/training": num_trained / training_s,
-        "training/memory_halvings": memory_halvings,
-    }
+    """The line of timings.jsonl for one step; `seconds` of each phase, in the order of `TIMED`."""
+    rates = num_sampled / seconds[0], num_trained / seconds[2]
+    values = (*seconds, *rates, memory_halvings)
+    return {"step": step, **dict(zip(TIMINGS, values, strict=True))}
 
 
 def _trained_rewards(batch: RolloutBatch) -> list[float]:
     return [
         reward
-        for index in batch.kept_groups.nonzero().squeeze(1).tolist()
-        for reward, kept in zip(
-            batch.groups[index].rewards, batch.kept_rollouts[index].tolist(), strict=True
-        )
-        if kept
+        for index in batch.kept_groups.nonzero().flatten().tolist()
+        for number, reward in enumerate(batch.groups[index].rewards)
+        if batch.kept_rollouts[index, number]
     ]
 
 

@@ -34,13 +34,9 @@ def rl_loss(
         log_ratio_clamp: None as in the paper. verl's 20: the log-ratio is clamped, and a token
             beyond it has no gradient.
     """
-    push = token_weights(
-        logp.detach() - batch.logp_old,
-        batch.advantage,
-        batch.correction,
-        rule=rule,
-        log_ratio_clamp=log_ratio_clamp,
-    )
+    log_ratio = logp.detach() - batch.logp_old  # [K]
+    how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
+    push = token_weights(log_ratio, batch.advantage, batch.correction, **how)  # [K]
     policy = _surrogate_loss(logp, batch.weight * push)
     lm = log_likelihood_loss(logp, batch.lm_weight)  # Eq. 13
     return policy + alpha * lm, policy.detach(), lm.detach()  # Eq. 14

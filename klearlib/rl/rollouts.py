@@ -89,18 +89,18 @@ def mini_batches(
 def _rows(batch: RolloutBatch, index: int, positives: str) -> list[Row]:
     group, rows = batch.groups[index], []
     for number in batch.kept_rollouts[index].nonzero().flatten().tolist():
-        response, reward = group.responses[number], group.rewards[number]
-        is_correct = group.verdicts[number].correct if positives == "verdict" else reward == 1.0
-        rows.append(
-            Row(
-                ids=torch.tensor(response.prompt_ids + response.token_ids),
-                num_prompt=len(response.prompt_ids),
-                logp_old=torch.tensor(response.logp),
-                advantage=float(batch.advantages[index, number]),
-                is_correct=is_correct,
-                place=(index, number),
-            )
+        response, correct = group.responses[number], group.verdicts[number].correct
+        if positives == "reward_is_one":  # the released code's way (D4)
+            correct = group.rewards[number] == 1.0
+        row = Row(
+            ids=torch.tensor(response.prompt_ids + response.token_ids),
+            num_prompt=len(response.prompt_ids),
+            logp_old=torch.tensor(response.logp),
+            advantage=float(batch.advantages[index, number]),
+            is_correct=correct,
+            place=(index, number),
         )
+        rows.append(row)
     return rows
 
 

@@ -1,5 +1,5 @@
-"""What a run of a seed draws, how it is judged, and when and on what it is measured: the same
-whoever samples and trains."""
+"""What a run of a seed draws, how it is judged, and when and on what it is measured, on any
+engine."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ def problem_order(
 
 def rollout_sampling(settings: RLSettings, *, seed: int, step: int) -> SamplingSettings:
     """How the rollouts of a step are drawn."""
-    return SamplingSettings(
-        temperature=settings.temperature,
-        top_p=1.0,
-        top_k=0,
-        max_tokens=settings.max_new_tokens,
-        seed=derive_seed(seed, "rollout", step),
-    )
+    own = derive_seed(seed, "rollout", step)
+    return _sampling(settings, temperature=settings.temperature, top_p=1.0, seed=own)
+
+
+def _sampling(settings: RLSettings, **how) -> SamplingSettings:
+    return SamplingSettings(top_k=0, max_tokens=settings.max_new_tokens, **how)
 
 
 def learning_rate(settings: RLSettings, step: int) -> float:
@@ -76,32 +75,22 @@ def evaluations(
     """Measure the policy after a step on each benchmark of `world`, in the second half on those
     that decide, and on the validation set before the first and after the last, all judged in one
     batch; see `train_rl`."""
+    usual = EVALUATION_TEMPERATURE, EVALUATION_TOP_P
     asked = [
-        (name, size, settings.eval_responses, EVALUATION_TEMPERATURE, EVALUATION_TOP_P)
-        for name, size in settings.benchmarks.items()
+        (name, size, settings.eval_responses, *usual) for name, size in settings.benchmarks.items()
     ]
     if is_second_half(step, settings.num_steps):
-        how = EVALUATION_TEMPERATURE, EVALUATION_TOP_P
-        asked += [(name, size, 1, *how) for name, size in settings.deciding.items()]
+        asked += [(name, size, 1, *usual) for name, size in settings.deciding.items()]
     if step in (0, settings.num_steps):
         validation = settings.num_validation, settings.validation_responses
         asked.append(("validation", *validation, 1.0, 1.0))
-    # Each has a seed of its own, so that stage ``evaluate`` measures the same on any of them.
-    measurements = [
-        Measurement(
-            benchmark=name,
-            problems=read_problems(world / f"{name}.jsonl", expected_size=size),
-            num_responses=num_responses,
-            settings=SamplingSettings(
-                temperature=temperature,
-                top_p=top_p,
-                top_k=0,
-                max_tokens=settings.max_new_tokens,
-                seed=derive_seed(seed, "evaluate", name, step),
-            ),
-        )
-        for name, size, num_responses, temperature, top_p in asked
-    ]
+    measurements = []
+    for name, size, num_responses, temperature, top_p in asked:
+        problems = read_problems(world / f"{name}.jsonl", expected_size=size)
+        # A seed of its own, so that stage ``evaluate`` measures the same on any of them.
+        own = derive_seed(seed, "evaluate", name, step)
+        how = _sampling(settings, temperature=temperature, top_p=top_p, seed=own)
+        measurements.append(Measurement(name, problems, num_responses, how))
     how = {name: getattr(settings, name) for name in JUDGED_BY}
     records = evaluate_all(engine, measurements, **how)
     return {record.benchmark: record for record in records}

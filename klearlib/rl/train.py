@@ -6,19 +6,19 @@ import dataclasses
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import Stopped
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import load_policy, save_policy
 from klearlib.policy.reader import in_chunks
+from klearlib.rl import schedule
 from klearlib.rl.alarms import Alarms
 from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule, rule_from
@@ -34,17 +34,9 @@ from klearlib.rl.rollouts import (
     num_positive_tokens,
 )
 from klearlib.rl.samples import draw_samples
-from klearlib.rl.schedule import (
-    evaluation_is_due,
-    evaluations,
-    judging,
-    keep_evaluation,
-    learning_rate,
-    problem_order,
-    rollout_sampling,
-)
 from klearlib.rl.settings import RLSettings, parts_count, require_counted_parts
 from klearlib.run.entry import read_metrics
+from klearlib.sft.checkpoints import load_state, save_if_due
 from klearlib.sft.objective import log_likelihood_loss
 from klearlib.verify.groups import judge_groups
 
@@ -62,22 +54,21 @@ def train_rl(
     compute: dict,
 ) -> None:
     """Stage ``rl``: trains ``inputs["sft"]/model`` on the problems of ``train.jsonl``, mathematics
-    or code, in ``inputs["pool"]`` where it is given and in ``inputs["world"]`` otherwise.
+    or code, in ``inputs["pool"]`` if it is given and in ``inputs["world"]`` otherwise.
 
-    Writes ``model/``, metrics.jsonl (keys of `klearlib.rl.metrics.METRICS`), timings.jsonl,
-    samples.jsonl (`klearlib.rl.samples.draw_samples` of the first step and of those that are
-    evaluated) and ``evaluations/<benchmark>-<step>.npz``: the benchmarks every `eval_every` steps
-    at temperature 0.6 and top_p 0.95, those that decide in the second half alone, the validation
-    set at temperature 1 before the first and after the last step; a program counts as correct there
-    if it passes all tests of its problem. The evaluations before the first step are equal for all
-    runs of a seed that start from one model: they are copied from ``inputs["start_validation"]``
-    and, where there are benchmarks, ``inputs["start"]``, stages of
-    `klearlib.evaluate.harness.evaluate_benchmarks` of step 0, where these are given.
+    Writes ``model/``, metrics.jsonl and timings.jsonl (docs/metrics.md), samples.jsonl (of the
+    first step and of those that are evaluated) and ``evaluations/<benchmark>-<step>.npz``: the
+    benchmarks every `eval_every` steps at temperature 0.6 and top_p 0.95, those that decide in the
+    second half alone, the validation set at temperature 1 before the first and after the last step;
+    a program counts as correct there if it passes all tests of its problem. The evaluations before
+    the first step are equal for all runs of a seed that start from one model: they are copied from
+    ``inputs["start_validation"]`` and ``inputs["start"]`` (benchmarks), stages of
+    `klearlib.evaluate.harness.evaluate_benchmarks`, if these are given.
 
     Every random draw is seeded by (seed, purpose, step), and a checkpoint holds weights, optimiser,
     step and the budget of a micro-batch, so a run that was killed anywhere and resumed equals the
     unbroken one bit for bit on a CPU; with code problems as long as no program's outcome depends on
-    time or chance. Where the memory decided the budget, that holds from the next checkpoint on.
+    time or chance. If the memory decided the budget, that holds from the next checkpoint on.
 
     Args:
         seed: of the order of problems and of all sampling; arms of one seed see the same problems.
@@ -95,9 +86,8 @@ def train_rl(
     path = inputs["sft"] / "model"
     model, tokenizer = load_policy(path, attention=compute.attention)
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
-    plan = plan_batches(
-        model, compute, pad_id=tokenizer.pad_token_id, parts_count=parts_count(settings)
-    )
+    how = {"pad_id": tokenizer.pad_token_id, "parts_count": parts_count(settings)}
+    plan = plan_batches(model, compute, **how)
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=settings.learning_rate,
@@ -105,27 +95,26 @@ def train_rl(
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    done = 0
-    if (saved := folder.load_checkpoint()) is not None:
-        state, done = saved
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        plan.micro_batch_tokens = state["micro_batch_tokens"]
+    done = load_state(folder, model, optimizer, plan)
     alarms = Alarms(
         read_metrics(folder.path),
         num_rollouts=settings.num_problems * settings.group_size,
         num_steps=settings.num_steps,
     )
     note = score = ""
+
+    def sampled(done: int, total: int) -> None:
+        folder.doing(f"sampled {done} of {total}")
+
     how = {"compute": compute, "model": model, "tokenizer": tokenizer}
-    with open_engine(path, on_sampled=counting(folder), **how) as engine:
+    with open_engine(path, on_sampled=sampled, **how) as engine:
         if not done and "start_validation" in inputs:
             for name in {"start", "start_validation"} & inputs.keys():
                 start = inputs[name] / "evaluations"
                 shutil.copytree(start, folder.path / "evaluations", dirs_exist_ok=True)
         elif not done:
             score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=0)
-        order = problem_order(len(problems), settings, seed=seed, done=done)
+        order = schedule.problem_order(len(problems), settings, seed=seed, done=done)
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps, note)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
@@ -133,7 +122,7 @@ def train_rl(
 
             # G responses to each problem, with the log-probability of every token.
             engine.wake()
-            sampling = rollout_sampling(settings, seed=seed, step=step)
+            sampling = schedule.rollout_sampling(settings, seed=seed, step=step)
             responses = engine.sample_groups(
                 chosen, group_size=settings.group_size, settings=sampling
             )
@@ -143,54 +132,39 @@ def train_rl(
 
             # Verdicts and rewards [P, G].
             folder.doing("judging")
-            groups = judge_groups(chosen, responses, **judging(settings, seed=seed))
+            groups = judge_groups(chosen, responses, **schedule.judging(settings, seed=seed))
             times.append(time.perf_counter())
 
             # Advantages (Eq. 4), the groups that teach anything (5.2.5), some optimiser updates.
             folder.doing("training")
             batch = form_batch(groups, settings)
-            sums = train_on(
-                batch, model, optimizer, rule=rule, settings=settings, plan=plan, step=step
-            )
+            how = {"rule": rule, "settings": settings, "plan": plan}
+            sums = train_on(batch, model, optimizer, step=step, **how)
             times.append(time.perf_counter())
 
-            if step == 1 or evaluation_is_due(settings, step):
+            measures = schedule.evaluation_is_due(settings, step)
+            if measures or step == 1:
                 folder.append_samples(draw_samples(batch, seed=seed, step=step))
-            if evaluation_is_due(settings, step):
+            if measures:
                 score = _evaluate(folder, inputs["world"], engine, settings, seed=seed, step=step)
-            line = step_metrics(batch, sums, step=step, learning_rate=learning_rate(settings, step))
+            rate = schedule.learning_rate(settings, step)
+            line = step_metrics(batch, sums, step=step, learning_rate=rate)
             folder.append_metrics(line)
             for warning in alarms.see(line):
                 folder.warn(warning)
             note = ", ".join(filter(None, [learnt(line), score, alarms.note()]))
             times.append(time.perf_counter())
-            sampling_s, verifying_s, training_s, evaluating_s = (
-                end - start for start, end in itertools.pairwise(times)
-            )
             folder.append_timings(
                 step_timings(
-                    step=step,
-                    sampling_s=sampling_s,
-                    verifying_s=verifying_s,
-                    training_s=training_s,
-                    evaluating_s=evaluating_s,
+                    step,
+                    [end - start for start, end in itertools.pairwise(times)],
                     num_sampled=sum(len(r.token_ids) for group in responses for r in group),
                     num_trained=sums.num_tokens,
                     memory_halvings=sums.memory_halvings,
                 )
             )
-            due = step % settings.checkpoint_every == 0 or folder.stop_requested
-            if due and step < settings.num_steps:
-                state = {
-                    "model": model.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "micro_batch_tokens": plan.micro_batch_tokens,
-                }
-                folder.save_checkpoint(state, step)
-                if folder.stop_requested:
-                    raise Stopped(
-                        f"stopped after step {step} of {settings.num_steps}; run again to resume"
-                    )
+            due = {"num_steps": settings.num_steps, "every": settings.checkpoint_every}
+            save_if_due(folder, model, optimizer, plan, step=step, **due)
     folder.progress(settings.num_steps, settings.num_steps, note)
     save_policy(model, tokenizer, folder.path / "model")
 
@@ -228,7 +202,7 @@ def train_on(
         rows = [row for part in parts for row in part]
         sums.half_cosine = half_cosine(model, rows, settings=settings, plan=plan)
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings, step)
+        group["lr"] = schedule.learning_rate(settings, step)
     how = {"rule": rule, "settings": settings, "plan": plan}
     for index, rows in enumerate(parts):
         # After the first update the weights are no longer those that sampled.
@@ -366,13 +340,8 @@ def _evaluate(
 ) -> str:
     """Measure and keep; the scores for people, of the first benchmarks."""
     engine.wake()
-    records = evaluations(engine, world, settings, seed=seed, step=step)
+    records = schedule.evaluations(engine, world, settings, seed=seed, step=step)
     for name, record in records.items():
-        keep_evaluation(folder, name, record, step=step)
+        schedule.keep_evaluation(folder, name, record, step=step)
     engine.sleep()
     return ", ".join(f"{name} {record.correct.mean():.2f}" for name, record in records.items())
-
-
-def counting(folder: RunFolder) -> Callable[[int, int], None]:
-    """What an engine tells of its responses, told by `folder`."""
-    return lambda done, total: folder.doing(f"sampled {done} of {total}")

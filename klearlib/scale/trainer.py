@@ -110,8 +110,7 @@ class KlearTrainer(PPOTrainerSync):
         )
         if parts:
             self._update(parts, sums)
-        seconds = {"sampling_s": sampled - begun, "verifying_s": judged - sampled}
-        seconds["training_s"] = time.perf_counter() - judged
+        seconds = sampled - begun, judged - sampled, time.perf_counter() - judged
         self._made = rollouts, sums, seconds
         # The base class clears the keys of the step from its store, and takes no empty list.
         return KVBatchMeta(keys=["none"], tags=[{}], partition_id="train")
@@ -160,12 +159,10 @@ class KlearTrainer(PPOTrainerSync):
         rate = schedule.learning_rate(settings, max(1, self._updated_steps))
         self._line = step_metrics(rollouts, sums, step=step, learning_rate=rate)
         timings = step_timings(
-            step=step,
-            evaluating_s=time.perf_counter() - begun,
+            step,
+            (*seconds, time.perf_counter() - begun),
             num_sampled=sum(len(r.token_ids) for group in rollouts.groups for r in group.responses),
             num_trained=sums.num_tokens,
-            memory_halvings=0,
-            **seconds,
         )
         samples = []
         if step == 1 or measures:

@@ -58,62 +58,55 @@ def example_order(num_examples: int, *, seed: int) -> Iterator[int]:
 
 
 def keep_fitting(
-    examples: Sequence[Example],
-    *,
-    max_positions: int,
-    pack_tokens: int | None,
-    drop_longer: bool,
-) -> tuple[Sequence[Example], int]:
+    examples: Sequence[Example], *, max_positions: int, pack_tokens: int | None, drop_longer: bool
+) -> tuple[list[Example], int]:
     """The examples that fit whole into the model's positions and `pack_tokens`; how many do not.
 
     Raises:
         KlearError: one does not fit and `drop_longer` is off, or none is left.
     """
-    limit = max_positions if pack_tokens is None else min(max_positions, pack_tokens)
-    kept = [example for example in examples if len(example.ids) <= limit]
-    num_dropped = len(examples) - len(kept)
-    if num_dropped and not drop_longer:
-        longest = max(len(example.ids) for example in examples)
-        what, name = f"the model {max_positions} positions", "max_positions"
-        if limit != max_positions:
-            what, name = f"pack_tokens is {pack_tokens}", "pack_tokens"
+    limit, name = max_positions, "max_positions"
+    if pack_tokens is not None and pack_tokens < limit:
+        limit, name = pack_tokens, "pack_tokens"
+    lengths = [len(example.ids) for example in examples]
+    is_longer = [length > limit for length in lengths]
+    if any(is_longer) and not drop_longer:
         raise KlearError(
-            f"the longest example has {longest} tokens, {what}: raise {name}, or set drop_longer "
-            f"to leave out the {num_dropped} of {len(examples)} that are too long"
+            f"the longest example has {max(lengths)} tokens, {name} is {limit}: raise {name}, or "
+            f"set drop_longer to leave out the {sum(is_longer)} of {len(examples)} that are longer"
         )
-    if not kept:
-        raise KlearError(
-            f"no example to train on, {num_dropped} are longer than {limit} tokens: give examples, "
-            "or raise the limit"
-        )
-    return kept, num_dropped
+    return _without(examples, is_longer, f"longer than {limit} tokens ({name})")
 
 
 def keep_whole_turns(
     examples: Sequence[Example], tokenizer, *, drop_with_control: bool
-) -> tuple[Sequence[Example], int]:
+) -> tuple[list[Example], int]:
     """The examples whose response holds no control token before its last; how many do.
 
     An end token within a response would be learnt as its end, and what follows it as its rest.
 
     Raises:
-        KlearError: one does and `drop_with_control` is off, or all do.
+        KlearError: one does and `drop_with_control` is off, or none is left.
     """
     control = control_ids(tokenizer)
-    broken = [not control.isdisjoint(example.ids[example.num_prompt : -1]) for example in examples]
-    if any(broken) and not drop_with_control:
-        number = broken.index(True)
-        inside = examples[number].ids[examples[number].num_prompt : -1]
-        token = next(token for token in inside if token in control)
+    inside = [control.intersection(x.ids[x.num_prompt : -1]) for x in examples]
+    if any(inside) and not drop_with_control:
+        number = next(number for number, tokens in enumerate(inside) if tokens)
+        words = ", ".join(repr(tokenizer.decode([token])) for token in sorted(inside[number]))
         raise KlearError(
-            f"the response of example {number} holds {tokenizer.decode([token])!r} before its end, "
-            f"and so do {sum(broken)} of {len(examples)}: mend these texts, or set "
+            f"the response of example {number} holds {words} before its end, and so do "
+            f"{sum(map(bool, inside))} of {len(examples)}: correct these texts, or set "
             "drop_with_control to leave them out"
         )
-    kept = [example for example, is_broken in zip(examples, broken, strict=True) if not is_broken]
-    if any(broken) and not kept:
+    return _without(examples, list(map(bool, inside)), "control tokens before the end")
+
+
+def _without(
+    examples: Sequence[Example], left_out: Sequence[bool], why: str
+) -> tuple[list[Example], int]:
+    kept = [example for example, out in zip(examples, left_out, strict=True) if not out]
+    if not kept:
         raise KlearError(
-            f"no example to train on, the responses of all {len(examples)} hold a control token "
-            "before their end: mend these texts"
+            f"no example to train on, {sum(left_out)} of {len(examples)} left out: {why}"
         )
-    return kept, sum(broken)
+    return kept, sum(left_out)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError, Stopped
+from klearlib.errors import KlearError, MissingAsset, ParameterError
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.load import load_policy, save_policy, stretched
@@ -30,8 +31,8 @@ from klearlib.sft.batches import (
     keep_fitting,
     keep_whole_turns,
 )
+from klearlib.sft.checkpoints import load_state, save_if_due
 from klearlib.sft.objective import log_likelihood_loss, shares
-from klearlib.sft.schedule import cosine_learning_rate, planned_steps
 
 if TYPE_CHECKING:
     from klearlib.run.folder import RunFolder
@@ -97,8 +98,8 @@ def fit(
 ) -> None:
     """Minimise Eq. 8 by AdamW, one batch a step, and write the model to ``folder/model``.
 
-    How a batch is cut into micro-batches changes its loss and gradient by no more than
-    rounding: which examples form it, and the denominators, are those of the whole batch.
+    How a batch is cut into micro-batches changes its loss and gradient by no more than rounding:
+    the denominators are those of the whole batch.
 
     Args:
         batch_size: examples of an update.
@@ -107,14 +108,13 @@ def fit(
         learning_rate, final_learning_rate: cosine from one to the other after a linear warm-up
             over a twentieth of the steps (the paper: 8e-5 to 4e-5).
         compute: precision, and how a batch is cut: see `klearlib.policy.layout.cut_by_tokens`.
-            Where the memory runs out, the batch is computed again in micro-batches of half the
-            size, and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl
-            counts it.
+            If the memory runs out, the batch is computed again in micro-batches of half the size,
+            and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl counts it.
         drop_longer: leave out examples that are longer than `pack_tokens` or than the model's
             positions and count them in ``sft/dropped_examples``. No example is ever cut.
         drop_with_control: leave out, and count there too, examples whose response holds an end
             token or another control token before its last.
-        checkpoint_every: steps between checkpoints; a stop that is asked for saves one at once.
+        checkpoint_every: see `klearlib.sft.checkpoints.save_if_due`.
         yarn: ``share`` of the batches, at random, are read under YaRN of ``factor`` and
             ``original``, see `klearlib.policy.load.with_yarn`; None for none.
 
@@ -130,13 +130,9 @@ def fit(
     examples, num_with_control = keep_whole_turns(
         examples, tokenizer, drop_with_control=drop_with_control
     )
-    examples, num_longer = keep_fitting(
-        examples,
-        max_positions=model.config.max_position_embeddings,
-        pack_tokens=compute.pack_tokens,
-        drop_longer=drop_longer,
-    )
-    num_dropped = num_longer + num_with_control
+    limits = {"max_positions": model.config.max_position_embeddings}
+    limits["pack_tokens"] = compute.pack_tokens
+    examples, num_longer = keep_fitting(examples, drop_longer=drop_longer, **limits)
     if num_with_control:
         folder.log(f"left out {num_with_control} examples with a control token in the response")
     if num_longer:
@@ -150,31 +146,20 @@ def fit(
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=BETAS, weight_decay=0.0, fused=True
     )
-    first = 0
-    if (saved := folder.load_checkpoint()) is not None:
-        state, first = saved
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        plan.micro_batch_tokens = state["micro_batch_tokens"]
+    first = load_state(folder, model, optimizer, plan)
     order = itertools.islice(example_order(len(examples), seed=seed), first * batch_size, num_draws)
     folder.progress(first, num_steps)
     for step in range(first, num_steps):
         started = time.perf_counter()
+        rates = learning_rate, final_learning_rate
         for group in optimizer.param_groups:
-            group["lr"] = cosine_learning_rate(
-                step, num_steps, learning_rate, final_learning_rate, warmup_steps
-            )
+            group["lr"] = cosine_learning_rate(step, num_steps, *rates, warmup_steps)
         batch = [examples[index] for index in itertools.islice(order, batch_size)]
         num_halvings = plan.num_halvings
         with _positions(model, yarn, Random(derive_seed(seed, "positions", step))):
-            sums = batch_gradient(
-                model,
-                batch,
-                normalizer=normalizer,
-                plan=plan,
-                # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
-                seed=derive_seed(seed, "dropout", step),
-            )
+            # Only dropout draws from it; so a resumed step draws what the unbroken run's did.
+            own = derive_seed(seed, "dropout", step)
+            sums = batch_gradient(model, batch, normalizer=normalizer, plan=plan, seed=own)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
         if torch.isfinite(norm):
             optimizer.step()
@@ -190,7 +175,7 @@ def fit(
                 "sft/epoch": min((step + 1) * batch_size, num_draws) / len(examples),
                 "sft/num_micro_batches": sums.num_micro_batches,
                 "sft/padding_share": 1 - sums.num_held / sums.num_positions,
-                "sft/dropped_examples": num_dropped,
+                "sft/dropped_examples": num_longer + num_with_control,
             }
         )
         seconds = time.perf_counter() - started
@@ -203,17 +188,43 @@ def fit(
             }
         )
         folder.progress(step + 1, num_steps, f"loss {sums.loss:.3f}, gradient {norm.item():.2f}")
-        last = step + 1 == num_steps
-        if not last and ((step + 1) % checkpoint_every == 0 or folder.stop_requested):
-            state = {
-                "model": model.state_dict(),
-                "optimizer": optimizer.state_dict(),
-                "micro_batch_tokens": plan.micro_batch_tokens,
-            }
-            folder.save_checkpoint(state, step + 1)
-            if folder.stop_requested:
-                raise Stopped(f"stopped after step {step + 1} of {num_steps}; run again to go on")
+        how = {"step": step + 1, "num_steps": num_steps, "every": checkpoint_every}
+        save_if_due(folder, model, optimizer, plan, **how)
     save_policy(model, tokenizer, folder.path / "model")
+
+
+def planned_steps(
+    num_examples: int, *, batch_size: int, num_steps: int | None, num_epochs: int | None
+) -> tuple[int, int]:
+    """Updates, and examples drawn for them.
+
+    Raises ParameterError unless exactly one of num_steps and num_epochs is given and at least 1.
+
+    >>> planned_steps(10, batch_size=4, num_steps=None, num_epochs=2)
+    (5, 20)
+    >>> planned_steps(10, batch_size=8, num_steps=None, num_epochs=2)
+    (3, 20)
+    """
+    if (num_steps is None) == (num_epochs is None) or (num_steps or num_epochs or 0) < 1:
+        raise ParameterError(
+            "give exactly one of num_steps and num_epochs, at least 1, got "
+            f"{num_steps} and {num_epochs}"
+        )
+    if num_steps is not None:
+        return num_steps, num_steps * batch_size
+    num_draws = num_epochs * num_examples
+    return math.ceil(num_draws / batch_size), num_draws
+
+
+def cosine_learning_rate(
+    step: int, num_steps: int, start: float, end: float, warmup_steps: int
+) -> float:
+    """The learning rate of step 0 .. num_steps - 1: linear warm-up to `start`, then cosine to
+    `end`."""
+    if step < warmup_steps:
+        return start * (step + 1) / warmup_steps
+    share = (step - warmup_steps) / max(1, num_steps - 1 - warmup_steps)
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
 
 
 def _positions(model, yarn: dict | None, random: Random):
@@ -228,10 +239,10 @@ class BatchSums:
     """What one batch gave: its loss, and counts over all of its micro-batches."""
 
     loss: float
-    num_tokens: int
+    num_tokens: int  # of responses
     num_micro_batches: int
-    num_positions: int
-    num_held: int
+    num_positions: int  # computed, padding included
+    num_held: int  # of them with a token
 
 
 def batch_gradient(
@@ -247,6 +258,7 @@ def batch_gradient(
         ValueError: an unknown normaliser.
     """
     num_tokens = sum(len(each.ids) - each.num_prompt for each in examples)
+    denominator = num_tokens if normalizer == "token" else len(examples)
 
     def attempt() -> BatchSums:
         torch.manual_seed(seed)
@@ -254,23 +266,16 @@ def batch_gradient(
         total, num_positions, parts = 0.0, 0, plan.cut(examples)
         with plan.reading(model) as reader:
             for part in parts:
-                weight = shares(
-                    torch.tensor([len(each.ids) - each.num_prompt for each in part]),
-                    normalizer=normalizer,
-                    denominator=num_tokens if normalizer == "token" else len(examples),
-                ).to(model.device, torch.float32)
+                lengths = torch.tensor([len(each.ids) - each.num_prompt for each in part])  # [N]
+                weight = shares(lengths, normalizer=normalizer, denominator=denominator)  # [K]
+                weight = weight.to(model.device, torch.float32)
                 for chunk, logp, _ in in_chunks(reader, part, with_entropy=False):
                     loss = log_likelihood_loss(logp, weight[chunk])  # Eq. 8
                     loss.backward()
                     total += loss.detach().double()
                 num_positions += len(part) * max(len(x.ids) for x in part)
-        return BatchSums(
-            loss=float(total),
-            num_tokens=num_tokens,
-            num_micro_batches=len(parts),
-            num_positions=num_positions,
-            num_held=sum(len(each.ids) for each in examples),
-        )
+        num_held = sum(len(each.ids) for each in examples)
+        return BatchSums(float(total), num_tokens, len(parts), num_positions, num_held)
 
     return plan.fitting(attempt, sequences=examples)
 
@@ -283,7 +288,7 @@ def read_turns(path: Path) -> Iterator[tuple[str, str]]:
         KlearError: a line without prompt and response as texts.
     """
     if not path.is_file():
-        raise MissingAsset(f"no samples at {path}: run the stage that makes them, or mend the name")
+        raise MissingAsset(f"no samples at {path}: run the stage that makes them, or fix the name")
     if path.suffix == ".parquet":
         from klearlib.data.tables import read_samples
 
@@ -294,8 +299,11 @@ def read_turns(path: Path) -> Iterator[tuple[str, str]]:
             try:
                 row = json.loads(line)
                 turn = row["prompt"], row["response"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise KlearError(f"{path.name} line {number} is no sample: {error!r}") from error
+            except (ValueError, KeyError, TypeError):
+                turn = (None,)
             if not all(isinstance(text, str) for text in turn):
-                raise KlearError(f"{path.name} line {number}: prompt and response must be texts")
+                raise KlearError(
+                    f"{path.name} line {number} is not a sample: write a JSON object with texts as "
+                    "prompt and response"
+                )
             yield turn

@@ -22,7 +22,7 @@ from klearlib.run.entry import CHECKPOINT
 from klearlib.run.folder import RunFolder
 from klearlib.sft import train
 from klearlib.sft.batches import example_order
-from klearlib.sft.schedule import cosine_learning_rate, planned_steps
+from klearlib.sft.train import cosine_learning_rate, planned_steps
 
 
 def test_schedule_warms_up_and_ends_at_the_final_learning_rate():
