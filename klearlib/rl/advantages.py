@@ -95,20 +95,10 @@ def nonzero_groups(advantages: torch.Tensor) -> torch.Tensor:
 def mixed_accuracy_groups(
     is_correct: torch.Tensor, *, keep: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The released code's filter: bool [P], True where some but not all responses are fully
-    correct.
+    """The released code's filter: bool [P], True where some but not all responses are correct.
 
     It differs from `nonzero_groups` on soft rewards: it also drops groups whose partial credit
-    differs.
-
-    Args:
-        is_correct: bool [P, G]. keep: bool [P, G], False on rollouts that do not count.
-
-    Raises:
-        ValueError: another shape or dtype.
+    differs. is_correct: bool [P, G]. keep: bool [P, G], False on rollouts that do not count.
     """
     kept = torch.ones_like(is_correct) if keep is None else keep
-    for name, value in (("is_correct", is_correct), ("keep", kept)):
-        if value.dtype != torch.bool or value.ndim != 2 or value.shape != is_correct.shape:
-            raise ValueError(f"{name} must be bool [P, G], got {value.dtype} {tuple(value.shape)}")
     return (is_correct & kept).any(dim=1) & (~is_correct & kept).any(dim=1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
 import torch
 
 from klearlib.rl.coefficients import Rule, largest_ratio
-from klearlib.rl.mismatch import Mismatch, log_ratio
+from klearlib.rl.mismatch import Mismatch, log_ratio, weigh
 from klearlib.rl.rollouts import Row
 
 M2_BUDGET = 0.04
@@ -46,12 +45,7 @@ def weighted(
         advantages = [torch.full_like(d, r.advantage) for d, r in zip(ratios, rows, strict=True)]
         kept = _MASKS[kind](torch.cat(ratios), torch.cat(advantages))  # [K] of the mini-batch
         factors = kept.split([len(each) for each in ratios])
-    weighed = []
-    for row, factor in zip(rows, factors, strict=True):
-        counts.count_factors(factor, capped=factor == 0)
-        whole = factor if row.correction is None else factor * row.correction
-        weighed.append(dataclasses.replace(row, correction=whole.to(row.logp_old.dtype)))
-    return weighed
+    return weigh(rows, factors, counts, cut_at=0.0)
 
 
 def _of_response(log_ratios: torch.Tensor, advantage: float, rule: Rule) -> float:

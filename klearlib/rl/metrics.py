@@ -73,7 +73,6 @@ class UpdateSums:
     lm_loss: float = 0.0
     grad_norms: list[float] = field(default_factory=list)
     skipped_updates: int = 0
-    memory_halvings: int = 0
     half_cosine: float | None = None
 
     def add(

@@ -69,12 +69,6 @@ class Mismatch:
             self.quarter_abs[index] += float(totals[index])
             self.quarter_tokens[index] += int(counts[index])
 
-    def count_factors(self, factor: torch.Tensor, *, capped: torch.Tensor) -> None:
-        """Count the factors [K] of tokens, of which `capped` bool [K] are cut."""
-        self.corrected_tokens += len(factor)
-        self.factor_sum += float(factor.sum())
-        self.capped_tokens += int(capped.sum())
-
 
 def observe(mismatch: Mismatch, rows: Sequence[Row], sampled: Sequence[Row]) -> None:
     """Add the tokens of `rows`, whose `logp_old` is the trainer's, against that of `sampled`."""
@@ -95,13 +89,24 @@ def corrected(
         rows: `logp_old` by the trainer. sampled: the same rows as the sampler left them.
         cap: at least 1. mismatch: counts the factors.
     """
-    result = []
-    for row, before in zip(rows, sampled, strict=True):
-        ratio = log_ratio(row, before).exp()  # float64 [T]
-        factor = ratio.clamp(max=cap)
-        mismatch.count_factors(factor, capped=ratio >= cap)
-        result.append(dataclasses.replace(row, correction=factor.to(row.logp_old.dtype)))
-    return result
+    ratios = [log_ratio(row, before).exp() for row, before in zip(rows, sampled, strict=True)]
+    factors = [ratio.clamp(max=cap) for ratio in ratios]  # float64 [T] each
+    return weigh(rows, factors, mismatch, cut_at=cap)
+
+
+def weigh(
+    rows: Sequence[Row], factors: Sequence[torch.Tensor], counts: Mismatch, *, cut_at: float
+) -> list[Row]:
+    """`rows` with a factor for each token, times the one that it has; those that are `cut_at` count
+    as capped."""
+    weighed = []
+    for row, factor in zip(rows, factors, strict=True):
+        counts.corrected_tokens += len(factor)
+        counts.factor_sum += float(factor.sum())
+        counts.capped_tokens += int((factor == cut_at).sum())
+        whole = factor if row.correction is None else factor * row.correction
+        weighed.append(dataclasses.replace(row, correction=whole.to(row.logp_old.dtype)))
+    return weighed
 
 
 def require_finite(groups: Sequence[Sequence[Response]], *, engine: str) -> None:

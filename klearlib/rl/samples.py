@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from klearlib.records import Response
 from klearlib.run.seeding import derive_seed
 
 if TYPE_CHECKING:  # torch; `shortened` is needed without it
@@ -18,19 +15,12 @@ MAX_CHARS = 4000
 """Of a prompt or response; of longer ones the start and the end are kept."""
 
 
-def draw_samples(
-    batch: RolloutBatch,
-    *,
-    seed: int,
-    step: int,
-    text_of: Callable[[Response], str] = attrgetter("text"),
-) -> list[dict]:
+def draw_samples(batch: RolloutBatch, *, seed: int, step: int) -> list[dict]:
     """The lines of samples.jsonl for one step: `NUM_RESPONSES` responses to each of `NUM_PROBLEMS`
     problems (all if there are fewer) in the order in which they were drawn.
 
     Which ones follows from (seed, step) alone, by a generator of its own, so no other draw of the
     run moves. `chars` is the length of the response before it is `shortened`.
-    text_of: gives a response's text if its record holds none.
     """
     generator = random.Random(derive_seed(seed, "samples", step))
     problems = generator.sample(range(len(batch.groups)), min(NUM_PROBLEMS, len(batch.groups)))
@@ -40,15 +30,14 @@ def draw_samples(
         count = len(group.responses)
         for number in sorted(generator.sample(range(count), min(NUM_RESPONSES, count))):
             response, verdict = group.responses[number], group.verdicts[number]
-            text = text_of(response)
             lines.append(
                 {
                     "step": step,
                     "problem": group.problem.id,
                     "response": number,
                     "prompt": shortened(group.problem.prompt, max_chars=MAX_CHARS),
-                    "text": shortened(text, max_chars=MAX_CHARS),
-                    "chars": len(text),
+                    "text": shortened(response.text, max_chars=MAX_CHARS),
+                    "chars": len(response.text),
                     "tokens": len(response.token_ids),
                     "truncated": response.truncated,
                     "reason": verdict.reason,

@@ -118,7 +118,7 @@ def train_rl(
         for step in range(done + 1, settings.num_steps + 1):
             folder.progress(step - 1, settings.num_steps, note)
             chosen = [problems[index] for index in itertools.islice(order, settings.num_problems)]
-            times = [time.perf_counter()]
+            times, num_halvings = [time.perf_counter()], plan.num_halvings
 
             # G responses to each problem, with the log-probability of every token.
             engine.wake()
@@ -160,7 +160,7 @@ def train_rl(
                     [end - start for start, end in itertools.pairwise(times)],
                     num_sampled=sum(len(r.token_ids) for group in responses for r in group),
                     num_trained=sums.num_tokens,
-                    memory_halvings=sums.memory_halvings,
+                    memory_halvings=plan.num_halvings - num_halvings,
                 )
             )
             due = {"num_steps": settings.num_steps, "every": settings.checkpoint_every}
@@ -184,7 +184,7 @@ def train_on(
     With ``logp_old`` trainer the old log-probabilities of the whole batch are computed before the
     first update, while the weights are those that sampled.
     """
-    sums, num_halvings = UpdateSums(Mismatch(settings.max_new_tokens)), plan.num_halvings
+    sums = UpdateSums(Mismatch(settings.max_new_tokens))
     sampled = parts = mini_batches(
         batch, mini_batch_problems=settings.mini_batch_problems, positives=settings.positives
     )
@@ -208,7 +208,6 @@ def train_on(
         # After the first update the weights are no longer those that sampled.
         first = index == 0 and settings.logp_old == "sampler"
         update(model, optimizer, rows, sums, count_mismatch=first, **how)
-    sums.memory_halvings = plan.num_halvings - num_halvings
     return sums
 
 

@@ -6,7 +6,6 @@ The base model is pretrained by the same loop.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.data.lines import read_lines
+from klearlib.errors import MissingAsset, ParameterError
 from klearlib.policy.batch_plan import BatchPlan, plan_batches
 from klearlib.policy.compute import Compute
 from klearlib.policy.load import load_policy, save_policy, stretched
@@ -67,7 +67,6 @@ def train_sft(
 
     Raises:
         MissingAsset: no such file, or the attention is not installed.
-        KlearError: a row without prompt or response.
     """
     computing = Compute(**compute)
     model, tokenizer = load_policy(inputs["base"] / "model", attention=computing.attention)
@@ -283,9 +282,7 @@ def batch_gradient(
 def read_turns(path: Path) -> Iterator[tuple[str, str]]:
     """Prompt and response of each row, in order: of a parquet file of samples or of JSON lines.
 
-    Raises:
-        MissingAsset: no such file.
-        KlearError: a line without prompt and response as texts.
+    Raises MissingAsset for no such file.
     """
     if not path.is_file():
         raise MissingAsset(f"no samples at {path}: run the stage that makes them, or fix the name")
@@ -294,16 +291,4 @@ def read_turns(path: Path) -> Iterator[tuple[str, str]]:
 
         yield from ((sample.prompt, sample.response) for sample in read_samples(path))
         return
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line)
-                turn = row["prompt"], row["response"]
-            except (ValueError, KeyError, TypeError):
-                turn = (None,)
-            if not all(isinstance(text, str) for text in turn):
-                raise KlearError(
-                    f"{path.name} line {number} is not a sample: write a JSON object with texts as "
-                    "prompt and response"
-                )
-            yield turn
+    yield from ((row["prompt"], row["response"]) for row in read_lines(path))

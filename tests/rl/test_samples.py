@@ -39,9 +39,3 @@ def test_a_run_keeps_those_of_its_first_step_and_of_its_evaluations(plain):
         assert line["prompt"] and len(line["text"]) <= MAX_CHARS + 80
         assert line["chars"] == len(line["text"])
         assert line["reward"] == {"correct": 1.0, "bad_format": -1.5}.get(line["reason"], -1.0)
-
-
-def test_text_of_a_record_without_one():
-    drawn = draw_samples(BATCH, seed=0, step=1, text_of=lambda response: "x" * 9000)
-    assert {line["chars"] for line in drawn} == {9000}
-    assert all("5000 of 9000 characters left out" in line["text"] for line in drawn)
