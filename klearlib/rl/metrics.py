@@ -15,35 +15,6 @@ from klearlib.rl.mismatch import NUM_QUARTERS, Mismatch
 from klearlib.rl.objective import token_weights
 from klearlib.rl.rollouts import RolloutBatch
 
-_OF_ROLLOUTS = (
-    *("reward_mean", "reward_mean_trained", "reward_std", "reward_std_in_group", "correct_rate"),
-    *("groups_all_correct", "groups_all_wrong", "groups_mixed", "groups_trained"),
-    *("advantage_abs_mean", "response_tokens_mean", "response_tokens_max", "truncated_rate"),
-    *("bad_format_rate", "no_answer_rate", "not_worked_out_rate", "judge_failures"),
-    *(f"right_{place}_rate" for place in FOUND),
-    "pass_rate_mean",
-)
-_OF_TRAINING = (
-    *("num_updates", "skipped_updates", "num_tokens", "positive_tokens", "learning_rate"),
-    *("policy_loss", "lm_loss", "entropy", "grad_norm", "grad_norm_max", "ratio_min", "ratio_max"),
-    *("mismatch_mean", "mismatch_max", "mismatch_k3", "correction_mean"),
-    *(f"mismatch_mean_quarter_{index + 1}" for index in range(NUM_QUARTERS)),
-    *("correction_capped_share", "half_cosine"),
-    *(f"{what}_share_{corner}" for corner in CORNERS for what in ("token", "gradient")),
-)
-METRICS = (
-    *(f"rollout/{name}" for name in _OF_ROLLOUTS),
-    *(f"train/{name}" for name in _OF_TRAINING),
-    *("tests/num_run", *(f"tests/{outcome}_rate" for outcome in OUTCOMES)),
-)
-"""The keys of a line of metrics.jsonl beside `step`; docs/metrics.md has the formula of each."""
-TIMED = ("sampling", "verifying", "training", "evaluating")
-TIMINGS = (
-    *(f"seconds/{phase}" for phase in TIMED),
-    *("tokens_per_second/sampling", "tokens_per_second/training", "training/memory_halvings"),
-)
-"""Those of a line of timings.jsonl, defined there too."""
-
 
 @dataclass(frozen=True)
 class MicroBatchStats:
@@ -214,10 +185,16 @@ def step_timings(
     num_trained: int,
     memory_halvings: int = 0,
 ) -> dict[str, float | int]:
-    """The line of timings.jsonl for one step; `seconds` of each phase, in the order of `TIMED`."""
-    rates = num_sampled / seconds[0], num_trained / seconds[2]
-    values = (*seconds, *rates, memory_halvings)
-    return {"step": step, **dict(zip(TIMINGS, values, strict=True))}
+    """The line of timings.jsonl for one step; `seconds` of sampling, verifying, training and
+    evaluating."""
+    phases = ("sampling", "verifying", "training", "evaluating")
+    return {
+        "step": step,
+        **{f"seconds/{phase}": each for phase, each in zip(phases, seconds, strict=True)},
+        "tokens_per_second/sampling": num_sampled / seconds[0],
+        "tokens_per_second/training": num_trained / seconds[2],
+        "training/memory_halvings": memory_halvings,
+    }
 
 
 def _trained_rewards(batch: RolloutBatch) -> list[float]:

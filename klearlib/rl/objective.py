@@ -61,7 +61,8 @@ def token_weights(
     itself is capped, see `coefficient`).
     """
     if log_ratio_clamp is None:
-        return coefficient(log_ratio.exp(), advantage, rule) * advantage * correction
+        ratio = log_ratio.exp()
+        return coefficient(ratio, advantage, rule) * advantage * correction  # Eqs. 9-18
     within = log_ratio.abs() <= log_ratio_clamp  # [K]
     ratio = log_ratio.clamp(-log_ratio_clamp, log_ratio_clamp).exp()
     return coefficient(ratio, advantage, rule) * advantage * within * correction

@@ -172,7 +172,7 @@ def policy_shares(rows: Sequence[Row], of: Sequence[Row], *, normalizer: str) ->
     for row in of:
         tokens[row.place[0]] += len(row.logp_old)
     each = torch.tensor([tokens[row.place[0]] for row in rows]).double()  # [N]
-    return (1 / (each * len(tokens))).repeat_interleave(lengths)
+    return (1 / (each * len(tokens))).repeat_interleave(lengths)  # Eq. 7
 
 
 def num_tokens(rows: Sequence[Row]) -> int:

@@ -93,5 +93,6 @@ def shares(
         denominator = max(1, int(lengths.sum()) if normalizer == "token" else len(lengths))
     if not 0 < denominator < math.inf:
         raise ValueError(f"denominator must be positive and finite, got {denominator}")
+    # Eq. 3 divides by each length; Eqs. 7 and 8 do not.
     each = lengths.double() if normalizer == "sequence" else torch.ones(len(lengths)).double()
     return (1 / (each.to(lengths.device) * denominator)).repeat_interleave(lengths)

@@ -24,13 +24,8 @@ from klearlib.policy.compute import Compute
 from klearlib.policy.load import load_policy, save_policy, stretched
 from klearlib.policy.reader import in_chunks
 from klearlib.run.seeding import derive_seed
-from klearlib.sft.batches import (
-    Example,
-    chat_example,
-    example_order,
-    keep_fitting,
-    keep_whole_turns,
-)
+from klearlib.sft import batches
+from klearlib.sft.batches import Example
 from klearlib.sft.checkpoints import load_state, save_if_due
 from klearlib.sft.objective import log_likelihood_loss, shares
 
@@ -54,24 +49,21 @@ def train_sft(
     """Stage ``sft``: fine-tunes ``inputs["base"]/model`` and writes ``model/``, in the Hugging Face
     format, metrics.jsonl and timings.jsonl.
 
-    It learns the samples of ``inputs["examples"]/examples.parquet`` (see
-    `klearlib.data.tables`) where that input is given, and otherwise the file `examples` of
-    ``inputs["world"]``: rows of prompt and response. A run that was killed anywhere and resumed
-    equals the unbroken one bit for bit on a CPU; where the memory decided the budget of a
-    micro-batch, from the next checkpoint on.
+    It learns the samples of ``inputs["examples"]/examples.parquet`` (see `klearlib.data.tables`) if
+    that input is given, and otherwise the file `examples` of ``inputs["world"]``: rows of prompt
+    and response. A run that was killed anywhere and resumed equals the unbroken one bit for bit on
+    a CPU; if the memory decided the budget of a micro-batch, from the next checkpoint on.
 
-    Args:
-        compute: the fields of `klearlib.policy.compute.Compute`.
-        how: the other arguments of `fit`, whose errors are raised too. The paper: 4 epochs, 8e-5 to
-            4e-5.
-
-    Raises:
-        MissingAsset: no such file, or the attention is not installed.
+    compute: the fields of `klearlib.policy.compute.Compute`. how: the other arguments of `fit`,
+    whose errors are raised too (the paper: 4 epochs, 8e-5 to 4e-5). Raises MissingAsset for no such
+    file, or an attention that is not installed.
     """
     computing = Compute(**compute)
     model, tokenizer = load_policy(inputs["base"] / "model", attention=computing.attention)
     path = inputs["examples"] / SAMPLES if "examples" in inputs else inputs["world"] / examples
-    turns = [chat_example(tokenizer, prompt, response) for prompt, response in read_turns(path)]
+    turns = [
+        batches.chat_example(tokenizer, prompt, response) for prompt, response in read_turns(path)
+    ]
     seed = derive_seed(seed, "sft")
     fit(folder, model, tokenizer, turns, seed=seed, compute=computing, **how)
 
@@ -126,12 +118,12 @@ def fit(
     for name, value in (("batch_size", batch_size), ("checkpoint_every", checkpoint_every)):
         if value < 1:
             raise ParameterError(f"{name} must be at least 1, got {value}")
-    examples, num_with_control = keep_whole_turns(
+    examples, num_with_control = batches.keep_whole_turns(
         examples, tokenizer, drop_with_control=drop_with_control
     )
     limits = {"max_positions": model.config.max_position_embeddings}
     limits["pack_tokens"] = compute.pack_tokens
-    examples, num_longer = keep_fitting(examples, drop_longer=drop_longer, **limits)
+    examples, num_longer = batches.keep_fitting(examples, drop_longer=drop_longer, **limits)
     if num_with_control:
         folder.log(f"left out {num_with_control} examples with a control token in the response")
     if num_longer:
@@ -146,7 +138,8 @@ def fit(
         model.parameters(), lr=learning_rate, betas=BETAS, weight_decay=0.0, fused=True
     )
     first = load_state(folder, model, optimizer, plan)
-    order = itertools.islice(example_order(len(examples), seed=seed), first * batch_size, num_draws)
+    order = batches.example_order(len(examples), seed=seed)
+    order = itertools.islice(order, first * batch_size, num_draws)
     folder.progress(first, num_steps)
     for step in range(first, num_steps):
         started = time.perf_counter()
@@ -178,14 +171,10 @@ def fit(
             }
         )
         seconds = time.perf_counter() - started
-        folder.append_timings(
-            {
-                "step": step + 1,
-                "seconds/training": seconds,
-                "tokens_per_second/training": sums.num_tokens / seconds,
-                "training/memory_halvings": plan.num_halvings - num_halvings,
-            }
-        )
+        timings = {"step": step + 1, "seconds/training": seconds}
+        timings["tokens_per_second/training"] = sums.num_tokens / seconds
+        timings["training/memory_halvings"] = plan.num_halvings - num_halvings
+        folder.append_timings(timings)
         folder.progress(step + 1, num_steps, f"loss {sums.loss:.3f}, gradient {norm.item():.2f}")
         how = {"step": step + 1, "num_steps": num_steps, "every": checkpoint_every}
         save_if_due(folder, model, optimizer, plan, **how)
@@ -247,15 +236,9 @@ class BatchSums:
 def batch_gradient(
     model, examples: Sequence[Example], *, normalizer: str, plan: BatchPlan, seed: int
 ) -> BatchSums:
-    """Make the `grad` of the weights that of a batch's loss, in parts that fit into the memory.
-
-    Minus the log-likelihood of the response tokens, weighed by `shares` of the whole batch, however
-    it is cut.
-
-    Raises:
-        KlearError: one example alone does not fit.
-        ValueError: an unknown normaliser.
-    """
+    """Make the `grad` of the weights that of a batch's loss, in parts that fit into the memory:
+    minus the log-likelihood of the response tokens, weighed by `shares` of the whole batch, however
+    it is cut. Raises KlearError if one example alone does not fit."""
     num_tokens = sum(len(each.ids) - each.num_prompt for each in examples)
     denominator = num_tokens if normalizer == "token" else len(examples)
 
@@ -280,10 +263,8 @@ def batch_gradient(
 
 
 def read_turns(path: Path) -> Iterator[tuple[str, str]]:
-    """Prompt and response of each row, in order: of a parquet file of samples or of JSON lines.
-
-    Raises MissingAsset for no such file.
-    """
+    """Prompt and response of each row, in order: of a parquet file of samples or of JSON lines that
+    a stage wrote. Raises MissingAsset for no such file."""
     if not path.is_file():
         raise MissingAsset(f"no samples at {path}: run the stage that makes them, or fix the name")
     if path.suffix == ".parquet":

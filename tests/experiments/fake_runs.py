@@ -8,11 +8,11 @@ from dataclasses import asdict
 from unittest import mock
 
 import numpy as np
+from metric_names import METRICS
 
 from klearlib.evaluate.record_files import save_record
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.records import EvalRecord
-from klearlib.rl.metrics import METRICS
 from klearlib.run.folder import RunFolder
 
 NUM_STEPS, EVERY, N = 20, 10, 8

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from fake_runs import HOW, again, finish, finish_all, section, verdicts
+from metric_names import METRICS
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.clipping_arms import ClippingParams
@@ -15,7 +16,6 @@ from klearlib.experiments.demos import clipping as demo
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb10_headline import Headline
 from klearlib.experiments.rules import read_rules
-from klearlib.rl.metrics import METRICS
 
 PARAMS = ClippingParams(seeds=[0, 1, 2], joint=None, **HOW)
 RATES = [1e-3, 1e-4, 3e-4]

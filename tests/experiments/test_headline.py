@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_runs import record
+from metric_names import METRICS
 from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
@@ -31,7 +32,6 @@ from klearlib.policy.load import with_yarn
 from klearlib.records import EvalRecord
 from klearlib.report.decide import decide_absolute
 from klearlib.report.section import Verdict
-from klearlib.rl.metrics import METRICS
 from klearlib.run.folder import RunFolder
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -3,10 +3,10 @@
 import json
 
 from fake_runs import HOW, again, finish_all, section
+from metric_names import METRICS
 
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb05_clipping import Clipping
-from klearlib.rl.metrics import METRICS
 from klearlib.suite.status import describe_status
 
 PARAMS = ClippingParams(seeds=[0, 1], joint=None, **HOW)

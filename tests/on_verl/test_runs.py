@@ -7,11 +7,11 @@ import time
 
 import pytest
 from cpu_settings import cpu_cluster
+from metric_names import METRICS, TIMINGS
 from verl_runs import NUM_PROBLEMS, Run, make_inputs
 
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy.load import load_policy
-from klearlib.rl.metrics import METRICS, TIMINGS
 from klearlib.run.entry import CHECKPOINT, read_metrics
 from klearlib.run.worker import STOPPED
 

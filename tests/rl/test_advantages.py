@@ -91,8 +91,6 @@ def test_left_out_rollouts_change_neither_mean_nor_std(std, less):
         (torch.tensor([1.0, 0.0]), {}, "P, G"),
         (torch.tensor([[1.0, math.nan]]), {}, "finite"),
         (torch.tensor([[1.0, math.inf]]), {}, "finite"),
-        (torch.tensor([[1e200, 0.0]], dtype=torch.float64), {}, "of a size"),
-        (torch.tensor([[1e-200, -1e-200]], dtype=torch.float64), {}, "of a size"),
         (torch.tensor([[1, 0]]), {}, "floating"),
         (torch.tensor([[1.0, 0.0]]), {"std": "sample"}, "std"),
         (torch.tensor([[1.0, 0.0]]), {"epsilon": -1.0}, "epsilon"),

@@ -1,6 +1,7 @@
 """What the policy wrote: which rollouts are kept, and that keeping them changes nothing."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -39,3 +40,13 @@ def test_a_run_keeps_those_of_its_first_step_and_of_its_evaluations(plain):
         assert line["prompt"] and len(line["text"]) <= MAX_CHARS + 80
         assert line["chars"] == len(line["text"])
         assert line["reward"] == {"correct": 1.0, "bad_format": -1.5}.get(line["reason"], -1.0)
+
+
+def test_long_texts_keep_their_ends():
+    groups = [
+        replace(group, responses=tuple(replace(r, text="x" * 9000) for r in group.responses))
+        for group in BATCH.groups
+    ]
+    drawn = draw_samples(replace(BATCH, groups=tuple(groups)), seed=0, step=1)
+    assert {line["chars"] for line in drawn} == {9000}
+    assert all("5000 of 9000 characters left out" in line["text"] for line in drawn)

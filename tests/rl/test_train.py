@@ -5,6 +5,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
+from metric_names import METRICS, TIMINGS
 from rollout_fakes import SETTINGS
 from tiny_runs import PLAIN, lines, run, weights
 
@@ -13,7 +14,6 @@ from klearlib.evaluate.harness import evaluate_benchmarks
 from klearlib.evaluate.record_files import load_record
 from klearlib.policy import engines
 from klearlib.policy.compute import local_compute
-from klearlib.rl.metrics import METRICS, TIMINGS
 from klearlib.run.folder import RunFolder
 
 OF_EVALUATION = ("max_new_tokens", "test_timeout_s", "test_memory_mb")

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from metric_names import METRICS
 from printed_equations import SPECS
 from tiny_runs import lines, run, weights
 
 from klearlib.rl import train
-from klearlib.rl.metrics import METRICS
 
 SEVERAL_UPDATES = {"num_steps": 2, "mini_batch_problems": 2}
 
