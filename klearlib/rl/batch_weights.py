@@ -58,7 +58,7 @@ def second_moment_mask(log_ratios: torch.Tensor, advantage: torch.Tensor) -> tor
     """M of M2PO as printed, [K] of 0 and 1, for the K tokens of a mini-batch: 0 for those with the
     largest (log r)^2, of those that A pushes outwards, until the mean of the others' is at most
     `M2_BUDGET`."""
-    pushed = (log_ratios * advantage > 0).nonzero().squeeze(1)
+    pushed = (log_ratios * advantage > 0).nonzero().squeeze(1)  # indices [T] of [K]
     squares, order = log_ratios[pushed].square().sort(stable=True)  # rising
     means = squares.cumsum(0) / torch.arange(1, len(squares) + 1)  # so it never falls
     kept = torch.ones_like(log_ratios)
@@ -78,11 +78,11 @@ def capped_second_moment_mask(log_ratios: torch.Tensor, advantage: torch.Tensor)
     """
     kept = torch.ones_like(log_ratios)
     pushed = log_ratios * advantage > 0
-    sizes = log_ratios[pushed].double().abs().sort().values
+    sizes = log_ratios[pushed].double().abs().sort().values  # [T], rising
     squares, budget = sizes.square(), M2_BUDGET * len(sizes)
     if squares.sum() <= budget:
         return kept
-    num_larger = torch.arange(len(sizes) - 1, -1, -1)
+    num_larger = torch.arange(len(sizes) - 1, -1, -1)  # of each, those that a cap there cuts
     fits = squares.cumsum(0) + num_larger * squares < budget
     t = float(sizes[fits].max()) if fits.any() else 0.0
     low, high = min(-t, math.log(M2_RANGE[0])), max(t, math.log(M2_RANGE[1]))
