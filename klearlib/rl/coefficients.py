@@ -189,7 +189,7 @@ def coefficient(ratio: torch.Tensor, advantage: torch.Tensor, rule: Rule) -> tor
         if constant is not None:
             result = torch.where(mask, torch.full_like(result, constant), result)
     if rule.dual_clip is not None:
-        beyond = (advantage < 0) & (ratio > rule.dual_clip)
+        beyond = (advantage < 0) & (ratio > rule.dual_clip)  # where the loss is bounded
         result = torch.where(beyond, torch.zeros_like(result), result)
     return result
 

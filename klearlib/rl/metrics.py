@@ -66,7 +66,7 @@ class UpdateSums:
         how = {"rule": rule, "log_ratio_clamp": log_ratio_clamp}
         push = token_weights(log_ratio, batch.advantage, batch.correction, **how)  # [K]
         gradient = push.abs().double()
-        corners = corner_masks(ratio, batch.advantage, rule)
+        corners = corner_masks(ratio, batch.advantage, rule)  # name -> bool [K]
         totals = [
             stats.policy_loss,
             stats.lm_loss,
@@ -101,10 +101,10 @@ def step_metrics(
     responses = [r for group in batch.groups for r in group.responses]
     verdicts = [v for group in batch.groups for v in group.verdicts]
     rewards = [r for group in batch.groups for r in group.rewards]
-    rates = [sum(v.correct for v in g.verdicts) / len(g.verdicts) for g in batch.groups]
+    rates = [sum(v.correct for v in g.verdicts) / len(g.verdicts) for g in batch.groups]  # [P]
     reasons = [v.reason for v in verdicts]
     places = Counter(v.found for v in verdicts if v.correct and v.found)
-    lengths = [len(r.token_ids) for r in responses]
+    lengths = [len(r.token_ids) for r in responses]  # [N]
     programs = [v for g in batch.groups if g.problem.tests for v in g.verdicts]
     outcomes = Counter(o for v in programs if v.report is not None for o in v.report.outcomes)
     num_updates = len(sums.grad_norms) + sums.skipped_updates
