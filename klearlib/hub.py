@@ -23,7 +23,7 @@ def fetch_command(kind: str, name: str) -> str:
 
 def cached_snapshot(kind: str, name: str) -> Path | None:
     """The folder of files of a "model" or a "dataset" in the hub's cache: the branch main where the
-    cache knows it, else the only snapshot that there is; None where there is none.
+    cache knows it, else the only snapshot that there is; None if there is none.
     """
     folder = hub_folder(kind, name)
     main = folder / "refs" / "main"
@@ -53,19 +53,14 @@ def has_weights(folder: Path) -> bool:
     if not (folder / "config.json").is_file():
         return False
     index = folder / f"model{WEIGHTS}.index.json"
-    if index.is_file():
-        files = indexed_files(index)
-        return bool(files) and all(map(_has_bytes, files))
-    return any(map(_has_bytes, folder.glob(f"*{WEIGHTS}")))
-
-
-def indexed_files(index: Path) -> list[Path]:
-    """The files of weights that an index names; DamagedEntry where it cannot be read."""
+    if not index.is_file():
+        return any(map(_has_bytes, folder.glob(f"*{WEIGHTS}")))
     try:
         names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-        return [index.parent / name for name in sorted(names)]
+        files = [folder / name for name in names]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise DamagedEntry(f"{index} names no files: fetch the model again") from None
+    return bool(files) and all(map(_has_bytes, files))
 
 
 def _has_bytes(file: Path) -> bool:

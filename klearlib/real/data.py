@@ -40,26 +40,26 @@ def link_data(
     Raises:
         MissingAsset: nothing there.
     """
-    source = _found(hub_id, location)
-    target = folder.path / FILES / name
-    links = {source: target} if source.is_file() else {}
-    for file in sorted(source.rglob("*")):
-        inside = file.relative_to(source)
-        if file.is_file() and not is_hidden(inside):
-            links[file] = target / inside
-    if not links:
-        raise MissingAsset(f"{source} holds no file of {hub_id}: fetch it, or mend its path")
-    for file, link in links.items():
-        link_file(file, link)
-    write_json(
-        folder.path / "card.json",
-        {
-            "hub_id": hub_id,
-            "snapshot": source.name if location is None else None,
-            "num_files": len(links),
-            "bytes": sum(file.stat().st_size for file in links),
-        },
-    )
+    source = cached_snapshot("dataset", hub_id) if location is None else Path(location)
+    if source is None:
+        place, fetch = hub_folder("dataset", hub_id), fetch_command("dataset", hub_id)
+        raise MissingAsset(f"dataset {hub_id} is not at {place}: {fetch}")
+    if not source.exists():
+        raise MissingAsset(f"no file or folder at {location}: correct the path in real.yaml")
+    inside = [] if source.is_file() else [file.relative_to(source) for file in source.rglob("*")]
+    files = sorted(each for each in inside if (source / each).is_file() and not is_hidden(each))
+    files = [Path()] if source.is_file() else files
+    if not files:
+        raise MissingAsset(f"{source} holds no file of {hub_id}: fetch it, or correct its path")
+    for each in files:
+        link_file(source / each, folder.path / FILES / name / each)
+    card = {
+        "hub_id": hub_id,
+        "snapshot": source.name if location is None else None,
+        "num_files": len(files),
+        "bytes": sum((source / each).stat().st_size for each in files),
+    }
+    write_json(folder.path / "card.json", card)
 
 
 def collect_benchmarks(
@@ -88,22 +88,8 @@ def collect_benchmarks(
         folder.progress(number, len(benchmarks), name)
         location = inputs[name] / places[name] if name in places else None
         how = (sources or {}).get(name, {})
-        found = open_benchmark(name, location, expected_size=size, **how)
-        write_problems(found.problems, folder.path / f"{name}.jsonl")
-        card[name] = {"num_problems": len(found.problems), "summary": found.summary}
+        opened = open_benchmark(name, location, expected_size=size, **how)
+        write_problems(opened.problems, folder.path / f"{name}.jsonl")
+        card[name] = {"num_problems": len(opened.problems), "summary": opened.summary}
     write_json(folder.path / "card.json", card)
     folder.progress(len(benchmarks), len(benchmarks))
-
-
-def _found(hub_id: str, location: str | None) -> Path:
-    if location is not None:
-        if not Path(location).exists():
-            raise MissingAsset(f"no file or folder at {location}: mend the path in real.yaml")
-        return Path(location)
-    snapshot = cached_snapshot("dataset", hub_id)
-    if snapshot is None:
-        raise MissingAsset(
-            f"dataset {hub_id} is not at {hub_folder('dataset', hub_id)}: "
-            f"{fetch_command('dataset', hub_id)}"
-        )
-    return snapshot

@@ -40,9 +40,9 @@ def link_model(
     Args:
         inputs: none are read.
         model: a folder in the Hugging Face format, or a hub id, which is downloaded where the
-            hub's cache has it not. content: of a folder, so that a changed one is another stage.
+            hub's cache lacks it. content: of a folder, so that a changed one is another stage.
         chat_template: a file with the chat template, for a model without one; it also stands in
-            the place of one that is there. template_sha256: of that file, so that an edited one is
+            for one that is there. template_sha256: of that file, so that an edited one is
             another stage.
         positions: tokens of the longest prompt and budget together. Rotary positions have no end,
             but engines refuse what a config does not allow: Qwen3-8B-Base says 32,768, and the
@@ -55,88 +55,68 @@ def link_model(
         KlearError: no chat template, or another shape.
     """
     source = folder_of(model)
-    files = sorted(
-        file for file in source.iterdir() if file.is_file() and file.name.endswith(OF_A_MODEL)
-    )
     if not has_weights(source):
         raise MissingAsset(
-            f"{source} holds no config.json with all weights in {WEIGHTS}: fetch all of the "
-            "model's files, or name another folder"
+            f"{source} has no config.json with all weights in {WEIGHTS}: fetch all of the model's "
+            "files, or name another folder"
         )
     config = json.loads((source / _CONFIG).read_text(encoding="utf-8"))
-    if shape is not None:
-        _check_shape(model, config, shape)
-    folder.progress(0, len(files))
+    _check_shape(model, config, shape or {})
+    folder.progress(0, 1)
+    files = [file for file in sorted(source.iterdir()) if file.name.endswith(OF_A_MODEL)]
+    files = [file for file in files if file.is_file()]
+    target = folder.path / "model"
     for file in files:
-        link_file(file, folder.path / "model" / file.name)
+        link_file(file, target / file.name)
     allowed = config.get("max_position_embeddings", positions)
     config["max_position_embeddings"] = max(positions, allowed)
-    _write_own(folder.path / "model" / _CONFIG, json.dumps(config, indent=2) + "\n")
+    own = {_CONFIG: json.dumps(config, indent=2) + "\n"}
     if chat_template is not None:
-        _write_own(folder.path / "model" / _TEMPLATE, template_of(chat_template))
-    _check_template(model, folder.path / "model")
-    write_json(
-        folder.path / "card.json",
-        {
-            "model": model,
-            "snapshot": source.name,
-            "num_files": len(files),
-            "bytes": sum(file.stat().st_size for file in files),
-            "chat_template": chat_template,
-            "template_sha256": template_sha256,
-            "max_positions": {"own": allowed, "allowed": config["max_position_embeddings"]},
-        },
-    )
-    folder.progress(len(files), len(files))
-
-
-def _write_own(path: Path, text: str) -> None:
-    """Write a file in the place of a link, not through it into the model's own file."""
-    path.unlink(missing_ok=True)
-    write_text(path, text)
+        own[_TEMPLATE] = template_of(chat_template)
+    for name, text in own.items():
+        (target / name).unlink(missing_ok=True)  # else it would be written through the link
+        write_text(target / name, text)
+    _check_template(model, target)
+    card = {
+        "model": model,
+        "snapshot": source.name,
+        "num_files": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "chat_template": chat_template,
+        "template_sha256": template_sha256,
+        "max_positions": {"own": allowed, "allowed": config["max_position_embeddings"]},
+    }
+    write_json(folder.path / "card.json", card)
+    folder.progress(1, 1)
 
 
 def folder_of(model: str) -> Path:
-    """The folder of a model's files.
-
-    Raises MissingAsset, which says what to do.
-    """
+    """The folder of a model's files; MissingAsset, which says what to do, if there is none."""
     path = Path(model).expanduser()
     if path.is_dir():
         return path
     if is_path(model):
-        raise MissingAsset(f"no model folder at {model}: mend the path, or give a hub id")
-    found = cached_snapshot("model", model)
-    return found if found is not None and has_weights(found) else _downloaded(model)
+        raise MissingAsset(f"no model folder at {model}: correct the path, or give a hub id")
+    cached = cached_snapshot("model", model)
+    return cached if cached is not None and has_weights(cached) else _downloaded(model)
 
 
 def _downloaded(model: str) -> Path:
     import huggingface_hub
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     fetch = f"`{fetch_command('model', model)}`"
+    patterns = [f"*{suffix}" for suffix in OF_A_MODEL]
     try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                model, allow_patterns=[f"*{suffix}" for suffix in OF_A_MODEL]
-            )
-        )
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=patterns))
     except GatedRepoError as error:  # is a RepositoryNotFoundError too
-        raise MissingAsset(
-            f"model {model} is gated: accept its licence on the model's page, then "
-            f"`hf auth login` and {fetch}"
-        ) from error
+        fix = f"is gated: accept its licence on the model's page, then `hf auth login` and {fetch}"
+        raise MissingAsset(f"model {model} {fix}") from error
     except RepositoryNotFoundError as error:
         raise MissingAsset(
-            f"the hub has no model {model}, or it is private: mend the name, or `hf auth login`"
+            f"the hub has no model {model}, or it is private: correct the name, or `hf auth login`"
         ) from error
-    except (OSError, LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
+    except (OSError, ValueError) as error:  # all others of the hub's library are OSErrors too
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise MissingAsset(
             f"model {model} is not on this machine and the hub is out of reach ({reason}): connect "
@@ -146,28 +126,21 @@ def _downloaded(model: str) -> Path:
 
 def _check_shape(model: str, config: dict, shape: dict) -> None:
     try:
-        found = asdict(shape_of(SimpleNamespace(**config)))
+        own = asdict(shape_of(SimpleNamespace(**config))) if shape else {}
     except (AttributeError, TypeError, ValueError) as error:
         raise KlearError(
             f"{model}: its config.json has no shape ({error}): name another model"
         ) from error
-    wrong = [
-        f"{name} is {found[name]}, real.yaml says {wanted}"
-        for name, wanted in shape.items()
-        if found[name] != wanted
-    ]
+    wrong = [f"{k} is {own[k]}, real.yaml says {v}" for k, v in shape.items() if own[k] != v]
     if wrong:
-        raise KlearError(f"{model}: {'; '.join(wrong)}: mend real.yaml or name another model")
+        raise KlearError(f"{model}: {'; '.join(wrong)}: correct real.yaml or name another model")
 
 
 def template_of(path: str | Path) -> str:
-    """The chat template in a file.
-
-    Raises MissingAsset where there is no file, and KlearError where it is no text, or too long.
-    """
+    """The chat template in a file; MissingAsset if there is none, KlearError if it is not text."""
     file = Path(path).expanduser()
     if not file.is_file():
-        raise MissingAsset(f"no file with a chat template at {path}: mend the path")
+        raise MissingAsset(f"no file with a chat template at {path}: check the path")
     try:
         return read_own_text(file)
     except ValueError as error:
@@ -180,11 +153,7 @@ def _check_template(model: str, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if tokenizer.chat_template is None:
         raise KlearError(
-            f"{model} has no chat template, so nothing can be asked: name a file with one as "
-            "chat_template in real.yaml"
+            f"{model} has no chat template: name a file with one as chat_template in real.yaml"
         )
     if tokenizer.eos_token_id is None:
-        raise KlearError(
-            f"{model} has no end token (eos_token of its tokenizer), so no response could end: "
-            "name another model"
-        )
+        raise KlearError(f"{model} has no end token, so no response could end: name another model")

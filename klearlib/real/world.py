@@ -56,7 +56,7 @@ def build(
     Args:
         domain: ``math`` or ``code``; problems of the other one are rejects.
         num_train_problems: at most, None for no limit; all that are left where there are fewer.
-            num_validation: that many, or it is an error.
+            num_validation: so many, or it is an error.
         ngram_words, ngram_mode, workers: as of `klearlib.curation.curate`.
 
     Raises:
@@ -65,39 +65,28 @@ def build(
     if domain not in ("math", "code"):
         raise ParameterError(f"domain must be math or code, got {domain!r}")
     path = inputs["problems"] / _PROBLEMS
-    reasons: dict[str, str] = {}
-    usable = []
-    for problem in iter_problems(path):
-        fault = _fault(problem, domain)
-        if fault:
-            reasons[problem.id] = fault
-        else:
-            usable.append(problem.id)
+    faults = {problem.id: _fault(problem, domain) for problem in iter_problems(path)}
+    usable = [name for name, fault in faults.items() if not fault]
+    reasons = {name: fault for name, fault in faults.items() if fault}
     if len(usable) <= num_validation:
         raise KlearError(
             f"{len(usable)} problems can be judged, {num_validation} of them are held out and none "
             "is left to train on: name more data sets or raise their limit in real.yaml"
         )
     order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
-    held_out = set(order[:num_validation])
-    rest = _unlike(
-        path,
-        order[num_validation:],
-        held_out,
-        ngram_words=ngram_words,
-        ngram_mode=ngram_mode,
-        workers=workers,
-    )
-    drawn = set(rest[:num_train_problems])
-    unlike = set(rest)
-    for name in order[num_validation:]:
-        if name not in drawn:
-            reasons[name] = NOT_DRAWN if name in unlike else NEAR_HELD_OUT
+    held_out, rest = set(order[:num_validation]), order[num_validation:]
+    rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
+    unlike = _unlike(path, rest, held_out, **rule)
+    drawn = dict.fromkeys(unlike[:num_train_problems])
     if not drawn:
         raise KlearError(
             "every problem is like one that is held out, and none is left to train on: name more "
             "data sets or raise their limit in real.yaml"
         )
+    is_unlike = set(unlike)
+    for name in rest:
+        if name not in drawn:
+            reasons[name] = NOT_DRAWN if name in is_unlike else NEAR_HELD_OUT
     # A second pass: the tests of a code problem may have megabytes.
     for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
         chosen = (problem for problem in iter_problems(path) if problem.id in names)
@@ -105,18 +94,15 @@ def build(
     rows = (json.dumps({"id": name, "reason": why}) + "\n" for name, why in reasons.items())
     write_text(folder.path / REJECTS, "".join(rows))
     _link_benchmarks(folder, inputs["benchmarks"], benchmarks)
-    counts = Counter(reasons.values())
-    write_json(
-        folder.path / "card.json",
-        {
-            "num_read": len(drawn) + len(held_out) + len(reasons),
-            "num_kept": len(drawn),
-            "num_validation": len(held_out),
-            "num_rejected": dict(counts),
-            "seed": seed,
-            "benchmarks": benchmarks,
-        },
-    )
+    card = {
+        "num_read": len(faults),
+        "num_kept": len(drawn),
+        "num_validation": len(held_out),
+        "num_rejected": dict(Counter(reasons.values())),
+        "seed": seed,
+        "benchmarks": benchmarks,
+    }
+    write_json(folder.path / "card.json", card)
 
 
 def join(

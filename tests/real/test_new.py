@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import datasets
@@ -182,14 +184,17 @@ def test_a_file_may_have_the_name_of_a_number(project, name):
     assert new(benchmark=f"{name}.jsonl") == 0
     assert [*load("mine", "real").benchmarks] == [name]
     path = project / "params" / "mine" / "real.yaml"
-    path.write_text(path.read_text().replace(f'"{name}": ', f"{name}: "))
+    path.write_text(path.read_text().replace(f"'{name}': ", f"{name}: "))
     with pytest.raises(ParameterError, match="write it in quotes"):
         load("mine", "real")
 
 
 def test_results_runs_is_no_profile(project, capsys):
     assert main(["new", "runs", *(word for pair in ARGUMENTS.items() for word in pair)]) == 2
-    assert "results/runs is where stages are kept" in capsys.readouterr().err
+    assert (
+        "a profile's name has small letters, digits and _, and is not runs"
+        in capsys.readouterr().err
+    )
 
 
 def digests_of(notebook):
@@ -216,11 +221,19 @@ def test_ones_own_benchmarks_stand_for_the_papers_in_their_order(project):
         ({"problems": "none.jsonl"}, "no file or folder at none.jsonl"),
         ({"max_new_tokens": "600"}, "leaves"),
         ({"max_new_tokens": "0"}, "leaves"),
-        ({"problems": "test.jsonl", "benchmark": "mine.jsonl"}, "of 16 that are needed"),
-        ({"benchmark": "mine.jsonl"}, "40 of 40 different problems share"),
+        (
+            {"problems": "test.jsonl", "benchmark": "mine.jsonl"},
+            "5 of 16 needed problems are left: it has 5 rows",
+        ),
+        (
+            {"benchmark": "mine.jsonl"},
+            "0 of 16 needed problems are left: 40 share 9 words in a row with",
+        ),
         ({"problems": "humaneval=mine.jsonl"}, "klear new is for mathematics"),
         ({"problems": "gsm9k=mine.jsonl"}, "did you mean gsm8k"),
-        ({"problems": "repeated.jsonl"}, "0 of 1 different problems share"),
+        ({"problems": "repeated.jsonl"}, "39 repeat the question of another"),
+        ({"problems": "three.jsonl"}, "1 of 16 needed problems are left: 2 of 3 rows could not be"),
+        ({"benchmark": "three.jsonl"}, "three.jsonl: 2 of 3 rows could not be read (no_answer 2)"),
         ({"benchmark": "twice.jsonl"}, "holds 1 problems with the id of another"),
     ],
 )
@@ -230,6 +243,9 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, change
     row = json.loads((project / "mine.jsonl").read_text().splitlines()[0])
     repeated = (json.dumps(row | {"id": str(number)}) + "\n" for number in range(40))
     (project / "repeated.jsonl").write_text("".join(repeated))
+    write(project / "three.jsonl", "c", 2, answer="")
+    with (project / "three.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
     assert new(**changes) in (1, 2)
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
@@ -239,20 +255,20 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(project, capsys, change
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("config.json", b"", "is no folder of a dense model (JSONDecodeError: "),
+        ("config.json", b"", "cannot be loaded as a dense model (JSONDecodeError: "),
         (
             "config.json",
             b"[" * 10**5,
-            "is no folder of a dense model (ValueError: lists and objects",
+            "cannot be loaded as a dense model (ValueError: ",
         ),
         (
             "config.json",
             b'{"model_type": "qwen3"}',
-            "is no folder of a dense model (AttributeError",
+            "cannot be loaded as a dense model (AttributeError",
         ),
         ("config.json", 0, "(ValueError: num_heads must be a whole number from 1"),
         ("config.json", 10**400, "(ValueError: num_heads must be a whole number from 1"),
-        ("tokenizer.json", b"{", "is no folder of a dense model ("),
+        ("tokenizer.json", b"{", "cannot be loaded as a dense model ("),
         ("tokenizer.json", None, "holds no tokenizer: put the model's own"),
         ("chat.jinja", b"\xff", "the chat template "),
         ("chat.jinja", b"{#" + b" " * 2**20 + b"#}", "has more than 1,048,576 bytes"),
@@ -283,7 +299,7 @@ def test_rows_without_an_answer_are_refused_in_a_benchmark_and_counted_in_traini
     with (project / "mine.jsonl").open("a") as file:
         file.write(json.dumps({"question": "Why?", "answer": None}) + "\n")
     assert new() == 0
-    assert "1 other rows cannot be used" in (project / "params/mine/real.yaml").read_text()
+    assert "1 other rows could not be read" in (project / "params/mine/real.yaml").read_text()
     (project / "mine.jsonl").write_text('{"text": "no columns"}\n')
     shutil.rmtree(project / "params" / "mine")
     assert new() == 1
@@ -322,7 +338,19 @@ def test_a_file_may_have_an_equals_sign_in_its_name(project):
 
 def test_a_name_that_is_taken_is_kept(project, capsys):
     assert new() == 0 and new() == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_a_wrong_name_is_said_before_a_model_is_read(project):
+    script = (
+        "import sys; from klearlib.cli import main\n"
+        "names = {'Mine': 'mine.jsonl', 'mine': 'none.jsonl'}\n"
+        f"arguments = {[w for k, v in ARGUMENTS.items() if k != '--problems' for w in (k, v)]!r}\n"
+        "codes = [main(['new', n, '--problems', f, *arguments]) for n, f in names.items()]\n"
+        "print(codes, {'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "[2, 1] set()\n", done.stderr
 
 
 def test_a_profile_is_whole_or_absent(project, monkeypatch):

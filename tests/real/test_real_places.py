@@ -115,7 +115,7 @@ def test_a_data_set_that_is_not_here_is_one_line(project, tmp_path):
     how = {"hub_id": "Org/Rows", "name": "Rows", "content": None}
     with pytest.raises(MissingAsset, match=r"hf download Org/Rows --repo-type dataset"):
         data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=None, **how)
-    with pytest.raises(MissingAsset, match=r"none: mend the path in real\.yaml"):
+    with pytest.raises(MissingAsset, match=r"none: correct the path in real\.yaml"):
         data_stage.link_data(RunFolder(tmp_path / "a"), {}, location=str(tmp_path / "none"), **how)
 
 
