@@ -179,7 +179,9 @@ def _doctor(_: argparse.Namespace) -> int:
     findings = diagnose()
     print("\n".join(map(str, findings)))
     ready = can_run_smoke(findings)
-    print("klear run --profile smoke can run" if ready else "mend what is MISSING, then run again")
+    print(
+        "klear run --profile smoke can run" if ready else "install what is MISSING, then run again"
+    )
     return 0 if ready else 1
 
 

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line that names the cause and the fix, never a traceback."""
+"""Errors that a user can fix: one line that names the cause and the fix, never a traceback."""
 
 import difflib
 from collections.abc import Iterable

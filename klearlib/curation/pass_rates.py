@@ -84,7 +84,7 @@ def read_pass_rates(path: Path) -> dict[str, PassRate]:
         try:
             rate = PassRate(**json.loads(line))
         except (TypeError, ValueError) as error:
-            raise KlearError(f"{path.name} line {number} is no pass rate: {error}") from error
+            raise KlearError(f"{path.name} line {number} is not a pass rate: {error}") from error
         if rate.id in rates:
             raise KlearError(f"{path.name} line {number}: problem {rate.id!r} comes twice")
         rates[rate.id] = rate

@@ -258,7 +258,9 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
                 yield row
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             fault = one_line(error)
-            raise KlearError(f"{path} is no whole gzip file ({fault}): download it again") from None
+            raise KlearError(
+                f"{path} is not a whole gzip file ({fault}): download it again"
+            ) from None
 
 
 def _row(line: bytes, row_id: str) -> Mapping | UnusableRow:
@@ -298,7 +300,7 @@ def _items(file: IO[bytes], path: Path) -> Iterator[object]:
             if end < len(buffer):
                 mark, at = buffer[end], end + 1
                 if mark not in ",]":
-                    raise ValueError(f"{mark!r} stands behind it")
+                    raise ValueError(f"{mark!r} follows it")
                 yield item
                 number += 1
                 continue
@@ -311,7 +313,7 @@ def _items(file: IO[bytes], path: Path) -> Iterator[object]:
             raise ValueError("the file goes on behind the array")
     except (ValueError, RecursionError) as error:
         raise KlearError(
-            f"{path} is no whole JSON array, see item {number} ({one_line(error)}): correct it or "
+            f"{path} is not a whole JSON array, see item {number} ({one_line(error)}): correct it or "
             "download it again"
         ) from None
     finally:

@@ -109,7 +109,7 @@ def parse_row(text: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=unique_keys)
     except RecursionError:
-        raise ValueError("lists and objects within each other, nested too deeply") from None
+        raise ValueError("nested too deeply") from None
 
 
 class DoubledKey(ValueError):

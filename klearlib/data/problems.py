@@ -137,7 +137,7 @@ def _problem(line: bytes, number: int, path: Path) -> Problem:
                 row["answer"] = tuple(row["answer"])
         return _made(Problem, row, "a problem")
     except ValueError as error:
-        raise KlearError(f"{path.name} line {number} is no problem: {error}") from error
+        raise KlearError(f"{path.name} line {number} is not a problem: {error}") from error
 
 
 def _made(record: type, row: object, what: str) -> Any:

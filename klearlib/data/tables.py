@@ -118,7 +118,7 @@ def read_rows(path: Path | str, *, columns: Iterable[str] | None = None) -> Iter
         table = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         first = str(error).splitlines()[0]
-        raise KlearError(f"{path} is no parquet file ({first}): make it again") from error
+        raise KlearError(f"{path} is not a parquet file ({first}): make it again") from error
     columns = list(table.schema_arrow.names if columns is None else columns)
     missing = [name for name in columns if name not in table.schema_arrow.names]
     if missing:

@@ -36,4 +36,4 @@ def _moment(text: str) -> datetime:
             raise ValueError(text)
         return datetime.fromisoformat(text).replace(tzinfo=None)
     except (TypeError, ValueError):
-        raise KlearError(f"{text!r} is no date: write it as 2025-02-01") from None
+        raise KlearError(f"{text!r} is not a date: write it as 2025-02-01") from None

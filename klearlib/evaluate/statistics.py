@@ -259,7 +259,7 @@ def _differences(a: object, b: object) -> np.ndarray:
             f"got {list(a.shape)} and {list(b.shape)}"
         )
     if len(a) < 2:
-        raise ValueError("a, b: expected at least 2 replicates, one has no spread to be seen")
+        raise ValueError("a, b: expected at least 2 replicates, one has no spread")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise ValueError(
             "a, b: expected finite scores, got NaN or infinity; leave the replicate out of both"

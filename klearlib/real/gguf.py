@@ -28,7 +28,7 @@ def convert(file: Path, folder: Path) -> None:
     if folder.exists():
         return
     if not file.is_file():
-        raise MissingAsset(f"no file at {file}: mend the path")
+        raise MissingAsset(f"no file at {file}: check the path")
     how = {"gguf_file": file.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(file.parent, **how)

@@ -139,7 +139,7 @@ def is_plain(value: object, *kinds: type) -> bool:
 def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
     """The text of a file that a user wrote.
 
-    Raises OSError where it cannot be read, and ValueError with what is wrong and how to mend it
+    Raises OSError where it cannot be read, and ValueError with what is wrong and how to fix it
     where it has more than `limit` bytes or is not UTF-8.
     """
     with path.open("rb") as file:

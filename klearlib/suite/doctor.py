@@ -1,4 +1,4 @@
-"""What this machine has and lacks, each lack with one line that mends it."""
+"""What this machine has and lacks, each lack with one line that fixes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `found` says what there is, `fix` how to mend a lack ("" where none).
+    """One thing looked at: `found` says what there is, `fix` how to fix a lack ("" where none).
 
     required: without it the smoke profile cannot run.
     """

@@ -106,7 +106,7 @@ def run(
         return code
     print(summary(results, before, suite.computed, time.monotonic() - began), flush=True)
     if code:
-        print(f"klear: not all could be done; go on with: {resume}", flush=True)
+        print(f"klear: some notebooks failed; go on with: {resume}", flush=True)
     return code or reported
 
 

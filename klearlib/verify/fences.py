@@ -85,7 +85,7 @@ def _body(lines: list[str], block: _Block) -> list[str] | None:
 
 def _closed_blocks(lines: list[str]) -> Iterator[_Block]:
     block: _Fence | None = None
-    glued: _Block | None = None  # the open block up to the first fence that stands behind its code
+    glued: _Block | None = None  # the open block up to the first fence that follows its code
     for number, line in enumerate(lines):
         if block is None:
             block = _opening(line, number)

@@ -197,7 +197,7 @@ def decode(coded: object, side: Side) -> Any:
     if tag == "type":
         kind = getattr(builtins, held)
         if not isinstance(kind, type):
-            raise ValueError(f"{held!r} is no type")
+            raise ValueError(f"{held!r} is not a type")
         return kind
     if tag == "enum":
         *path, base = held
@@ -234,7 +234,7 @@ def _member(module: str, path: str, name: str, names: dict) -> enum.Enum | None:
 def _decode_numpy(dtype: str, shape: list[int] | None, items: str | list) -> object:
     numpy = importlib.import_module("numpy")
     if not _DTYPE.fullmatch(dtype):  # no code in a dtype's metadata
-        raise ValueError(f"no dtype of plain values: {dtype!r}")
+        raise ValueError(f"not a dtype of plain values: {dtype!r}")
     if isinstance(items, str):
         flat = numpy.frombuffer(bytes.fromhex(items), dtype).copy()
     else:

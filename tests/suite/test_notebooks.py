@@ -259,7 +259,7 @@ def test_a_users_mistake_in_a_cell_is_one_line(project, reports, capsys):
     put(project, "00_gather", "from klearlib.errors import *\nraise ParameterError('mend it')")
     assert notebooks.run("smoke", ["00"]) == 2
     printed = capsys.readouterr().out
-    assert "failed: ParameterError: mend it\n" in printed
+    assert "failed: ParameterError: correct it\n" in printed
     assert "Traceback" not in printed
 
 
