@@ -313,8 +313,8 @@ def _items(file: IO[bytes], path: Path) -> Iterator[object]:
             raise ValueError("the file goes on behind the array")
     except (ValueError, RecursionError) as error:
         raise KlearError(
-            f"{path} is not a whole JSON array, see item {number} ({one_line(error)}): correct it or "
-            "download it again"
+            f"{path} is not a whole JSON array, see item {number} ({one_line(error)}): correct it "
+            "or download it again"
         ) from None
     finally:
         text.detach()  # its file is closed by who opened it

@@ -79,7 +79,8 @@ def verdicts_of(
             else:
                 fault = reply.get("fault", "its process ended")
                 raise KlearError(
-                    f"reward function {function['name']}, problem {problem.id!r}: {fault}: correct it"
+                    f"reward function {function['name']}, problem {problem.id!r}: {fault}: "
+                    "correct it"
                 )
     except BaseException:  # Ctrl-C too: nobody waits for the rest any more
         for future in futures:
