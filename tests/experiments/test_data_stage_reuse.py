@@ -26,8 +26,11 @@ def of_profile(experiment: type[Experiment], profile: str) -> Experiment:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_two_notebooks_have_the_same_responses_of_the_middle_teacher(profile):
     """Both notebooks' parameters must agree, or 03 samples them twice."""
-    judged = of_profile(DataCorrectness, profile).judged["teacher"]
-    assert judged.key == of_profile(TeacherAblation, profile).responses["middle"].key
+    chosen = (
+        of_profile(DataCorrectness, profile).chosen["easy_wrong_0"],
+        of_profile(TeacherAblation, profile).chosen["middle"],
+    )
+    assert len({each.inputs["responses"].key for each in chosen}) == 1
 
 
 @pytest.mark.parametrize("profile", PROFILES)
