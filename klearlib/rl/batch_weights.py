@@ -26,16 +26,15 @@ def weighted(
     and 0 where s leaves the clip range of `rule` outwards.
 
     M2PO (2510.01161) bounds the second moment of the log-ratios of the tokens that A pushes
-    outwards, and there are two of it, both a factor of 0 or 1: ``second_moment`` as its paper says
-    it, `second_moment_mask`, and ``second_moment_capped`` as its released code does it,
+    outwards. It has two forms, both a factor of 0 or 1: ``second_moment`` as in its paper,
+    `second_moment_mask`, and ``second_moment_capped`` as in its released code,
     `capped_second_moment_mask`. They look at a mini-batch, the released code at a micro-batch.
     AReaL's M2PO is neither: it takes all tokens whatever their sign and the log-ratio of the
     proximal policy to the sampler's, leaves what it drops out of the denominator, and keeps PPO's
     clip on top.
 
-    Args:
-        rows: a mini-batch. now: the same with `logp_old` by the weights of now.
-        counts: of the factors; those that are 0 count as capped.
+    rows: a mini-batch. now: the same with `logp_old` by the current weights. counts: of the
+    factors; those that are 0 count as capped.
     """
     ratios = [log_ratio(new, row) for new, row in zip(now, rows, strict=True)]  # float64 [T] each
     if kind == "sequence_ratio":
@@ -70,11 +69,11 @@ def capped_second_moment_mask(log_ratios: torch.Tensor, advantage: torch.Tensor)
     """M of M2PO's released code, [K] of 0 and 1: where PPO's clip, in one range for the mini-batch,
     has no gradient.
 
-    T are the tokens that A pushes outwards. Where the mean of (log r)^2 over T is at most
-    `M2_BUDGET`, nothing is clipped. Else the range is [exp(-t), exp(t)], t the largest abs(log r)
-    in T whose sum over T of min((log r)^2, t^2) is below the budget times the size of T, or 0 where
-    there is none; then it is widened to `M2_RANGE`. A token beyond t still counts t^2, so before
-    it is widened the range cuts at least the tokens that `second_moment_mask` drops.
+    T are the tokens that A pushes outwards. If the mean of (log r)^2 over T is at most `M2_BUDGET`,
+    nothing is clipped. Else the range is [exp(-t), exp(t)], t the largest abs(log r) in T whose sum
+    over T of min((log r)^2, t^2) is below the budget times the size of T, or 0 if there is none;
+    then it is widened to `M2_RANGE`. A token beyond t still counts t^2, so before it is widened the
+    range cuts at least the tokens that `second_moment_mask` drops.
     """
     kept = torch.ones_like(log_ratios)
     pushed = log_ratios * advantage > 0

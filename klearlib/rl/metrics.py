@@ -18,13 +18,13 @@ from klearlib.rl.rollouts import RolloutBatch
 
 @dataclass(frozen=True)
 class MicroBatchStats:
-    """What K tokens of a mini-batch gave: their share of its two losses, logp and entropy [K]."""
+    """What K tokens of a mini-batch gave, without a graph."""
 
     batch: TokenBatch
-    policy_loss: torch.Tensor
-    lm_loss: torch.Tensor
-    logp: torch.Tensor
-    entropy: torch.Tensor
+    policy_loss: torch.Tensor  # [], their share of it
+    lm_loss: torch.Tensor  # [], before alpha
+    logp: torch.Tensor  # float32 [K]
+    entropy: torch.Tensor  # float32 [K], in nats
 
 
 @dataclass

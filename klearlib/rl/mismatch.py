@@ -7,6 +7,7 @@ trainer's policy p at the same weights. Another engine, precision or batch makes
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,11 +50,7 @@ class Mismatch:
     capped_tokens: int = 0
 
     def add(self, difference: torch.Tensor, position: torch.Tensor) -> None:
-        """Count K tokens.
-
-        Args:
-            difference: [K] log p - log q. position: [K] integers, places in the response from 0 on.
-        """
+        """Count K tokens: log p - log q [K], and integer places in the response from 0 on [K]."""
         if not len(difference):
             return
         difference, position = difference.detach().double().cpu(), position.cpu()
@@ -85,9 +82,8 @@ def corrected(
     The factor makes the policy gradient that of draws from p; the cap bounds its variance and
     leaves a bias where p / q is larger. It is not in the paper; TRL has it as ``token_truncate``.
 
-    Args:
-        rows: `logp_old` by the trainer. sampled: the same rows as the sampler left them.
-        cap: at least 1. mismatch: counts the factors.
+    rows: `logp_old` by the trainer. sampled: the same rows as the sampler left them. cap: at least
+    1. mismatch: counts the factors.
     """
     ratios = [log_ratio(row, before).exp() for row, before in zip(rows, sampled, strict=True)]
     factors = [ratio.clamp(max=cap) for ratio in ratios]  # float64 [T] each
@@ -110,12 +106,9 @@ def weigh(
 
 
 def require_finite(groups: Sequence[Sequence[Response]], *, engine: str) -> None:
-    """Check that the sampler gave a log-probability for every token: the ratios are made of them.
-
-    Raises:
-        KlearError: one is missing, infinite or no number.
-    """
-    for response in (response for group in groups for response in group):
+    """Raises KlearError unless the sampler gave a finite log-probability for every token, of which
+    the ratios are made."""
+    for response in itertools.chain(*groups):
         is_whole = len(response.logp) == len(response.token_ids)
         if not is_whole or not math.isfinite(sum(response.logp)):
             raise KlearError(

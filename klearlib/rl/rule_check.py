@@ -15,10 +15,9 @@ _RATIOS = (0.3, 0.79, 0.9, 1.0, 1.1, 1.29, 1.9, 12.0, 0.0, 1e-30, 1e-6, 0.02, 1e
 def check_function(rule: Rule) -> None:
     """Try the function of `rule` in float32, in which policies are trained, and float64.
 
-    Raises:
-        ValueError: in one line, that it raises, gives another shape or dtype or a result with a
-            graph, changes its arguments, is not finite or so large that F A would not be, or lets
-            what F is at a token depend on other tokens, of which each batch has others.
+    Raises ValueError, of one line, if it raises, gives another shape or dtype or a result with a
+    graph, changes its arguments, is not finite or so large that F A would not be, or if F of a
+    token depends on other tokens, of which each batch has others.
     """
     for dtype in (torch.float32, torch.float64):
         largest = largest_ratio(dtype)

@@ -224,15 +224,11 @@ def update(
 ) -> None:
     """Minimise policy loss + alpha x LM loss (Eq. 14) by one step; adds to `sums`.
 
-    A gradient that is not finite skips the step, and the skip is counted.
+    A gradient that is not finite skips the step, and the skip is counted. If the memory runs out,
+    the gradient so far is thrown away and made again in smaller parts; KlearError if a single row
+    is too much, or the parts may not become smaller.
 
-    Args:
-        rows: a mini-batch. plan: how it is cut and computed. Where the memory runs out, the
-            gradient so far is thrown away and made again in smaller parts.
-        count_mismatch: see `UpdateSums.add`.
-
-    Raises:
-        KlearError: out of memory with a single row, or with parts that may not become smaller.
+    rows: a mini-batch. plan: how it is cut and computed. count_mismatch: see `UpdateSums.add`.
     """
     temperature, kind = settings.temperature, settings.batch_weights
     how = {"rule": rule, "log_ratio_clamp": settings.log_ratio_clamp}
@@ -291,15 +287,14 @@ def half_cosine(
     the weights as they are.
 
     With g_i = g + e_i and independent noise of covariance C for either half, its expectation is
-    about |g|^2 / (|g|^2 + tr C): 1 without noise, 0 where noise is all. It has no unit, so rewards
-    of unlike scales can be compared. The groups are dealt out in turn, in the order in which their
-    problems were drawn. Every ratio is taken as 1, which it is before the first update, and alpha
-    as 0: the loss on correct responses does not see the reward. Weights and random states stay as
-    they are, and no gradient is left; it costs a forward and a backward pass of all rows, and the
-    memory of a further gradient.
+    about |g|^2 / (|g|^2 + tr C): 1 without noise, 0 if there is nothing but noise. It has no unit,
+    so rewards of different scales can be compared. The groups are dealt out in turn, in the order
+    in which their problems were drawn. Every ratio is taken as 1, which it is before the first
+    update, and alpha as 0: the loss on correct responses does not see the reward. Weights and
+    random states stay as they are, and no gradient is left; it costs a forward and a backward pass
+    of all rows, and the memory of a further gradient.
 
-    Returns:
-        None with fewer than two groups, and where a half has no gradient.
+    None with fewer than two groups, and if a half has no gradient.
     """
     indices = list(dict.fromkeys(row.place[0] for row in rows))
     firsts = set(indices[::2])

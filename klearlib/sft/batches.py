@@ -19,7 +19,7 @@ class Example:
     The ids may be given as any sequence and are kept as ``array("i")``, 4 bytes each: those of the
     paper's 88,000 examples of some 8,000 tokens lie in memory together.
 
-    Raises KlearError without a prompt token, which the first response token is predicted from, or
+    Raises KlearError without a prompt token, from which the first response token is predicted, or
     without a response token.
     """
 
@@ -61,10 +61,7 @@ def keep_fitting(
     examples: Sequence[Example], *, max_positions: int, pack_tokens: int | None, drop_longer: bool
 ) -> tuple[list[Example], int]:
     """The examples that fit whole into the model's positions and `pack_tokens`; how many do not.
-
-    Raises:
-        KlearError: one does not fit and `drop_longer` is off, or none is left.
-    """
+    Raises KlearError if one does not fit and `drop_longer` is off, or none is left."""
     limit, name = max_positions, "max_positions"
     if pack_tokens is not None and pack_tokens < limit:
         limit, name = pack_tokens, "pack_tokens"
@@ -84,9 +81,7 @@ def keep_whole_turns(
     """The examples whose response holds no control token before its last; how many do.
 
     An end token within a response would be learnt as its end, and what follows it as its rest.
-
-    Raises:
-        KlearError: one does and `drop_with_control` is off, or none is left.
+    Raises KlearError if one has one and `drop_with_control` is off, or none is left.
     """
     control = control_ids(tokenizer)
     inside = [control.intersection(x.ids[x.num_prompt : -1]) for x in examples]

@@ -37,7 +37,6 @@ def save_if_due(
 ) -> None:
     """Save a checkpoint after every `every` steps but the last, and as soon as a stop is asked for,
     which then is raised as Stopped."""
-
     if step == num_steps or not (step % every == 0 or folder.stop_requested):
         return
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}

@@ -19,12 +19,8 @@ def sft_loss(
 ) -> torch.Tensor:
     """Minus the log-likelihood of the response tokens (Eq. 8, with log pi for pi).
 
-    Args:
-        logp: [N, T]; loss_mask: see `token_mask`.
-        normalizer, denominator: see `shares`; Eq. 8 prints ``"sequence_sum"``.
-
-    Raises:
-        ValueError: as `token_mask` and `shares`.
+    logp: [N, T]; loss_mask: see `token_mask`. normalizer, denominator: see `shares`; Eq. 8 prints
+    ``"sequence_sum"``. Raises ValueError as these two do.
 
     >>> logp, mask = torch.tensor([[-1.0, -3.0], [-4.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
     >>> sft_loss(logp, mask, normalizer="sequence")
@@ -46,10 +42,8 @@ def log_likelihood_loss(logp: torch.Tensor, weight: torch.Tensor) -> torch.Tenso
 def token_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
     """bool [N, T]: which tokens a loss of the log-probabilities `logp` [N, T] counts.
 
-    loss_mask: bool, or numbers of which each is 0 or 1, 1 on response tokens.
-
-    Raises:
-        ValueError: log-probabilities of another precision or shape, or another mask.
+    loss_mask: bool, or numbers of which each is 0 or 1, 1 on response tokens. Raises ValueError for
+    log-probabilities of another precision or shape, or another mask.
     """
     if logp.ndim != 2 or logp.dtype not in LOGP_DTYPES:
         raise ValueError(
@@ -57,10 +51,8 @@ def token_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
             f"logp.float()), got {logp.dtype} {tuple(logp.shape)}"
         )
     if loss_mask.shape != logp.shape:
-        raise ValueError(
-            f"loss_mask must have the shape of logp {tuple(logp.shape)}, "
-            f"got {tuple(loss_mask.shape)}"
-        )
+        shape, other = tuple(logp.shape), tuple(loss_mask.shape)
+        raise ValueError(f"loss_mask must have the shape of logp {shape}, got {other}")
     mask = loss_mask == 1
     if loss_mask.dtype != torch.bool and not (mask | (loss_mask == 0)).all():
         raise ValueError("loss_mask must hold 0 and 1 alone")
@@ -70,8 +62,7 @@ def token_mask(logp: torch.Tensor, loss_mask: torch.Tensor) -> torch.Tensor:
 def shares(
     lengths: torch.Tensor, *, normalizer: str, denominator: float | None = None
 ) -> torch.Tensor:
-    """What each token of N sequences [N] of these lengths weighs in a loss: float64
-    [sum of lengths].
+    """What each token of N sequences [N] of these lengths weighs in a loss: float64 [all tokens].
 
     normalizer: ``"token"``: the mean over all tokens (Eq. 7). ``"sequence"``: the mean over
         sequences of each one's mean over its tokens (Eq. 3). ``"sequence_sum"``: the mean over
@@ -80,15 +71,13 @@ def shares(
     denominator: tokens (or sequences) of the whole batch, of which these sequences are a part;
         default: those given.
 
-    Raises:
-        ValueError: an unknown normaliser, or a denominator that is not positive.
+    Raises ValueError for an unknown normaliser, or a denominator that is not positive.
 
     >>> shares(torch.tensor([1, 2]), normalizer="sequence")
     tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64)
     """
     if normalizer not in NORMALIZERS:
-        known = ", ".join(NORMALIZERS)
-        raise ValueError(f"normalizer must be one of {known}, got {normalizer!r}")
+        raise ValueError(f"normalizer must be one of {NORMALIZERS}, got {normalizer!r}")
     if denominator is None:
         denominator = max(1, int(lengths.sum()) if normalizer == "token" else len(lengths))
     if not 0 < denominator < math.inf:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SAMPLES = "examples.parquet"
 BETAS, MAX_GRAD_NORM = (0.9, 0.95), 1.0  # of AdamW; docs/deviations.md has them
-WARMUP_SHARE = 20  # of the steps one in so many warms up
+WARMUP_SHARE = 20  # one in so many steps warms up
 
 
 def train_sft(
@@ -64,8 +64,7 @@ def train_sft(
     turns = [
         batches.chat_example(tokenizer, prompt, response) for prompt, response in read_turns(path)
     ]
-    seed = derive_seed(seed, "sft")
-    fit(folder, model, tokenizer, turns, seed=seed, compute=computing, **how)
+    fit(folder, model, tokenizer, turns, seed=derive_seed(seed, "sft"), compute=computing, **how)
 
 
 def fit(
@@ -103,16 +102,15 @@ def fit(
             and so is the rest of the run; ``training/memory_halvings`` of timings.jsonl counts it.
         drop_longer: leave out examples that are longer than `pack_tokens` or than the model's
             positions and count them in ``sft/dropped_examples``. No example is ever cut.
-        drop_with_control: leave out, and count there too, examples whose response holds an end
-            token or another control token before its last.
+        drop_with_control: leave out, and count there too, examples whose response holds a control
+            token, such as the end token, before its last.
         checkpoint_every: see `klearlib.sft.checkpoints.save_if_due`.
         yarn: ``share`` of the batches, at random, are read under YaRN of ``factor`` and
             ``original``, see `klearlib.policy.load.with_yarn`; None for none.
 
     Raises:
         Stopped: a stop was asked for; the state is saved.
-        KlearError: an example is too long, a response holds a control token, none is left, or
-            one example alone is too much for the memory.
+        KlearError: see `klearlib.sft.batches`; or one example alone is too much for the memory.
         ParameterError: a number out of range, or not exactly one of num_steps and num_epochs.
     """
     for name, value in (("batch_size", batch_size), ("checkpoint_every", checkpoint_every)):
@@ -184,20 +182,15 @@ def fit(
 def planned_steps(
     num_examples: int, *, batch_size: int, num_steps: int | None, num_epochs: int | None
 ) -> tuple[int, int]:
-    """Updates, and examples drawn for them.
+    """Updates, and examples drawn for them. Raises ParameterError unless exactly one of num_steps
+    and num_epochs is given and at least 1.
 
-    Raises ParameterError unless exactly one of num_steps and num_epochs is given and at least 1.
-
-    >>> planned_steps(10, batch_size=4, num_steps=None, num_epochs=2)
-    (5, 20)
     >>> planned_steps(10, batch_size=8, num_steps=None, num_epochs=2)
     (3, 20)
     """
     if (num_steps is None) == (num_epochs is None) or (num_steps or num_epochs or 0) < 1:
-        raise ParameterError(
-            "give exactly one of num_steps and num_epochs, at least 1, got "
-            f"{num_steps} and {num_epochs}"
-        )
+        given = f"got {num_steps} and {num_epochs}"
+        raise ParameterError(f"give exactly one of num_steps and num_epochs, at least 1, {given}")
     if num_steps is not None:
         return num_steps, num_steps * batch_size
     num_draws = num_epochs * num_examples
@@ -207,8 +200,7 @@ def planned_steps(
 def cosine_learning_rate(
     step: int, num_steps: int, start: float, end: float, warmup_steps: int
 ) -> float:
-    """The learning rate of step 0 .. num_steps - 1: linear warm-up to `start`, then cosine to
-    `end`."""
+    """Of step 0 .. num_steps - 1: linear warm-up to `start`, then cosine to `end`."""
     if step < warmup_steps:
         return start * (step + 1) / warmup_steps
     share = (step - warmup_steps) / max(1, num_steps - 1 - warmup_steps)
