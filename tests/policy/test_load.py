@@ -273,7 +273,7 @@ def test_a_model_of_the_hubs_cache(tiny_policy, tiny_tokenizer, tmp_path, monkey
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert_same_logits(load_policy("org/tiny", device="cpu")[0], tiny_policy)
-    assert model_responses._weights("org/tiny") == commit
+    assert model_responses.weights_of("org/tiny") == commit
     (folder / "snapshots" / commit / "adapter_config.json").write_text("{}")
     with pytest.raises(DamagedEntry, match="org/tiny holds an adapter"):
         load_policy("org/tiny")
