@@ -125,7 +125,7 @@ def test_pass_rates_round_trip_and_name_a_bad_line(tmp_path):
     whole = '"num_responses": 2, "num_correct": 1, "num_not_judged": 0'
     for line in (b'{"id": "a"}', b"\xff", b"5", b'{"id": "a", %s' % whole.encode()):
         path.write_bytes(line + b"\n")
-        with pytest.raises(ValueError, match=r"pass_rates\.jsonl line 1 is no pass rate"):
+        with pytest.raises(ValueError, match=r"pass_rates\.jsonl line 1 is not a pass rate"):
             read_pass_rates(path)
 
 
