@@ -34,5 +34,5 @@ def test_the_papers_windows_share_one_day_and_a_day_is_a_window():
 def test_what_is_no_date_is_refused(day):
     with pytest.raises(KlearError, match="is not a date: write it as 2025-02-01"):
         in_window(day, *WINDOW)
-    with pytest.raises(KlearError, match="is no date"):
+    with pytest.raises(KlearError, match="is not a date"):
         in_window("2025-01-01", day, "2025-02-01")
