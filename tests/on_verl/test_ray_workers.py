@@ -150,7 +150,7 @@ def test_the_same_files_as_the_process_pool_in_the_same_places(joined, tmp_path,
     assert there == here
 
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # what is done needs no cluster
-    assert _run(stages, tmp_path / "ray") == ["3 of 3 stages done (kept from before)"]
+    assert _run(stages, tmp_path / "ray") == ["3 of 3 stages done (cached)"]
 
 
 def test_a_client_of_the_cluster(joined, tmp_path, monkeypatch):
