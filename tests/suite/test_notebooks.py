@@ -256,7 +256,7 @@ def test_a_failing_cell_is_shown_and_the_last_good_result_stays(project, reports
 
 
 def test_a_users_mistake_in_a_cell_is_one_line(project, reports, capsys):
-    put(project, "00_gather", "from klearlib.errors import *\nraise ParameterError('mend it')")
+    put(project, "00_gather", "from klearlib.errors import *\nraise ParameterError('correct it')")
     assert notebooks.run("smoke", ["00"]) == 2
     printed = capsys.readouterr().out
     assert "failed: ParameterError: correct it\n" in printed
