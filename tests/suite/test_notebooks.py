@@ -243,7 +243,7 @@ def test_a_failing_cell_is_shown_and_the_last_good_result_stays(project, reports
     assert "[05] log: results/smoke/05_toy/run.log\n" in printed
     again = "go on with: klear run --profile smoke --keep-going\n"
     assert f"[05] {again}" in printed
-    assert printed.endswith(f"klear: not all could be done; {again}")
+    assert printed.endswith(f"klear: some notebooks failed; {again}")
     assert "\x1b" not in printed
     assert ran(project) == []
     assert executed.read_text() == "good"
