@@ -64,15 +64,15 @@ def test_the_page_followed_to_the_letter(small):
     (file,) = (each for each in found if "my_rules.py" in each.read_text())
     folder, made = file.parent, json.loads(file.read_text())
     assert made["status"] == "complete" and {f["name"] for f in made["figures"]} == {
-        *("fig2", "rules", "corners", "learning")
+        *("fig2", "rules", "corners")
     }
-    for name in ("rules", "scores", "clipped"):
+    for name in ("rules", "scores"):
         with open(folder / f"{name}.csv", newline="") as lines:
             assert {"GPPO", "half", "fade"} <= {row["rule"] for row in csv.DictReader(lines)}, name
     e = Clipping(check("05_clipping", made["parameters"]))  # with the text of the file in it
     assert [arm.title for arm in e.rules.values()] == ["GPPO", "half", "fade"]
     assert len(e.runs) == 6
-    for name in ("fig2", "rules", "corners", "learning"):
+    for name in ("fig2", "rules", "corners"):
         legend = [text.get_text() for text in e.figure(name).legends[0].get_texts()]
         assert {"GPPO", "half", "fade"} <= set(legend) and (folder / f"{name}.png").is_file()
     now = done_at(e)
