@@ -118,7 +118,8 @@ GOOD = {"id": "z", "prompt": "?", "answer": "1"}
 def test_a_line_that_is_no_problem_says_why_in_words_of_the_format(tmp_path, line, words):
     (tmp_path / "x.jsonl").write_text(f"{json.dumps(GOOD)}\n{line}\n")
     for read in (read_problems, ProblemFile):
-        with pytest.raises(KlearError, match=rf"x\.jsonl line 2 is not a problem.*{words}") as error:
+        message = rf"x\.jsonl line 2 is not a problem.*{words}"
+        with pytest.raises(KlearError, match=message) as error:
             read(tmp_path / "x.jsonl")
         assert "\n" not in str(error.value)
 
