@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from klearlib.sft.objective import log_likelihood_loss
 from klearlib.verify.groups import judge_groups
 
 if TYPE_CHECKING:
+    from klearlib.records import TokenBatch
     from klearlib.run.folder import RunFolder
 
 
@@ -230,22 +231,19 @@ def update(
 
     rows: a mini-batch. plan: how it is cut and computed. count_mismatch: see `UpdateSums.add`.
     """
-    temperature, kind = settings.temperature, settings.batch_weights
+    kind = settings.batch_weights
     how = {"rule": rule, "log_ratio_clamp": settings.log_ratio_clamp}
     if kind != "none":
-        now = trainer_logprobs(model, rows, temperature=temperature, plan=plan)
+        now = trainer_logprobs(model, rows, temperature=settings.temperature, plan=plan)
         rows = weighted(rows, now, kind=kind, rule=rule, counts=sums.mismatch)
 
     def add_gradients() -> list[MicroBatchStats]:
         optimizer.zero_grad(set_to_none=True)
         stats = []
-        with plan.reading(model) as reader:
-            for part, batch in micro_batches(rows, settings, plan, device=model.device):
-                for chunk, logp, entropy in in_chunks(reader, part, temperature=temperature):
-                    tokens = batch[chunk]
-                    loss, policy, lm = rl_loss(logp, tokens, alpha=settings.alpha, **how)
-                    loss.backward()
-                    stats.append(MicroBatchStats(tokens, policy, lm, logp.detach(), entropy))
+        for tokens, logp, entropy in _read(model, rows, settings, plan):
+            loss, policy, lm = rl_loss(logp, tokens, alpha=settings.alpha, **how)
+            loss.backward()
+            stats.append(MicroBatchStats(tokens, policy, lm, logp.detach(), entropy))
         return stats
 
     for each in plan.fitting(add_gradients, sequences=rows):
@@ -257,6 +255,23 @@ def update(
         optimizer.step()
     else:
         sums.skipped_updates += 1
+
+
+def _read(
+    model,
+    rows: Sequence[Row],
+    settings: RLSettings,
+    plan: BatchPlan,
+    *,
+    with_entropy: bool = True,
+) -> Iterator[tuple[TokenBatch, torch.Tensor, torch.Tensor | None]]:
+    """The response tokens of a mini-batch, C at a time, with logp [C] and entropy [C]. The caller
+    takes each gradient before the next, see `klearlib.policy.reader.in_chunks`."""
+    how = {"temperature": settings.temperature, "with_entropy": with_entropy}
+    with plan.reading(model) as reader:
+        for part, batch in micro_batches(rows, settings, plan, device=model.device):
+            for chunk, logp, entropy in in_chunks(reader, part, **how):
+                yield batch[chunk], logp, entropy
 
 
 @torch.no_grad()
@@ -313,15 +328,10 @@ def _policy_gradient(
 ) -> list[torch.Tensor]:
     def compute() -> None:
         model.zero_grad(set_to_none=True)
-        with plan.reading(model) as reader:
-            for part, batch in micro_batches(rows, settings, plan, device=model.device):
-                for chunk, logp, _ in in_chunks(
-                    reader, part, temperature=settings.temperature, with_entropy=False
-                ):
-                    tokens = batch[chunk]  # [C]
-                    # F = 1 at ratio 1, so the policy loss has the gradient of a likelihood.
-                    push = tokens.weight * tokens.advantage * tokens.correction
-                    log_likelihood_loss(logp, push).backward()
+        for tokens, logp, _ in _read(model, rows, settings, plan, with_entropy=False):
+            # F = 1 at ratio 1, so the policy loss has the gradient of a likelihood.
+            push = tokens.weight * tokens.advantage * tokens.correction  # [C]
+            log_likelihood_loss(logp, push).backward()
 
     plan.fitting(compute, sequences=rows)
     gradient = [weight.grad for weight in model.parameters() if weight.grad is not None]
