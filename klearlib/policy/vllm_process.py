@@ -12,7 +12,6 @@ number of ``("alive", None)``. The process ends with the socket or PARENT.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import multiprocessing
 import os
@@ -33,13 +32,14 @@ from pathlib import Path
 import torch
 import torch.multiprocessing  # teaches multiprocessing to share tensors
 
+from klearlib.run.worker import die_with
+
 MODULE = "klearlib.policy.vllm_process"  # this one, whose name in the engine's process is __main__
 # An engine that has said nothing for so long hangs: it says that it is alive every few seconds
 # while it samples, and neither its start nor new weights take half an hour.
 SILENT_S, ALIVE_S, CLOSE_S = 1800.0, 5.0, 20.0
 LINE_CHARS = 300  # of an error; some of vLLM's name every model that it knows
 _CAUSE = re.compile(r"\b([A-Z]\w*(?:Error|Exception): .+)")
-_PR_SET_PDEATHSIG = 1
 
 
 class EngineFailed(Exception):
@@ -156,10 +156,7 @@ class Receiver:
 def main(argv: Sequence[str]) -> int:
     """The engine's process: serve until the other end of the socket closes; the exit code."""
     descriptor, parent = map(int, argv)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # die with the parent
-    if os.getppid() != parent:
-        return 1  # it died before the line above
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
         multiprocessing.current_process().authkey, arguments = connection.recv()

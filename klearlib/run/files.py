@@ -8,7 +8,6 @@ import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -126,16 +125,6 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def is_plain(value: object, *kinds: type) -> bool:
-    """Whether a value of JSON is of one of `kinds`: a whole number is a number too, below 2**63 in
-    size, and a truth value is none."""
-    if isinstance(value, bool):
-        return bool in kinds
-    if isinstance(value, int) and abs(value) >= 2**63:
-        return False
-    return isinstance(value, (*kinds, int) if float in kinds else kinds)
-
-
 def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
     """The text of a file that a user wrote.
 
@@ -150,18 +139,6 @@ def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 (byte {error.start}): save it in this encoding") from None
-
-
-def remove_written(folder: Path, names: str) -> None:
-    """Remove the files of `folder` with names like the pattern `names`, those that a kill left half
-    written too, and the folder where nothing else is in it."""
-    wanted = re.compile(rf"{names}|\.{names}(\.\d+)+\.tmp")
-    for path in folder.glob("*"):
-        if wanted.fullmatch(path.name):
-            with contextlib.suppress(OSError):
-                path.unlink()
-    with contextlib.suppress(OSError):  # it holds something else, or is not there
-        folder.rmdir()
 
 
 def sync_folder(folder: Path) -> None:

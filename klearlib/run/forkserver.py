@@ -21,14 +21,15 @@ import signal
 import sys
 from pathlib import Path
 
+from klearlib.run.stops import ASKED, LEFT
+
 PARENT = "KLEAR_PARENT_PID"
 
 
 def main(modules: list[str]) -> None:
     """Serve until standard input ends; returns in a fork only, which is a worker then."""
     # A stop that is for a whole group of processes must not end the parent of the workers.
-    stops = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*ASKED, *LEFT})
     answers = os.dup(1)
     os.dup2(2, 1)  # what an import prints is no answer
     for module in modules:
