@@ -60,8 +60,7 @@ run_stages([clipping_run("smoke").inputs["world"]], runs_dir="results/runs")
 KINDS = {  # by a word of the command line
     "clipping_run": "runner",
     "klearlib.cli": "runner",
-    "multiprocessing.forkserver": "fork server",
-    "multiprocessing.resource_tracker": "resource tracker",
+    "klearlib.run.forkserver": "fork server",
     "klearlib.run.worker": "worker",
     "klearlib.run.task": "notebook",
     "klearlib.suite.kernel": "kernel",
@@ -193,7 +192,8 @@ def klear(command: str, *numbers: str) -> list[str]:
     """`klear` for these notebooks, with what differs from the profile."""
     changes = [f"{number}.{each}" for number in numbers for each in NOTEBOOKS[number]]
     sets = [word for change in changes for word in ("--set", change)]
-    return ["-m", "klearlib.cli", command, "--profile", SMOKE, "--only", *numbers, *sets]
+    chosen = ["--profile", SMOKE, "--only", *numbers, "--out", "results/changed", *sets]
+    return ["-m", "klearlib.cli", command, *chosen]
 
 
 def outcome(results: Path) -> dict[str, object]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
@@ -25,6 +24,8 @@ from klearlib.records import Verdict
 from klearlib.run.files import read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from klearlib.run.folder import RunFolder
 
 EXAMPLES, REJECTED = "examples.parquet", "rejects.jsonl"
@@ -132,6 +133,8 @@ def _read_pool(table: Path) -> pd.DataFrame:
     this stage judged it. stage, fault, detail: which filter rejected it and why, "" for what is
     left.
     """
+    import pandas as pd
+
     columns = read_columns(table, ["problem_id", "source", "teacher", "is_correct", "reason"])
     pool = pd.DataFrame({name: column.to_pandas() for name, column in columns.items()})
     pool["reason"] = pool["reason"].astype(object)
@@ -149,7 +152,7 @@ def _reject(pool: pd.DataFrame, stage: str, rows: pd.Series, fault, detail="") -
     each response."""
     rows = rows & _left(pool)
     for column, words in (("stage", stage), ("fault", fault), ("detail", detail)):
-        pool.loc[rows, column] = words[rows] if isinstance(words, pd.Series) else words
+        pool.loc[rows, column] = words if isinstance(words, str) else words[rows]
 
 
 def _check_sources(names: Sequence[str], known: Iterable[str]) -> None:
@@ -190,11 +193,10 @@ def _judge(
     pool.loc[places, "label"] = [label_word(r == "correct", r) for r in reasons.values()]
 
 
-_Quotas = list[tuple[pd.Series, int]]
-"""Of each part of the responses that are left, bool [N], how many are chosen."""
-
-
-def _quotas(pool: pd.DataFrame, size: int, wrong_share: float | None) -> _Quotas:
+def _quotas(
+    pool: pd.DataFrame, size: int, wrong_share: float | None
+) -> list[tuple[pd.Series, int]]:
+    """Of each part of the responses that are left, bool [N], how many are chosen."""
     num_wrong = round(size * (wrong_share or 0.0))
     left, is_wrong = _left(pool), pool["label"] == "wrong"
     parts = {
@@ -216,7 +218,9 @@ def _quotas(pool: pd.DataFrame, size: int, wrong_share: float | None) -> _Quotas
     return list(parts.values())
 
 
-def _covered(pool: pd.DataFrame, table: Path, quotas: _Quotas, embedding: dict) -> pd.Series:
+def _covered(
+    pool: pd.DataFrame, table: Path, quotas: list[tuple[pd.Series, int]], embedding: dict
+) -> pd.Series:
     """bool [N]: what K-center leaves out of the responses that are left."""
     from klearlib.curation.embeddings import hashed_tfidf
 
