@@ -79,3 +79,15 @@ def stages_of(name: str, params) -> dict[str, Stage]:
         ParameterError: the profile lacks what the notebook needs.
     """
     return with_inputs(experiment_of(name)(params).stages())
+
+
+def rebuild(results: Path) -> None:
+    """Write anew, from the tables that they have published, the tables, figures and verdicts of the
+    notebooks in a results folder; one that has none, of an older version, is left as it is."""
+    from klearlib.experiments.tidy import RUNS, Published
+    from klearlib.params.place import read_place
+
+    for path in sorted(results.glob(f"*/{RUNS}")):
+        published = Published(path.parent)
+        params = check(path.parent.name, published.section.parameters)
+        experiment_of(path.parent.name)(params, read_place(results), published).publish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -175,25 +174,22 @@ class ClippingArms(Experiment):
 
     @cached_property
     def joint_results(self) -> Results:
-        return self.finished(self.joint_arms)
+        return self.finished(self.joint_arms, "both domains")
 
     @cached_property
     def rate_arms(self) -> dict[Arm, Stage]:
-        """("learning rate: rule", seed) -> its run, of the seeds that are compared."""
-        return {
-            (f"learning rate {rate:g}: {rule}", seed): stage
-            for (rule, rate, seed), stage in self.grid.items()
-            if seed in self.params.seeds
-        }
+        """("learning rate: rule", seed) -> its run, of the seeds that tune too."""
+        return {(_at(rate, rule), seed): stage for (rule, rate, seed), stage in self.grid.items()}
 
     @cached_property
     def rate_results(self) -> Results:
-        return self.finished(self.rate_arms)
+        return self.finished(self.rate_arms, "learning rates")
 
     def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
+        compared = self.rate_results.with_seeds(self.params.seeds)
         return super().run_sets() | {
             "C2": (self.joint_arms, self.joint_results),
-            "C20": (self.rate_arms, self.rate_results),
+            "C20": (self.rate_arms, compared),
         }
 
     def stages(self) -> list[Stage]:
@@ -209,8 +205,8 @@ class ClippingArms(Experiment):
 
     def at(self, rate: float, rules: Iterable[str], seeds: Sequence[int]) -> Results:
         """The runs of some rules at one learning rate."""
-        cells = itertools.product(rules, seeds)
-        return self.finished({(rule, seed): self.grid[rule, rate, seed] for rule, seed in cells})
+        names = {_at(rate, rule): rule for rule in rules}
+        return self.rate_results.of(*names).renamed(names).with_seeds(seeds)
 
     @cached_property
     def chosen(self) -> dict[str, float]:
@@ -229,8 +225,8 @@ class ClippingArms(Experiment):
             tried = {rate: self.at(rate, [rule], tuning) for rate in sorted(p.learning_rates)}
             if all(len(runs) == len(tuning) for runs in tried.values()):
                 # All runs have as many responses, so counts order the rates as means do, exactly.
-                records = {x: runs.end_records(rule, "validation") for x, runs in tried.items()}
-                right = {x: sum(int(r.correct.sum()) for r in records[x].values()) for x in tried}
+                ends = {x: runs.ends(rule, "validation").values() for x, runs in tried.items()}
+                right = {x: sum(each.total("right") for each in ends[x]) for x in tried}
                 found[rule] = max(right, key=right.__getitem__)
         return found
 
@@ -271,3 +267,7 @@ class ClippingArms(Experiment):
         """Claim -> the benchmark drawn beside its figure, where the profile has one."""
         mine = {about.paper: name for name, about in named(self.params.profile).items()}
         return {claim: mine[its] for claim, (its, _) in SCORES.items() if its in mine}
+
+
+def _at(rate: float, rule: str) -> str:
+    return f"learning rate {rate:g}: {rule}"

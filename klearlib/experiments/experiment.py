@@ -7,6 +7,7 @@ of `Experiment`. Its cells call ``plan``, ``run``, ``table``, ``figure``, ``publ
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.errors import Interrupted
-from klearlib.evaluate.looks import LOOKS
+from klearlib.evaluate.counts import LOOKS
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
-from klearlib.experiments.results import Arm, Results, not_judged_text
+from klearlib.experiments.results import Results, not_judged_text
 from klearlib.experiments.shown import Frame, Rows, Showing, equations_of, table
+from klearlib.experiments.tidy import FACTS, Arm, Published, Run, of_stage, write_tables
 from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import Claim, claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
@@ -38,6 +41,7 @@ from klearlib.report.section import (
 )
 from klearlib.report.verdicts import Evidence, Judging, compared, verdicts
 from klearlib.run.entry import DONE, read_own_json
+from klearlib.run.files import write_text
 from klearlib.run.progress import PROGRESS_LOG
 from klearlib.run.provenance import provenance
 from klearlib.run.stage import Stage, is_done, state, wanted, with_inputs
@@ -74,9 +78,11 @@ class Experiment(Showing):
     digits: ClassVar[int] = 3
     gathers: ClassVar[bool] = False
 
-    def __init__(self, params, place: Place | None = None):
+    def __init__(self, params, place: Place | None = None, published: Published | None = None):
+        """published: what its runs are read from in place of results/runs."""
         self.params = params
         self._given_place = place
+        self.published = published
 
     @classmethod
     def setup(cls, namespace: dict) -> Self:
@@ -134,11 +140,11 @@ class Experiment(Showing):
     def looked_at(self) -> Rows:
         """The claims' own arms too; one that several have stands once."""
         shown = set()
-        for arms, runs in self.run_sets().values():
+        for _, runs in self.run_sets().values():
             for _, mine in runs.each(runs.series()):
-                first = arms[next(iter(mine.folders))]
-                title = first.title.rpartition(", seed ")[0]
-                if first.name != "rl" or title in shown:
+                first = next(iter(mine.runs.values())).about
+                title = first["title"].rpartition(", seed ")[0]
+                if first["stage"] != "rl" or title in shown:
                     continue
                 shown.add(title)
                 for word in ("first", "last"):
@@ -169,8 +175,25 @@ class Experiment(Showing):
         """The runs of `arms` that are done."""
         return self.finished(self.arms)
 
-    def finished(self, arms: Mapping[Arm, Stage]) -> Results:
-        return Results({a: self.folder(s) for a, s in arms.items() if self.is_done(s)})
+    def finished(self, arms: Mapping[Arm, Stage], name: str = "") -> Results:
+        """The runs of `arms` that are done; they are published as the set `name`."""
+        if self.published is None:
+            runs = {arm: self._run(stage) for arm, stage in arms.items() if self.is_done(stage)}
+        else:
+            known = self.published.arms
+            runs = {arm: known[name, *arm] for arm in arms if (name, *arm) in known}
+        self._sets.setdefault(name, {}).update(runs)
+        return Results(runs)
+
+    @cached_property
+    def _sets(self) -> dict[str, dict[Arm, Run]]:
+        """What was asked for so far, by the name of the set."""
+        return {}
+
+    def _run(self, stage: Stage) -> Run:
+        if ("run", stage.key) not in self._kept:
+            self._kept["run", stage.key] = of_stage(stage, runs_dir())
+        return self._kept["run", stage.key]
 
     def is_done(self, stage: Stage) -> bool:
         """Whether a stage is done; of a moment, see `refresh`."""
@@ -185,9 +208,14 @@ class Experiment(Showing):
         """card.json of a stage, None where it is not done yet."""
         return read_own_json(self.folder(stage) / "card.json") if self.is_done(stage) else None
 
+    def rates(self, stage: Stage) -> dict[str, PassRate]:
+        """The pass rates that a stage of responses has found; none before it is done."""
+        return read_pass_rates(self.folder(stage) / RATES) if self.is_done(stage) else {}
+
     def refresh(self) -> None:
         """Forget what was read and worked out: stages may have finished since."""
-        self.__dict__ = {"params": self.params, "_given_place": self._given_place}
+        kept = ("params", "_given_place", "published")
+        self.__dict__ = {name: self.__dict__[name] for name in kept}
 
     @property
     def paper_scale(self) -> bool:
@@ -267,6 +295,8 @@ class Experiment(Showing):
         return HTML(render("samples.html.j2", samples=self.drawn_samples()))
 
     def drawn_samples(self) -> list[SampleItem]:
+        if self.published is not None:
+            return list(self.published.section.samples)
         return self.runs.drawn_samples({arm: stage.title for arm, stage in self.arms.items()})
 
     def publish(self) -> Path:
@@ -276,15 +306,15 @@ class Experiment(Showing):
         another time or commit, changes nothing.
         """
         self.place.claim()
-        stages = self.stages()
-        entries = [
-            read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
-            for stage in with_inputs(stages).values()
-            if self.is_done(stage)
-        ]
-        made = sorted((entry["provenance"] for entry in entries), key=lambda each: each["utc"])
-        return write_section(
-            self.place.folder / self.name,
+        folder, section = self.place.folder / self.name, self._section()
+        facts = {name: getattr(self, name) for name in self._facts()}
+        sets = sorted(self._sets.items())  # all that the section was made of
+        write_tables(folder, {(name, *arm): r for name, runs in sets for arm, r in runs.items()})
+        write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
+        return write_section(folder, **section)
+
+    def _section(self) -> dict:
+        return dict(
             title=self.title,
             section=self.section,
             question=self.question,
@@ -301,12 +331,27 @@ class Experiment(Showing):
             verdicts=self.verdicts(),
             notes=[*self.notes(), *self._alarms()],
             samples=self.drawn_samples(),
-            missing=[stage.title for stage in stages if not self.is_done(stage)],
-            provenance=made[-1] if made else provenance(),
-            seconds=sum(entry["seconds"] for entry in entries),
             parameters=asdict(self.params),
             changed=differences(self.name, self.params),
+            **self._progress(),
         )
+
+    def _progress(self) -> dict:
+        """Of its section: the stages that are missing, what made the last one, and how long all
+        took together."""
+        names = ("missing", "provenance", "seconds")
+        if self.published is not None:
+            return {name: getattr(self.published.section, name) for name in names}
+        stages = self.stages()
+        entries = [
+            read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
+            for stage in with_inputs(stages).values()
+            if self.is_done(stage)
+        ]
+        made = sorted((entry["provenance"] for entry in entries), key=lambda each: each["utc"])
+        missing = [stage.title for stage in stages if not self.is_done(stage)]
+        seconds = sum(entry["seconds"] for entry in entries)
+        return dict(zip(names, (missing, made[-1] if made else provenance(), seconds), strict=True))
 
     def _alarms(self) -> list[str]:
         """The sentences on arms in which no step trained, or truncation rose with the score."""
@@ -420,9 +465,8 @@ class Experiment(Showing):
 
     def _rule(self, about: Claim) -> tuple[str, bool]:
         rule, sets = registered.digest(about, self.params.profile), self.run_sets()
-        arms, _ = sets.get(about.id, sets[""])
-        done = [self.folder(stage) / DONE for stage in arms.values() if self.is_done(stage)]
-        times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
+        _, runs = sets.get(about.id, sets[""])
+        times = (run.about["provenance"]["utc"] for run in runs.runs.values())
         return rule, registered.is_exploratory(rule, min(times, default=""), runs_dir())
 
     def _idle(self, about: Claim) -> list[str]:

@@ -27,7 +27,7 @@ from klearlib.real.assets import located
 from klearlib.run.stage import Stage
 
 if TYPE_CHECKING:
-    from klearlib.records import EvalRecord
+    from klearlib.evaluate.counts import Evaluation
 
 DOMAINS = tuple(DOMAIN_WORDS)
 MODELS = {
@@ -387,7 +387,7 @@ class Pipeline(Experiment):
     @cached_property
     def scores_of(self) -> dict[str, Results]:
         """Domain -> the evaluations of `measured` that are done."""
-        return {domain: self.finished(arms) for domain, arms in self.measured.items()}
+        return {domain: self.finished(arms, domain) for domain, arms in self.measured.items()}
 
     @cached_property
     def named(self) -> dict[str, Named]:
@@ -397,13 +397,13 @@ class Pipeline(Experiment):
         return [name for name, about in self.named.items() if about.domain == domain]
 
     @cached_property
-    def released_records(self) -> dict[str, EvalRecord]:
+    def released_records(self) -> dict[str, Evaluation]:
         """The paper's benchmark -> the record of the published responses to it, where judged."""
-        runs = self.finished(self.released)
-        return {REAL[name].paper: runs.end_record((name, 0), name) for name, _ in runs.folders}
+        runs = self.finished(self.released, "released")
+        return {REAL[name].paper: runs.end((name, 0), name) for name, _ in runs.runs}
 
-    def records(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
-        return self.scores_of[self.named[benchmark].domain].end_records(series, benchmark)
+    def records(self, series: str, benchmark: str) -> dict[int, Evaluation]:
+        return self.scores_of[self.named[benchmark].domain].ends(series, benchmark)
 
     def problem_pairs(
         self, domain: str, after: str, before: str
@@ -416,9 +416,9 @@ class Pipeline(Experiment):
         """
         a, b = (self.scores_of[domain].of(series) for series in (after, before))
         shared = before in tuple(MODELS)[:2] and self.statistics.design != WORLDS
-        seeds = [seed for _, seed in a.folders if shared or (before, seed) in b.folders]
+        seeds = [seed for _, seed in a.runs if shared or (before, seed) in b.runs]
         if not seeds or not b:
             return None
-        theirs = [next(iter(b.folders))[1]] * len(seeds) if shared else seeds
+        theirs = [next(iter(b.runs))[1]] * len(seeds) if shared else seeds
         names = self.benchmarks(domain)
         return a.problem_scores(after, seeds, names), b.problem_scores(before, theirs, names)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from klearlib.curation.pass_rates import PassRate
 from klearlib.experiments.origins import DOMAIN_WORDS
 from klearlib.experiments.score_tables import wilson
-from klearlib.experiments.shown import Rows, table
+from klearlib.experiments.shown import Rows, fact, table
 from klearlib.experiments.students import DataExperiment
 from klearlib.params import uses_miniature
 from klearlib.params.data import GradedParams
@@ -83,16 +83,24 @@ class DataCuration(DataExperiment):
     def stages(self) -> list[Stage]:
         return [*self.curated.values(), *self.responses.values()]
 
-    @cached_property
+    @fact
     def cards(self) -> dict[str, dict]:
         """Domain -> the card of its curation by the rule that is used, where it is done."""
         found = {domain: self.card(self.curated[domain, "used"]) for domain in DOMAIN_WORDS}
         return {domain: card for domain, card in found.items() if card}
 
+    @fact
+    def answered(self) -> dict[str, list[dict]]:
+        """``reference``, ``strong`` -> the pass rate of each problem, where they are known."""
+        found = {name: self.rates(stage) for name, stage in self.responses.items()}
+        return {name: [*map(asdict, rates.values())] for name, rates in found.items()}
+
     @cached_property
     def pass_rates(self) -> dict[str, dict[str, PassRate]]:
-        """``reference``, ``strong`` -> the pass rate of each problem, where they are known."""
-        return {name: self.rates(stage) for name, stage in self.responses.items()}
+        return {
+            name: {row["id"]: PassRate(**row) for row in rows}
+            for name, rows in self.answered.items()
+        }
 
     def _funnel(self, domain: str) -> Iterator[tuple[str, int, dict[str, int], int]]:
         """(source, rows read, rows that each stage removed, problems kept), best first, the pool
@@ -127,19 +135,47 @@ class DataCuration(DataExperiment):
             sums[-2] = sums[-3] / sums[0]
             yield from [*mine, [f"all of {domain}", *sums]]
 
+    @fact
+    def planted(self) -> list[list]:
+        """Domain, kind, way, rows, and those of them that curation found."""
+        from klearlib.experiments.demos import planted
+
+        rows = []
+        for domain in self.cards if uses_miniature(self.params) else ():
+            stage = self.curated[domain, "used"]
+            sources = self.folder(stage.inputs["sources"])
+            for (kind, how), hits in planted.found(self.folder(stage), sources, domain).items():
+                rows.append([domain, kind.replace("_", " "), how, len(hits), sum(hits)])
+        return rows
+
     @table(
         "What was planted, and what was found of it.",
         columns="domain, planted, how, rows, found, recall",
     )
     def found(self) -> Rows:
+        for *row, number, hits in self.planted:
+            yield [*row, number, hits, hits / number]
+
+    @fact
+    def removed(self) -> list[dict]:
+        """Of each rule of overlap and domain: how many rows it removed, how many of those that were
+        planted, and how many others do share an n-gram."""
         from klearlib.experiments.demos import planted
 
-        for domain in self.cards if uses_miniature(self.params) else ():
-            stage = self.curated[domain, "used"]
-            sources = self.folder(stage.inputs["sources"])
-            for (kind, how), hits in planted.found(self.folder(stage), sources, domain).items():
-                share = sum(hits) / len(hits)
-                yield [domain, kind.replace("_", " "), how, len(hits), sum(hits), share]
+        rows = []
+        for (domain, rule), stage in self.curated.items():
+            if not (card := self.card(stage)):
+                continue
+            removals = planted.by_place(self.folder(stage) / "removals.jsonl")
+            leaks, shared = set(), None
+            if uses_miniature(self.params):
+                truth = planted.truth(self.folder(stage.inputs["sources"]), domain)
+                leaks = {p for p, row in truth.items() if row["kind"] == "contamination"}
+                shared = self._others_that_share(stage, domain, removals, leaks)
+            counts = {"planted": len(leaks), "hits": len(leaks & set(removals)), "shared": shared}
+            counts |= {"rows": len(removals), "boilerplate": card["overlap"]["num_boilerplate"]}
+            rows.append({"domain": domain, "rule": rule, "left": card["num_kept"], **counts})
+        return rows
 
     @table(
         "Rules of overlap against the planted truth; 95 % Wilson intervals.",
@@ -151,26 +187,16 @@ class DataCuration(DataExperiment):
         `others_removed` are prompts that nobody planted, `others_share_ngram` those of them for
         which another count of words finds the named n-gram in prompt and item: all, or the search
         is wrong. `boilerplate`: share of removals whose n-grams are all held by several items."""
-        from klearlib.experiments.demos import planted
-
         words = {
             "used": "phrases of families cut out (used)",
             "strict": "nothing cut out",
             "stop list": f"n-grams in more than {self.params.stop_list} items stopped",
         }
-        for (domain, rule), stage in self.curated.items():
-            if not (card := self.card(stage)):
-                continue
-            removals = planted.by_place(self.folder(stage) / "removals.jsonl")
-            leaks, shared = set(), float("nan")
-            if uses_miniature(self.params):
-                truth = planted.truth(self.folder(stage.inputs["sources"]), domain)
-                leaks = {p for p, row in truth.items() if row["kind"] == "contamination"}
-                shared = self._others_that_share(stage, domain, removals, leaks)
-            hits = len(leaks & set(removals))
-            boilerplate = card["overlap"]["num_boilerplate"] / max(1, len(removals))
-            row = [words[rule], domain, len(leaks), hits, *wilson(hits, len(leaks))]
-            yield [*row, len(removals) - hits, shared, boilerplate, card["num_kept"]]
+        for each in self.removed:
+            planted, hits, rows = each["planted"], each["hits"], each["rows"]
+            shared = float("nan") if each["shared"] is None else each["shared"]
+            row = [words[each["rule"]], each["domain"], planted, hits, *wilson(hits, planted)]
+            yield [*row, rows - hits, shared, each["boilerplate"] / max(1, rows), each["left"]]
 
     def _others_that_share(self, stage: Stage, domain: str, removals: dict, leaks: set) -> int:
         from klearlib.experiments.demos import planted

@@ -59,7 +59,7 @@ class TeacherAblation(StudentExperiment):
 
     @cached_property
     def teacher_runs(self) -> Results:
-        return self.finished(self.measured_teachers)
+        return self.finished(self.measured_teachers, "teachers")
 
     def stages(self) -> list[Stage]:
         return [*self.arms.values(), *self.measured_teachers.values()]

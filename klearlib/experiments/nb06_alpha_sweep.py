@@ -92,8 +92,8 @@ class AlphaSweep(Experiment):
     def rows(self) -> list[Row]:
         """The rows of Table 6; the start is the first evaluation of any arm, the same in all."""
         start: dict = {}
-        for (_, seed), folder in self.runs.folders.items():
-            start.setdefault(("start", seed), folder)
+        for (_, seed), run in self.runs.runs.items():
+            start.setdefault(("start", seed), run)
         printed, where = _paper("Starting Checkpoint"), ("start", "gppo")
         found = [Row("starting checkpoint", Results(start), printed, *where, first=True)]
         for alpha in (f"{alpha:g}" for alpha in self.params.alphas):

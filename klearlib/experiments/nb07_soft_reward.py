@@ -95,7 +95,7 @@ class SoftReward(CodeRL):
         """Means over seeds; the deviation and distance of batch means are those from a straight
         line through the run. The paper's rows have what Fig. 3b shows."""
         for reward, mine in self.runs.each(self.series):
-            seeds = sorted(seed for _, seed in mine.folders)
+            seeds = sorted(seed for _, seed in mine.runs)
             row = {"reward": series_style(reward).label, "seeds": len(seeds)}
             row |= _levels(mine.steps(reward, seeds, "rollout/reward_mean"))
             yield row | {name: mine.mean(metric) for name, metric in _MEANS.items()}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
+from klearlib.curation.pass_rates import PassRate
 from klearlib.experiments.benchmarks import decided_on
 from klearlib.experiments.code_rl import CodeRL
 from klearlib.experiments.results import Arm
 from klearlib.experiments.rl_stages import teacher_pass_rates
 from klearlib.experiments.score_tables import wilson
-from klearlib.experiments.shown import Figure, Rows, figure, table
+from klearlib.experiments.shown import Figure, Rows, fact, figure, table
 from klearlib.params import uses_miniature
 from klearlib.params.rl import CodeRLParams
 from klearlib.report.curves import paper_beside_ours
@@ -81,20 +81,23 @@ class TestFilter(CodeRL):
             for name, start in zip(self.series, (self.filtered(of), of.start("code")), strict=True)
         }
 
-    @cached_property
-    def rates_and_truth(self) -> tuple[dict[str, PassRate], dict[str, dict]]:
-        """The teacher's pass rates and, by the same ids, which tests are flawed, as far as anyone
-        knows; neither before they are measured."""
-        if not self.is_done(self.teacher):
-            return {}, {}
-        rates = read_pass_rates(self.folder(self.teacher) / RATES)
-        if not uses_miniature(self.params):
-            return rates, {}
+    @fact
+    def teacher_rates(self) -> dict[str, list[dict]]:
+        """Seed -> the teacher's pass rates, of the seeds where they are measured."""
+        found = {str(seed): self.rates(teacher) for seed, teacher in self.teachers.items()}
+        return {seed: [*map(asdict, rates.values())] for seed, rates in found.items() if rates}
+
+    def rates_of(self, seed: int) -> dict[str, PassRate]:
+        return {row["id"]: PassRate(**row) for row in self.teacher_rates.get(str(seed), ())}
+
+    @fact
+    def flawed(self) -> dict[str, bool]:
+        """Whether the tests of a problem of the first seed are flawed, as far as anyone knows."""
+        if not self.is_done(self.teacher) or not uses_miniature(self.params):
+            return {}
         path = self.folder(self.teacher.inputs["problems"]) / "truth.jsonl"
         with path.open(encoding="utf-8") as file:
-            truth = {row["id"]: row for row in map(json.loads, file)}
-        assert truth.keys() == rates.keys()
-        return rates, truth
+            return {row["id"]: row["is_flawed"] for row in map(json.loads, file)}
 
     @figure(
         "The paper's Fig. 4 and ours.",
@@ -127,14 +130,14 @@ class TestFilter(CodeRL):
     def filter(self) -> Rows:
         """Precision is the share of dropped problems whose tests are flawed, recall that of flawed
         problems that are dropped; neither is known of real problems."""
-        rates, truth = self.rates_and_truth
+        rates = self.rates_of(self.params.seeds[0])
         for threshold, keep_equal in dict.fromkeys([self._chosen, *_RULES]) if rates else ():
             kept = list(self._kept_at(rates, threshold, keep_equal).values())
             used = " (used)" if (threshold, keep_equal) == self._chosen else ""
             rule = f"pass rate {'>=' if keep_equal else '>'} {threshold:g}{used}"
             found = [float("nan")] * 11
-            if truth:
-                flawed = [truth[name]["is_flawed"] for name in rates]
+            if self.flawed:
+                flawed = [self.flawed[name] for name in rates]
                 both = list(zip(flawed, kept, strict=True))
                 hits, left = both.count((True, False)), both.count((True, True))
                 found = [hits, both.count((False, False)), *wilson(hits, kept.count(False))]
@@ -146,8 +149,7 @@ class TestFilter(CodeRL):
     def evidence(self) -> dict[str, Evidence | str]:
         removed = []
         for seed in self.deciding_seeds:
-            if (teacher := self.teachers.get(seed)) and self.is_done(teacher):
-                rates = read_pass_rates(self.folder(teacher) / RATES)
+            if rates := self.rates_of(seed):
                 kept = self._kept_at(rates, *self._chosen).values()
                 removed.append(1 - sum(kept) / len(kept))
         share = sum(removed) / len(removed) if removed else 0.0

@@ -10,12 +10,12 @@ import numpy as np
 from klearlib import paper
 from klearlib.errors import KlearError
 from klearlib.evaluate import scores
+from klearlib.evaluate.counts import Evaluation
 from klearlib.experiments.benchmarks import REAL, Named, deciding
 from klearlib.experiments.headline_pipeline import BUDGET, DOMAINS, MODELS, Pipeline
 from klearlib.experiments.score_tables import difference, score_title, seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, figure, table
 from klearlib.params import uses_miniature
-from klearlib.records import NOT_JUDGED, EvalRecord
 from klearlib.report.bars import BarPanel, headline_bars
 from klearlib.report.section import Counterpart
 from klearlib.report.tables import interval_text
@@ -181,8 +181,10 @@ class Headline(Pipeline):
                 yield [
                     *(series, MODELS[series], self.setting_text(series), about.title, len(mine)),
                     *(mean, *sampling_interval(corrects), *over_seeds, about.paper, cell),
-                    *(corrects[0].shape[1], _mean(every, "num_tokens"), _mean(every, "truncated")),
-                    sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in every),
+                    corrects[0].shape[1],
+                    float(np.mean([each.tokens.mean() for each in every])),
+                    _truncated(every),
+                    sum(each.total("not_judged") for each in every),
                 ]
 
     def evidence(self) -> dict[str, Evidence | str]:
@@ -193,9 +195,9 @@ class Headline(Pipeline):
         def scores(arm: str, seeds: Sequence[int]) -> np.ndarray:
             return runs.replicate_scores(arm, seeds, names, statistic=about.statistic)
 
-        plain = [r for name in names for r in runs.end_records(about.arms[1], name).values()]
+        plain = [r for name in names for r in runs.ends(about.arms[1], name).values()]
         (check,) = about.checks
-        cut = {check.name: _mean(plain, "truncated")} if plain else {}
+        cut = {check.name: _truncated(plain)} if plain else {}
         words = [f"Decided on {' and '.join(names)}"]
         longer = self.paired("C24", runs, scores, words=words, checked=cut)
         return {"C24": longer, "C13": self._against_paper()}
@@ -275,7 +277,7 @@ def sampling_interval(corrects: Sequence[np.ndarray]) -> tuple[float, float]:
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
-def measured_numbers(by_budget: Mapping[str, Mapping[str, EvalRecord]]) -> dict[str, np.ndarray]:
+def measured_numbers(by_budget: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, np.ndarray]:
     """The numbers of C13 by their names in claims.yaml: correct, bool [P, n].
 
     by_budget: "32K" or "64K" -> benchmark -> record; one that is not the paper's is left out.
@@ -321,5 +323,5 @@ def _head(about: Named) -> str:
     return about.paper if about.title == about.paper else f"{about.paper} / {about.title}"
 
 
-def _mean(records: Iterable[EvalRecord], field: str) -> float:
-    return float(np.mean([getattr(record, field).mean() for record in records]))
+def _truncated(found: Iterable[Evaluation]) -> float:
+    return float(np.mean([each.total("truncated") / each.size for each in found]))

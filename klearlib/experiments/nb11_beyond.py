@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -156,9 +154,10 @@ class Beyond(BeyondArms):
         update a batch."""
         runs, found = self.part(at("E2", rate, 1)), {}
         for seed in runs.common_seeds(RULES):
-            folders = {runs.folders[rule, seed] for rule in RULES}
-            if len(folders) > 1:
-                found[seed] = len(set(map(_left, folders))) == 1
+            mine = [runs.runs[rule, seed] for rule in RULES]
+            if len({run.key for run in mine}) > 1:
+                left = [(run.metrics, run.about["weights"]) for run in mine]
+                found[seed] = all(each == left[0] for each in left)
         return found
 
     @figure(
@@ -302,9 +301,3 @@ class Beyond(BeyondArms):
             "the paper's way.",
             self.note_on_seeds("the SFT checkpoint"),
         ]
-
-
-def _left(folder: Path) -> str:
-    """A digest of the metrics and weights that a run left."""
-    files = [folder / "metrics.jsonl", *sorted((folder / "model").glob("*.safetensors"))]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.evaluate.counts import Evaluation, looked_at, scored
+from klearlib.experiments.tidy import Arm, Run
 from klearlib.report.section import SampleItem
 from klearlib.rl.alarms import truncation_rose, untrained
 from klearlib.rl.samples import shortened
@@ -17,32 +18,26 @@ from klearlib.rl.settings import is_second_half
 if TYPE_CHECKING:
     import pandas as pd
 
-    from klearlib.records import EvalRecord
-
-Arm = tuple[str, int]
-"""Series and seed of a run."""
 _SAMPLE_CHARS = 1200
 
 
 class Results:
-    """The finished runs of some arms: (series, seed) -> folder. Each file is read once.
+    """The finished runs of some arms: (series, seed) -> run.
 
     Frames are long: columns series, seed, step, value. Scores are fractions.
     """
 
-    def __init__(self, folders: Mapping[Arm, Path], read: dict | None = None):
-        self.folders = dict(folders)
-        self._read: dict = {} if read is None else read  # shared with all parts of it
+    def __init__(self, runs: Mapping[Arm, Run]):
+        self.runs = dict(runs)
 
     def __bool__(self) -> bool:
-        return bool(self.folders)
+        return bool(self.runs)
 
     def __len__(self) -> int:
-        return len(self.folders)
+        return len(self.runs)
 
     def of(self, *series: str) -> Results:
-        mine = {arm: folder for arm, folder in self.folders.items() if arm[0] in series}
-        return Results(mine, self._read)
+        return Results({arm: run for arm, run in self.runs.items() if arm[0] in series})
 
     def each(self, series: Iterable[str]) -> Iterator[tuple[str, Results]]:
         """The runs of each of `series` that has one."""
@@ -50,20 +45,18 @@ class Results:
 
     def with_seeds(self, seeds: Iterable[int]) -> Results:
         wanted = set(seeds)
-        mine = {arm: folder for arm, folder in self.folders.items() if arm[1] in wanted}
-        return Results(mine, self._read)
+        return Results({arm: run for arm, run in self.runs.items() if arm[1] in wanted})
 
     def renamed(self, names: Mapping[str, str]) -> Results:
         """The same runs, those of series out of `names` under the name there."""
-        mine = {(names.get(s, s), seed): folder for (s, seed), folder in self.folders.items()}
-        return Results(mine, self._read)
+        return Results({(names.get(s, s), seed): run for (s, seed), run in self.runs.items()})
 
     def series(self) -> list[str]:
-        return list(dict.fromkeys(series for series, _ in self.folders))
+        return list(dict.fromkeys(series for series, _ in self.runs))
 
     def common_seeds(self, series: Iterable[str]) -> list[int]:
         """The seeds that every one of `series` has finished: only these can be paired."""
-        finished = [{seed for name, seed in self.folders if name == one} for one in series]
+        finished = [{seed for name, seed in self.runs if name == one} for one in series]
         return sorted(set.intersection(*finished)) if finished else []
 
     # metrics of each step
@@ -72,8 +65,8 @@ class Results:
         """One metric of metrics.jsonl; steps without it are left out."""
         return _long(
             (*arm, line["step"], line[metric])
-            for arm, folder in self.folders.items()
-            for line in self._metrics(folder)
+            for arm, run in self.runs.items()
+            for line in run.metrics
             if line[metric] is not None
         )
 
@@ -103,10 +96,10 @@ class Results:
         here; a run without any update is a single 0. No seed is left out.
         """
         norms: dict[str, list[list[float]]] = {}
-        for (series, _), folder in self.folders.items():
+        for (series, _), run in self.runs.items():
             mine = [
                 float("inf") if line["train/skipped_updates"] else line["train/grad_norm"]
-                for line in self._metrics(folder)
+                for line in run.metrics
             ]
             kept = [norm for norm in mine if norm is not None]
             norms.setdefault(series, []).append(kept or [0.0])
@@ -114,23 +107,21 @@ class Results:
 
     def untrained(self) -> dict[Arm, str]:
         """The runs in which no step had a gradient, with the likely reason."""
-        found = {arm: untrained(self._metrics(folder)) for arm, folder in self.folders.items()}
+        found = {arm: untrained(run.metrics) for arm, run in self.runs.items()}
         return {arm: why for arm, why in found.items() if why}
 
     def truncation_rose(self) -> dict[Arm, str]:
         """The runs in which truncation rose with the score, with the words that say so."""
-        found = {arm: truncation_rose(self._metrics(path)) for arm, path in self.folders.items()}
+        found = {arm: truncation_rose(run.metrics) for arm, run in self.runs.items()}
         return {arm: words for arm, words in found.items() if words}
 
     def drawn_samples(self, titles: Mapping[Arm, str]) -> list[SampleItem]:
         """What the policies wrote at their last step, as `klearlib.rl.samples.draw_samples` keeps
         it: of each series' first seed a right response and another one, as far as drawn."""
-        from klearlib.run.entry import read_samples
-
         shown = []
         for series in self.series():
-            arm = next(arm for arm in self.folders if arm[0] == series)
-            lines = read_samples(self.folders[arm])
+            arm = next(arm for arm in self.runs if arm[0] == series)
+            lines = self.runs[arm].samples
             last = [line for line in lines if line["step"] == lines[-1]["step"]]
             by_kind = {line["reason"] == "correct": line for line in reversed(last)}
             for _, line in sorted(by_kind.items(), reverse=True):
@@ -144,60 +135,55 @@ class Results:
 
     def score_curve(self, benchmark: str) -> pd.DataFrame:
         """avg@n of every evaluation on `benchmark`."""
-        from klearlib.evaluate.scores import avg_at_n
-
         return _long(
-            (*arm, step, avg_at_n(self._record(path).correct))
-            for arm, folder in self.folders.items()
-            for step, path in evaluations(folder, benchmark).items()
+            (*arm, step, each.score)
+            for arm, run in self.runs.items()
+            for step, each in run.evaluations.get(benchmark, {}).items()
         )
 
     def end_scores(self, benchmark: str, *, first: bool = False) -> pd.DataFrame:
         """Columns series, seed, value: avg@n of each run's last evaluation, with `first` its
         first; never of its best."""
-        scores = self.score_curve(benchmark)
-        wanted = scores.groupby(["series", "seed"])["step"].transform("min" if first else "max")
-        return scores[scores["step"] == wanted].drop(columns="step").reset_index(drop=True)
+        ends = ((*arm, self.end(arm, benchmark, first=first).score) for arm in self.runs)
+        return _frame(ends, ["series", "seed", "value"])
 
-    def end_record(self, arm: Arm, benchmark: str, *, first: bool = False) -> EvalRecord:
+    def end(self, arm: Arm, benchmark: str, *, first: bool = False) -> Evaluation:
         """The last evaluation of a run on `benchmark`, with `first` its first."""
-        found = evaluations(self.folders[arm], benchmark)
-        return self._record(found[(min if first else max)(found)])
+        found = self.runs[arm].evaluations[benchmark]
+        return found[(min if first else max)(found)]
 
-    def end_records(self, series: str, benchmark: str) -> dict[int, EvalRecord]:
+    def ends(self, series: str, benchmark: str) -> dict[int, Evaluation]:
         """Seed -> the last evaluation of each run of a series on `benchmark`."""
-        return {s: self.end_record((n, s), benchmark) for n, s in self.folders if n == series}
+        return {s: self.end((n, s), benchmark) for n, s in self.runs if n == series}
 
     def end_counts(self, benchmark: str, *, first: bool = False) -> tuple[int, int]:
         """Over the last evaluations of all runs: responses that could not be judged, and
         truncated."""
-        from klearlib.records import NOT_JUDGED
-
-        records = [self.end_record(arm, benchmark, first=first) for arm in self.folders]
-        failures = sum(int(np.isin(record.reason, NOT_JUDGED).sum()) for record in records)
-        return failures, sum(int(record.truncated.sum()) for record in records)
+        found = [self.end(arm, benchmark, first=first) for arm in self.runs]
+        not_judged, truncated = (
+            sum(each.total(name) for each in found) for name in ("not_judged", "truncated")
+        )
+        return not_judged, truncated
 
     def looked_at(self, *, first: bool = False) -> dict[str, float]:
-        """`klearlib.evaluate.looks.looked_at` of all responses of the runs' last evaluations, with
-        `first` of their first ones."""
-        from klearlib.evaluate.looks import looked_at
-        from klearlib.evaluate.record_files import scored_files
-
-        files = [scored_files(folder) for folder in self.folders.values()]
-        ends = (by_step[(min if first else max)(by_step)] for by_step in files)
-        return looked_at([self._record(path) for end in ends for path in end])
+        """`counts.looked_at` of all responses of the runs' last evaluations, with `first` of their
+        first ones."""
+        curves = [scored(run.evaluations) for run in self.runs.values()]
+        ends = (by_step[(min if first else max)(by_step)] for by_step in curves)
+        return looked_at([each for end in ends for each in end])
 
     def not_judged(self, benchmarks: Iterable[str], *, statistic: str) -> int:
         """Responses behind `replicate_scores` of all runs that could not be judged."""
-        from klearlib.records import NOT_JUDGED
-
-        found = (self._counted(arm, name, statistic) for arm in self.folders for name in benchmarks)
-        return sum(int(np.isin(each.reason, NOT_JUDGED).sum()) for part in found for each in part)
+        return sum(
+            each.total("not_judged")
+            for arm in self.runs
+            for name in benchmarks
+            for each in self._counted(arm, name, statistic)
+        )
 
     def end_pass_rate(self, benchmark: str) -> float:
         """Mean share of tests passed over all responses of the last evaluations of all runs."""
-        records = [self.end_record(arm, benchmark) for arm in self.folders]
-        return float(np.mean([record.pass_rate.mean() for record in records]))
+        return float(np.mean([self.end(arm, benchmark).pass_rate.mean() for arm in self.runs]))
 
     def problem_scores(
         self, series: str, seeds: Sequence[int], benchmarks: Iterable[str]
@@ -205,7 +191,7 @@ class Results:
         """float [seeds, problems of all benchmarks]: each problem's mean over its responses at the
         last step."""
         parts = [
-            np.array([self.end_record((series, s), name).correct.mean(axis=1) for s in seeds])
+            np.array([self.end((series, seed), name).shares for seed in seeds])
             for name in benchmarks
         ]
         return np.concatenate(parts, axis=1)
@@ -218,21 +204,20 @@ class Results:
         statistic: "last" for the last evaluation, "second_half" for the mean over the evaluations
         of the second half; never the best one.
         """
-        from klearlib.evaluate.scores import avg_at_n
 
         def mean(seed: int, name: str) -> float:
             counted = self._counted((series, seed), name, statistic)
-            return float(np.mean([avg_at_n(record.correct) for record in counted]))
+            return float(np.mean([each.score for each in counted]))
 
         return np.mean([[mean(seed, name) for seed in seeds] for name in benchmarks], axis=0)
 
-    def _counted(self, arm: Arm, benchmark: str, statistic: str) -> list[EvalRecord]:
+    def _counted(self, arm: Arm, benchmark: str, statistic: str) -> list[Evaluation]:
         """The evaluations of a run that a statistic of scores takes."""
         assert statistic in ("last", "second_half"), statistic
-        found = evaluations(self.folders[arm], benchmark)
+        found = self.runs[arm].evaluations[benchmark]
         last = max(found)
         late = (s for s in found if s == last or (statistic != "last" and is_second_half(s, last)))
-        return [self._record(found[step]) for step in late]
+        return [found[step] for step in late]
 
     def curve_distances(
         self, series: str, seeds: Sequence[int], benchmarks: Iterable[str]
@@ -247,27 +232,6 @@ class Results:
         means = sum(curves) / len(curves)
         values = means.loc[list(seeds)].to_numpy(dtype=float)
         return np.abs(off_the_line(values, means.columns)).mean(axis=1)
-
-    def _metrics(self, folder: Path) -> list[dict]:
-        from klearlib.run.entry import read_metrics
-
-        if folder not in self._read:
-            self._read[folder] = read_metrics(folder)
-        return self._read[folder]
-
-    def _record(self, path: Path) -> EvalRecord:
-        from klearlib.evaluate.record_files import load_record
-
-        if path not in self._read:
-            self._read[path] = load_record(path)
-        return self._read[path]
-
-
-def evaluations(folder: Path, benchmark: str) -> dict[int, Path]:
-    """The evaluations of one run on `benchmark`, by step, in order."""
-    found = sorted((folder / "evaluations").glob(f"{benchmark}-[0-9]*.npz"))
-    steps = ((path.stem.rpartition("-")[2], path) for path in found)
-    return {int(step): path for step, path in steps if step.isdecimal()}  # no copies of files
 
 
 def not_judged_text(count: int, what: str = "responses") -> str:
@@ -291,6 +255,10 @@ def off_the_line(values: np.ndarray, steps: Sequence[int] | None = None) -> np.n
 
 
 def _long(rows: Iterable[tuple]) -> pd.DataFrame:
+    return _frame(rows, ["series", "seed", "step", "value"])
+
+
+def _frame(rows: Iterable[tuple], columns: list[str]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(list(rows), columns=["series", "seed", "step", "value"])
+    return pd.DataFrame(list(rows), columns=columns)

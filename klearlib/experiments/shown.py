@@ -3,6 +3,7 @@ equations of the paper, and the note on options that depart from it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
@@ -50,6 +51,21 @@ figure = partial(_Shown, "figure", when=lambda e: bool(e.runs))
 """Of a method that gives a matplotlib figure."""
 
 
+class fact(cached_property):
+    """A method of an experiment that reads more than `runs`, such as the card of a stage; it gives
+    JSON, which is published, and read again where nothing else is there."""
+
+    def __get__(self, experiment, owner=None):
+        if experiment is None:
+            return self
+        name, kept = self.attrname, experiment._kept
+        if ("fact", name) not in kept:
+            published = experiment.published
+            found = self.func(experiment) if published is None else published.facts[name]
+            kept["fact", name] = json.loads(json.dumps(found))
+        return kept["fact", name]
+
+
 class Showing:
     """What has tables and figures, each made once. It has `params`."""
 
@@ -61,6 +77,10 @@ class Showing:
 
     def figure(self, name: str) -> Figure:
         return self._made("figure", name)
+
+    @classmethod
+    def _facts(cls) -> list[str]:
+        return [name for name in dir(cls) if isinstance(getattr(cls, name, None), fact)]
 
     @classmethod
     def _declared(cls, kind: str) -> dict[str, tuple[_Shown, Callable]]:
@@ -117,7 +137,11 @@ class Showing:
 def changed_options(options: Mapping[str, object], record: type) -> dict[str, object]:
     """The entries of an `options` parameter whose value is not the default of `record`."""
     defaults = asdict(record())
-    return {name: value for name, value in options.items() if value != defaults[name]}
+    return {
+        name: options[name]
+        for name in defaults
+        if options.get(name, defaults[name]) != defaults[name]
+    }
 
 
 @cache

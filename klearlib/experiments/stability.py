@@ -22,7 +22,7 @@ def score_changes(runs: Results) -> dict[str, list[float]]:
 
 def stable_runs(runs: Results) -> dict[Arm, bool]:
     limits, found = paper.claim("C3").rule.numbers, {}
-    for series, seed in runs.folders:
+    for series, seed in runs.runs:
         mine = runs.of(series).with_seeds([seed])
         (norms,), (change,) = mine.gradient_norms()[series], score_changes(mine)[series]
         found[series, seed] = is_stable(norms, change, limits)

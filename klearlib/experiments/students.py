@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from klearlib.curation.pass_rates import RATES, PassRate, read_pass_rates
 from klearlib.experiments.benchmarks import counterparts, decided_on
 from klearlib.experiments.experiment import Experiment
 from klearlib.experiments.origins import DOMAIN_WORDS, Origin, origin, origins
@@ -32,10 +31,6 @@ class DataExperiment(Experiment):
     @cached_property
     def data(self) -> Origin:
         return origin(self.params.profile, self.params.data_options)
-
-    def rates(self, stage: Stage) -> dict[str, PassRate]:
-        """The pass rates that a stage of responses has found; none before it is done."""
-        return read_pass_rates(self.folder(stage) / RATES) if self.is_done(stage) else {}
 
 
 @dataclass(frozen=True)

@@ -314,11 +314,12 @@ def read_sections(results_dir: Path) -> list[Section]:
     be, names an artefact that is not there or a table that was cut off, or is of another profile
     than the folder's name.
     """
-    return [_read(path) for path in sorted(results_dir.glob(f"*/{SECTION}"))]
+    return [read_section(path.parent) for path in sorted(results_dir.glob(f"*/{SECTION}"))]
 
 
-def _read(path: Path) -> Section:
-    notebook, place = path.parent.name, read_place(path.parent.parent)
+def read_section(folder: Path) -> Section:
+    """The section that a notebook has published in `folder`; errors as `read_sections`."""
+    path, notebook, place = folder / SECTION, folder.name, read_place(folder.parent)
     try:
         try:
             content = read_json(path)

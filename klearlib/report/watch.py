@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.errors import DamagedEntry, ParameterError
+from klearlib.evaluate.counts import read_evaluations, scored
 from klearlib.params import did_you_mean
 from klearlib.report.curves import learning_curves
 from klearlib.run.entry import METRICS, SPEC, read_metrics
@@ -69,25 +70,12 @@ def curves_of(folder: Path) -> dict[str, Curve]:
         for key, name in QUANTITIES.items():
             if line.get(key) is not None:  # without an update there is no gradient
                 curves.setdefault(name, []).append((line["step"], line[key]))
-    if scores := _scores(folder):
-        curves["score"] = scores
+    # A run that starts again may be removing them.
+    with contextlib.suppress(DamagedEntry, FileNotFoundError):
+        for step, found in scored(read_evaluations(folder)).items():
+            mean = sum(each.score for each in found) / len(found)
+            curves.setdefault("score", []).append((step, mean))
     return curves
-
-
-def _scores(folder: Path) -> Curve:
-    """At each evaluation the share of right responses, as a mean over benchmarks."""
-    from klearlib.evaluate.record_files import load_record, scored_files
-
-    curve: Curve = []
-    for step, paths in scored_files(folder).items():
-        scores = []
-        for path in paths:
-            # A run that starts again may be removing it.
-            with contextlib.suppress(DamagedEntry, FileNotFoundError):
-                scores.append(float(load_record(path).correct.mean()))
-        if scores:
-            curve.append((step, sum(scores) / len(scores)))
-    return curve
 
 
 def watch_figure(folders: Iterable[Path]) -> Figure:

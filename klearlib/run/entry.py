@@ -16,14 +16,18 @@ SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
 PLAN_HASHES_BELOW = 64_000_000  # bytes: what a plan can read again of each file in a moment
 
 
-def read_metrics(path: Path | str) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl in order, each joined with the timings of its step.
+def read_metrics(path: Path | str, *, timings: bool = True) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl in order, each joined with the timings of its step, unless not
+    asked for.
 
     A stage may still be writing: a line without its end is left out. No file: an empty list.
     Raises DamagedEntry for a line that is not a JSON object with a step.
     """
-    timings = {line["step"]: line for line in _read_lines(Path(path) / TIMINGS)}
-    return [{**timings.get(line["step"], {}), **line} for line in _read_lines(Path(path) / METRICS)]
+    lines = _read_lines(Path(path) / METRICS)
+    if not timings:
+        return lines
+    spent = {line["step"]: line for line in _read_lines(Path(path) / TIMINGS)}
+    return [{**spent.get(line["step"], {}), **line} for line in lines]
 
 
 def read_samples(path: Path | str) -> list[dict[str, Any]]:

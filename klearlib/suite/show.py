@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 
 from klearlib.errors import KlearError, printable
-from klearlib.evaluate.looks import LOOKS, looked_at
-from klearlib.evaluate.record_files import load_record, scored_files
+from klearlib.evaluate.counts import LOOKS, looked_at, read_evaluations, scored
 from klearlib.experiments.experiment import runs_dir
 from klearlib.report.watch import find_run
 from klearlib.rl.alarms import truncation_rose
@@ -48,9 +47,9 @@ def show(word: str) -> int:
 def _looks(folder: Path) -> list[str]:
     """A line for each evaluation of a run, in percent and mean tokens, below a line of heads."""
     rows = [["step", *(name.replace("_", " ") for name in LOOKS)]]
-    for step, paths in scored_files(folder).items():
+    for step, found in scored(read_evaluations(folder)).items():
         row = [str(step)]
-        for name, value in looked_at([load_record(path) for path in paths]).items():
+        for name, value in looked_at(found).items():
             share = "-" if math.isnan(value) else f"{100 * value:.0f} %"
             row.append(f"{value:.0f}" if name == "tokens" else share)
         rows.append(row)

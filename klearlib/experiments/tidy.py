@@ -1,0 +1,221 @@
+"""Evidence as data: what finished runs left, in three tidy tables that every notebook publishes.
+
+    runs.parquet         a row for each arm and seed: what ran, where, when, its numbers at the end
+    curves.parquet       run, step, metric, value: metrics.jsonl; null where a step has no value
+    evaluations.parquet  run, step, benchmark, problem: counts over the n responses to it
+
+Tables, figures and verdicts are computed from `Run` alone, whether it was read from a folder of
+results/runs (`of_stage`) or from what is published (`Published`): by one code, so both are equal.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from klearlib.evaluate.counts import COUNTS, Evaluation, read_evaluations
+from klearlib.report.section import Section, read_section
+from klearlib.run.files import read_json, write_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from klearlib.run.stage import Stage
+
+RUNS, CURVES, EVALUATIONS = "runs.parquet", "curves.parquet", "evaluations.parquet"
+FACTS = "facts.json"
+
+Arm = tuple[str, int]
+"""Series and seed of a run."""
+Place = tuple[str, str, int]
+"""Of an arm in the tables of a notebook: the set of runs that it is compared in, series, seed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    about: stage, title, code (its fingerprint), params, provenance, seconds, weights (a digest).
+    metrics: a dict for each step. evaluations: benchmark -> step -> evaluation. samples: as
+    `klearlib.rl.samples.draw_samples` keeps them; none of a published run.
+    """
+
+    key: str
+    about: dict[str, Any]
+    metrics: Sequence[dict]
+    evaluations: Mapping[str, Mapping[int, Evaluation]]
+    samples: Sequence[dict] = field(default=(), repr=False)
+
+
+def of_stage(stage: Stage, runs_dir: Path) -> Run:
+    """The run of a stage that is done, from its folder."""
+    from klearlib.run.entry import DONE, read_metrics, read_own_json, read_samples
+
+    folder = stage.folder(runs_dir)
+    done = read_own_json(folder / DONE, "files", "provenance", "seconds")
+    files = done["files"].items()
+    weights = [entry["sha256"] for name, entry in sorted(files) if name.startswith("model/")]
+    about = {
+        "stage": stage.name,
+        "title": stage.title,
+        "code": stage.code,
+        "params": stage.params,
+        "provenance": done["provenance"],
+        "seconds": done["seconds"],
+        "weights": weights,
+    }
+    metrics = read_metrics(folder, timings=False)
+    return Run(stage.key, about, metrics, read_evaluations(folder), read_samples(folder))
+
+
+class Published:
+    """The runs and facts that a notebook has published in `folder`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @cached_property
+    def section(self) -> Section:
+        return read_section(self.folder)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        return read_json(self.folder / FACTS)
+
+    @cached_property
+    def arms(self) -> dict[Place, Run]:
+        """(set, series, seed) -> its run."""
+        import pyarrow.parquet as pq
+
+        runs, curves, evaluations = (pq.read_table(self.folder / name) for name in TABLES)
+        metrics, scores = _metrics(curves.to_pylist()), _evaluations(evaluations.to_pandas())
+        made: dict[str, Run] = {}
+        arms = {}
+        for row in runs.to_pylist():
+            if (key := row["run"]) not in made:
+                about = {n: json.loads(row[n]) if n in _JSON else row[n] for n in _ABOUT}
+                made[key] = Run(key, about, metrics.get(key, ()), scores.get(key, {}))
+            arms[row["set"], row["series"], row["seed"]] = made[key]
+        return arms
+
+
+def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:
+    """The three tables of a notebook; a run that several arms share stands once in the latter two.
+
+    arms: (set, series, seed) -> run.
+    """
+    runs = {run.key: run for run in arms.values()}
+    _write(folder / RUNS, _columns(_row(*arm, run) for arm, run in arms.items()))
+    values = (
+        {"run": key, "step": line["step"], "metric": name, "value": value}
+        for key, run in runs.items()
+        for line in run.metrics
+        for name, value in line.items()
+        if name != "step"
+    )
+    _write(folder / CURVES, _columns(values))
+    parts = [
+        each.columns(run=key, step=step, benchmark=name)
+        for key, run in runs.items()
+        for name, steps in run.evaluations.items()
+        for step, each in steps.items()
+    ]
+    _write(
+        folder / EVALUATIONS,
+        {name: [it for part in parts for it in part[name]] for name in _TYPES[EVALUATIONS]},
+    )
+
+
+def _metrics(lines: Sequence[dict]) -> dict[str, list[dict]]:
+    """Run -> its lines of metrics.jsonl."""
+    found: dict[str, dict[int, dict]] = {}
+    for line in lines:
+        steps = found.setdefault(line["run"], {})
+        steps.setdefault(line["step"], {"step": line["step"]})[line["metric"]] = line["value"]
+    return {run: list(steps.values()) for run, steps in found.items()}
+
+
+def _evaluations(rows: pd.DataFrame) -> dict[str, dict[str, dict[int, Evaluation]]]:
+    """Run -> benchmark -> step -> evaluation."""
+    found: dict[str, dict[str, dict[int, Evaluation]]] = {}
+    for (run, name, step), mine in rows.groupby(["run", "benchmark", "step"], sort=False):
+        each = {column: mine[column].to_numpy() for column in mine}
+        found.setdefault(run, {}).setdefault(name, {})[int(step)] = Evaluation(
+            tuple(each["problem"]),
+            int(each["n"][0]),
+            {count: each[count] for count in COUNTS},
+            each["tokens"],
+            each["pass_rate"],
+            json.loads(each["sampling"][0]),
+        )
+    return found
+
+
+def _row(which: str, series: str, seed: int, run: Run) -> dict:
+    """A line of runs.parquet: the arm, its run, and what the metrics of that run say in short."""
+    norms = [line.get("train/grad_norm") for line in run.metrics]
+    known = [norm for norm in norms if norm is not None]
+    about = {n: json.dumps(v, sort_keys=True) if n in _JSON else v for n, v in run.about.items()}
+    last = run.metrics[-1] if run.metrics else {}
+    return {
+        **{"set": which, "series": series, "seed": seed, "run": run.key, **about},
+        "steps": last.get("step"),
+        "norm_max": max(known, default=None),
+        "norm_median": float(np.median(known)) if known else None,
+        "skipped_updates": sum(line.get("train/skipped_updates") or 0 for line in run.metrics),
+        **{name.partition("/")[2]: last.get(name) for name in _LAST},
+    }
+
+
+def _columns(rows: Iterable[dict]) -> dict[str, list]:
+    columns: dict[str, list] = {}
+    for row in rows:
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return columns
+
+
+def _write(path: Path, columns: Mapping[str, list]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema({name: pa.type_for_alias(t) for name, t in _TYPES[path.name].items()})
+    table = pa.table({name: columns.get(name, []) for name in schema.names}, schema)
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd")
+    write_bytes(path, content.getvalue(), make_folder=True)
+
+
+TABLES = (RUNS, CURVES, EVALUATIONS)
+_JSON = ("params", "provenance", "weights")
+_ABOUT = ("stage", "title", "code", "seconds", *_JSON)
+_LAST = (  # of the metrics, at the last step
+    *("rollout/reward_mean", "rollout/correct_rate", "rollout/truncated_rate"),
+    *("rollout/response_tokens_mean", "train/entropy"),
+)
+_TYPES = {
+    RUNS: {
+        **dict.fromkeys(("set", "series"), "string"),
+        "seed": "int64",
+        **dict.fromkeys(("run", "stage", "title", "code"), "string"),
+        "seconds": "float64",
+        **dict.fromkeys(_JSON, "string"),
+        "steps": "int64",
+        **dict.fromkeys(("norm_max", "norm_median"), "float64"),
+        "skipped_updates": "int64",
+        **{name.partition("/")[2]: "float64" for name in _LAST},
+    },
+    CURVES: {"run": "string", "step": "int64", "metric": "string", "value": "float64"},
+    EVALUATIONS: {
+        **{"run": "string", "step": "int64", "benchmark": "string", "problem": "string"},
+        **dict.fromkeys(("n", *COUNTS), "int32"),
+        **{"tokens": "float64", "pass_rate": "float64", "sampling": "string"},
+    },
+}
