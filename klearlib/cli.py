@@ -151,6 +151,13 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _merge(arguments: argparse.Namespace) -> int:
+    from klearlib.experiments.merging import merge
+
+    print(merge(arguments.folders, arguments.out, other_versions=arguments.other_versions))
+    return 0
+
+
 def _show(arguments: argparse.Namespace) -> int:
     from klearlib.suite.show import show
 
@@ -190,6 +197,17 @@ def _status(arguments: argparse.Namespace) -> int:
 
     print(describe_status(arguments.profile))
     return 0
+
+
+def _replicates(text: str) -> str:
+    from klearlib.params.statistics import REPLICATES, replicates_asked
+
+    os.environ[REPLICATES] = text  # the processes of notebooks see it too
+    try:
+        replicates_asked()
+    except KlearError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _workers(text: str) -> int | str:
@@ -238,6 +256,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--out", metavar="DIR", help="the results folder of changed parameters: results/mine"
         )
+        command.add_argument(
+            "--replicates",
+            type=_replicates,
+            metavar="200-203",
+            help="of all seeds or worlds these alone, a piece for klear merge",
+        )
         command.add_argument("--force", action="store_true", help="run cached notebooks as well")
         command.add_argument(
             "--workers",
@@ -265,6 +289,16 @@ def _parser() -> argparse.ArgumentParser:
         "--readme",
         metavar="FILE",
         help="also rewrite the table of claims between the profile's markers in this markdown file",
+    )
+
+    merge = commands.add_parser("merge", help="join results of other replicates into one folder")
+    merge.set_defaults(command=_merge)
+    merge.add_argument("folders", nargs="+", metavar="DIR", help="such as results/full")
+    merge.add_argument("--out", required=True, metavar="DIR", help="such as results/all")
+    merge.add_argument(
+        "--other-versions",
+        action="store_true",
+        help="join runs of different code too; the report says so",
     )
 
     evaluate = commands.add_parser(

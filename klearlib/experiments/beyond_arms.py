@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -203,12 +203,11 @@ class BeyondArms(Experiment):
             found[seed] = mine
         return found
 
-    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
-        sets = super().run_sets()
+    def judged_on(self) -> dict[str, Results]:
+        found = super().judged_on()
         for name in EXPLORATIONS:
-            mine = {arm: stage for arm, stage in self.arms.items() if arm[0].startswith(name)}
-            sets[name] = mine, self.runs.of(*(series for series, _ in mine))
-        return sets
+            found[name] = self.runs.of(*(s for s in self.runs.series() if s.startswith(name)))
+        return found
 
     def part(self, where: str) -> Results:
         """The finished runs of an exploration, by arm."""

@@ -88,6 +88,6 @@ def rebuild(results: Path) -> None:
     from klearlib.params.place import read_place
 
     for path in sorted(results.glob(f"*/{RUNS}")):
-        published = Published(path.parent)
+        published = Published.read(path.parent)
         params = check(path.parent.name, published.section.parameters)
         experiment_of(path.parent.name)(params, read_place(results), published).publish()

@@ -174,7 +174,7 @@ class ClippingArms(Experiment):
 
     @cached_property
     def joint_results(self) -> Results:
-        return self.finished(self.joint_arms, "both domains")
+        return self.done("both domains")
 
     @cached_property
     def rate_arms(self) -> dict[Arm, Stage]:
@@ -183,17 +183,20 @@ class ClippingArms(Experiment):
 
     @cached_property
     def rate_results(self) -> Results:
-        return self.finished(self.rate_arms, "learning rates")
+        return self.done("learning rates")
 
-    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
+    def judged_on(self) -> dict[str, Results]:
         compared = self.rate_results.with_seeds(self.params.seeds)
-        return super().run_sets() | {
-            "C2": (self.joint_arms, self.joint_results),
-            "C20": (self.rate_arms, compared),
-        }
+        return super().judged_on() | {"C2": self.joint_results, "C20": compared}
 
-    def stages(self) -> list[Stage]:
-        return [*self.grid.values(), *self.joint_arms.values()]
+    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        return {"learning rates": self.rate_arms, "both domains": self.joint_arms}
+
+    @cached_property
+    def runs(self) -> Results:
+        """Those of `arms`, which are some of the learning rates."""
+        names = {_at(rate, rule): rule for rule, rate in self.chosen.items()}
+        return self.rate_results.of(*names).renamed(names).with_seeds(self.params.seeds)
 
     @cached_property
     def arms(self) -> dict[Arm, Stage]:

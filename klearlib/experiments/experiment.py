@@ -30,7 +30,7 @@ from klearlib.notebook import setup, show_resolved, whereabouts
 from klearlib.paper import Claim, claim
 from klearlib.params import check_values, load_profile, root, uses_miniature
 from klearlib.params.place import Place, differences, place_for
-from klearlib.params.statistics import WORLDS
+from klearlib.params.statistics import WORLDS, replicates_asked
 from klearlib.report.frames import show_frames
 from klearlib.report.section import (
     Counterpart,
@@ -105,9 +105,26 @@ class Experiment(Showing):
         first."""
         return {}
 
+    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        """Name of a set of runs -> its arms; "" for `arms`. They are what is published."""
+        return {"": self.arms}
+
     def stages(self) -> list[Stage]:
         """All that the experiment asks for, in the order in which it should start."""
-        return list(self.arms.values())
+        return [stage for arms in self.sets().values() for stage in arms.values()]
+
+    def asked(self) -> list[Stage]:
+        """Those of `stages` that are to run now: of the replicates that `REPLICATES` names, where it
+        is set. With the first of all replicates goes what belongs to none of them."""
+        piece = replicates_asked()
+        if piece is None:
+            return self.stages()
+        seeds = getattr(self.params, "seeds", ())
+        first = not seeds or seeds[0] in piece
+        arms = [(seed, s) for arms in self.sets().values() for (_, seed), s in arms.items()]
+        apart = {id(stage) for seed, stage in arms if seed in seeds}
+        rest = [stage for stage in self.stages() if first and id(stage) not in apart]
+        return [*rest, *(stage for seed, stage in arms if seed in piece)]
 
     def evidence(self) -> dict[str, Evidence | str]:
         """Claim -> what decides it, or why nothing does yet; see `klearlib.report.verdicts`."""
@@ -140,7 +157,7 @@ class Experiment(Showing):
     def looked_at(self) -> Rows:
         """The claims' own arms too; one that several have stands once."""
         shown = set()
-        for _, runs in self.run_sets().values():
+        for runs in self.judged_on().values():
             for _, mine in runs.each(runs.series()):
                 first = next(iter(mine.runs.values())).about
                 title = first["title"].rpartition(", seed ")[0]
@@ -151,9 +168,9 @@ class Experiment(Showing):
                     looks = mine.looked_at(first=word == "first")
                     yield [title, word, len(mine), *looks.values()]
 
-    def run_sets(self) -> dict[str, tuple[Mapping[Arm, Stage], Results]]:
-        """ "" -> the arms and those that are done; a claim -> others that it is judged on."""
-        return {"": (self.arms, self.runs)}
+    def judged_on(self) -> dict[str, Results]:
+        """ "" -> the runs that claims are judged on; a claim -> others that it is judged on."""
+        return {"": self.runs}
 
     def notes(self) -> list[str]:
         """How to read what it publishes."""
@@ -173,27 +190,23 @@ class Experiment(Showing):
     @cached_property
     def runs(self) -> Results:
         """The runs of `arms` that are done."""
-        return self.finished(self.arms)
+        return self.done("")
 
-    def finished(self, arms: Mapping[Arm, Stage], name: str = "") -> Results:
-        """The runs of `arms` that are done; they are published as the set `name`."""
-        if self.published is None:
-            runs = {arm: self._run(stage) for arm, stage in arms.items() if self.is_done(stage)}
-        else:
-            known = self.published.arms
-            runs = {arm: known[name, *arm] for arm in arms if (name, *arm) in known}
-        self._sets.setdefault(name, {}).update(runs)
-        return Results(runs)
+    def done(self, name: str) -> Results:
+        """The runs of a set that are done."""
+        if ("done", name) not in self._kept:
+            arms = self.sets()[name]
+            self._kept["done", name] = Results(
+                {arm: run for arm, stage in arms.items() if (run := self._run(name, arm, stage))}
+            )
+        return self._kept["done", name]
 
-    @cached_property
-    def _sets(self) -> dict[str, dict[Arm, Run]]:
-        """What was asked for so far, by the name of the set."""
-        return {}
-
-    def _run(self, stage: Stage) -> Run:
-        if ("run", stage.key) not in self._kept:
+    def _run(self, name: str, arm: Arm, stage: Stage) -> Run | None:
+        if self.published is not None:
+            return self.published.arms.get((name, *arm))
+        if ("run", stage.key) not in self._kept and self.is_done(stage):
             self._kept["run", stage.key] = of_stage(stage, runs_dir())
-        return self._kept["run", stage.key]
+        return self._kept.get(("run", stage.key))
 
     def is_done(self, stage: Stage) -> bool:
         """Whether a stage is done; of a moment, see `refresh`."""
@@ -242,7 +255,7 @@ class Experiment(Showing):
                 "estimate_s": round(stage.estimate_s),
                 "folder": f"results/runs/{stage.name}/{stage.key}",
             }
-            for stage in with_inputs(self.stages()).values()
+            for stage in with_inputs(self.asked()).values()
         ]
         if progress.in_notebook() and any(row["state"] in ("absent", "partial") for row in rows):
             preload.preload()  # the next cells take about as long as the imports that `run` needs
@@ -267,7 +280,7 @@ class Experiment(Showing):
 
         try:
             run_stages(
-                wanted(self.stages(), runs_dir()),
+                wanted(self.asked(), runs_dir()),
                 runs_dir=runs_dir(),
                 workers=self.params.workers,
                 on_done=publish_now_and_then,
@@ -297,7 +310,7 @@ class Experiment(Showing):
     def drawn_samples(self) -> list[SampleItem]:
         if self.published is not None:
             return list(self.published.section.samples)
-        return self.runs.drawn_samples({arm: stage.title for arm, stage in self.arms.items()})
+        return self.runs.drawn_samples()
 
     def publish(self) -> Path:
         """Write tables, figures and section.json from what is done so far; the path of the last.
@@ -308,8 +321,10 @@ class Experiment(Showing):
         self.place.claim()
         folder, section = self.place.folder / self.name, self._section()
         facts = {name: getattr(self, name) for name in self._facts()}
-        sets = sorted(self._sets.items())  # all that the section was made of
-        write_tables(folder, {(name, *arm): r for name, runs in sets for arm, r in runs.items()})
+        sets = {name: self.done(name).runs for name in self.sets()}
+        write_tables(folder, {(n, *arm): r for n, runs in sets.items() for arm, r in runs.items()})
+        if self.published is None:
+            registered.publish(self.place.folder, registered.noted(runs_dir()))
         write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
         return write_section(folder, **section)
 
@@ -329,7 +344,7 @@ class Experiment(Showing):
             },
             digits=self.digits,
             verdicts=self.verdicts(),
-            notes=[*self.notes(), *self._alarms()],
+            notes=[*self.notes(), *self._alarms(), *joined],
             samples=self.drawn_samples(),
             parameters=asdict(self.params),
             changed=differences(self.name, self.params),
@@ -355,8 +370,8 @@ class Experiment(Showing):
 
     def _alarms(self) -> list[str]:
         """The sentences on arms in which no step trained, or truncation rose with the score."""
-        sets = self.run_sets().values()
-        found = [*(_untrained(*each) for each in sets), *(_truncated(*each) for each in sets)]
+        sets = self.judged_on().values()
+        found = [*map(_untrained, sets), *map(_truncated, sets)]
         return [*dict.fromkeys(note for each in found for note in each.values())]
 
     def publish_and_report(self) -> Path:
@@ -435,9 +450,9 @@ class Experiment(Showing):
         return registered.statistics_of(self.params.profile)
 
     @property
-    def deciding_seeds(self) -> range:
+    def deciding_seeds(self) -> list[int]:
         """The seeds by which the profile decides claims."""
-        return range(getattr(self.statistics, self.replicated))
+        return getattr(self.statistics, self.replicated)
 
     def note_on_seeds(self, shared: str) -> str:
         """What a seed is, by the profile's design, and what counts of its scores. shared: by all of
@@ -464,29 +479,32 @@ class Experiment(Showing):
         return verdicts(self._evidence, judging)
 
     def _rule(self, about: Claim) -> tuple[str, bool]:
-        rule, sets = registered.digest(about, self.params.profile), self.run_sets()
-        _, runs = sets.get(about.id, sets[""])
+        rule, sets = registered.digest(about, self.params.profile), self.judged_on()
+        runs = sets.get(about.id, sets[""])
         times = (run.about["provenance"]["utc"] for run in runs.runs.values())
-        return rule, registered.is_exploratory(rule, min(times, default=""), runs_dir())
+        known = registered.noted(runs_dir())
+        if self.published is not None:
+            known = registered.published(self.place.folder)
+        return rule, registered.is_exploratory(rule, min(times, default=""), known)
 
     def _idle(self, about: Claim) -> list[str]:
         # An arm may be one of several comparisons ("alpha 0: filter"); without arms all are needed.
-        sets = self.run_sets()
-        idle = _untrained(*sets.get(about.id, sets[""]))
+        sets = self.judged_on()
+        idle = _untrained(sets.get(about.id, sets[""]))
         names = {series.rpartition(": ")[2] for series, _ in idle}
         return list(idle.values()) if names & (set(about.arms) or names) else []
 
 
-def _untrained(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
+def _untrained(runs: Results) -> dict[Arm, str]:
     """The arms in which no step trained, each with a sentence that says so."""
     found = runs.untrained().items()
-    return {arm: f"{NO_STEP} in {arms[arm].title}: {why}" for arm, why in found}
+    return {arm: f"{NO_STEP} in {runs.runs[arm].about['title']}: {why}" for arm, why in found}
 
 
-def _truncated(arms: Mapping[Arm, Stage], runs: Results) -> dict[Arm, str]:
+def _truncated(runs: Results) -> dict[Arm, str]:
     """The arms in which truncation rose with the score, each with a sentence that says so."""
     found = runs.truncation_rose().items()
-    return {arm: f"In {arms[arm].title} {words}" for arm, words in found}
+    return {arm: f"In {runs.runs[arm].about['title']} {words}" for arm, words in found}
 
 
 def runs_dir() -> Path:

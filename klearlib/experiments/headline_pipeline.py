@@ -378,16 +378,15 @@ class Pipeline(Experiment):
         files = released_stages(self.params.released_responses)
         return {(name, 0): stage for name, stage in files.items()}
 
-    def stages(self) -> list[Stage]:
-        measured = (s for arms in self.measured.values() for s in arms.values())
-        return [*self.arms.values(), *measured, *self.released.values()]
+    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        return super().sets() | self.measured | {"released": self.released}
 
     # what is measured so far
 
     @cached_property
     def scores_of(self) -> dict[str, Results]:
         """Domain -> the evaluations of `measured` that are done."""
-        return {domain: self.finished(arms, domain) for domain, arms in self.measured.items()}
+        return {domain: self.done(domain) for domain in DOMAINS}
 
     @cached_property
     def named(self) -> dict[str, Named]:
@@ -399,7 +398,7 @@ class Pipeline(Experiment):
     @cached_property
     def released_records(self) -> dict[str, Evaluation]:
         """The paper's benchmark -> the record of the published responses to it, where judged."""
-        runs = self.finished(self.released, "released")
+        runs = self.done("released")
         return {REAL[name].paper: runs.end((name, 0), name) for name, _ in runs.runs}
 
     def records(self, series: str, benchmark: str) -> dict[int, Evaluation]:

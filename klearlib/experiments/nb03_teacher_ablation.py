@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from klearlib.experiments.origins import Origin
-from klearlib.experiments.results import Results
+from klearlib.experiments.results import Arm, Results
 from klearlib.experiments.score_tables import Row
 from klearlib.experiments.shown import Figure, figure
 from klearlib.experiments.students import Beside, Student, StudentExperiment
@@ -59,10 +60,10 @@ class TeacherAblation(StudentExperiment):
 
     @cached_property
     def teacher_runs(self) -> Results:
-        return self.finished(self.measured_teachers, "teachers")
+        return self.done("teachers")
 
-    def stages(self) -> list[Stage]:
-        return [*self.arms.values(), *self.measured_teachers.values()]
+    def sets(self) -> dict[str, Mapping[Arm, Stage]]:
+        return super().sets() | {"teachers": self.measured_teachers}
 
     @figure(
         "The paper's Table 3 and ours; grey: the teachers themselves.",

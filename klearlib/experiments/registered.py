@@ -1,10 +1,12 @@
-"""What a profile has fixed before its runs, and since when: results/runs/rules.json."""
+"""What a profile has fixed before its runs, and since when: results/runs/rules.json, and beside
+what is published registered.json."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,10 +14,11 @@ from klearlib.errors import DamagedEntry
 from klearlib.paper import claims
 from klearlib.paper.schema import COMPARED, Claim
 from klearlib.params import STATISTICS, load
+from klearlib.params.place import read_place
 from klearlib.params.statistics import StatisticsParams
 from klearlib.run.files import read_json, write_json
 
-RULES = "rules.json"
+RULES, REGISTERED = "rules.json", "registered.json"
 _TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectation")
 """Fields of a claim that decide nothing."""
 STUDENTS, MATHS_RL, CODE_RL, HEADLINE = "students", "maths_rl", "code_rl", "headline"
@@ -37,7 +40,7 @@ def digest(claim: Claim, profile: str) -> str:
 def note(profile: str, runs_dir: Path) -> None:
     """Write down, before a run, the rules of a profile that are not written down yet, with the
     time."""
-    known = _noted(runs_dir)
+    known = noted(runs_dir)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     new = {digest(each, profile): now for each in claims() if each.kind in (*COMPARED, "trend")}
     if new.keys() - known.keys():
@@ -45,15 +48,40 @@ def note(profile: str, runs_dir: Path) -> None:
         write_json(runs_dir / RULES, new | known)
 
 
-def is_exploratory(rule: str, first_run: str, runs_dir: Path) -> bool:
+def is_exploratory(rule: str, first_run: str, known: Mapping[str, str]) -> bool:
     """Whether a rule is younger than the first of the runs that it is applied to, or was never
     written down. first_run: when that one ended, as its provenance says."""
-    since = _noted(runs_dir).get(rule)
+    since = known.get(rule)
     return since is None or since > first_run
 
 
-def _noted(runs_dir: Path) -> dict[str, str]:
-    path = runs_dir / RULES
+def noted(runs_dir: Path) -> dict[str, str]:
+    """Digest of a rule -> since when it is written down here."""
+    return _read(runs_dir / RULES)
+
+
+def publish(folder: Path, known: Mapping[str, str]) -> None:
+    """Keep with a results folder since when its profile's rules are written down."""
+    profile = read_place(folder).profile
+    mine = {digest(each, profile) for each in claims()} & known.keys()
+    write_json(folder / REGISTERED, {rule: known[rule] for rule in mine})
+
+
+def published(folder: Path) -> dict[str, str]:
+    """What `publish` kept."""
+    return _read(folder / REGISTERED)
+
+
+def earliest(every: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Of several registrations of one rule the first: its digest is the rule."""
+    found: dict[str, str] = {}
+    for known in every:
+        for rule, since in known.items():
+            found[rule] = min(since, found.get(rule, since))
+    return found
+
+
+def _read(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:

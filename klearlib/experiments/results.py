@@ -115,20 +115,21 @@ class Results:
         found = {arm: truncation_rose(run.metrics) for arm, run in self.runs.items()}
         return {arm: words for arm, words in found.items() if words}
 
-    def drawn_samples(self, titles: Mapping[Arm, str]) -> list[SampleItem]:
+    def drawn_samples(self) -> list[SampleItem]:
         """What the policies wrote at their last step, as `klearlib.rl.samples.draw_samples` keeps
         it: of each series' first seed a right response and another one, as far as drawn."""
         shown = []
         for series in self.series():
             arm = next(arm for arm in self.runs if arm[0] == series)
-            lines = self.runs[arm].samples
+            run = self.runs[arm]
+            lines = run.samples
             last = [line for line in lines if line["step"] == lines[-1]["step"]]
             by_kind = {line["reason"] == "correct": line for line in reversed(last)}
             for _, line in sorted(by_kind.items(), reverse=True):
                 item = {each.name: line.get(each.name) for each in fields(SampleItem)}
                 for name in ("prompt", "text"):
                     item[name] = shortened(line[name], max_chars=_SAMPLE_CHARS)
-                shown.append(SampleItem(**item | {"arm": titles[arm]}))
+                shown.append(SampleItem(**item | {"arm": run.about["title"]}))
         return shown
 
     # evaluations

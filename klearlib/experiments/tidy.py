@@ -14,7 +14,6 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,26 +74,24 @@ def of_stage(stage: Stage, runs_dir: Path) -> Run:
     return Run(stage.key, about, metrics, read_evaluations(folder), read_samples(folder))
 
 
+@dataclass(frozen=True)
 class Published:
-    """The runs and facts that a notebook has published in `folder`."""
+    """What a notebook has published: its runs by their places, its facts, its section.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    notes: to be published beside its own.
+    """
 
-    @cached_property
-    def section(self) -> Section:
-        return read_section(self.folder)
+    arms: Mapping[Place, Run]
+    facts: Mapping[str, Any]
+    section: Section
+    notes: Sequence[str] = ()
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        return read_json(self.folder / FACTS)
-
-    @cached_property
-    def arms(self) -> dict[Place, Run]:
-        """(set, series, seed) -> its run."""
+    @classmethod
+    def read(cls, folder: Path) -> Published:
+        """That of results/<profile>/<notebook>."""
         import pyarrow.parquet as pq
 
-        runs, curves, evaluations = (pq.read_table(self.folder / name) for name in TABLES)
+        runs, curves, evaluations = (pq.read_table(folder / name) for name in TABLES)
         metrics, scores = _metrics(curves.to_pylist()), _evaluations(evaluations.to_pandas())
         made: dict[str, Run] = {}
         arms = {}
@@ -103,7 +100,7 @@ class Published:
                 about = {n: json.loads(row[n]) if n in _JSON else row[n] for n in _ABOUT}
                 made[key] = Run(key, about, metrics.get(key, ()), scores.get(key, {}))
             arms[row["set"], row["series"], row["seed"]] = made[key]
-        return arms
+        return cls(arms, read_json(folder / FACTS), read_section(folder))
 
 
 def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 
+from klearlib.errors import ParameterError
 from klearlib.params.fields import Record, count, parameter, require
 
 ONE_WORLD, WORLDS = "one_world", "worlds"
+REPLICATES = "KLEAR_REPLICATES"
+"""The environment variable that names a piece of a profile's replicates, as ``--replicates`` does:
+"200-203,207"."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +25,29 @@ class StatisticsParams(Record):
         help="what a replicate is: a seed of training in one world, or a world of its own",
     )
     margin: float = parameter(above=0.0, help="smallest difference of scores that matters")
-    students: int = count("replicates of students, the seeds 0 and on")
-    maths_rl: int = count("replicates of RL on mathematics, the same")
-    code_rl: int = count("replicates of RL on code, the same")
-    headline: int = count("pipelines of notebook 10, the same")
-    tuning: list[int] = count("seeds that tune and never decide", minimum=0)
+    students: list[int] = count("seeds that decide on students", minimum=0, unique=True)
+    maths_rl: list[int] = count("the same of RL on mathematics", minimum=0, unique=True)
+    code_rl: list[int] = count("the same of RL on code", minimum=0, unique=True)
+    headline: list[int] = count("the same of notebook 10's pipelines", minimum=0, unique=True)
+    tuning: list[int] = count("seeds that tune and never decide", minimum=0, unique=True)
 
     def __post_init__(self) -> None:
-        most = max(self.students, self.maths_rl, self.code_rl, self.headline)
-        deciding = sorted({seed for seed in self.tuning if seed < most})
-        require(not deciding, f"tuning: {deciding} are seeds that decide (0 to {most - 1})")
+        deciding = {*self.students, *self.maths_rl, *self.code_rl, *self.headline}
+        both = sorted(deciding & {*self.tuning})
+        require(not both, f"tuning: {both} are among the seeds that decide")
+
+
+def replicates_asked() -> list[int] | None:
+    """The replicates that the environment variable `REPLICATES` names; None for all.
+
+    Raises ParameterError for another text than "200-203,207".
+    """
+    if not (text := os.environ.get(REPLICATES)):
+        return None
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            raise ParameterError(f"--replicates {text}: write seeds or worlds, such as 200-203,207")
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return found

@@ -16,6 +16,7 @@ import klearlib
 from klearlib.errors import DamagedEntry, ParameterError
 from klearlib.params import is_real, load, worlds_of
 from klearlib.params.place import keyed_values
+from klearlib.params.statistics import replicates_asked
 from klearlib.run.files import read_json, sha256_file, write_json
 from klearlib.run.fingerprint import library_fingerprint
 from klearlib.run.provenance import computing_versions
@@ -51,6 +52,8 @@ def digests(notebook: dict, experiment) -> dict[str, str]:
         from klearlib.real.assets import stamps
 
         digests_of["data files"] = _digest(stamps(load(params.profile, "real")))
+    if piece := replicates_asked():
+        digests_of["replicates"] = _digest(piece)
     if experiment.gathers:
         sections = sorted(experiment.place.folder.glob(f"*/{SECTION}"))
         others = [path for path in sections if path.parent.name != experiment.name]

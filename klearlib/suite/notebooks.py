@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from klearlib.experiments import catalogue, registered
 from klearlib.experiments.experiment import runs_dir
 from klearlib.params import root
 from klearlib.params.place import Place, read_place
+from klearlib.params.statistics import REPLICATES
 from klearlib.run.files import one_line_failures
 from klearlib.run.pool import Failure, code_read_once, run_stages, stop_grace_s
 from klearlib.run.progress import Progress
@@ -250,6 +252,8 @@ def resuming(place: Place, only: Sequence[str], keep_going: bool, workers: int |
     """The command that goes on where this run stops; never --force, which would start over."""
     words = [place.command]
     words += ["--only", *only] if only else []
+    if piece := os.environ.get(REPLICATES):
+        words += ["--replicates", piece]
     words += ["--keep-going"] if keep_going else []
     words += ["--workers", str(workers)] if workers is not None else []
     return " ".join(words)

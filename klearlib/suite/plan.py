@@ -49,7 +49,7 @@ class PlannedNotebook:
     @functools.cached_property
     def stages(self) -> list[Stage]:
         """What it asks for, see `wanted`; the same objects each time, which keep their keys."""
-        return wanted(self.experiment.stages(), runs_dir())
+        return wanted(self.experiment.asked(), runs_dir())
 
     @property
     def place(self) -> Place:
