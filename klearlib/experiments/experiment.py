@@ -114,8 +114,8 @@ class Experiment(Showing):
         return [stage for arms in self.sets().values() for stage in arms.values()]
 
     def asked(self) -> list[Stage]:
-        """Those of `stages` that are to run now: of the replicates that `REPLICATES` names, where it
-        is set. With the first of all replicates goes what belongs to none of them."""
+        """Those of `stages` that are to run now: of the replicates that `REPLICATES` names if it is
+        set; with the first of all of them goes what belongs to none."""
         piece = replicates_asked()
         if piece is None:
             return self.stages()
@@ -324,11 +324,13 @@ class Experiment(Showing):
         sets = {name: self.done(name).runs for name in self.sets()}
         write_tables(folder, {(n, *arm): r for n, runs in sets.items() for arm, r in runs.items()})
         if self.published is None:
-            registered.publish(self.place.folder, registered.noted(runs_dir()))
+            known = registered.noted(runs_dir())
+            registered.publish(self.place.folder, self.params.profile, known)
         write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
         return write_section(folder, **section)
 
     def _section(self) -> dict:
+        joined = self.published.notes if self.published is not None else ()
         return dict(
             title=self.title,
             section=self.section,

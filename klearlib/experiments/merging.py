@@ -44,7 +44,8 @@ def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> 
     place = place_of(first.profile, first.changes, out)
     if place.folder.resolve() in paths:
         raise ParameterError(f"--out {out} is one of the folders that are joined: name another")
-    registered.publish(place.folder, registered.earliest(map(registered.published, paths)))
+    known = registered.earliest(map(registered.published, paths))
+    registered.publish(place.folder, first.profile, known)
     names = sorted({each.parent.name for path in paths for each in path.glob(f"*/{RUNS}")})
     for name in names:
         parts = {path.name: Published.read(path / name) for path in paths if (path / name).is_dir()}
@@ -107,10 +108,8 @@ def _require_alike(name: str, one: str, first: Published, folder: str, part: Pub
             "be joined"
         )
     rules = [{v.claim: v.rule for v in each.section.verdicts} for each in (first, part)]
-    both = rules[0].keys() & rules[1].keys()
-    if other := sorted(
-        c for c in both if rules[0][c] != rules[1][c] and rules[0][c] and rules[1][c]
-    ):
+    both = [name for name in rules[0] if rules[0][name] and rules[1].get(name)]
+    if other := [name for name in both if rules[0][name] != rules[1][name]]:
         raise ParameterError(
             f"{name}: {one} and {folder} decide {', '.join(other)} by other rules: publish both by "
             "one version (klear report)"

@@ -14,7 +14,6 @@ from klearlib.errors import DamagedEntry
 from klearlib.paper import claims
 from klearlib.paper.schema import COMPARED, Claim
 from klearlib.params import STATISTICS, load
-from klearlib.params.place import read_place
 from klearlib.params.statistics import StatisticsParams
 from klearlib.run.files import read_json, write_json
 
@@ -60,9 +59,8 @@ def noted(runs_dir: Path) -> dict[str, str]:
     return _read(runs_dir / RULES)
 
 
-def publish(folder: Path, known: Mapping[str, str]) -> None:
+def publish(folder: Path, profile: str, known: Mapping[str, str]) -> None:
     """Keep with a results folder since when its profile's rules are written down."""
-    profile = read_place(folder).profile
     mine = {digest(each, profile) for each in claims()} & known.keys()
     write_json(folder / REGISTERED, {rule: known[rule] for rule in mine})
 
