@@ -2,3 +2,11 @@
 extend."""
 
 __version__ = "0.17.0"
+
+
+def results(folder):
+    """The tidy tables of a published results folder, such as "results/full": an object with the
+    DataFrames ``runs``, ``curves`` and ``evaluations``; see `klearlib.experiments.tidy`."""
+    from klearlib.experiments.tidy import read_frames
+
+    return read_frames(folder)

@@ -19,7 +19,7 @@ from klearlib.run.stage import Stage
 NUM_SOURCES = {"math": (1, 2, 4, 6, 8, 10), "code": (1, 2, 4, 6)}
 """How many sources each arm of a domain in Tables 4 and 5 has."""
 EQUAL_SHARE = 0.05
-"""Wrong responses in the arms of equal errors: about those of the best source; fixed in C23."""
+"""Wrong responses in the arms of equal errors: about those of the best source; fixed in E7."""
 
 
 _RANKS = {
@@ -38,7 +38,7 @@ class TopKParams(StudentParams):
         "ranks of sources with an arm of their own; the best is Top1", [], minimum=2, **_RANKS
     )
     equal_sources: list[int] = count(
-        "numbers of best maths sources at equal errors; C23: 1, 4, 10", default=[], **_RANKS
+        "numbers of best maths sources at equal errors; E7: 1, 4, 10", default=[], **_RANKS
     )
     num_examples = amended(24, help="examples of every maths arm, by K-center", paper=31600)
     code_examples: int = count("examples of every code arm, by K-center", default=12, paper=31600)
@@ -78,7 +78,7 @@ class TopKDiversity(StudentExperiment):
         Counterpart("Table 4", "few or many sources, mathematics", ("tables4_5",)),
         Counterpart("Table 5", "few or many sources, code", ("tables4_5",)),
     )
-    beside = (Beside("math", 4, ("C6", "C23")), Beside("code", 5, ("C7",)))
+    beside = (Beside("math", 4, ("C6", "E7")), Beside("code", 5, ("C7",)))
     printed = "Tables 4 and 5"
 
     @cached_property
@@ -138,7 +138,7 @@ class TopKDiversity(StudentExperiment):
             "and notation they do not even out.",
             "K-center over the prompts of more sources chooses from more problems those that lie "
             "furthest apart: longer chains and fewer of the shortest family. So arms differ in "
-            "their problems too, those of C23 included, whose verdict is on all of it together.",
+            "their problems too, those of E7 included, whose verdict is on all of it together.",
             "Each domain has a base model of its own, so a maths student is measured on maths and "
             "a code student on code; the paper measures both on all four benchmarks.",
             *self.common_notes("arms of a domain"),

@@ -12,6 +12,7 @@ from klearlib import paper
 from klearlib.experiments.benchmarks import curve_titles, decided_on, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
+from klearlib.experiments.results import Results
 from klearlib.experiments.rules import RULE_OPTIONS, note_on_own, rule_spec
 from klearlib.experiments.score_tables import learning_table, score_panel, seed_interval
 from klearlib.experiments.shown import Figure, Frame, Rows, changed_options, figure, table
@@ -202,14 +203,14 @@ class Clipping(ClippingArms):
         gppo = self.gradients[self.gradients["rule"] == "gppo"]
         # "Never zero" is part of C14: one token without a gradient refutes it, whatever the error.
         error = float(gppo["error"].max()) if (gppo["autograd"] != 0).all() else float("inf")
-        found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C20")}
+        found = {name: self._on_scores(name) for name in ("C1", "C2", "C18", "C25", "C26", "E6")}
         return {"C14": Evidence(error), **found, "C3": self._stability()}
 
     def _on_scores(self, claim_id: str) -> Evidence | str:
         about = paper.claim(claim_id)
         if self._changed_rules:
             return self._changed_rules
-        if claim_id == "C20":
+        if claim_id == "E6":
             return self._stable_rates(about)
         if why := self.why_not_judged(about.arms):
             return why
@@ -220,10 +221,23 @@ class Clipping(ClippingArms):
             domain, runs, rates = "code", self.joint_results, ""
         runs = runs.of(*about.arms).with_seeds(self.deciding_seeds)
         checked = shares_in_corners(runs, about)
+        if claim_id == "C25":
+            return self._pushed_down(runs, checked)
+        if claim_id == "C26":
+            return self.paired(claim_id, runs, runs.pass_at_half, words=[rates], checked=checked)
         if about.statistic == "curve":
             return self.steadiness(claim_id, runs, domain, words=[rates], checked=checked)
         words = [decided_on(claim_id, self.params.profile, domain), rates]
         return self.compared(claim_id, runs, domain, words=words, checked=checked)
+
+    def _pushed_down(self, runs: Results, checked: dict[str, float]) -> Evidence | str:
+        """The share of pushed tokens that fell, over the first half of each run."""
+        name = "train/pushed_down_share"
+        if not len(fell := runs.curve(name)):
+            return f"no run has logged {name}"
+        early = fell[fell["step"] <= fell["step"].max() / 2]
+        means = early.groupby(["series", "seed"])["value"].mean()
+        return self.paired("C25", runs, lambda arm, seeds: means[arm][seeds], checked=checked)
 
     def _stable_rates(self, about: Claim) -> Evidence | str:
         """log10 of the largest rate of the grid at which a run is stable by the rule of C3."""
@@ -233,7 +247,7 @@ class Clipping(ClippingArms):
             return absent
         p = self.params
         runs = {rate: self.at(rate, about.arms, p.seeds) for rate in p.learning_rates}
-        return self.paired("C20", *largest_rates(runs, about.arms))
+        return self.paired("E6", *largest_rates(runs, about.arms))
 
     @property
     def _changed_rules(self) -> str:

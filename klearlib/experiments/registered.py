@@ -18,7 +18,7 @@ from klearlib.params.statistics import StatisticsParams
 from klearlib.run.files import read_json, write_json
 
 RULES, REGISTERED = "rules.json", "registered.json"
-_TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectation")
+_TEXTS = ("title", "statement", "section", "shown", "paper", "notes", "expectation", "test", "why")
 """Fields of a claim that decide nothing."""
 STUDENTS, MATHS_RL, CODE_RL, HEADLINE = "students", "maths_rl", "code_rl", "headline"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib.evaluate.counts import Evaluation, looked_at, scored
+from klearlib.evaluate.scores import pass_at_k
 from klearlib.experiments.tidy import Arm, Run
 from klearlib.report.section import SampleItem
 from klearlib.rl.alarms import truncation_rose, untrained
@@ -196,6 +197,12 @@ class Results:
             for name in benchmarks
         ]
         return np.concatenate(parts, axis=1)
+
+    def pass_at_half(self, series: str, seeds: Sequence[int]) -> np.ndarray:
+        """float [seeds]: pass@k of the last evaluation on the validation problems, k half of the
+        responses to each."""
+        ends = self.ends(series, "validation")
+        return np.array([pass_at_k(ends[s].correct, max(1, ends[s].n // 2)) for s in seeds])
 
     def replicate_scores(
         self, series: str, seeds: Sequence[int], benchmarks: Iterable[str], *, statistic: str

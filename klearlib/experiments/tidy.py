@@ -15,10 +15,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from klearlib.errors import MissingAsset
 from klearlib.evaluate.counts import COUNTS, Evaluation, read_evaluations
 from klearlib.report.section import Section, read_section
 from klearlib.run.files import read_json, write_bytes
@@ -101,6 +102,35 @@ class Published:
                 made[key] = Run(key, about, metrics.get(key, ()), scores.get(key, {}))
             arms[row["set"], row["series"], row["seed"]] = made[key]
         return cls(arms, read_json(folder / FACTS), read_section(folder))
+
+
+class Frames(NamedTuple):
+    """The tables of all notebooks of a results folder, each line with its notebook, set, series and
+    seed; a run that several arms share stands under each of them."""
+
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    evaluations: pd.DataFrame
+
+
+def read_frames(folder: Path | str) -> Frames:
+    """What `klearlib.results` gives.
+
+    Raises MissingAsset where no notebook has published its tables in `folder`.
+    """
+    import pandas as pd
+
+    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in TABLES}
+    for path in sorted(Path(folder).glob(f"*/{RUNS}")):
+        runs = pd.read_parquet(path)
+        runs.insert(0, "notebook", path.parent.name)
+        parts[RUNS].append(runs)
+        arms = runs[["notebook", "set", "series", "seed", "run"]]
+        for name in (CURVES, EVALUATIONS):
+            parts[name].append(arms.merge(pd.read_parquet(path.with_name(name)), on="run"))
+    if not parts[RUNS]:
+        raise MissingAsset(f"{folder} has no {RUNS} of a notebook: name a folder in results/")
+    return Frames(*(pd.concat(each, ignore_index=True) for each in parts.values()))
 
 
 def write_tables(folder: Path, arms: Mapping[Place, Run]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -20,6 +21,10 @@ CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
 STATISTICS = ("last", "second_half", "curve")
 """The number of an arm in one replicate: its score at the last step, the mean over the evaluations
 of the second half, or what the claim's metric takes from the whole run."""
+TESTS = ("fair", "partly", "planted", "stand-in", "identity", "own", "not tested")
+"""How far the miniature tests a claim: its own mathematics and models decide, in part alone, the
+outcome was set by hand, another quantity is measured, any model must pass, the paper does not make
+it, it cannot be tested."""
 UNITS = ("fraction", "reward", "norm", "share", "count", "coefficient")
 COMPARED = ("direction", "ordering", "equivalence", "exploration")
 """The kinds that are decided by comparisons over replicates."""
@@ -113,7 +118,8 @@ class Claim:
     `arms` are the series that must be there; `notes` hold what the paper's numbers say against its
     text and the limits of the test. `statistic` is a word of `STATISTICS` (None where nothing is
     compared), `margin` the smallest difference that matters, None for that of the profile.
-    `expectation` says what is expected and by whom, "" for a claim of the paper.
+    `expectation` says what is expected and by whom, "" for a claim of the paper. `test` is a word
+    of `TESTS`, with its reason in `why`.
     """
 
     id: str
@@ -122,6 +128,8 @@ class Claim:
     section: str
     shown: str
     notebook: str
+    test: str
+    why: str
     kind: str
     metric: str
     unit: str
@@ -213,7 +221,8 @@ def _claim(entry: dict, rules: dict[str, Rule]) -> Claim:
         rule = f"corners are out of {CORNERS}, of arms out of {claim.arms}, or neither"
         _require(known and bool(check.arms) == bool(check.corners), where, rule)
         _require(0 < check.at_least < 1, where, f"at_least is in (0, 1), got {check.at_least}")
-    names, explores = {each.name for each in claim.comparisons}, claim.kind == "exploration"
+    names, explores = {each.name for each in claim.comparisons}, claim.id.startswith("E")
+    _require(claim.test in TESTS, where, f"test is one of {TESTS}")
     compared = bool(names) == (claim.kind in COMPARED) and len(names) == len(claim.comparisons)
     _require(compared, where, f"claims of kind {', '.join(COMPARED)} have comparisons, named apart")
     stated = (claim.statistic in STATISTICS) == bool(names)
@@ -221,7 +230,7 @@ def _claim(entry: dict, rules: dict[str, Rule]) -> Claim:
     _require(claim.margin is None or claim.margin > 0, where, f"margin {claim.margin}: above 0")
     fix = "an expectation and no number of the paper" if explores else "numbers, none expected"
     told = bool(claim.expectation) == explores != bool(claim.paper)
-    _require(told, where, f"a claim of kind {claim.kind} has {fix}")
+    _require(told, where, f"it has {fix}")
     sampled = all(number.num_samples is not None for number in claim.paper)
     _require(claim.kind != "absolute" or sampled, where, "num_samples of every number is missing")
     return claim
@@ -231,16 +240,15 @@ def parse_claims(document: dict) -> tuple[Claim, ...]:
     """The parsed YAML document -> claims, checked field by field.
 
     Raises ValueError (one line: which claim, which field) on anything missing, unknown or
-    ill-typed, and unless the ids are C1, C2, ... in order, then E1, E2, ... of the explorations.
+    ill-typed, and unless the ids are C1 and on, in order, then E1 and on of the explorations.
     """
     rules = {kind: _rule(kind, entry) for kind, entry in document["rules"].items()}
     _require(isinstance(document["claims"], list), "claims", "expected a list")
     claims = tuple(_claim(entry, rules) for entry in document["claims"])
-    letters = ["E" if claim.kind == "exploration" else "C" for claim in claims]
     ids = [claim.id for claim in claims]
-    numbered = [f"{each}{letters[: i + 1].count(each)}" for i, each in enumerate(letters)]
-    in_order = letters == sorted(letters) and ids == numbered
-    _require(in_order, "claims", f"ids must be C1, C2, ..., then E1, E2, ... in order, got {ids}")
+    in_order = sorted(ids, key=lambda each: (each[0], int(each[1:])))
+    known = all(re.fullmatch(r"[CE]\d+", each) for each in ids) and len({*ids}) == len(ids)
+    _require(known and ids == in_order, "claims", f"ids are C1 and on, then E1 and on, got {ids}")
     return claims
 
 

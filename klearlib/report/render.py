@@ -54,7 +54,7 @@ def verdict_counts(entries: list[dict]) -> dict[str, int]:
 def families(entries: list[dict]) -> list[tuple[str, str, list[dict]]]:
     """The claims of the paper, then the explorations: what they are, the heading of what the paper
     says or of what is expected, and their entries; none for a family without any."""
-    explored = [entry for entry in entries if entry["kind"] == "exploration"]
+    explored = [entry for entry in entries if entry["claim"].startswith("E")]
     claimed = [entry for entry in entries if entry not in explored]
     both = ("Claim", "Paper", claimed), ("Exploration", "Expected", explored)
     return [family for family in both if family[-1]]

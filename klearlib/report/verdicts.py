@@ -341,14 +341,16 @@ def _corrected(entries: list[dict]) -> list[dict]:
     from klearlib.evaluate.statistics import ONE_SIDED, holm  # numpy, which a page does without
 
     corrected: dict[str, float] = {}
-    for kinds in (("direction", "ordering"), ("exploration",)):
+    for letter in "CE":
         family = {
             entry["claim"]: min(
                 max(each["p_greater"] for each in found),
                 min(holm([each["p_less"] for each in found])),
             )
             for entry in entries
-            if (found := entry["comparisons"]) and entry["kind"] in kinds
+            if (found := entry["comparisons"])
+            and entry["claim"].startswith(letter)
+            and entry["kind"] != "equivalence"
         }
         corrected |= zip(family, holm([*family.values()]), strict=True)
     for entry in entries:
