@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from klearlib.errors import ParameterError
 from klearlib.experiments.benchmarks import named
 from klearlib.experiments.experiment import Experiment
+from klearlib.experiments.explore import source_of
 from klearlib.experiments.headline_pipeline import (
     HeadlineParams,
     Pipeline,
@@ -144,6 +145,12 @@ class ClippingArms(Experiment):
             for rate in p.learning_rates
             for rule, arm in self.rules.items()
         }
+
+    def add_rule(self, function: Callable, label: str = "", **values: float) -> Self:
+        """The experiment with one more rule: a function F(ratio, advantage) of a cell, see
+        docs/own-rule.md. values: its further keywords."""
+        rule = source_of(function) | ({"label": label} if label else {}) | values
+        return self.changed(rules=[*self.params.rules, rule])
 
     @cached_property
     def headline(self) -> HeadlineParams:

@@ -23,6 +23,7 @@ from klearlib.errors import Interrupted
 from klearlib.evaluate.counts import LOOKS
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
+from klearlib.experiments.explore import Exploring
 from klearlib.experiments.results import Results, not_judged_text
 from klearlib.experiments.shown import Frame, Rows, Showing, equations_of, table
 from klearlib.experiments.tidy import FACTS, Arm, Published, Run, of_stage, write_tables
@@ -58,7 +59,7 @@ _PUBLISH_EVERY_S = 90.0
 _SAMPLE_CHARS = 1200
 
 
-class Experiment(Showing):
+class Experiment(Showing, Exploring):
     """An experiment with its parameters. Subclasses say what it is, this class what to do with it.
 
     name: of the notebook. title, section, question: for the report; section is the paper's.
@@ -346,6 +347,7 @@ class Experiment(Showing):
             },
             digits=self.digits,
             verdicts=self.verdicts(),
+            answers=self.answers(),
             notes=[*self.notes(), *self._alarms(), *joined],
             samples=self.drawn_samples(),
             parameters=asdict(self.params),
@@ -468,9 +470,17 @@ class Experiment(Showing):
         counts = "Tables of scores show the last step; claims count what table replicates names."
         return f"{text}. {counts}"
 
+    def answers(self) -> list[str]:
+        """Sentences on what the user asked beside the claims."""
+        return []
+
     def verdicts(self) -> list[Verdict]:
         """The verdicts on its claims by the rules of claims.yaml, from the runs that are done."""
-        judging = Judging(
+        return verdicts(self._evidence, self.judging)
+
+    @property
+    def judging(self) -> Judging:
+        return Judging(
             profile=self.params.profile,
             statistics=self.statistics,
             paper_scale=self.paper_scale,
@@ -478,7 +488,6 @@ class Experiment(Showing):
             rule=self._rule,
             idle=self._idle,
         )
-        return verdicts(self._evidence, judging)
 
     def _rule(self, about: Claim) -> tuple[str, bool]:
         rule, sets = registered.digest(about, self.params.profile), self.judged_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from klearlib import paper
-from klearlib.experiments.benchmarks import curve_titles, decided_on, titles
+from klearlib.experiments.benchmarks import curve_titles, decided_on, deciding, titles
 from klearlib.experiments.clipping_arms import SCORES, ClippingArms
 from klearlib.experiments.demos import clipping
 from klearlib.experiments.results import Results
@@ -29,9 +30,9 @@ from klearlib.report.curves import (
     corner_shares,
     paper_beside_ours,
 )
-from klearlib.report.section import Counterpart
+from klearlib.report.section import NOT_RUN, Counterpart
 from klearlib.report.style import series_style
-from klearlib.report.verdicts import Evidence
+from klearlib.report.verdicts import Evidence, answer
 
 if TYPE_CHECKING:
     from klearlib.paper.schema import Claim
@@ -74,6 +75,67 @@ class Clipping(ClippingArms):
 
         own, how = [a for a in self.rules.values() if a.is_own], self.params.rule_defaults
         return {arm.series: rule_from(rule_spec(arm.rule, **how)) for arm in own}
+
+    @table(
+        "Your rules, each less a rule of the library, by the number that decides C1 and the same "
+        "paired t-test, in points. differs_on: the share of tokens whose coefficients may differ.",
+        columns="rule, against, seeds, difference, low, high, differs_on, verdict, why",
+        when=lambda e: bool(e.others),
+    )
+    def your_rules(self) -> Rows:
+        decides, benchmarks = self.statistics.decides, deciding("C1", self.params.profile, "math")
+        against = [name for name in ("gppo", "clip_higher") if name in self.rules]
+        for own, other in itertools.product(self.others, against):
+            seeds = self.runs.common_seeds([own, other])
+            seeds = [s for s in seeds if s in self.deciding_seeds] if decides else seeds
+            row = [self.rules[own].title, self.rules[other].title, len(seeds)]
+            differs = self._differs_on(own, other)
+            if len(seeds) < 2:
+                why = f"{len(seeds)} replicates of both are done, and the test needs two"
+                yield [*row, *[float("nan")] * 3, differs, NOT_RUN, why]
+                continue
+            scores = [
+                self.runs.replicate_scores(arm, seeds, benchmarks, statistic="second_half")
+                for arm in (own, other)
+            ]
+            found = answer(*scores, self.judging)
+            yield [*row, found.value, found.low, found.high, differs, found.word, found.reason]
+
+    def _differs_on(self, own: str, other: str) -> float:
+        """The share of tokens in those regions, inside the clip range or in a corner of it, where
+        the coefficients of two rules differ at all: mean over steps and runs of both."""
+        import torch
+
+        from klearlib.rl.coefficients import coefficient, corner_masks, rule_from
+
+        how = self.params.rule_defaults
+        rules = [rule_from(rule_spec(self.rules[name].rule, **how)) for name in (own, other)]
+        ratio = torch.logspace(-3, 1, 401, dtype=torch.float64).repeat(2)
+        advantage = torch.ones_like(ratio)
+        advantage[: len(ratio) // 2] = -1
+        first, second = (coefficient(ratio, advantage, rule) for rule in rules)
+        apart = ~torch.isclose(first, second)
+        masks = corner_masks(ratio, advantage, rules[1])
+        runs, share = self.runs.of(own, other), 0.0
+        inside = 1.0
+        for corner, mask in masks.items():
+            here = runs.mean(f"train/token_share_{corner}")
+            inside -= here
+            share += here if bool(apart[mask].any()) else 0.0
+            apart &= ~mask
+        return share + (inside if bool(apart.any()) else 0.0)
+
+    def answers(self) -> list[str]:
+        if not self.others:
+            return []
+        return [
+            f"{each.rule} - {each.against}: {each.difference:+.1f} points "
+            f"[{each.low:+.1f}, {each.high:+.1f}], n = {each.seeds}: {each.verdict} ({each.why}); "
+            f"their coefficients differ on at most {100 * each.differs_on:.2g} % of the tokens"
+            if each.seeds > 1
+            else f"{each.rule} - {each.against}: {each.why}"
+            for each in self.table("your_rules").itertuples()
+        ]
 
     @figure(
         "The paper's Fig. 2 and ours.{e.words_on_code}{e.at_rates}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from klearlib.errors import ParameterError, did_you_mean
 from klearlib.evaluate.counts import Evaluation, looked_at, scored
 from klearlib.evaluate.scores import pass_at_k
 from klearlib.experiments.tidy import Arm, Run
@@ -59,6 +60,68 @@ class Results:
         """The seeds that every one of `series` has finished: only these can be paired."""
         finished = [{seed for name, seed in self.runs if name == one} for one in series]
         return sorted(set.intersection(*finished)) if finished else []
+
+    # to explore
+
+    def frame(self, *names: str) -> pd.DataFrame:
+        """Wide: a line for each run and step, a column for each metric. names: of metrics, in full
+        or by their last part, as ``entropy`` for ``train/entropy``; all of them by default.
+
+        Raises ParameterError for a metric that no run has logged.
+        """
+        import pandas as pd
+
+        rows = [
+            {"series": series, "seed": seed, **line}
+            for (series, seed), run in self.runs.items()
+            for line in run.metrics
+        ]
+        every = pd.DataFrame(rows)
+        columns = {}
+        for name in names:
+            there = [each for each in every if name in (each, each.rpartition("/")[2])]
+            if len(there) != 1:
+                known = there or [each for each in every if each not in ("series", "seed", "step")]
+                raise ParameterError(f"no one metric {name!r}; {did_you_mean(name, known)}")
+            columns[there[0]] = name
+        kept = every[["series", "seed", "step", *columns]] if names else every
+        return kept.rename(columns=columns)
+
+    def scores(self, benchmark: str) -> pd.DataFrame:
+        """A line for each run, step and problem of a benchmark: score, the share of its responses
+        that is right, and those that were truncated.
+
+        Raises ParameterError for a benchmark that no run was scored on.
+        """
+        import pandas as pd
+
+        known = dict.fromkeys(name for run in self.runs.values() for name in run.evaluations)
+        if benchmark not in known:
+            raise ParameterError(f"no benchmark {benchmark!r}; {did_you_mean(benchmark, known)}")
+        parts = [
+            pd.DataFrame({"problem": each.problems, "score": each.shares, "n": each.n}).assign(
+                series=series, seed=seed, step=step, truncated=each.counts["truncated"]
+            )
+            for (series, seed), run in self.runs.items()
+            for step, each in run.evaluations.get(benchmark, {}).items()
+        ]
+        columns = ["series", "seed", "step", "problem", "score", "n", "truncated"]
+        return pd.concat(parts, ignore_index=True)[columns]
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        rows = [
+            {
+                "series": series,
+                "seed": seed,
+                "run": run.key,
+                "steps": run.metrics[-1]["step"] if run.metrics else None,
+                "scored on": ", ".join(run.evaluations),
+            }
+            for (series, seed), run in self.runs.items()
+        ]
+        return pd.DataFrame(rows).to_html(index=False)
 
     # metrics of each step
 

@@ -61,6 +61,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         "facts": header_facts(sections) | unlike(place, entries, notebooks),
         "sections": sections,
         "published": published,
+        "answers": [answer for section in sections for answer in section.answers],
         "entries": entries,
         "counterparts": counterparts,
     }
@@ -68,8 +69,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
     page = render(
         "page.html.j2",
         **shared,
-        title=f"Klear-Reasoner reproduced: {'changed from ' if place.changes else ''}profile "
-        f"{place.profile}",
+        title=f"klear: {'changed from ' if place.changes else ''}profile {place.profile}",
         css=style_sheet("page.css"),
         num_complete=sum(section.complete for section in sections),
         # A folder of changed parameters has the notebooks that were asked for.

@@ -51,6 +51,20 @@ def verdict_counts(entries: list[dict]) -> dict[str, int]:
     return {word: words.count(word) for word in VERDICT_SHAPES if word in words}
 
 
+def counts_text(entries: list[dict]) -> str:
+    """How many claims have each verdict, those with a fair test apart.
+
+    >>> counts_text([{"verdict": "supported", "test": "fair"}, {"verdict": NOT_RUN, "test": "own"}])
+    'Fair tests: 1 supported. All: 1 supported, 1 not run.'
+    """
+    texts = []
+    fair = [entry for entry in entries if entry["test"] == "fair"]
+    for name, mine in (("Fair tests", fair), ("All", entries)):
+        counts = ", ".join(f"{count} {word}" for word, count in verdict_counts(mine).items())
+        texts += [f"{name}: {counts}."] if counts else []
+    return " ".join(texts)
+
+
 def families(entries: list[dict]) -> list[tuple[str, str, list[dict]]]:
     """The claims of the paper, then the explorations: what they are, the heading of what the paper
     says or of what is expected, and their entries; none for a family without any."""
@@ -144,6 +158,7 @@ def _environment():
     environment.filters |= {
         "anchor": _anchor,
         "duration": duration_text,
+        "counts_text": counts_text,
         "families": families,
         "first_reason": first_reason,
         "heading_anchor": _heading_anchor,

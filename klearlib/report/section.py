@@ -163,7 +163,8 @@ class Section:
     """One published notebook and the folder, results/<profile>/<notebook>, that has its files.
 
     missing: titles of the stages that are not done. seconds: of those that are. changed: parameter
-    -> the profile's value and the one that it ran with, where they differ.
+    -> the profile's value and the one that it ran with, where they differ. answers: sentences on
+    what a user asked beside the claims, such as a rule of one's own, to be read first.
     """
 
     folder: Path
@@ -183,6 +184,7 @@ class Section:
     parameters: dict
     changed: dict = dataclasses.field(default_factory=dict)
     samples: tuple[SampleItem, ...] = ()
+    answers: tuple[str, ...] = ()
 
     def __post_init__(self):
         if not re.fullmatch(r"\w+", self.notebook):  # it becomes an address
@@ -296,7 +298,7 @@ def write_section(
         save_figure(figure, folder, name)
     content = dataclasses.asdict(made)
     del content["folder"]
-    for name in ("changed", "samples"):
+    for name in ("changed", "samples", "answers"):
         if not content[name]:
             del content[name]
     for item in content["tables"]:

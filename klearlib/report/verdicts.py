@@ -177,6 +177,36 @@ def decide_order(
     return Verdict(about.id, tuple(shown), texts, reason, settle, word)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """How an arm of a user's own compares with another one, by the test of the claims: in points,
+    infinite ends for no interval."""
+
+    value: float
+    low: float
+    high: float
+    word: str
+    reason: str
+
+
+def answer(a: np.ndarray, b: np.ndarray, by: Judging) -> Answer:
+    """a, b: float [replicates], scores as fractions, 2 replicates or more."""
+    import numpy as np
+
+    from klearlib.evaluate import statistics
+
+    margin = 100 * by.statistics.margin
+    found = statistics.compare(100 * np.asarray(a), 100 * np.asarray(b), margin=margin)
+    decision = statistics.decide([found], margin=margin, unit="points")
+    words = {statistics.SUPPORTED: "higher", statistics.CONTRADICTED: "lower"}
+    word, reason = words.get(decision.verdict, decision.verdict), decision.reason
+    if not by.statistics.decides:
+        word, reason = "not decided", f"profile {by.profile} is a smoke test, which decides nothing"
+    elif decision.replicates_needed:
+        reason += f"; it takes {decision.replicates_needed} replicates"
+    return Answer(found.value, found.low, found.high, word, reason)
+
+
 def _failed(about: Claim, checked: Mapping[str, float]) -> str:
     texts = []
     for check in about.checks:
@@ -294,7 +324,7 @@ def ledger(
         if section is not here:
             results, elsewhere = section.folder.parts[-3:-1]
             verdict = replace(verdict, reason=f"{results}/{elsewhere}: {verdict.reason}")
-        same = ("title", "statement", "section", "shown", "notebook", "kind")
+        same = ("title", "statement", "section", "shown", "notebook", "kind", "test", "why")
         entries.append(
             asdict(verdict)
             | {name: getattr(about, name) for name in same}

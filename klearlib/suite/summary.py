@@ -34,11 +34,14 @@ def summary(
 
     before: `verdicts_of` at its start. computed: the stages that it ran. seconds: that it took.
     """
-    entries = _entries(results)
-    shown = [entry for entry in entries if entry["verdict"] != NOT_RUN]
-    lines = [_row("claim", "", "verdict", "smallest difference")] if shown else []
+    entries, answers = _entries(results), _answers(results)
+    shown = [entry for entry in entries if entry["verdict"] != NOT_RUN and not answers]
+    lines = [line for each in answers for line in textwrap.wrap(each, COLUMNS)]
+    lines += [_row("claim", "", "verdict", "smallest difference")] if shown else []
     lines += [_row(e["claim"], e["title"], e["verdict"], _number(e)) for e in shown]
-    if hidden := len(entries) - len(shown):
+    if answers:
+        lines.append("the claims of the paper are in the report")
+    elif hidden := len(entries) - len(shown):
         claims = "claim" if hidden == 1 else "claims"
         lines.append(f"not run: {hidden} {'more ' if shown else ''}{claims}")
     after = {entry["claim"]: entry["verdict"] for entry in entries}
@@ -65,6 +68,12 @@ def _entries(results: Path) -> list[dict]:
         return read_json(results / "claims.json")
     except (OSError, ValueError):
         return []  # the report that comes next writes it anew
+
+
+def _answers(results: Path) -> list[str]:
+    """What notebooks answer beside the claims, see `Section.answers`."""
+    sections = map(read_json, sorted(results.glob("*/section.json")))
+    return [answer for section in sections for answer in section.get("answers", ())]
 
 
 def _row(claim: str, title: str, word: str, number: str) -> str:
