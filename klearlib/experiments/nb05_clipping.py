@@ -295,8 +295,9 @@ class Clipping(ClippingArms):
     def _pushed_down(self, runs: Results, checked: dict[str, float]) -> Evidence | str:
         """The share of pushed tokens that fell, over the first half of each run."""
         name = "train/pushed_down_share"
-        if not len(fell := runs.curve(name)):
-            return f"no run has logged {name}"
+        if not all(name in run.metrics[-1] for run in runs.runs.values()):
+            return f"the runs have not logged {name}"
+        fell = runs.curve(name)
         early = fell[fell["step"] <= fell["step"].max() / 2]
         means = early.groupby(["series", "seed"])["value"].mean()
         return self.paired("C25", runs, lambda arm, seeds: means[arm][seeds], checked=checked)
