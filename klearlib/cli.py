@@ -133,7 +133,7 @@ def _chosen(arguments: argparse.Namespace) -> dict[str, object]:
 
 def _report(arguments: argparse.Namespace) -> int:
     """Build the reports of a profile and of what was changed from it, and print where they are."""
-    from klearlib.experiments.catalogue import experiments
+    from klearlib.experiments.catalogue import experiments, rebuild
     from klearlib.params import require_profile
     from klearlib.params.place import own_places, place_of
     from klearlib.report.front_page import write_front_page
@@ -145,6 +145,7 @@ def _report(arguments: argparse.Namespace) -> int:
     if not ran:
         raise MissingAsset(f"nothing of profile {profile} has been run yet: {own.command}")
     for place in ran:
+        rebuild(place.folder)
         print(build_report(place.folder, experiments()))
     if arguments.readme is not None:
         print(write_front_page(Path(arguments.readme), own.folder))

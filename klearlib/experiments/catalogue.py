@@ -82,12 +82,21 @@ def stages_of(name: str, params) -> dict[str, Stage]:
 
 
 def rebuild(results: Path) -> None:
-    """Write anew, from the tables that they have published, the tables, figures and verdicts of the
-    notebooks in a results folder; one that has none, of an older version, is left as it is."""
+    """Write anew what the notebooks of a results folder show and decide, from the tables of runs
+    that they have published alone; one without, of a version before 0.18, is left as it is."""
     from klearlib.experiments.tidy import RUNS, Published
     from klearlib.params.place import read_place
+    from klearlib.report.section import read_sections
 
-    for path in sorted(results.glob(f"*/{RUNS}")):
-        published = Published.read(path.parent)
-        params = check(path.parent.name, published.section.parameters)
-        experiment_of(path.parent.name)(params, read_place(results), published).publish()
+    def gathers(section) -> bool:
+        return experiment_of(section.notebook).gathers
+
+    for section in sorted(read_sections(results), key=gathers):
+        if (section.folder / RUNS).is_file():
+            published = Published.read(section.folder)
+        elif gathers(section):
+            published = Published({}, {}, section)
+        else:
+            continue
+        params = check(section.notebook, section.parameters)
+        experiment_of(section.notebook)(params, read_place(results), published).publish()

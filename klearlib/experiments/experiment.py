@@ -320,15 +320,20 @@ class Experiment(Showing, Exploring):
         another time or commit, changes nothing.
         """
         self.place.claim()
-        folder, section = self.place.folder / self.name, self._section()
-        facts = {name: getattr(self, name) for name in self._facts()}
+        folder = self.place.folder / self.name
+        if not self.gathers:
+            self._publish_data(folder)
+        return write_section(folder, **self._section())
+
+    def _publish_data(self, folder: Path) -> None:
+        """What tables, figures and verdicts are made of."""
         sets = {name: self.done(name).runs for name in self.sets()}
         write_tables(folder, {(n, *arm): r for n, runs in sets.items() for arm, r in runs.items()})
+        facts = {name: getattr(self, name) for name in self._facts()}
+        write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
         if self.published is None:
             known = registered.noted(runs_dir())
             registered.publish(self.place.folder, self.params.profile, known)
-        write_text(folder / FACTS, json.dumps(facts, indent=1) + "\n")
-        return write_section(folder, **section)
 
     def _section(self) -> dict:
         joined = self.published.notes if self.published is not None else ()
