@@ -44,6 +44,8 @@ def merge(folders: Sequence[str], out: str, *, other_versions: bool = False) -> 
     place = place_of(first.profile, first.changes, out)
     if place.folder.resolve() in paths:
         raise ParameterError(f"--out {out} is one of the folders that are joined: name another")
+    place.folder.mkdir(parents=True, exist_ok=True)
+    place.claim()
     known = registered.earliest(map(registered.published, paths))
     registered.publish(place.folder, first.profile, known)
     names = sorted({each.parent.name for path in paths for each in path.glob(f"*/{RUNS}")})
