@@ -17,7 +17,7 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     path = tmp_path / "params" / "smoke" / "statistics.yaml"  # which decides nothing
     text = path.read_text().replace("decides: false", "decides: true")
-    path.write_text(re.sub(r"(students|_rl): 1", r"\1: 3", text))
+    path.write_text(re.sub(r"(students|_rl): \[0\]", r"\1: [0, 1, 2]", text))
     monkeypatch.setenv("KLEAR_ROOT", str(tmp_path))
     return tmp_path
 
