@@ -21,7 +21,7 @@ CORNERS = ("low_negative", "high_positive", "low_positive", "high_negative")
 STATISTICS = ("last", "second_half", "curve")
 """The number of an arm in one replicate: its score at the last step, the mean over the evaluations
 of the second half, or what the claim's metric takes from the whole run."""
-TESTS = ("fair", "partly", "planted", "stand-in", "identity", "own", "not tested")
+TESTS = ("fair", "partly", "planted", "stand-in", "identity", "own", "no test")
 """How far the miniature tests a claim: its own mathematics and models decide, in part alone, the
 outcome was set by hand, another quantity is measured, any model must pass, the paper does not make
 it, it cannot be tested."""

@@ -261,12 +261,12 @@ def test_the_largest_stable_rate_of_a_rule_is_found_replicate_by_replicate(proje
         return lambda step: {"train/grad_norm": 5.0} if breaks and step > 15 else {}
 
     finish_grid(metrics=metrics)
-    found = Clipping(GRID).evidence()["C20"].values
+    found = Clipping(GRID).evidence()["E6"].values
     gppo, clip_higher = found["GPPO - Clip-Higher"]
     _, cispo = found["GPPO - CISPO"]
     assert gppo == pytest.approx([-3, -3]) and cispo == pytest.approx(np.log10([1e-4, 3e-4]))
     assert clip_higher == pytest.approx(np.log10([5e-5, 5e-5]))
-    assert "learning_rates" in Clipping(PARAMS).evidence()["C20"]
+    assert "learning_rates" in Clipping(PARAMS).evidence()["E6"]
 
 
 def test_a_grid_of_which_nothing_is_done_publishes(project):

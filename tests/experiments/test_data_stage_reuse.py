@@ -116,7 +116,7 @@ def test_single_sources_and_equal_errors_are_arms_on_request():
         equal = "equal" in name
         assert stage.params["wrong_share"] == (EQUAL_SHARE if equal else None)
         assert stage.inputs["problems"].name == ("true_answers" if equal else "curate")
-    assert f"{100 * EQUAL_SHARE:g} % are wrong responses" in claim("C23").metric
+    assert f"{100 * EQUAL_SHARE:g} % are wrong responses" in claim("E7").metric
 
 
 def test_rules_of_overlap_differ_in_nothing_else():

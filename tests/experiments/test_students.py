@@ -179,12 +179,12 @@ def test_top_k_averages_the_arms_of_a_side_and_keeps_the_domains_apart():
 
 
 def test_mixing_is_decided_where_its_arms_are_asked_for():
-    assert verdict_of(four(), "C23").reason == (
+    assert verdict_of(four(), "E7").reason == (
         "needs the arms equal1, equal4, equal10, which are not asked for"
     )
     e = TopKDiversity(TopKParams(seeds=SEEDS, single_sources=[5], equal_sources=[1, 4, 10]))
     finish_all(e, lambda series: 6 if series == "math_alone5" else 4)
-    verdict = verdict_of(e, "C23")
+    verdict = verdict_of(e, "E7")
     assert verdict.verdict == "supported" and len(verdict.comparisons) == 2
     table = e.table("scores").set_index(["benchmark", "arm"])
     assert np.isnan(table.loc[("maths A", "maths source 5 alone"), "paper"])

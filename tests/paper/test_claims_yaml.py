@@ -8,14 +8,14 @@ import yaml
 
 from klearlib.evaluate.statistics import ONE_SIDED
 from klearlib.paper import claims
-from klearlib.paper.schema import CLAIMS_FILE, parse_claims
+from klearlib.paper.schema import CLAIMS_FILE, TESTS, parse_claims
 from klearlib.rl.coefficients import CORNERS as CORNERS_OF_THE_LOSS
 
 NOTEBOOKS = {
-    "05_clipping": {"C1", "C2", "C3", "C14", "C18", "C20"},
+    "05_clipping": {"C1", "C2", "C3", "C14", "C18", "C25", "C26", "E6"},
     "02_data_correctness": {"C4", "C15"},
     "03_teacher_ablation": {"C5"},
-    "04_topk_diversity": {"C6", "C7", "C23"},
+    "04_topk_diversity": {"C6", "C7", "E7"},
     "06_alpha_sweep": {"C8", "C19"},
     "07_soft_reward": {"C9", "C10", "C17", "C22"},
     "08_test_filter": {"C11", "C16"},
@@ -28,10 +28,10 @@ KINDS = {
     "C13": "absolute",
     "C14": "mechanism",
     "C15": "equivalence",
-    "C23": "equivalence",
+    "E7": "equivalence",
 }
 KINDS |= dict.fromkeys(
-    ("C9", "C10", "C11", "C12", "C16", "C17", "C18", "C19", "C21", "C22", "C24"), "direction"
+    ("C9", "C10", "C11", "C12", "C16", "C17", "C18", "C19", "C21", "C22", "C24", "C25"), "direction"
 )
 
 
@@ -47,7 +47,9 @@ KINDS |= dict.fromkeys(NOTEBOOKS["11_beyond"], "exploration")
 
 
 def test_all_claims_with_their_notebook_and_kind():
-    names = [*(f"C{i}" for i in range(1, 25)), *(f"E{i}" for i in range(1, 6))]
+    ours = {20, 23}  # which are E6 and E7
+    names = [f"C{i}" for i in range(1, 27) if i not in ours]
+    names += [f"E{i}" for i in range(1, 8)]
     assert [entry.id for entry in claims()] == names
     for notebook, ids in NOTEBOOKS.items():
         assert {entry.id for entry in claims() if entry.notebook == notebook} == ids
@@ -71,7 +73,7 @@ def test_what_is_compared_has_a_statistic():
 def test_rules_are_compared_where_they_differ_on_a_thousandth_of_the_tokens():
     by_id = {entry.id: entry for entry in claims()}
     with_corners = {e.id for e in claims() if any(check.corners for check in e.checks)}
-    assert with_corners == {"C1", "C2", "C18", "E1", "E5"}
+    assert with_corners == {"C1", "C2", "C18", "C26", "E1", "E5"}
     assert by_id["C1"].checks == by_id["C2"].checks
     assert {check.at_least for check in by_id["C1"].checks} == {0.001}
 
@@ -104,7 +106,16 @@ def test_the_words_of_a_rule_state_its_numbers():
             assert value in stated or round(100 * value, 9) in stated, (entry.id, name)
 
 
+def test_every_claim_says_what_kind_of_test_it_gets():
+    by_test = {test: {e.id for e in claims() if e.test == test} for test in TESTS}
+    assert by_test["planted"] == {"C5", "C6", "C7", "C24"}
+    assert by_test["identity"] == {"C14"} and by_test["own"] == {"E6", "E7"}
+    assert all(by_test.values())
+    assert all(entry.why.endswith(".") and len(entry.why) < 120 for entry in claims())
+
+
 BREAKS = {
+    "no kind of test": lambda d: d["claims"][3].update(test="good"),
     "a rule lacks a number": lambda d: d["rules"]["trend"]["numbers"].pop("min_steps"),
     "a rule has one more": lambda d: d["rules"]["mechanism"]["numbers"].update(slack=1.0),
     "a text": lambda d: d["rules"]["mechanism"]["numbers"].update(tolerance="1e-6"),

@@ -88,8 +88,8 @@ def make(project: Path, **changes) -> Path:
     write_yaml(project, "real", values | changes)
     compute = local_compute(batch_rows=64, micro_batch_tokens=4096)
     write_yaml(project, "compute", {"local": asdict(compute)})
-    statistics = {"students": 2, "maths_rl": 2, "code_rl": 2, "headline": 2, "tuning": [100]}
-    statistics |= {"decides": True, "design": "one_world", "margin": 0.05}
+    statistics = {each: [0, 1] for each in ("students", "maths_rl", "code_rl", "headline")}
+    statistics |= {"tuning": [100], "decides": True, "design": "one_world", "margin": 0.05}
     write_yaml(project, "statistics", statistics)
     return project
 
