@@ -43,7 +43,8 @@ def test_the_block_holds_every_claim_with_numbers_and_verdict(results):
         f"\n{END}\nafter\n"
     )
     assert "old | table" not in text
-    assert "(results/mini/README.md): Fair tests: 1 supported, 3 not run. All: 1 supported, 23 not run." in text
+    counts = "Fair tests: 1 supported, 3 not run. All: 1 supported, 23 not run."
+    assert f"[results/mini](results/mini/README.md): {counts}" in text
     (row,) = (line for line in text.splitlines() if re.match(r"\| C\d", line))
     verdict = "▲ supported, fair, n = 5, falls under Holm (takes 9 replicates)"
     assert f"| a - b: +1.5 points \\[-2.0, +5.0\\] | {verdict} |" in row
