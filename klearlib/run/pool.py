@@ -137,10 +137,7 @@ class LocalPlaces:
         self._gpus = gpus() if stages else []
         self.count = workers or len(self._gpus) or num_cores()
         self.shares_cores = not self._gpus
-        was_there = was_preloaded()
-        self._forks = bool(stages) and (was_there or len(stages) > 1) and preload()
-        # nobody would gain if the first stage waited for imports beside it
-        self._first_forks = was_there or self.count == 1
+        self._forks = bool(stages) and (was_preloaded() or len(stages) > 1) and preload()
 
     def start(
         self, slot: int, spec_file: Path, log: BinaryIO, environment: dict, *, spans: bool
@@ -149,14 +146,13 @@ class LocalPlaces:
         the GPU of the place `slot`; spans: the stage asks for its GPUs by itself."""
         if self._gpus and not spans:
             environment = environment | {CUDA: self._gpus[slot % len(self._gpus)]}
-        fork, self._first_forks = self._forks and self._first_forks, True
-        return start_worker(spec_file, log, environment, fork=fork)
+        return start_worker(spec_file, log, environment, fork=self._forks)
 
     def listen(self, workers: Sequence[Worker], timeout_s: float) -> None:
         """Wait until one of `workers` has news, or `timeout_s` where nothing tells."""
         forked = [w for w in workers if isinstance(w, ForkedWorker) and w.returncode is None]
         if forked:
-            select.select({each.server.process.stdout for each in forked}, [], [], timeout_s)
+            select.select({each.server.connection for each in forked}, [], [], timeout_s)
         else:
             time.sleep(timeout_s)
 

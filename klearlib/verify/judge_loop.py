@@ -6,26 +6,13 @@ one JSON job a line from standard input and writes one JSON reply a line.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable
 
 from klearlib.errors import MissingAsset
-
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except AttributeError:
-        return  # no Linux: the end of standard input ends an idle worker
-    if os.getppid() != parent_pid:  # it died before the signal was asked for
-        os._exit(1)
+from klearlib.run.stops import die_with
 
 
 def serve(
@@ -41,7 +28,7 @@ def serve(
     ``{"fatal": message}``. A reply has its job's ``id``. After a job for which memory did not
     suffice, or after which `is_worn_out`, the process ends: the pool starts a fresh one.
     """
-    die_with_parent(parent_pid)
+    die_with(parent_pid)
     # Replies get a descriptor of their own: parsers print to standard output.
     replies = os.dup(1)
     os.dup2(2, 1)
