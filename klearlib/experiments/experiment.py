@@ -278,7 +278,7 @@ class Experiment(Showing):
         self.place.claim()
         stages = self.stages()
         entries = [
-            read_own_json(self.folder(stage) / DONE, "provenance", "seconds")
+            read_own_json(self.folder(stage) / DONE)
             for stage in with_inputs(stages).values()
             if self.is_done(stage)
         ]
@@ -422,7 +422,7 @@ class Experiment(Showing):
         rule, sets = registered.digest(about, self.params.profile), self.run_sets()
         arms, _ = sets.get(about.id, sets[""])
         done = [self.folder(stage) / DONE for stage in arms.values() if self.is_done(stage)]
-        times = (read_own_json(path, "provenance")["provenance"]["utc"] for path in done)
+        times = (read_own_json(path)["provenance"]["utc"] for path in done)
         return rule, registered.is_exploratory(rule, min(times, default=""), runs_dir())
 
     def _idle(self, about: Claim) -> list[str]:

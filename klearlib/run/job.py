@@ -83,7 +83,7 @@ class Job:
             return
         if (self.folder / DONE).exists():
             verify_entry(self.folder)
-            self.seconds = read_own_json(self.folder / DONE, "seconds")["seconds"]
+            self.seconds = read_own_json(self.folder / DONE)["seconds"]
             self.state, self.elsewhere = "done", False
             return
         known, self.elsewhere = self.elsewhere, is_locked(self.folder / LOCK)

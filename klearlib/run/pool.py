@@ -103,9 +103,15 @@ def run_stages(
     stop_grace_s()  # a wrong one is said now, not when something stops
     run = _Run(Path(runs_dir).absolute(), on_done, on_failed, keep_going)
     with code_read_once():
-        run.plan(stages, tasks)
+        run.plan([*stages, *tasks])
     progress = progress or Progress()
-    places = _places(workers, run)
+    waiting = [job.item for job in run.waiting if not job.is_task]
+    if isinstance(workers, str) and waiting:
+        from klearlib.scale.ray_places import RayPlaces
+
+        places = RayPlaces(workers)
+    else:
+        places = LocalPlaces(workers if isinstance(workers, int) else 0, waiting)
     try:
         while run.waiting or run.running:
             run.start_what_can(places)
@@ -160,16 +166,6 @@ class LocalPlaces:
         """Nothing: the fork server serves the next call too."""
 
 
-def _places(workers: int | str, run: _Run):
-    """Where the stages that are not done yet are to run."""
-    stages = [job.item for job in run.waiting if isinstance(job.item, Stage)]
-    if isinstance(workers, int) or not stages:
-        return LocalPlaces(workers if isinstance(workers, int) else 0, stages)
-    from klearlib.scale.ray_places import RayPlaces
-
-    return RayPlaces(workers)
-
-
 @dataclass
 class _Run:
     """The graph of one call and what has become of it; `jobs` are by key, what is needed first."""
@@ -189,39 +185,32 @@ class _Run:
     def running(self) -> list[Job]:
         return [job for job in self.jobs.values() if job.state == "running"]
 
-    def plan(self, stages: Iterable[Stage], tasks: Iterable[Task]) -> None:
+    def plan(self, items: Iterable[Stage | Task]) -> None:
         """Make the jobs; what only done stages would need is left out."""
-        for stage in stages:
-            self._add_stage(stage)
-        for each in tasks:
-            self._add_task(each)
+        for each in items:
+            self._add(each)
         needed = {need for job in self.jobs.values() for need in job.needs}
         self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[0] not in needed))
 
-    def _add_stage(self, stage: Stage) -> str:
-        key = stage.key
+    def _add(self, item: Stage | Task) -> str:
+        """The key of the item's job, which is made after those of all that it needs."""
+        is_stage = isinstance(item, Stage)
+        key = item.key if is_stage else f"task {id(item)}"
         if key in self.jobs:
             return key
-        folder = stage.folder(self.runs_dir)
-        job = Job(stage, key, folder, folder / LOG, stage.code)
-        if (folder / DONE).exists():
+        if is_stage:
+            folder = item.folder(self.runs_dir)
+            job = Job(item, key, folder, folder / LOG, item.code)
+        else:
+            job = Job(item, key, item.log.parent, item.log)
+        if is_stage and (folder / DONE).exists():
             verify_entry(folder)
             job.state = "done"
         else:
-            job.needs = tuple(self._add_stage(upstream) for upstream in stage.inputs.values())
+            job.needs = tuple(map(self._add, item.inputs.values() if is_stage else item.needs))
         self.jobs[key] = job
-        return key
-
-    def _add_task(self, added: Task) -> str:
-        key = f"task {id(added)}"
-        if key not in self.jobs:
-            needs = tuple(
-                self._add_task(need) if isinstance(need, Task) else self._add_stage(need)
-                for need in added.needs
-            )
-            self.jobs[key] = Job(added, key, added.log.parent, added.log, needs=needs)
-            for failure in self.failures:  # of which it may need one, as a later task
-                self._skip(failure)
+        for failure in self.failures:  # of which it may need one, as a later task
+            self._skip(failure)
         return key
 
     def start_what_can(self, places) -> None:
@@ -229,30 +218,40 @@ class _Run:
         done = {key for key, job in self.jobs.items() if job.state == "done"}
         ready = [job for job in self.waiting if done.issuperset(job.needs)]
         for job in sorted(ready, key=lambda job: not job.is_task):
-            try:
+            with self._accounted(job):
                 job.look_elsewhere()
                 idle = job.state == "waiting" and not job.elsewhere
                 if idle and (slot := self._slot(job, places)) is not None:
                     with _stops_later():
                         job.start(slot, places, [self.jobs[need] for need in job.needs])
-            except KlearError as error:
-                self._fail(job, error)
-            else:
-                self._tell_if_done(job)
 
     def end_what_has(self) -> None:
         """Account for the processes that have ended."""
         for job in self.running:
             if job.process.is_queued:
                 job.began = time.time()
-            if job.process.poll() is None:
-                continue
-            try:
-                job.end()
-            except KlearError as error:
-                self._fail(job, error)
-            else:
-                self._tell_if_done(job)
+            if job.process.poll() is not None:
+                with self._accounted(job):
+                    job.end()
+
+    @contextlib.contextmanager
+    def _accounted(self, job: Job) -> Iterator[None]:
+        """Whether the job is done or has failed after the block is told."""
+        try:
+            yield
+        except KlearError as error:
+            job.state, job.elsewhere = "failed", False
+            failure = Failure(job.item, error, [])
+            self.failures.append(failure)
+            self._skip(failure)
+            if self.on_failed is not None:
+                self.on_failed(failure)
+            if not self.keep_going:
+                raise
+        else:
+            if job.state == "done" and self.on_done is not None:
+                for added in self.on_done(job.item) or ():
+                    self._add(added)
 
     def rows(self) -> list[ProgressRow]:
         position = {key: index for index, key in enumerate(self.jobs)}
@@ -269,21 +268,6 @@ class _Run:
                 return None
         taken = {each.slot for each in running}
         return next((slot for slot in range(places.count) if slot not in taken), None)
-
-    def _tell_if_done(self, job: Job) -> None:
-        if job.state == "done" and self.on_done is not None:
-            for added in self.on_done(job.item) or ():
-                self._add_task(added)
-
-    def _fail(self, job: Job, error: KlearError) -> None:
-        job.state, job.elsewhere = "failed", False
-        failure = Failure(job.item, error, [])
-        self.failures.append(failure)
-        self._skip(failure)
-        if self.on_failed is not None:
-            self.on_failed(failure)
-        if not self.keep_going:
-            raise error
 
     def _skip(self, failure: Failure) -> None:
         """Leave out what needs the failure, or something that does."""

@@ -118,7 +118,7 @@ class Progress:
     ):
         self._in_notebook = stream is None and in_notebook()
         self._stream = None if self._in_notebook else stream or sys.stderr
-        self._live = _live(self._stream) if redraws(self._stream) else None
+        self._live = _live(self._stream)
         self._listener = listener
         self._handle = None
         self._began = time.monotonic()
@@ -181,7 +181,12 @@ class Progress:
                 file.write(text)
 
 
-def _live(stream: TextIO):
+def _live(stream: TextIO | None):
+    """What redraws on `stream`, None unless that is a terminal that moves its cursor."""
+    if stream is None or not stream.isatty():
+        return None
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
+        return None
     from rich.console import Console
     from rich.live import Live
 
@@ -194,12 +199,6 @@ def _live(stream: TextIO):
     )
     live.start()
     return live
-
-
-def redraws(stream: TextIO | None) -> bool:
-    """Whether lines can be redrawn in place on `stream`: a terminal that moves its cursor."""
-    is_terminal = stream is not None and stream.isatty()
-    return is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 def in_notebook() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -54,10 +53,9 @@ class Stage:
             raise ParameterError(f"stage name {self.name!r}: use letters, digits, _ and -")
         if not _TARGET.fullmatch(self.target):
             raise ParameterError(f"target {self.target!r}: write it as 'package.module:function'")
-        _check_json(self.params, f"stage {self.name!r}: params")
-        _check_json(self.placing, f"stage {self.name!r}: placing")
         for name in ("params", "placing"):
-            object.__setattr__(self, name, json.loads(json.dumps(getattr(self, name))))
+            copy = _copied(getattr(self, name), f"stage {self.name!r}: {name}")
+            object.__setattr__(self, name, copy)
         object.__setattr__(self, "inputs", dict(self.inputs))
 
     @cached_property
@@ -151,26 +149,15 @@ def is_locked(lock: Path) -> bool:
     return False
 
 
-def _check_json(value: object, place: str) -> None:
-    if value is None or type(value) in (bool, int, str):
-        return
-    if type(value) is float:
-        if math.isfinite(value):
-            return
-        raise ParameterError(f"{place} is {value}: give a finite number, or None for none")
-    if type(value) is list:
-        for index, item in enumerate(value):
-            _check_json(item, f"{place}[{index}]")
-    elif type(value) is dict:
-        for name, item in value.items():
-            if type(name) is not str:
-                raise ParameterError(f"{place} has the key {name!r}: use text for keys")
-            _check_json(item, f"{place}[{name!r}]")
-    else:
-        kind = type(value).__name__
-        raise ParameterError(
-            f"{place} is of type {kind}: give None, bool, int, float, str, list or dict of these"
-        )
+def _copied(values: dict, what: str) -> dict:
+    try:
+        copy = json.loads(json.dumps(values, allow_nan=False))
+        if copy != values:
+            raise ValueError("with a tuple, or a key that is no text")
+    except (ValueError, TypeError) as error:
+        fix = "give None, bool, finite numbers, str, list or dict of these"
+        raise ParameterError(f"{what} are no JSON ({error}): {fix}") from None
+    return copy
 
 
 def with_inputs(stages: Iterable[Stage]) -> dict[str, Stage]:
