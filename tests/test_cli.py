@@ -159,26 +159,13 @@ def test_a_reader_that_goes_away_is_no_traceback(project, with_errors):
     assert with_errors or done.stderr == "klear: stopped, as nobody reads its output\n"
 
 
-def test_a_working_folder_that_is_gone_is_one_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.delenv("KLEAR_ROOT", raising=False)
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert cli.main(["status"]) == 1
-    said = "klear: the folder that it was started in is gone: change to another\n"
-    assert capsys.readouterr().err == said
-
-
-def test_an_output_that_is_closed_or_full_is_no_traceback():
-    command = f"{sys.executable} -m klearlib.cli status --profile smoke"
-    for where, code, said in ((">&-", 0, ""), ("> /dev/full", 1, "no space left for its output")):
-        if "full" in where and not Path("/dev/full").exists():
-            continue
-        done = subprocess.run(
-            ["sh", "-c", f"{command} {where}"], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
-        )
-        assert done.returncode == code and said in done.stderr
-        assert done.stderr.count("\n") == bool(said)
+def test_a_full_disk_is_no_traceback():
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    command = f"{sys.executable} -m klearlib.cli status --profile smoke > /dev/full"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert done.returncode == 1 and "no space left for its output" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_report_of_what_never_ran_is_one_line(project, capsys):
@@ -249,21 +236,6 @@ def test_status_has_a_word_for_everything(project, capsys):
     assert "    a broken: " in told and "b partial 12/30" in told
 
 
-def test_a_link_that_leads_to_itself_is_one_line(project, capsys):
-    (project / "results").mkdir()
-    loop = project / "results" / "loop"
-    loop.symlink_to(loop)
-    assert cli.main(["run", "--out", str(loop)]) in (1, 2)
-    said = capsys.readouterr().err
-    assert said.startswith("klear: ") and str(loop) in said and said.count("\n") == 1
-
-
-def test_a_home_that_is_not_there_is_one_line(project, capsys):
-    where = "~nobody-here/x.jsonl"
-    assert cli.main(["evaluate", "--responses", where, "--benchmark", where]) == 1
-    assert capsys.readouterr().err.endswith(": write the path without ~\n")
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -294,15 +266,6 @@ def test_version_and_help_without_torch():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("(0, 0, 0) set()\n")
-
-
-def test_no_memory_is_one_line(monkeypatch, capsys):
-    def use_up(profile):
-        raise MemoryError
-
-    monkeypatch.setattr("klearlib.suite.status.describe_status", use_up)
-    assert cli.main(["status"]) == 1
-    assert capsys.readouterr().err.startswith("klear: the memory is used up: ")
 
 
 def test_a_terminal_that_lacks_a_letter_shows_its_number(monkeypatch):
