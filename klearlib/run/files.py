@@ -18,7 +18,6 @@ from klearlib.errors import KlearError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-MAX_OWN_TEXT = 2**20
 EXPLAINED = (*_FULL, *_FORBIDDEN)  # faults of the machine and not of the code
 
 
@@ -95,9 +94,9 @@ def exists(process: int) -> bool:
     """Whether this machine has a process of that number."""
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+    except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # another user's
         return True
     return True
 
@@ -125,18 +124,13 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def read_own_text(path: Path, *, limit: int = MAX_OWN_TEXT) -> str:
+def read_own_text(path: Path) -> str:
     """The text of a file that a user wrote.
 
-    Raises OSError where it cannot be read, and ValueError with what is wrong and how to fix it
-    where it has more than `limit` bytes or is not UTF-8.
+    Raises OSError where it cannot be read, and ValueError with the fix where it is not UTF-8.
     """
-    with path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"has more than {limit:,} bytes: shorten it")
     try:
-        return content.decode("utf-8")
+        return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 (byte {error.start}): save it in this encoding") from None
 

@@ -76,28 +76,23 @@ def run_stages(
 ) -> list[Failure]:
     """Run `tasks` and those of `stages` that are not done, and before them the stages they need.
 
-    stages: in the order in which they should start; equal ones run once. runs_dir: where the
-    results are kept. workers: stages at a time, 0 for one per GPU, or per core without GPUs. With
-    GPUs each worker sees one of them, in turn. "ray" or "ray://host:port": on the Ray cluster there
-    (`ray_cluster`), one stage per GPU, or per core without; all its nodes have to see `runs_dir`,
-    and the stage of a node that is lost goes on elsewhere. tasks: where the places are cores, each
-    takes one like a stage; elsewhere `TASKS_BESIDE` run beside the stages. One that needs nothing
-    more goes before stages that wait. on_done: called with each stage that was not done before, and
-    each task, when it is; may give further tasks, which need nothing but what this call knows.
-    on_failed: called with each failure, at once. progress: where to show progress (default:
-    notebook or standard error). poll_s: seconds between two looks at the workers.
+    stages: in the order in which they should start; equal ones run once. workers: stages at a time,
+    0 for one per GPU, of which each worker sees one, or per core without GPUs. "ray" or
+    "ray://host:port": on that Ray cluster (`ray_cluster`), one per GPU, or per core without; all
+    nodes have to see `runs_dir`. tasks: where the places are cores, each takes one like a stage;
+    elsewhere `TASKS_BESIDE` run beside the stages. on_done: called with each stage that was not
+    done before, and each task, when it is; may give further tasks. on_failed: called with each
+    failure, at once. progress: where to show it (default: notebook or standard error).
 
-    A stage that another process runs at this moment is waited for, not run again, and takes no
-    place of a worker meanwhile. Calling again after a failure, an interrupt or a kill goes on from
-    the last checkpoints.
+    A stage that another process runs at this moment is waited for and takes no place meanwhile.
+    Calling again after a failure, an interrupt or a kill goes on from the last checkpoints.
 
     Returns the failures, which are none unless `keep_going`: then all goes on that does not need
     what failed. Else the first one stops all and is raised.
 
-    Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry for a damaged
-    result, StageFailed with the stage, its log and its last lines, TaskFailed; MissingAsset without
-    Ray, and KlearError for a cluster that does not answer. KeyboardInterrupt: the
-    workers save their state (a second one kills them), then it goes on.
+    Raises ParameterError for a bad `workers` or KLEAR_STOP_GRACE_S, DamagedEntry, StageFailed,
+    TaskFailed; MissingAsset without Ray, KlearError for a cluster that does not answer. On
+    KeyboardInterrupt the workers save their state first (a second one kills them).
     """
     check_workers(workers)
     stop_grace_s()  # a wrong one is said now, not when something stops

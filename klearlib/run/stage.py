@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,9 +14,6 @@ from klearlib.errors import ParameterError
 from klearlib.run.entry import CHECKPOINT, DONE, LOCK, verify_entry
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.provenance import computing_versions
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Stage:
         further keyword arguments, JSON values, that say where the target computes and in what
         parts, and not what. None of them is part of the key.
 
-    Raises ParameterError for a bad name or target and for a value that JSON cannot hold.
+    Raises ParameterError for a value that JSON cannot hold.
 
     >>> base = Stage("base", "klearlib.errors:KlearError", {"seed": 0})
     >>> Stage("rl", "klearlib.errors:KlearError", {"rule": "gppo"}, {"base": base}).key == base.key
@@ -49,10 +45,6 @@ class Stage:
     placing: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ParameterError(f"stage name {self.name!r}: use letters, digits, _ and -")
-        if not _TARGET.fullmatch(self.target):
-            raise ParameterError(f"target {self.target!r}: write it as 'package.module:function'")
         for name in ("params", "placing"):
             copy = _copied(getattr(self, name), f"stage {self.name!r}: {name}")
             object.__setattr__(self, name, copy)

@@ -84,13 +84,6 @@ def test_params_that_json_cannot_hold(params, message):
         Stage("rl", WALK, params)
 
 
-def test_bad_names():
-    with pytest.raises(ParameterError, match=r"stage name '\.\./up'"):
-        Stage("../up", WALK, {})
-    with pytest.raises(ParameterError, match=r"package\.module:function"):
-        Stage("rl", "toy_stages.walk", {})
-
-
 def test_params_are_a_copy():
     params = {"rules": ["gppo"]}
     stage = Stage("rl", WALK, params)
