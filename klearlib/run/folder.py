@@ -106,15 +106,12 @@ class RunFolder:
         """Add one line to metrics.jsonl: what must be bit-identical after a kill and a resume.
 
         values: must hold "step"; numbers may be NumPy scalars or tensors of one element; NaN and
-        infinity are written as Python's JSON reads them. Raises ValueError without "step".
+        infinity are written as Python's JSON reads them.
         """
         self._append_line(METRICS, values)
 
     def append_timings(self, values: dict[str, Any]) -> None:
-        """Add one line to timings.jsonl: seconds, memory and whatever else differs between runs.
-
-        values: as for `append_metrics`.
-        """
+        """Add one line to timings.jsonl: seconds, memory and whatever else differs between runs."""
         self._append_line(TIMINGS, values)
 
     def append_samples(self, samples: Iterable[dict[str, Any]]) -> None:
@@ -209,9 +206,6 @@ class RunFolder:
             self.load_checkpoint()
 
     def _append_line(self, name: str, *lines: dict[str, Any]) -> None:
-        for values in lines:
-            if "step" not in values:
-                raise ValueError(f"a line of {name} needs 'step', got {sorted(values)}")
         self._open()
         texts = [json.dumps(values, default=lambda number: number.item()) for values in lines]
         self._append(name, "".join(f"{text}\n" for text in texts))

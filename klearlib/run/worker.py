@@ -25,7 +25,7 @@ from pathlib import Path
 
 from klearlib.errors import KlearError, Stopped
 from klearlib.run.entry import DONE, LOCK, verify_entry
-from klearlib.run.files import EXPLAINED, exists, one_line_failures, write_failure
+from klearlib.run.files import EXPLAINED, one_line_failures, write_failure
 from klearlib.run.fingerprint import code_fingerprint
 from klearlib.run.folder import RunFolder
 from klearlib.run.forkserver import PARENT
@@ -114,14 +114,13 @@ def _locked(lock: Path) -> Iterator[None]:
     with file:
         # A forked child would keep the lock for as long as it outlives us.
         os.register_at_fork(after_in_child=file.close)
-        for tries_left in reversed(range(LOCK_TRIES)):
-            try:
+        for _ in range(LOCK_TRIES):
+            with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError:
-                if not tries_left:
-                    raise _Busy from None
-                time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
+            time.sleep(LOCK_POLL_S)  # `stage.folder_state` holds it for a moment, to look
+        else:
+            raise _Busy
         yield
 
 
@@ -138,9 +137,20 @@ def die_with_parent() -> None:
     if os.fork() == 0:
         for number in (*ASKED, *LEFT):
             signal.signal(number, signal.SIG_IGN)
-        while os.getppid() == worker and exists(parent):
+        while os.getppid() == worker and _exists(parent):
             time.sleep(GUARD_POLL_S)
         os.killpg(0, signal.SIGKILL)
+
+
+def _exists(process: int) -> bool:
+    """Whether this machine has a process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 if __name__ == "__main__":

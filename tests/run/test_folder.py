@@ -63,11 +63,6 @@ def test_numbers_of_every_kind_come_back_exactly(tmp_path):
     assert math.isnan(read["c"])
 
 
-def test_line_without_step(tmp_path):
-    with pytest.raises(ValueError, match="needs 'step'"):
-        RunFolder(tmp_path).append_metrics({"loss": 1.0})
-
-
 def test_half_a_line_is_no_line(tmp_path):
     folder = RunFolder(tmp_path)
     folder.append_metrics({"step": 0})
