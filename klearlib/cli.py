@@ -43,9 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         with on_stop(stop):
-            code = _run_command(argv)
+            arguments = _parser().parse_args(argv)
+            code = arguments.command(arguments)
             sys.stdout.flush()  # here, where it is known what to do when nobody reads
             return code
+    except SystemExit as end:  # argparse: 2 for wrong usage, 0 after --help and --version
+        return end.code
     except KlearError as error:
         said, code = error, error.exit_code
     except KeyboardInterrupt:
@@ -73,14 +76,6 @@ def _let_go(stream) -> None:
     """Have what is still to be written to a stream without a reader go nowhere."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _run_command(argv: Sequence[str] | None) -> int:
-    try:
-        arguments = _parser().parse_args(argv)
-    except SystemExit as stop:  # argparse: 2 for wrong usage, 0 after --help and --version
-        return stop.code
-    return arguments.command(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> int:

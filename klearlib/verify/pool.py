@@ -166,9 +166,9 @@ class _Lane(threading.Thread):
         return self.worker
 
     def _drop_worker(self) -> None:
-        worker, self.worker = self.worker, None
-        if worker is not None:
-            worker.close()
+        if self.worker is not None:
+            self.worker.close()
+        self.worker = None
 
 
 class Pool:
@@ -211,18 +211,10 @@ class Pool:
     def close(self) -> None:
         """Kill the judges; what is still waiting gets ``judge_error``."""
         with self._lock:
-            self.is_closed = True
-            while True:
-                try:
-                    job = self.jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if job is not None and job.future.set_running_or_notify_cancel():
-                    job.future.set_result(_undecided("judge_error"))
+            self.is_closed = True  # a lane starts no judge for what still waits
             for lane in self._lanes:
-                self.jobs.put(None)  # ends a lane that waits
-                worker = lane.worker
-                if worker is not None:
+                self.jobs.put(None)  # ends a lane when nothing waits any more
+                if (worker := lane.worker) is not None:
                     worker.process.kill()
         for lane in self._lanes:
             lane.join(timeout=5)
