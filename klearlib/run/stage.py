@@ -134,10 +134,8 @@ def is_locked(lock: Path) -> bool:
     try:
         with open(lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no lock, or not ours to read: nobody's run that we could wait for
-        return False
+    except OSError as error:  # or no lock, or not ours to read: nobody's run to wait for
+        return isinstance(error, BlockingIOError)
     return False
 
 
