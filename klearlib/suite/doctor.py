@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 
 from klearlib.errors import KlearError
-from klearlib.params import SMOKE, profiles, root
+from klearlib.params import SMOKE, profiles
 from klearlib.policy.compute import INSTALL_VLLM
 from klearlib.run.provenance import version
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
@@ -19,7 +18,6 @@ from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
 OLDEST_PYTHON = (3, 11)
-NEEDED_MEMORY_GB, NEEDED_DISK_GB = 3.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -65,26 +63,18 @@ def _package(name: str, fix: str, required: bool = False) -> Finding:
 
 
 def _machine() -> list[Finding]:
-    """GPUs, what is for them and for clusters, memory and disk."""
+    """GPUs, and what is for them and for clusters."""
     machine = this_machine()
     cards = ", ".join(map(readable, machine.gpus))
     gpu = "needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
     reason = "this torch is built without CUDA" if machine.torch_without_cuda else "no GPU"
     verl = f"only needed for engine: verl: {INSTALL_VERL}" if machine.verl_lacks else ""
-    memory = "" if machine.memory >= NEEDED_MEMORY_GB * 1e9 else f"free {NEEDED_MEMORY_GB:g} GB"
-    findings = [
+    return [
         Finding("GPU", cards or reason, "" if cards else gpu),
         _package("vllm", f"only needed for engine: vllm: {INSTALL_VLLM}"),
         _package("ray", f"only needed for --workers ray: {INSTALL_RAY}"),
         Finding("verl", machine.verl_lacks or version("verl") or "", verl),
-        Finding("memory", f"{readable(machine.memory)} free", memory, required=True),
     ]
-    try:
-        free = shutil.disk_usage(root()).free
-    except KlearError as error:
-        return [*findings, Finding("project", "not found", str(error), required=True)]
-    full = "" if free >= NEEDED_DISK_GB * 1e9 else f"free at least {NEEDED_DISK_GB:g} GB"
-    return [*findings, Finding("disk", f"{readable(free)} free", full, required=True)]
 
 
 def _sandbox() -> Finding:
@@ -103,8 +93,8 @@ def _profiles() -> list[Finding]:
     this machine, in the words of ``klear plan``, or how many things do."""
     try:
         names = profiles()
-    except KlearError:  # already said by _machine
-        return []
+    except KlearError as error:
+        return [Finding("project", "not found", str(error), required=True)]
     findings = []
     for profile in names:
         try:

@@ -72,7 +72,7 @@ def run(
     if missing := planned.missing:
         several = f"{len(missing)} things keep this run from finishing:"
         raise MissingAsset("\n  ".join([several, *missing] if len(missing) > 1 else missing))
-    place = next(each.place for each in planned.notebooks if not each.left_out)
+    place = planned.notebooks[0].place
     results, before = place.folder, verdicts_of(place.folder)
     mirror = _mirror(tensorboard, planned.notebooks)
     if not planned.todo:

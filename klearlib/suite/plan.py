@@ -22,7 +22,7 @@ from klearlib.suite.cache import digests, read_notebook, why_not_cached
 from klearlib.suite.checks import readable, refusals, short
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
 from klearlib.suite.machine import Machine, this_machine
-from klearlib.suite.settings import parameters_of, with_settings
+from klearlib.suite.settings import parameters_of, parsed_settings
 
 NOTEBOOK_S = 8.0
 """To execute a notebook whose stages are done, roughly."""
@@ -36,7 +36,6 @@ class PlannedNotebook:
     why: str  # the reason to run it, "" where its published results are what a run would give
     values: dict  # what papermill injects
     digests: dict[str, str]  # of what the results follow from
-    left_out: bool = False  # as --set gives it nothing
 
     @property
     def name(self) -> str:
@@ -84,8 +83,9 @@ def plan(
     """The notebooks in the order in which they run, after every parameter of each is checked.
 
     only: numbers or names of notebooks, all where empty; settings, out: of ``--set`` and ``--out``,
-    see `klearlib.suite.settings` and `klearlib.params.place`; workers: replaces the parameter of
-    this name in the notebooks that have one.
+    see `klearlib.suite.settings` and `klearlib.params.place`: notebooks to which ``--set`` gives
+    nothing are left out; workers: replaces the parameter of this name in the notebooks that have
+    one.
 
     Raises:
         ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
@@ -93,27 +93,23 @@ def plan(
             its notebooks needs; a setting that fits no notebook, a folder of other parameters.
     """
     names = _chosen(profile, only)
-    given = with_settings(names, settings) if settings else {name: {} for name in names}
+    given = parsed_settings(names, settings)
     values, checked = {}, {}
     for name in names:
-        values[name] = load_profile(profile, name) | given.get(name, {})
-        if workers is not None and "workers" in parameters_of(name):
-            values[name]["workers"] = workers
+        known = parameters_of(name)
+        if given and not given.keys() & known:
+            continue
+        own = {each: value for each, value in given.items() if each in known}
+        own |= {"workers": workers} if workers is not None and "workers" in known else {}
+        values[name] = load_profile(profile, name) | own
         checked[name] = catalogue.check(name, values[name])
-    changes = changes_of({name: checked[name] for name in given})
-    place, own = place_of(profile, changes, out), place_of(profile, {})
-    planned = [
-        _planned(name, checked[name], values[name], place, force)
-        if name in given
-        else PlannedNotebook(
-            catalogue.experiment_of(name)(checked[name], own), "", values[name], {}, True
-        )
-        for name in names
-    ]
-    changes = any(each.why for each in planned)
+    place = place_of(profile, changes_of(checked) if given else {}, out)
+    planned = [_planned(name, checked[name], values[name], place, force) for name in checked]
+    if not any(each.why for each in planned):
+        return planned
     return [
         dataclasses.replace(each, why="gathers results that change")
-        if changes and not each.why and each.experiment.gathers and not each.left_out
+        if each.experiment.gathers and not each.why
         else each
         for each in planned
     ]
@@ -170,9 +166,7 @@ def weighed(profile: str, planned: list[PlannedNotebook]) -> Plan:
         workers = max((each or len(here.gpus) or here.cores for each in counts), default=1)
         missing = refusals(profile, left, here if counts or not asked else here.as_node(), workers)
         if any(isinstance(each, str) for each in asked) and "ray" not in here.packages:
-            # verl says so too.
-            by_verl = any("cluster" in stage.params for stage in left)
-            missing += [] if by_verl else [f"Ray is not installed: {INSTALL_RAY}"]
+            missing.append(f"Ray is not installed: {INSTALL_RAY}")
         costs = {name: [cost_of(stage) for stage in stages] for name, stages in todo.items()}
         seconds = {
             name: NOTEBOOK_S + _seconds(stages, costs[name], here, workers)
@@ -207,8 +201,8 @@ def describe(planned: Plan) -> str:
     heads = ("notebook", "state", "time", "sampled", "trained", "FLOP", "memory", "GPU h")
     rows = [heads]
     for each in planned.notebooks:
-        state = "run" if each.why else "left" if each.left_out else "cached"
         cost = planned.costs.get(each.name, Cost())
+        state = "run" if each.why else "cached"
         rows.append((each.name, state, _time(planned.seconds.get(each.name, 0.0)), *_cells(cost)))
     total = sum(planned.costs.values(), Cost())
     if total.sampled or total.trained:
@@ -223,9 +217,11 @@ def describe(planned: Plan) -> str:
     ]
     if total.gpu_s and planned.on_gpus:
         lines.append("GPU hours are those of an H100, as docs/gpu.md assumes, without judging.")
-    if total.unknown:
-        lines.append(f"Tokens alone, as no file says their shape: {', '.join(total.unknown)}.")
-    lines += _about_place(planned.notebooks)
+    place = planned.notebooks[0].place
+    if place.folder.name != place.profile:
+        lines.append(f"Results: results/{place.folder.name}")
+        changed = f"Changed from profile {place.profile}: {place.says() or 'nothing'}"
+        lines += textwrap.wrap(changed, 80, subsequent_indent="  ")
     for why in dict.fromkeys(each.why for each in planned.todo):
         numbers = [each.number for each in planned.todo if each.why == why]
         lines.append(f"Why: {why} ({' '.join(numbers)})")
@@ -253,22 +249,6 @@ def _cells(cost: Cost) -> tuple[str, ...]:
         readable(cost.memory) if cost.memory else "",
         short(cost.gpu_s / 3600) if cost.gpu_s else "",
     )
-
-
-def _about_place(notebooks: Sequence[PlannedNotebook]) -> list[str]:
-    """Where results go that do not go to the profile's folder, and which notebooks --set leaves
-    out."""
-    place = next(each.place for each in notebooks if not each.left_out)
-    lines = []
-    if place.folder.name != place.profile:
-        lines.append(f"Results: results/{place.folder.name}")
-        changed = f"Changed from profile {place.profile}: {place.says() or 'nothing'}"
-        lines += textwrap.wrap(changed, 80, subsequent_indent="  ")
-    elif any(each.left_out for each in notebooks):
-        lines.append(f"Results: results/{place.profile}, whose values --set gives again")
-    if left := [each.number for each in notebooks if each.left_out]:
-        lines.append(f"Left out, without a parameter that --set names: {' '.join(left)}")
-    return lines
 
 
 def rounded(tokens: float) -> str:

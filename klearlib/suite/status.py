@@ -61,9 +61,7 @@ def notebook_state(place: Place, notebook: str) -> tuple[str, str]:
     try:
         known = parameters_of(notebook)
         settings = [
-            f"{name}={in_yaml(value)}"
-            for name, value in place.applies(notebook).items()
-            if name in known
+            f"{name}={in_yaml(value)}" for name, value in place.changes.items() if name in known
         ]
         (planned,) = plan(place.profile, [notebook], settings=settings, out=str(place.folder))
         published = section(folder)

