@@ -80,12 +80,9 @@ def read_notebook(path: Path) -> dict:
 def imported_modules(notebook: dict) -> list[str]:
     """The modules of klearlib that a notebook's cells import."""
     names: set[str] = set()
+    code = ["".join(each["source"]) for each in notebook["cells"] if each["cell_type"] == "code"]
     try:
-        trees = [
-            ast.parse("".join(cell["source"]))
-            for cell in notebook["cells"]
-            if cell["cell_type"] == "code"
-        ]
+        trees = list(map(ast.parse, code))
     except SyntaxError as error:
         line = (error.text or "").strip()
         raise ParameterError(f"a cell is not Python ({error.msg}): {line}") from None

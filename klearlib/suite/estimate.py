@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from klearlib.experiments.benchmarks import WINDOW_SIZE
 from klearlib.experiments.origins.real import ASSUMED_PROBLEMS
@@ -32,7 +31,6 @@ SAMPLING_SHARE = 0.5  # of the memory's bandwidth and of the peak, in a step of 
 LAYER_STEP_S, LAYER_PASS_S = {"transformers": 6e-4, "vllm": 5e-5}, 3e-3
 STAGE_S = 15.0  # to start the process of a stage, imports and model included
 PROMPT_TOKENS = 100
-ROW_BYTES = 200  # of a row of a file here, by which its rows are counted without reading it
 RESPONSE_SHARE, EXAMPLE_SHARE = 0.5, 0.3  # mean length, of a response's budget, of the longest text
 ALL_EXAMPLES = 750_000  # of a domain where all are learnt: half of the paper's 1.5 million
 
@@ -203,17 +201,10 @@ def _num_examples(stage: Stage) -> int:
 
 def _rows_read(curated: Stage, most: int, names: Collection[str] | None = None) -> int:
     """How many rows a stage ``curate`` may read of its sources, those of `names` where they are
-    given: a source's limit, else what a file here of its size may hold; `most` in all, and where a
-    source is of the hub."""
-    count = 0
-    for source in curated.params["sources"]:
-        if names is None or source["alias"] in names:
-            location, rows = curated.inputs[source["input"]].arguments["location"], most
-            if location is not None:
-                files = [Path(location), *Path(location).rglob("*")]
-                rows = -(-sum(each.stat().st_size for each in files if each.is_file()) // ROW_BYTES)
-            count += min(rows, source.get("limit", most))
-    return min(count, most)
+    given: the limits of the sources, `most` in all and where a source has none."""
+    sources = curated.params["sources"]
+    limits = [s.get("limit", most) for s in sources if names is None or s["alias"] in names]
+    return min(sum(limits), most)
 
 
 def _rl(stage: Stage, setup: Setup) -> Cost:

@@ -19,9 +19,8 @@ from klearlib.run.stage import Stage, is_done, wanted, with_inputs
 from klearlib.scale.ray_cluster import in_words, runs_here
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
-from klearlib.suite.checks import readable, refusals, short
+from klearlib.suite.checks import Machine, readable, refusals, short, this_machine
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.machine import Machine, this_machine
 from klearlib.suite.settings import parameters_of, parsed_settings
 
 NOTEBOOK_S = 8.0

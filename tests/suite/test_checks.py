@@ -16,10 +16,9 @@ from klearlib.real.assets import missing_assets
 from klearlib.run.stage import Stage
 from klearlib.scale.cluster import parted
 from klearlib.scale.require import INSTALL_VERL
-from klearlib.suite import checks, machine
-from klearlib.suite.checks import MOST_CPU_DAYS, missing_of, refusals
+from klearlib.suite import checks
+from klearlib.suite.checks import MOST_CPU_DAYS, Machine, missing_of, refusals, this_machine
 from klearlib.suite.estimate import CPU_FLOPS, Cost
-from klearlib.suite.machine import Machine, this_machine
 
 OURS = replace(SERVER, packages=frozenset({"vllm", "flash-attn"}))
 CLUSTER = replace(LAPTOP, ray_address="head:6379", packages=SERVER.packages)
@@ -151,7 +150,7 @@ def test_only_what_the_stages_read_is_asked_for(profile, monkeypatch, tmp_path):
 
 def test_the_memory_is_what_the_stages_find_free(monkeypatch):
     """By the limit of the control group too, which the pages of the machine know nothing of."""
-    monkeypatch.setattr(machine, "available_memory", lambda: 3 * GB)
+    monkeypatch.setattr(checks, "available_memory", lambda: 3 * GB)
     assert this_machine().memory == 3 * GB
 
 
@@ -159,14 +158,14 @@ def test_the_gpus_are_those_that_are_visible(monkeypatch):
     class Answer:
         stdout = "81559\n40960\n"
 
-    monkeypatch.setattr(machine.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(checks.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
     monkeypatch.setattr(subprocess, "run", lambda *given, **how: Answer())
     first, second = 81559 * 2**20, 40960 * 2**20
     for visible, found in (("1", (second,)), ("GPU-abc,0", (second, first)), ("", ())):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert machine._gpu_bytes() == found
+        assert checks._gpu_bytes() == found
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr(machine, "version", lambda name: "2.13.0+cpu" if name == "torch" else "")
+    monkeypatch.setattr(checks, "version", lambda name: "2.13.0+cpu" if name == "torch" else "")
     here = this_machine()
     assert here.gpus == () and here.torch_without_cuda
 

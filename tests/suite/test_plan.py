@@ -19,9 +19,8 @@ from klearlib.run.stage import Stage
 from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite import doctor
 from klearlib.suite import plan as module
-from klearlib.suite.checks import short
+from klearlib.suite.checks import Machine, short
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.machine import Machine
 from klearlib.suite.plan import Plan, PlannedNotebook, describe, plan, rounded, weighed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -119,12 +118,11 @@ def test_plan_doctor_and_run_say_the_same(monkeypatch, capsys):
     assert cli.main(["run", "--profile", "gpu", "--only", "05"]) == 1
     error = capsys.readouterr().err.splitlines()
     assert error == ["klear: 2 things keep this run from finishing:", *(f"  {x}" for x in said)]
-    monkeypatch.setattr(doctor, "profiles", lambda: ["gpu"])
-    (found,) = doctor._profiles()
+    found = doctor._profile("gpu")
     assert found.fix == "2 things are missing: klear plan --profile gpu names them"
     assert not found.required
     put(monkeypatch, replace(LAPTOP, memory=64 * GB))
-    (found,) = doctor._profiles()  # a single thing is said
+    found = doctor._profile("gpu")  # a single thing is said
     assert "days" in found.fix
     assert cli.main(["run", "--profile", "gpu", "--only", "05"]) == 1
     error = capsys.readouterr().err
