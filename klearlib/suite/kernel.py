@@ -50,6 +50,7 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
     """
     # jsonschema would make a parser of addresses from it, in two seconds that no notebook needs.
     sys.modules.setdefault("rfc3987_syntax", None)
+    import nbformat
     from nbclient.exceptions import DeadKernelError
     from papermill import PapermillExecutionError
     from papermill import execute_notebook as papermill
@@ -79,7 +80,11 @@ def execute_notebook(source: str, output: str, values: dict, root: str, log: str
                 kernel_manager_class=_kernel_manager(environment, stream, managers),
                 coalesce_streams=True,
             )
-        _write(notebook, partial, {"input_path": source, "output_path": output}, Path(root))
+        for name, path in {"input_path": Path(source), "output_path": place}.items():
+            inside = path.is_relative_to(root)  # it may be published: no place of this machine
+            relative = path.relative_to(root) if inside else path.name
+            notebook.metadata.papermill[name] = str(relative)
+        nbformat.write(notebook, str(partial))
         os.replace(partial, place)
         failed.unlink(missing_ok=True)
     except PapermillExecutionError as error:
@@ -137,17 +142,6 @@ def _kernel_manager(environment: dict[str, str], stream: TextIO, managers: list)
             await super().start_kernel(**launch, stdout=stream, stderr=stream)
 
     return InterpreterKernel
-
-
-def _write(notebook, path: Path, places: dict[str, str], root: Path) -> None:
-    """Save the executed notebook with places relative to the project: it may be published."""
-    import nbformat
-
-    for name, each in places.items():
-        place = Path(each)
-        inside = place.is_relative_to(root)
-        notebook.metadata.papermill[name] = str(place.relative_to(root) if inside else place.name)
-    nbformat.write(notebook, str(path))
 
 
 def _cell_failure(error) -> tuple[int, list[str]]:
