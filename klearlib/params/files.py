@@ -102,10 +102,9 @@ def load(profile: str, name: str):
     where = f"params/{profile}/{_place(name)}"
     if file != f"{name}.yaml":
         sections = [each for each, (its_file, _) in RECORDS.items() if its_file == file]
-        for each in values:
-            if each not in sections:
-                near = did_you_mean(each, sections)
-                raise ParameterError(f"params/{profile}/{file}: unknown section {each!r}; {near}")
+        for each in values.keys() - {*sections}:
+            near = did_you_mean(each, sections)
+            raise ParameterError(f"params/{profile}/{file}: unknown section {each!r}; {near}")
         values = values.get(name)
     if not values:
         raise ParameterError(

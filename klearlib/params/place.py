@@ -26,9 +26,6 @@ OUT = "KLEAR_OUT"
 OWN = "own-"
 """How the folders of changed values without a name begin: the next ones take their place."""
 
-Differences = dict[str, tuple[object, object]]
-"""Parameter -> its value in the profile's file, its value here."""
-
 
 @dataclass(frozen=True)
 class Place:
@@ -82,8 +79,9 @@ def keyed_values(params: NotebookParams) -> dict[str, object]:
     }
 
 
-def differences(notebook: str, params: NotebookParams) -> Differences:
-    """What can change a result and is not as the profile's file for `notebook` has it.
+def differences(notebook: str, params: NotebookParams) -> dict[str, tuple[object, object]]:
+    """What can change a result and is not as the profile's file for `notebook` has it: parameter ->
+    its value there, its value here.
 
     Raises ParameterError where the profile has no such notebook.
     """
@@ -171,13 +169,10 @@ def _written(folder: Path) -> Place | None:
 
 
 def _mixed(there: Place, wanted: Place) -> ParameterError:
-    holds, these = (
-        f"profile {place.profile} with {place.says() or 'its own values'}"
-        for place in (there, wanted)
-    )
+    holds, these = (f"{p.profile} with {p.says() or 'its own values'}" for p in (there, wanted))
     return ParameterError(
-        f"{there.folder.parent.name}/{there.folder.name} holds results of {holds}, and these are "
-        f"of {these}: delete it, or name another folder (--out, in a notebook %env {OUT})"
+        f"results/{there.folder.name} holds results of profile {holds}, and these are of profile "
+        f"{these}: delete it, or name another folder (--out, in a notebook %env {OUT})"
     )
 
 

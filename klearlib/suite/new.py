@@ -69,13 +69,9 @@ def new_profile(
             what the model's positions leave. chat_template: a file, for a model that has none.
         reward: FILE.py:FUNCTION, which judges and pays in the place of the built-in judge.
 
-    Returns:
-        the folder.
-
     Raises:
         ParameterError: a name that is taken or malformed, or a budget above the model's positions.
-        KlearError: a file without usable rows, a model without chat template, or a benchmark that
-            shares its words with every problem. MissingAsset: nothing there.
+        KlearError: rows, a model or a benchmark that cannot be used.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or name == "runs":
         raise ParameterError(
@@ -162,8 +158,6 @@ def _model(model: str, chat_template: str | None) -> tuple[ModelShape, int, obje
         tokenizer.chat_template = template_of(located(chat_template))
     if tokenizer.chat_template is None:
         raise KlearError(f"{model} has no chat template: give --chat-template FILE")
-    if tokenizer.eos_token_id is None:
-        raise KlearError(f"{model} has no end token, so no response could end: name another model")
     return shape, positions, tokenizer
 
 

@@ -13,7 +13,9 @@ from klearlib.errors import ParameterError
 from klearlib.experiments import catalogue
 from klearlib.experiments.experiment import Experiment, runs_dir
 from klearlib.params import did_you_mean, load_profile, root
+from klearlib.params.files import parse_yaml
 from klearlib.params.place import Place, changes_of, place_of
+from klearlib.report.render import duration_text
 from klearlib.run.pool import code_read_once
 from klearlib.run.stage import Stage, is_done, wanted, with_inputs
 from klearlib.scale.ray_cluster import in_words, runs_here
@@ -21,7 +23,6 @@ from klearlib.scale.require import INSTALL_RAY
 from klearlib.suite.cache import digests, read_notebook, why_not_cached
 from klearlib.suite.checks import Machine, readable, refusals, short, this_machine
 from klearlib.suite.estimate import CPU_FLOPS, Cost, cost_of
-from klearlib.suite.settings import parameters_of, parsed_settings
 
 NOTEBOOK_S = 8.0
 """To execute a notebook whose stages are done, roughly."""
@@ -81,10 +82,9 @@ def plan(
 ) -> list[PlannedNotebook]:
     """The notebooks in the order in which they run, after every parameter of each is checked.
 
-    only: numbers or names of notebooks, all where empty; settings, out: of ``--set`` and ``--out``,
-    see `klearlib.suite.settings` and `klearlib.params.place`: notebooks to which ``--set`` gives
-    nothing are left out; workers: replaces the parameter of this name in the notebooks that have
-    one.
+    only: numbers or names of notebooks, all where empty. settings, out: of ``--set`` and ``--out``;
+    notebooks to which ``--set`` gives nothing are left out. workers: replaces the parameter of this
+    name in the notebooks that have one.
 
     Raises:
         ParameterError: unknown profile or notebook, a wrong parameter, a parameter file without
@@ -92,7 +92,7 @@ def plan(
             its notebooks needs; a setting that fits no notebook, a folder of other parameters.
     """
     names = _chosen(profile, only)
-    given = parsed_settings(names, settings)
+    given = _parsed_settings(names, settings)
     values, checked = {}, {}
     for name in names:
         known = parameters_of(name)
@@ -114,18 +114,54 @@ def plan(
     ]
 
 
+def parameters_of(name: str) -> set[str]:
+    """The names of the parameters of a notebook."""
+    return {field.name for field in dataclasses.fields(catalogue.experiment_of(name).Params)}
+
+
+def _parsed_settings(names: Sequence[str], texts: Sequence[str]) -> dict[str, object]:
+    """Parameter -> its value, by ``--set``.
+
+    Raises:
+        ParameterError: not NAME=VALUE, not YAML, or a parameter that none of the notebooks `names`
+            has.
+    """
+    known = set().union(*map(parameters_of, names))
+    values: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name, fault = name.strip(), ""
+        if not equals:
+            fault = "write NAME=VALUE, such as seeds=[0]"
+        elif name in ("profile", "workers"):
+            fault = f"give --{name} instead"
+        elif name in values:
+            fault = f"{name} is set twice"
+        elif "." in name:
+            fault = "write NAME=VALUE, with --only for one notebook alone, and a mapping whole: "
+            fault += "options={dual_clip: 10.0}"
+        elif name not in known:
+            hint = did_you_mean(name, sorted(known))
+            fault = f"no chosen notebook has a parameter {name!r}; {hint}"
+        try:
+            values[name] = parse_yaml(value)
+        except ValueError as error:
+            fault = fault or str(error)
+        if fault:
+            raise ParameterError(f"--set {text:.100}: {fault}")
+    return values
+
+
 def _chosen(profile: str, only: Sequence[str]) -> list[str]:
     names = catalogue.notebooks_of(profile)
-    by_word = {name: name for name in names}
-    for name in names:
-        number = name.partition("_")[0]
-        by_word |= {number: name, number.lstrip("0") or "0": name}
-    for word in only:
-        if word not in by_word:
-            hint = did_you_mean(word, names)
-            raise ParameterError(f"profile {profile!r} has no notebook {word!r}; {hint}")
-    chosen = {by_word[word] for word in only or names}
-    return [name for name in names if name in chosen]
+    numbers = {name: name.partition("_")[0] for name in names}
+    asked = {word.zfill(2) for word in only}
+    chosen = [name for name in names if not asked or {name, numbers[name]} & asked]
+    if unknown := asked.difference(chosen, numbers.values()):
+        word = min(unknown)
+        hint = did_you_mean(word, names)
+        raise ParameterError(f"profile {profile!r} has no notebook {word!r}; {hint}")
+    return chosen
 
 
 def _planned(name: str, params, values: dict, place: Place, force: bool) -> PlannedNotebook:
@@ -202,18 +238,14 @@ def describe(planned: Plan) -> str:
     for each in planned.notebooks:
         cost = planned.costs.get(each.name, Cost())
         state = "run" if each.why else "cached"
-        rows.append((each.name, state, _time(planned.seconds.get(each.name, 0.0)), *_cells(cost)))
+        rows.append((each.name, state, *_cells(cost, planned.seconds.get(each.name, 0.0))))
     total = sum(planned.costs.values(), Cost())
     if total.sampled or total.trained:
-        rows.append(("in all", "", _time(sum(planned.seconds.values())), *_cells(total)))
-    columns = list(zip(*rows, strict=True))[: None if planned.on_gpus else -1]
-    widths = [max(map(len, column)) for column in columns]
-    lines = [
-        "  ".join(
-            f"{cell:{'<' if i < 2 else '>'}{n}}" for i, (cell, n) in enumerate(pairs)
-        ).rstrip()
-        for pairs in (list(zip(row, widths, strict=False)) for row in rows)
-    ]
+        rows.append(("in all", "", *_cells(total, sum(planned.seconds.values()))))
+    rows = rows if planned.on_gpus else [row[:-1] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    how = [f"{'<' if column < 2 else '>'}{width}" for column, width in enumerate(widths)]
+    lines = ["  ".join(map(format, row, how)).rstrip() for row in rows]
     if total.gpu_s and planned.on_gpus:
         lines.append("GPU hours are those of an H100, as docs/gpu.md assumes, without judging.")
     place = planned.notebooks[0].place
@@ -230,18 +262,9 @@ def describe(planned: Plan) -> str:
     return "\n".join([*lines, *(f"missing: {line}" for line in planned.missing)])
 
 
-def _time(seconds: float) -> str:
-    """
-    >>> _time(0.2), _time(90.0), _time(7200.0)
-    ('1 s', '2 min', '2.0 h')
-    """
-    if seconds < 60:
-        return f"{max(1, round(seconds))} s" if seconds else ""
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _cells(cost: Cost) -> tuple[str, ...]:
+def _cells(cost: Cost, seconds: float) -> tuple[str, ...]:
     return (
+        duration_text(max(1, seconds)) if seconds else "",
         rounded(cost.sampled),
         rounded(cost.trained),
         f"{cost.flops:.1e}".replace("e+", "e") if cost.flops else "",

@@ -15,8 +15,7 @@ from klearlib.rl.alarms import NOTHING_TRAINED, TRUNCATION_ROSE, truncation_rose
 from klearlib.run.entry import read_metrics, read_progress
 from klearlib.run.stage import folder_state
 from klearlib.suite.cache import CACHE, SECTION, section
-from klearlib.suite.plan import plan
-from klearlib.suite.settings import parameters_of
+from klearlib.suite.plan import parameters_of, plan
 
 
 def describe_status(only_profile: str = "") -> str:
