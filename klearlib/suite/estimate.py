@@ -226,7 +226,7 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
     )
     cost += sampling(setup, calls=steps, rows=rollouts, budget=budget)
     cost += sampling(setup, calls=1 + first, rows=validated, budget=budget)
-    cost += _benchmarks(setup, settings, each=settings["eval_responses"], calls=calls)
+    cost += _benchmarks(setup, settings, settings["eval_responses"], calls)
     if setup.by_verl:
         return cost + Cost(gpu_s=CLUSTER_S * setup.gpus)
     state = state_bytes(setup.shape.num_parameters, precision="fp32")
@@ -234,10 +234,10 @@ def _rl(stage: Stage, setup: Setup) -> Cost:
 
 
 def _evaluate(stage: Stage, setup: Setup) -> Cost:
-    return _benchmarks(setup, stage.params, each=stage.params["num_responses"], calls=1)
+    return _benchmarks(setup, stage.params, stage.params["num_responses"])
 
 
-def _benchmarks(setup: Setup, asked: dict, *, each: int, calls: int) -> Cost:
+def _benchmarks(setup: Setup, asked: dict, each: int, calls: int = 1) -> Cost:
     """`each` responses to every problem of the benchmarks that are asked for, `calls` times; one to
     those of the benchmarks that decide claims, every other time."""
     total = Cost()

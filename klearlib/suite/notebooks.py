@@ -152,7 +152,7 @@ class _Suite:
             folder.mkdir(parents=True, exist_ok=True)
             log.write_text("", encoding="utf-8")
         arguments = {"source": str(_source(planned)), "output": f"{folder}.ipynb", "log": str(log)}
-        arguments |= {"values": planned.values, "root": str(root()), "out": str(self.results)}
+        arguments["values"] = planned.values
         name = f"notebook {planned.number}"
         return Task(name, EXECUTE, arguments, log, needs, estimate_s=NOTEBOOK_S)
 
@@ -186,8 +186,8 @@ class _Suite:
         if recent or self.publishing or not waiting:
             return []
         name = waiting[0]
-        arguments = {"notebook": name, "values": self.planned[name].values}
-        arguments["out"] = str(self.results)
+        values = self.planned[name].values
+        arguments = {"notebook": name, "values": values, "out": str(self.results)}
         log = self.results / name / LOG
         self.publishing = Task(f"results of {name}", PUBLISH, arguments, log, estimate_s=5.0)
         return [self.publishing]
