@@ -37,19 +37,14 @@ class Place:
     changes: dict[str, object]
 
     @property
-    def words(self) -> list[str]:
-        """The arguments of ``klear run`` and ``klear plan`` by which results come here."""
-        words = ["--profile", self.profile]
+    def command(self) -> str:
+        """The ``klear run`` that fills it."""
+        words = ["klear", "run", "--profile", self.profile]
         for name, value in self.changes.items():
             words += ["--set", f"{name}={in_yaml(value)}"]
         if self.folder.name != self.profile:
             words += ["--out", f"{self.folder.parent.name}/{self.folder.name}"]
-        return words
-
-    @property
-    def command(self) -> str:
-        """The ``klear run`` that fills it."""
-        return shlex.join(["klear", "run", *self.words])
+        return shlex.join(words)
 
     def says(self) -> str:
         """Its changes in words: "seeds: [0], num_steps: 3"; "" for none."""

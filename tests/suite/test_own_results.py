@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_parameter_is_set_once(project):
 
 def test_the_command_of_a_folder_leads_there(project):
     place = planned("rates=[1.0e-5]", "kind=it's", out="results/mine")[0].place
-    parsed = cli._parser().parse_args(["plan", *place.words])
+    parsed = cli._parser().parse_args(shlex.split(place.command)[1:])
     assert (parsed.set, parsed.out) == (["kind=it's", "rates=[1.0e-05]"], "results/mine")
     assert planned(*parsed.set, out=parsed.out)[0].place == place
 
@@ -95,8 +96,8 @@ def test_published_results_say_what_differs_and_the_profile_stays(project):
 def test_a_folder_that_the_user_names_holds_one_set_of_parameters(project, monkeypatch):
     mine = project / "results/mine"
     (each,) = planned("num_steps=7", only=["05"], out=str(mine))
-    words = ["--profile", "smoke", "--set", "num_steps=7", "--out", "results/mine"]
-    assert each.place.words == words
+    command = "klear run --profile smoke --set num_steps=7 --out results/mine"
+    assert each.place.command == command
     each.place.claim()
     each.place.claim()
     for settings in ([], ["num_steps=8"], ["num_steps=7", "rates=[0.1]"]):
