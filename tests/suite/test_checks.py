@@ -67,6 +67,7 @@ def test_a_server_or_cluster_that_has_all_is_not_refused_for_verl(lines):
     [
         (replace(OURS, packages=frozenset()), WITH_VLLM, WORK, INSTALL_VLLM),
         (replace(OURS, gpus=()), WITH_VLLM, Cost(), "vLLM needs a GPU, and there is no GPU"),
+        (OURS, replace(WITH_VLLM, tensor_parallel=4), WORK, "set tensor_parallel: 1 in params/gpu"),
         (replace(OURS, packages=frozenset()), FLASH, WORK, "pip install flash-attn"),
         (replace(OURS, gpus=()), FLASH, Cost(), "flash_attention_2 needs a GPU"),
         (OURS, WITH_VLLM, replace(WORK, memory=131 * GB), "131 GB of memory and the GPU has 80 GB"),
