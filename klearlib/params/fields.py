@@ -184,6 +184,9 @@ def _checked(value, kind, where: str, limits):
         (item,) = typing.get_args(kind)
         if not isinstance(value, (list, tuple)):
             fix = "give at least one" if value is None else f"write [{value}]"
+            if isinstance(value, str) and value.lstrip().startswith("["):
+                name = where.rpartition(" ")[2]
+                fix = f"papermill's -p gives a text, write -y '{{{name}: {value}}}'"
             words = _WORDS[item][1]
             raise ParameterError(f"{where} must be a list of {words}, got {value!r}: {fix}")
         may_be_empty = not limits or limits.get("may_be_empty")
