@@ -190,7 +190,7 @@ class Run:
 
 def klear(command: str, *numbers: str) -> list[str]:
     """`klear` for these notebooks, with what differs from the profile."""
-    changes = [f"{number}.{each}" for number in numbers for each in NOTEBOOKS[number]]
+    changes = dict.fromkeys(each for number in numbers for each in NOTEBOOKS[number])
     sets = [word for change in changes for word in ("--set", change)]
     chosen = ["--profile", SMOKE, "--only", *numbers, "--out", "results/changed", *sets]
     return ["-m", "klearlib.cli", command, *chosen]

@@ -204,9 +204,8 @@ def _parser() -> argparse.ArgumentParser:
             "--set",
             action="append",
             default=[],
-            metavar="[NN.]NAME=VALUE",
-            help="a parameter's value (YAML), for the chosen notebooks that have it, or for NN; "
-            "needs --out",
+            metavar="NAME=VALUE",
+            help="a parameter's value (YAML), for the chosen notebooks that have it; needs --out",
         )
         command.add_argument(
             "--out", metavar="DIR", help="the results folder of changed parameters: results/mine"

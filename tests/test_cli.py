@@ -45,7 +45,7 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         printed = capsys.readouterr().out
         _, row, total, *notes = printed.splitlines()
         assert row.split()[:2] == ["05_clipping", "run"] and "0.08 M" in row
-        assert total.startswith("in all") and "min" in total
+        assert total.startswith("in all") and total.split()[2].isdecimal()
         assert notes[-1] == "Why: not run here yet (05)"
         assert "missing" not in printed and "GPU" not in printed and "H100" not in printed
     assert cli.main(["plan"]) == 0
@@ -60,12 +60,9 @@ def test_plan_says_what_a_run_would_do(project, capsys):
         (["run", "--only", "06"], "klear: profile 'mini' has no notebook '06'; there are: 05"),
         (["run", "--only", "05,06"], "klear: profile 'mini' has no notebook '06'; there are: 05"),
         (["run", "--profil", "mini"], "unrecognized arguments: --profil mini"),
-        (
-            ["plan", "--set", "seed=[0]"],
-            "has no parameter 'seed'; did you mean 'seeds'",
-        ),
+        (["plan", "--set", "seed=[0]"], "has a parameter 'seed'; did you mean 'seeds'"),
         (["plan", "--set", "seeds"], "--set seeds: write NAME=VALUE"),
-        (["plan", "--set", "06.seeds=[0]"], "'06' is none of the chosen notebooks (05)"),
+        (["plan", "--set", "05.seeds=[0]"], "with --only for one notebook alone"),
         (["plan", "--set", "options.dual_clip=3"], "a mapping whole: options={dual_clip: 10.0}"),
         (["plan", "--set", "seeds=[0"], "--set seeds=[0: line 1: expected ','"),
         (["plan", "--set", "seeds=0"], "seeds must be a list of integers, got 0: write [0]"),
@@ -90,10 +87,10 @@ def test_arguments_reach_the_runner(project, monkeypatch):
     calls = []
     monkeypatch.setattr(notebooks, "run", lambda *given, **named: calls.append((given, named)) or 7)
     words = ["--profile", "mini", "--only", "5", "0", "--force", "--keep-going", "--workers", "3"]
-    words += ["--set", "seeds=[0]", "--set", "05.num_steps=3", "--out", "results/mine"]
+    words += ["--set", "seeds=[0]", "--set", "num_steps=3", "--out", "results/mine"]
     assert cli.main(["run", *words]) == 7
     named = {"force": True, "keep_going": True, "workers": 3, "tensorboard": None}
-    named |= {"settings": ["seeds=[0]", "05.num_steps=3"], "out": "results/mine"}
+    named |= {"settings": ["seeds=[0]", "num_steps=3"], "out": "results/mine"}
     assert calls == [(("mini", ["5", "0"]), named)]
 
 
@@ -183,21 +180,19 @@ def test_doctor_finds_this_machine_fit(project, capsys):
     assert cli.main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "MISSING" not in printed
-    for name in ("Python", "torch", "GPU", "vllm", "memory", "disk", "profile mini"):
+    for name in ("Python", "torch", "GPU", "vllm", "profile mini"):
         assert name in printed
 
 
 def test_doctor_names_each_lack_with_its_fix(project, capsys, monkeypatch):
     monkeypatch.setattr(doctor, "needed", lambda: ["torch", "klear-nothing"])
-    monkeypatch.setattr(doctor, "NEEDED_DISK_GB", 1e9)
     (project / "params/smoke/05_clipping.yaml").write_text("num_step: 3\n")
     assert cli.main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     missing = [line for line in lines if line.startswith("MISSING")]
-    assert len(missing) == 3
+    assert len(missing) == 2
     assert "klear-nothing      not installed; pip install -e ." in missing[0]
-    assert "free at least" in missing[1]
-    assert "did you mean 'num_steps'?" in missing[2]
+    assert "did you mean 'num_steps'?" in missing[1]
 
 
 def test_a_lack_of_another_profile_does_not_stop_smoke(project, capsys):

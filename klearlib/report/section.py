@@ -333,7 +333,7 @@ def _read(path: Path) -> Section:
             raise KlearError(
                 f"has parameters of profile {section.profile!r}, not of {place.profile!r}"
             )
-        if strange := section.changed.keys() - place.applies(notebook).keys():
+        if strange := section.changed.keys() - place.changes.keys():
             raise KlearError(f"ran with {', '.join(sorted(strange))} changed, unlike its folder")
         for items, kinds in ((section.figures, ("svg", "png")), (section.tables, ("csv", "md"))):
             for file in (section.path(item.name, kind) for item in items for kind in kinds):

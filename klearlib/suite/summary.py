@@ -36,24 +36,22 @@ def summary(
     """
     entries = _entries(results)
     shown = [entry for entry in entries if entry["verdict"] != NOT_RUN]
-    lines = [_row("claim", "", "verdict", "smallest difference")] if shown else []
-    lines += [_row(e["claim"], e["title"], e["verdict"], _number(e)) for e in shown]
+    rows = [("claim", "", "verdict", "smallest difference")] if shown else []
+    for entry in shown:
+        title = textwrap.shorten(entry["title"], 36, placeholder="...")
+        rows.append((entry["claim"], title, entry["verdict"], _number(entry)))
+    lines = [f"{c:<5}{title:<36} {word:<14} {number}".rstrip() for c, title, word, number in rows]
     if hidden := len(entries) - len(shown):
-        claims = "claim" if hidden == 1 else "claims"
-        lines.append(f"not run: {hidden} {'more ' if shown else ''}{claims}")
+        lines.append(f"not run: {hidden} {'more ' if shown else ''}claim{'s' * (hidden > 1)}")
     after = {entry["claim"]: entry["verdict"] for entry in entries}
-    moved = [
-        f"{name} {old} -> {after[name]}"
-        for name, old in before.items()
-        if after.get(name, old) != old
-    ]
+    moved = [n for n, old in before.items() if after.get(n, old) != old]
     changed = []
     if computed:
         kinds = Counter(stage.name for stage in computed)
-        counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        changed.append(f"computed: {counted}")
+        changed.append(f"computed: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
     if before and (moved or computed):
-        changed.append(f"verdicts that changed: {', '.join(moved) or 'none'}")
+        words = ", ".join(f"{name} {before[name]} -> {after[name]}" for name in moved)
+        changed.append(f"verdicts that changed: {words or 'none'}")
     for line in changed or ["nothing changed since the last run"]:
         lines += textwrap.wrap(line, COLUMNS, subsequent_indent="  ")
     report = (results / "report.html").relative_to(root())
@@ -65,11 +63,6 @@ def _entries(results: Path) -> list[dict]:
         return read_json(results / "claims.json")
     except (OSError, ValueError):
         return []  # the report that comes next writes it anew
-
-
-def _row(claim: str, title: str, word: str, number: str) -> str:
-    title = textwrap.shorten(title, 36, placeholder="...")
-    return f"{claim:<5}{title:<36} {word:<14} {number}".rstrip()
 
 
 def _number(entry: dict) -> str:

@@ -57,13 +57,13 @@ def test_the_wrong_company_is_refused(monkeypatch, package, version, words):
 
 
 def test_plan_and_doctor_say_the_same(monkeypatch):
-    from klearlib.suite import doctor, machine
+    from klearlib.suite import checks, doctor
 
     monkeypatch.setattr(require, "_VERSIONS", {"verl": "1"})
     monkeypatch.setattr(require, "_is_there", lambda module: True)
     found = require.lacks()
-    assert found and machine.this_machine().verl_lacks == found
-    (verl,) = [each for each in doctor._machine() if each.name == "verl"]
+    assert found and checks.this_machine().verl_lacks == found
+    (verl,) = [each for each in doctor._optional() if each.name == "verl"]
     assert verl.found == found
     assert verl.fix == f"only needed for engine: verl: {require.INSTALL_VERL}"
 
