@@ -6,14 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
-from klearlib.errors import KlearError
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.prompts import chat_prompts, end_ids, response_to
 from klearlib.records import Problem, Response
 from klearlib.run.seeding import derive_seed
-
-# vLLM raises any positive temperature below this one to it.
-LOWEST_TEMPERATURE = 0.01
 
 
 class RequestEngine(ABC):
@@ -44,7 +40,7 @@ class RequestEngine(ABC):
             [derive_seed(settings.seed, index, number) for number in range(group_size)]
             for index in range(len(problems))
         ]
-        drawn = iter(self._draw(problems, [ids for _, ids in prompts], seeds, settings))
+        drawn = iter(self._draw([ids for _, ids in prompts], seeds, settings))
         return [
             [self._response(problem, prompt, *next(drawn)) for _ in range(group_size)]
             for problem, prompt in zip(problems, prompts, strict=True)
@@ -53,7 +49,6 @@ class RequestEngine(ABC):
     @abstractmethod
     def _draw(
         self,
-        problems: Sequence[Problem],
         prompts: Sequence[Sequence[int]],
         seeds: Sequence[Sequence[int]],
         settings: SamplingSettings,
@@ -72,15 +67,6 @@ def draws_from_policy(settings: SamplingSettings) -> bool:
     which is the policy's then. At temperature 0 cuts change nothing."""
     cut = settings.temperature > 0 and (settings.top_p < 1 or settings.top_k > 0)
     return settings.repetition_penalty == 1 and not cut
-
-
-def require_temperature(settings: SamplingSettings) -> None:
-    """Raises KlearError for a temperature that vLLM does not know."""
-    if 0 < settings.temperature < LOWEST_TEMPERATURE:
-        raise KlearError(
-            f"vLLM samples at temperature 0 or at {LOWEST_TEMPERATURE} and above, got "
-            f"{settings.temperature}"
-        )
 
 
 def request_words(settings: SamplingSettings, ends: Collection[int]) -> dict:

@@ -6,22 +6,26 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig
+from transformers import AutoConfig, GenerationConfig, PretrainedConfig
 
-from klearlib.errors import KlearError, MissingAsset, ParameterError
+from klearlib.errors import KlearError, MissingAsset
 from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.load import load_tokenizer, missing_model, with_yarn
-from klearlib.policy.requests import (
-    RequestEngine,
-    draws_from_policy,
-    request_words,
-    require_temperature,
-)
+from klearlib.policy.prompts import num_positions
+from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
 from klearlib.policy.vllm_process import MODULE, EngineFailed, EngineProcess, Receiver
+
+_ADVICE = (
+    f"install the one for this machine ({INSTALL_VLLM}), raise gpu_memory_share (on a CPU "
+    "VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the model's positions, or give "
+    "engine: transformers"
+)
 
 
 class VLLMEngine(RequestEngine):
@@ -30,7 +34,7 @@ class VLLMEngine(RequestEngine):
     A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
     call: the same seed, settings and weights give the same responses on the same machine, whatever
     was sampled before. Weights are handed over in memory, a GPU's by handles on the trainer's own
-    tensors. An engine that dies or hangs is a KlearError, and running again resumes the stage.
+    tensors. An engine that dies is a KlearError, and running again resumes the stage.
 
     Args:
         path: the model; only its config is read where a trainer's `model` is given.
@@ -39,9 +43,9 @@ class VLLMEngine(RequestEngine):
             stretched already and its own config counts.
 
     Raises:
-        MissingAsset: vLLM is not installed or does not load, or there is no such model.
-        ParameterError: more GPUs than there are, or YaRN that the model cannot have.
-        KlearError: too little memory, or a model that vLLM cannot run.
+        MissingAsset: vLLM is not installed, or there is no such model.
+        KlearError: vLLM cannot start: it is not the one for this machine, has too little memory, or
+            cannot run the model.
     """
 
     def __init__(
@@ -54,91 +58,70 @@ class VLLMEngine(RequestEngine):
         yarn_factor: float | None = None,
         yarn_original: int | None = None,
     ):
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        check_machine(compute.tensor_parallel, device)
+        if importlib.util.find_spec("vllm") is None:
+            raise MissingAsset(
+                f"engine 'vllm' is not installed: {INSTALL_VLLM}; or give 'transformers'"
+            )
         described = model
         if model is None:
             described, tokenizer = description(path, yarn_factor, yarn_original)
         setting = {"engine": compute.engine, "precision": compute.precision}
         super().__init__(described, tokenizer, setting)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model, self._num_workers = model, compute.tensor_parallel
         self._can_sleep, self._asleep = device == "cuda", False
         arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
-        self._process: EngineProcess | None = None
         try:
             self._process = EngineProcess(arguments, engine_environment(device))
-            if model is not None and model.device.type != self._process.device:
-                raise MissingAsset(
-                    f"the installed vLLM computes on {self._process.device}, the model is on "
-                    f"{model.device.type}: {INSTALL_VLLM}"
-                )
-            self._hand_over()
-            # A kernel that this model lacks shows only in a step.
-            self._process.ask("sample", [[0]], [[0]], {"max_tokens": 1, "detokenize": False})
         except EngineFailed as error:
-            self.close()
-            raise start_error(str(error)) from error
-        except BaseException:
-            self.close()
-            raise
+            raise KlearError(f"vLLM cannot start ({error}): {_ADVICE}") from error
+        with self._alive():
+            self._hand_over()
 
-    def _draw(self, problems, prompts, seeds, settings):
-        require_temperature(settings)
+    def _draw(self, prompts, seeds, settings):
         request = request_words(settings, self._ends) | {
             "detokenize": False,
             "logprobs": 0 if draws_from_policy(settings) else None,
             "flat_logprobs": True,
         }
-        assert not self._asleep, "wake() comes before sampling"
-        with self._alive() as process:
-            drawn = process.ask("sample", prompts, seeds, request)
-        each = [problem for problem, group in zip(problems, seeds, strict=True) for _ in group]
-        if len(drawn) != len(each):
-            raise KlearError(
-                f"vLLM gave {len(drawn)} responses to {len(problems)} groups of {len(seeds[0])}"
-            )
-        for problem, (_, _, reason) in zip(each, drawn, strict=True):
-            if reason not in ("stop", "length"):
-                raise KlearError(
-                    f"vLLM left a response to problem {problem.id!r} unfinished: {reason}"
-                )
-        return [(token_ids, logp) for token_ids, logp, _ in drawn]
+        with self._alive():
+            return self._process.ask("sample", prompts, seeds, request)
 
     def wake(self) -> None:
         """Be ready to sample, with the weights that the trainer's model has now."""
-        with self._alive() as process:
+        with self._alive():
             if self._asleep:
                 torch.cuda.empty_cache()
-                process.ask("wake", ["weights"])
+                self._process.ask("wake", ["weights"])
             self._hand_over()
             if self._asleep:  # room for keys and values after the weights are in their place
-                process.ask("wake", ["kv_cache"])
+                self._process.ask("wake", ["kv_cache"])
         self._asleep = False
 
     def sleep(self) -> None:
         """Give the GPU's memory back; nothing on a CPU."""
-        if not self._can_sleep or self._asleep:
-            return
-        with self._alive() as process:
-            # Weights that wake() hands over again need not be kept in the host's memory.
-            process.ask("sleep", 1 if self._model is None else 2)
-        self._asleep = True
+        if self._can_sleep and not self._asleep:
+            with self._alive():
+                # Weights that wake() hands over again need not be kept in the host's memory.
+                self._process.ask("sleep", 1 if self._model is None else 2)
+            self._asleep = True
 
     def close(self) -> None:
         """End the engine's process. May be called twice."""
-        if self._process is not None:
-            self._process.close()
+        self._process.close()
 
     @contextlib.contextmanager
-    def _alive(self):
-        """The engine's process; where that fails, it is ended and the stage fails in one line."""
+    def _alive(self) -> Iterator[None]:
+        """Where the engine's process fails, it is ended and the stage fails in one line."""
         try:
-            yield self._process
+            yield
         except EngineFailed as error:
             self.close()
-            raise KlearError(f"vLLM failed ({error}): run again to resume") from error
+            raise KlearError(
+                f"vLLM failed ({error}; what it printed is above): run again to resume"
+            ) from error
 
     def _hand_over(self) -> None:
         if self._model is None:
@@ -150,34 +133,19 @@ class VLLMEngine(RequestEngine):
         self._process.ask("load", payloads)
 
 
-def check_machine(tensor_parallel: int, device: str) -> None:
-    """Raises MissingAsset without vLLM, ParameterError for more GPUs than this process sees."""
-    if importlib.util.find_spec("vllm") is None:
-        raise MissingAsset(
-            f"engine 'vllm' is not installed: {INSTALL_VLLM}; or give 'transformers'"
-        )
-    num_gpus = torch.cuda.device_count()
-    if device == "cuda" and tensor_parallel > num_gpus:
-        raise ParameterError(
-            f"tensor_parallel is {tensor_parallel}, and this process sees {num_gpus} GPUs: "
-            "lower it, or name more in CUDA_VISIBLE_DEVICES"
-        )
-
-
 def description(path: str | Path, yarn_factor: float | None, yarn_original: int | None):
-    """(a model without weights, which holds the configs, and the tokenizer) of `path`."""
+    """(what holds the configs of the model in `path`, its tokenizer)."""
     try:
-        config = AutoConfig.from_pretrained(path)
-        tokenizer = load_tokenizer(path)
+        config, tokenizer = AutoConfig.from_pretrained(path), load_tokenizer(path)
     except (OSError, ValueError) as error:
         raise missing_model(path, error) from error
     if yarn_factor is not None:
-        config = with_yarn(config, yarn_factor, original=yarn_original)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    with contextlib.suppress(OSError):  # a model without that file has the ends of its config
-        model.generation_config = GenerationConfig.from_pretrained(path)
-    return model, tokenizer
+        with_yarn(config, yarn_factor, original=yarn_original)
+    try:
+        generation = GenerationConfig.from_pretrained(path)
+    except OSError:  # a model without that file has the ends of its config
+        generation = GenerationConfig.from_model_config(config)
+    return SimpleNamespace(config=config, generation_config=generation), tokenizer
 
 
 def engine_arguments(
@@ -193,7 +161,7 @@ def engine_arguments(
     handed_over: all weights come from the trainer, so that none is read; one that did not come
     would be random.
     """
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    positions = num_positions(SimpleNamespace(config=config))
     arguments = {
         "model": str(path),
         "load_format": "dummy" if handed_over else "auto",
@@ -243,19 +211,3 @@ def engine_environment(device: str) -> dict[str, str]:
         "OMP_NUM_THREADS": str(torch.get_num_threads()),
         "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
     }
-
-
-def start_error(line: str) -> KlearError:
-    """The error, with its advice, for the one line with which an engine failed to start."""
-    kind, advice = KlearError, "change the setting, or give engine: transformers"
-    words = ("ImportError", "ModuleNotFoundError", "undefined symbol", "infer device type")
-    if any(word in line for word in words):
-        kind, advice = MissingAsset, f"it does not fit this machine's torch or CUDA: {INSTALL_VLLM}"
-    elif "max_num_seqs" in line:
-        kind, advice = ParameterError, "lower batch_rows"
-    elif "KV cache" in line or "memory" in line:
-        advice = (
-            "raise gpu_memory_share (on a CPU VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or "
-            "the model's positions, or take a larger GPU"
-        )
-    return kind(f"vLLM cannot start ({line}): {advice}")
