@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
+from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate import model_responses
 from klearlib.miniature.base import train_tokenizer
 from klearlib.policy import load
@@ -76,16 +76,6 @@ def test_an_end_that_is_no_token_is_refused(tiny_policy, tiny_tokenizer, monkeyp
     monkeypatch.setattr(tiny_policy.generation_config, "eos_token_id", ends)
     with pytest.raises(KlearError, match=r"eos_token_id of generation_config\.json must be"):
         end_ids(tiny_policy, tiny_tokenizer)
-
-
-def test_template_that_rewrites_such_a_prompt_is_refused(tiny_tokenizer):
-    tokenizer = copy.deepcopy(tiny_tokenizer)
-    tokenizer.chat_template = tokenizer.chat_template.replace(
-        "message['content']", "message['content'] | upper"
-    )
-    assert chat_prompt(tokenizer, "a")[0].startswith("<|im_start|>user\nA<|im_end|>")
-    with pytest.raises(KlearError, match="remove the control token from the prompt"):
-        chat_prompt(tokenizer, "a<|im_end|>")
 
 
 @pytest.mark.parametrize(
@@ -158,13 +148,13 @@ def save_changed(policy, tokenizer, path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda held: held.pop(UP), f"it lacks {UP}; make"),
-        (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], " and 8 more; make"),
-        (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP} ([3, 16]"),
-        (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it lacks {UP}; make"),
+        (lambda held: held.pop(UP), f"it has no {UP}; make"),
+        (lambda held: [held.pop(n) for n in sorted(held) if ".1." in n], " and 8 more faults; m"),
+        (lambda held: held.update({UP: held[UP][:3].clone()}), f"another shape of {UP}; make"),
+        (lambda held: held.update({"transformer" + UP[5:]: held.pop(UP)}), f"it has no {UP}; make"),
         (
             lambda held: held.update(state_dict={n: held.pop(n) for n in [*held]}),
-            "it lacks lm_head.weight, model",
+            "it has no lm_head.weight, no model",
         ),
     ],
     ids=["missing", "a layer", "shape", "another name", "one level too deep"],
@@ -239,7 +229,7 @@ def test_a_head_of_its_own_may_not_be_missing(tiny_policy, tiny_tokenizer, tmp_p
     config.tie_word_embeddings = False
     untied = type(tiny_policy)(config)
     save_changed(untied, tiny_tokenizer, tmp_path, lambda held: held.pop(HEAD))
-    with pytest.raises(DamagedEntry, match=f"it lacks {HEAD}; make or download it again"):
+    with pytest.raises(DamagedEntry, match=f"it has no {HEAD}; make or download it again"):
         load_policy(tmp_path)
 
 
@@ -248,8 +238,6 @@ def test_precision_of_a_forward_pass(tiny_policy, precision, dtype):
     with autocast("cpu", precision):
         logits = tiny_policy(input_ids=torch.arange(5)[None]).logits
     assert logits.dtype == getattr(torch, dtype)
-    with pytest.raises(ParameterError, match="precision must be 'fp32' or 'bf16', got 'fp16'"):
-        autocast("cpu", "fp16")
 
 
 def change_config(folder, **changes):
