@@ -84,9 +84,9 @@ def compare(
     """One row for each layout."""
     budget = arguments.micro_batch_tokens
     layouts = {
-        "padded, one batch": BatchPlan(None, "fp32", PAD),
-        "padded, micro-batches": BatchPlan(budget, "fp32", PAD),
-        DECODER: BatchPlan(budget, "fp32", PAD),
+        "padded, one batch": BatchPlan(None, "fp32"),
+        "padded, micro-batches": BatchPlan(budget, "fp32"),
+        DECODER: BatchPlan(budget, "fp32"),
     }
     seconds: dict[str, list[float]] = {layout: [] for layout in layouts}
     held: dict[str, int] = dict.fromkeys(layouts, 0)

@@ -1,6 +1,6 @@
 """Log-probabilities and entropy of tokens from the states before them: linear map and softmax.
 
-With z = W h + b, p = softmax(z / T) and y the target, the gradient of log p_y is
+With z = W h, p = softmax(z / T) and y the target, the gradient of log p_y is
 (onehot(y) - p) / T with respect to z; so it needs nothing but p and what arrives for log p_y.
 """
 
@@ -13,17 +13,16 @@ import torch.nn.functional as F
 def head_logprobs(
     states: torch.Tensor,
     weight: torch.Tensor,
-    bias: torch.Tensor | None,
     targets: torch.Tensor,
     *,
     temperature: float = 1.0,
     with_entropy: bool = True,
     dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """log softmax((W h + b) / T)[y] of C tokens, and the entropy of each softmax in nats.
+    """log softmax(W h / T)[y] of C tokens, and the entropy of each softmax in nats.
 
     Args:
-        states: [C, d]; weight: [V, d]; bias: [V] or None; targets: long [C].
+        states: [C, d]; weight: [V, d]; targets: long [C].
         with_entropy: it costs a second pass over the logits and their size in memory.
         dtype: of the product, default: that of the weights; the softmax is in float32, or float64
             for float64.
@@ -33,17 +32,16 @@ def head_logprobs(
     """
     with torch.autocast(states.device.type, enabled=False):
         logp, entropy = _Head.apply(
-            states, weight, bias, targets, temperature, with_entropy, dtype or weight.dtype
+            states, weight, targets, temperature, with_entropy, dtype or weight.dtype
         )
     return logp, entropy if with_entropy else None
 
 
 class _Head(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, states, weight, bias, targets, temperature, with_entropy, dtype):
-        low = states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-        logits = F.linear(*low)  # [C, V]
-        logits = logits.to(torch.promote_types(dtype, torch.float32))
+    def forward(ctx, states, weight, targets, temperature, with_entropy, dtype):
+        low = states.to(dtype), weight.to(dtype)
+        logits = F.linear(*low).to(torch.promote_types(dtype, torch.float32))  # [C, V]
         if temperature != 1:
             logits /= temperature
         logits -= logits.amax(dim=-1, keepdim=True)  # so that no exponential overflows
@@ -56,9 +54,8 @@ class _Head(torch.autograd.Function):
             entropy = log_z - dot / total
         else:
             entropy = log_z.new_empty(0)
-        ctx.save_for_backward(low[0], low[1], targets, total, exp_logits)
-        ctx.temperature = temperature
-        ctx.dtypes = states.dtype, weight.dtype, None if bias is None else bias.dtype
+        ctx.save_for_backward(*low, targets, total, exp_logits)
+        ctx.temperature, ctx.dtypes = temperature, (states.dtype, weight.dtype)
         ctx.mark_non_differentiable(entropy)
         return chosen - log_z, entropy
 
@@ -69,11 +66,8 @@ class _Head(torch.autograd.Function):
         arrived = (arrived / ctx.temperature)[:, None]
         of_logits = exp_logits * (-arrived / total[:, None])  # -p / T of each word, [C, V]
         of_logits.scatter_add_(1, targets[:, None], arrived)  # + 1 / T at the target
-        of_states, of_weight, of_bias = ctx.dtypes
-        if of_bias is not None:
-            of_bias = of_logits.sum(dim=0).to(of_bias)
         of_logits = of_logits.to(states.dtype)
-        of_states = (of_logits @ weight).to(of_states)
+        of_states = (of_logits @ weight).to(ctx.dtypes[0])
         needs_weight = ctx.needs_input_grad[1]
-        of_weight = (of_logits.t() @ states).to(of_weight) if needs_weight else None
-        return of_states, of_weight, of_bias, None, None, None, None
+        of_weight = (of_logits.t() @ states).to(ctx.dtypes[1]) if needs_weight else None
+        return of_states, of_weight, None, None, None, None

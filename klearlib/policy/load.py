@@ -207,7 +207,7 @@ def default_device() -> str:
 
 
 def autocast(device: torch.device | str, precision: str):
-    """The context of a forward pass in `precision`: autocast for ``"bf16"``, none for ``"fp32"``."""
+    """The context of a forward pass in `precision`: bf16 autocast, or nothing for ``"fp32"``."""
     kind = torch.device(device).type
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bf16")
 

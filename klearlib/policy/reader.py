@@ -9,12 +9,12 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from klearlib.policy.decoder import Decoder, can_decode
+from klearlib.policy.decoder import Decoder, Tokens, can_decode, token_line
 from klearlib.policy.head import head_logprobs
-from klearlib.policy.layout import Tokens, padded_rows, token_line
 from klearlib.policy.load import autocast
 from klearlib.policy.memory import head_chunk_tokens
 
@@ -46,7 +46,6 @@ class Reader:
             logp, entropy = head_logprobs(
                 states,
                 self.head.weight,
-                self.head.bias,
                 targets,
                 temperature=temperature,
                 with_entropy=with_entropy,
@@ -55,10 +54,9 @@ class Reader:
         return logp.float(), None if entropy is None else entropy.float()
 
 
-@contextmanager
-def reading(model, *, precision: str, recompute: bool = False, pad_id: int) -> Iterator[Reader]:
-    """`model` as it is read within the context: by the decoder where that computes the same, else
-    by its own forward pass over padded rows, of which all logits are held.
+def reader_of(model, *, precision: str, recompute: bool = False) -> Reader:
+    """`model` as it is read at the weights that it has now: by the decoder where that computes the
+    same, else by its own forward pass over padded rows, of which all logits are held.
 
     recompute: the activations of a layer are computed again in the backward pass.
     """
@@ -66,26 +64,29 @@ def reading(model, *, precision: str, recompute: bool = False, pad_id: int) -> I
     if can_decode(model):
         decoder = Decoder(model, precision=precision, recompute=recompute)
 
-        def states(part: Sequence[Tokens]) -> torch.Tensor:
-            return decoder.line_states(token_line(part, device=model.device))
+        def states(rows: Sequence[Tokens]) -> torch.Tensor:
+            return decoder.line_states(token_line(rows, device=model.device))
 
-        yield Reader(states, model.lm_head, decoder.dtype, num_words)
-        return
+        return Reader(states, model.lm_head, decoder.dtype, num_words)
 
-    def logits(part: Sequence[Tokens]) -> torch.Tensor:
+    def logits(rows: Sequence[Tokens]) -> torch.Tensor:
+        ids = [torch.as_tensor(each.ids).long() for each in rows]
+        ids = pad_sequence(ids, batch_first=True)  # [N, T]
+        before = torch.zeros_like(ids, dtype=torch.bool)  # of each response token, the one before
+        for row, each in enumerate(rows):
+            before[row, each.num_prompt - 1 : len(each.ids) - 1] = True
         # A causal model never looks to the right: padding there needs no mask.
-        ids, before = padded_rows(part, pad_id=pad_id, device=model.device)
-        with autocast(model.device, precision):
-            return model(input_ids=ids, use_cache=False).logits[before]
+        with autocast(model.device, precision), _recomputed(model) if recompute else nullcontext():
+            output = model(input_ids=ids.to(model.device), use_cache=False)
+        return output.logits[before.to(model.device)]
 
-    with _recomputed(model) if recompute else nullcontext():
-        yield Reader(logits, None, model.dtype, num_words)
+    return Reader(logits, None, model.dtype, num_words)
 
 
 @contextmanager
 def _recomputed(model) -> Iterator[None]:
-    """Each layer within a checkpoint. transformers has its own, which a model in evaluation mode,
-    as that of RL is, passes over."""
+    """Each layer's forward pass within a checkpoint. transformers has its own, which a model in
+    evaluation mode, as that of RL is, passes over."""
     layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)

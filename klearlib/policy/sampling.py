@@ -7,9 +7,9 @@ transformers; a token is drawn by `klearlib.policy.drawing` in both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessor
 
 from klearlib.errors import KlearError
@@ -77,12 +77,19 @@ def sample_groups(
     total = len(problems) * group_size
     for start in range(0, len(order), per_batch):
         chosen = order[start : start + per_batch]
-        ids = [prompts[i][1] for i in chosen]
-        ids, mask = _left_padded(ids, tokenizer.pad_token_id, model.device)
+        held = [torch.tensor(prompts[i][1]) for i in chosen]
+        ids, mask = (  # long [P, T], all prompts end in the last column
+            pad_sequence(each, batch_first=True, padding_side="left").to(model.device)
+            for each in (held, [torch.ones_like(ids) for ids in held])
+        )
         done = start * group_size
         for width in widths:  # several only for a group of more than batch_rows responses
             done += len(chosen) * width
-            tell = partial(_tell, on_sampled, done, total)
+
+            def tell(num_going: int, at_end: int = done) -> None:
+                if on_sampled is not None:
+                    on_sampled(at_end - num_going, total)
+
             how = (ids, mask, width, ends, settings, generator, tell)
             if decoder is not None:
                 drawn = _decode(decoder, *how)
@@ -98,11 +105,6 @@ def sample_groups(
                     )
                 )
     return groups
-
-
-def _tell(on_sampled: OnSampled | None, at_end: int, total: int, num_going: int) -> None:
-    if on_sampled is not None:
-        on_sampled(at_end - num_going, total)
 
 
 def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
@@ -190,19 +192,6 @@ def _whole(tokens: torch.Tensor, logps: torch.Tensor, ends: torch.Tensor):
     lengths, ended = kept.sum(1).tolist(), (ended & kept).any(1).tolist()
     rows = zip(tokens.tolist(), logps.tolist(), lengths, ended, strict=True)
     return [(token_ids[:n], logp[:n], not end) for token_ids, logp, n, end in rows]
-
-
-def _left_padded(
-    prompts: Sequence[Sequence[int]], pad_id: int | None, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and attention mask [P, T] of prompts that all end in the last column."""
-    width = max(map(len, prompts))
-    ids = torch.full((len(prompts), width), 0 if pad_id is None else pad_id)  # masked: any will do
-    attention = torch.zeros((len(prompts), width), dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        attention[row, width - len(prompt) :] = 1
-    return ids.to(device), attention.to(device)
 
 
 def _seen(ids, mask, group_size: int, settings: SamplingSettings, num_words: int):

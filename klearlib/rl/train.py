@@ -87,8 +87,7 @@ def train_rl(
     path = inputs["sft"] / "model"
     model, tokenizer = load_policy(path, attention=compute.attention)
     problems = read_problems(inputs.get("pool", inputs["world"]) / "train.jsonl")
-    how = {"pad_id": tokenizer.pad_token_id, "parts_count": parts_count(settings)}
-    plan = plan_batches(model, compute, **how)
+    plan = plan_batches(model, compute, parts_count=parts_count(settings))
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=settings.learning_rate,
@@ -268,10 +267,10 @@ def _read(
     """The response tokens of a mini-batch, C at a time, with logp [C] and entropy [C]. The caller
     takes each gradient before the next, see `klearlib.policy.reader.in_chunks`."""
     how = {"temperature": settings.temperature, "with_entropy": with_entropy}
-    with plan.reading(model) as reader:
-        for part, batch in micro_batches(rows, settings, plan, device=model.device):
-            for chunk, logp, entropy in in_chunks(reader, part, **how):
-                yield batch[chunk], logp, entropy
+    reader = plan.reader(model)
+    for part, batch in micro_batches(rows, settings, plan, device=model.device):
+        for chunk, logp, entropy in in_chunks(reader, part, **how):
+            yield batch[chunk], logp, entropy
 
 
 @torch.no_grad()
@@ -282,13 +281,13 @@ def trainer_logprobs(
 
     def compute() -> dict[Row, Row]:
         renewed = {}
-        with plan.reading(model) as reader:
-            for part in plan.cut(rows):
-                chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
-                logp = torch.cat([logp for _, logp, _ in chunks]).cpu()  # float32 [K]
-                pieces = logp.split([len(row.logp_old) for row in part])
-                for row, piece in zip(part, pieces, strict=True):
-                    renewed[row] = dataclasses.replace(row, logp_old=piece)
+        reader = plan.reader(model)
+        for part in plan.cut(rows):
+            chunks = in_chunks(reader, part, temperature=temperature, with_entropy=False)
+            logp = torch.cat([logp for _, logp, _ in chunks]).cpu()  # float32 [K]
+            pieces = logp.split([len(row.logp_old) for row in part])
+            for row, piece in zip(part, pieces, strict=True):
+                renewed[row] = dataclasses.replace(row, logp_old=piece)
         return renewed
 
     renewed = plan.fitting(compute, sequences=rows)

@@ -81,12 +81,6 @@ class ServerEngine(RequestEngine):
         super().__init__(described, tokenizer, setting)
         self._client, self._rollout = client, client.config.actor_rollout_ref.rollout
 
-    def wake(self) -> None: ...
-
-    def sleep(self) -> None: ...
-
-    def close(self) -> None: ...
-
     def _draw(self, prompts, seeds, settings):
         longest, room = max(map(len, prompts)) + settings.max_tokens, self._rollout.max_model_len
         if room is not None and longest > room:
