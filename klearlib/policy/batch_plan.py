@@ -82,11 +82,13 @@ class BatchPlan:
             now = self.micro_batch_tokens or len(lengths) * lengths[-1]
             # No part holds two rows where the two shortest do not fit.
             if self.parts_count or len(lengths) < 2 or 2 * lengths[1] > now:
-                why = "the objective counts them" if self.parts_count else "a row is whole"
+                setting = "gradient_checkpointing: true or precision: bf16"
+                if self.parts_count:
+                    setting = "loss_denominator and lm_normalizer to mini_batch"
                 raise KlearError(
                     f"out of memory with rows of up to {lengths[-1]} tokens ({said}) in a pass "
-                    f"that cannot become smaller, as {why}: set gradient_checkpointing: true or "
-                    "precision: bf16, or lower micro_batch_tokens, max_new_tokens or max_positions"
+                    f"that cannot become smaller: set {setting}, or lower micro_batch_tokens, "
+                    "max_new_tokens or max_positions"
                 )
             self.micro_batch_tokens = now // 2
             self.num_halvings += 1

@@ -23,7 +23,7 @@ from klearlib.rl.alarms import Alarms
 from klearlib.rl.batch_weights import weighted
 from klearlib.rl.coefficients import Rule, rule_from
 from klearlib.rl.metrics import MicroBatchStats, UpdateSums, learnt, step_metrics, step_timings
-from klearlib.rl.mismatch import Mismatch, corrected, observe, require_finite
+from klearlib.rl.mismatch import Mismatch, corrected, observe
 from klearlib.rl.objective import rl_loss
 from klearlib.rl.rollouts import (
     RolloutBatch,
@@ -96,11 +96,7 @@ def train_rl(
         fused=True,
     )
     done = load_state(folder, model, optimizer, plan)
-    alarms = Alarms(
-        read_metrics(folder.path),
-        num_rollouts=settings.num_problems * settings.group_size,
-        num_steps=settings.num_steps,
-    )
+    alarms = Alarms(read_metrics(folder.path), num_steps=settings.num_steps)
     note = score = ""
 
     def sampled(done: int, total: int) -> None:
@@ -127,7 +123,6 @@ def train_rl(
                 chosen, group_size=settings.group_size, settings=sampling
             )
             engine.sleep()
-            require_finite(responses, engine=engine.setting["engine"])
             times.append(time.perf_counter())
 
             # Verdicts and rewards [P, G].
