@@ -1,17 +1,35 @@
-"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32 in a
-process of its own."""
+"""The vLLM sampling engine: the groups of `klearlib.policy.sampling`, drawn by vLLM 0.32.
+
+vLLM has a process of its own, ``python -m klearlib.policy.vllm_engine DESCRIPTOR PARENT``: its
+client blocks for ever when its core is killed, and its threads stay out of a process that forks.
+
+The socket DESCRIPTOR carries pickled tuples. The first holds multiprocessing's key, without which
+no shared tensor could be opened, and the arguments of `vllm.LLM`; each of the others a name in
+`_ANSWERS` and its arguments. Each is answered by ``("done", result)``, or by ``("failed", line)``
+and the end of the process, which comes with that of the socket or of PARENT too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import multiprocessing
 import os
-from collections.abc import Iterator
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from array import array
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+import torch.multiprocessing  # teaches multiprocessing to share tensors
 from transformers import AutoConfig, GenerationConfig, PretrainedConfig
 
 from klearlib.errors import KlearError, MissingAsset
@@ -19,8 +37,11 @@ from klearlib.policy.compute import INSTALL_VLLM, Compute
 from klearlib.policy.load import load_tokenizer, missing_model, with_yarn
 from klearlib.policy.prompts import num_positions
 from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
-from klearlib.policy.vllm_process import MODULE, EngineFailed, EngineProcess, Receiver
+from klearlib.run.worker import die_with
 
+MODULE = "klearlib.policy.vllm_engine"  # this one, whose name in the engine's process is __main__
+CLOSE_S = 20.0
+LINE_CHARS = 300  # of an error; some of vLLM's name every model that it knows
 _ADVICE = (
     f"install the one for this machine ({INSTALL_VLLM}), raise gpu_memory_share (on a CPU "
     "VLLM_CPU_KVCACHE_SPACE, in GiB), lower batch_rows or the model's positions, or give "
@@ -34,7 +55,8 @@ class VLLMEngine(RequestEngine):
     A group's prompt is computed once, by the prefix cache, which is emptied at the start of each
     call: the same seed, settings and weights give the same responses on the same machine, whatever
     was sampled before. Weights are handed over in memory, a GPU's by handles on the trainer's own
-    tensors. An engine that dies is a KlearError, and running again resumes the stage.
+    tensors. An engine that dies is a KlearError, and running again resumes the stage. It ends with
+    the thread that started it, and prints nothing but errors, to stderr.
 
     Args:
         path: the model; only its config is read where a trainer's `model` is given.
@@ -73,12 +95,10 @@ class VLLMEngine(RequestEngine):
         arguments = engine_arguments(
             path, described.config, compute, device, handed_over=model is not None
         )
-        try:
-            self._process = EngineProcess(arguments, engine_environment(device))
-        except EngineFailed as error:
-            raise KlearError(f"vLLM cannot start ({error}): {_ADVICE}") from error
-        with self._alive():
-            self._hand_over()
+        self._process, self._connection = start_process(engine_environment(device))
+        key = bytes(multiprocessing.current_process().authkey)
+        self._ask(key, arguments, failed=f"cannot start ({{}}): {_ADVICE}")
+        self._hand_over()
 
     def _draw(self, prompts, seeds, settings):
         request = request_words(settings, self._ends) | {
@@ -86,42 +106,35 @@ class VLLMEngine(RequestEngine):
             "logprobs": 0 if draws_from_policy(settings) else None,
             "flat_logprobs": True,
         }
-        with self._alive():
-            return self._process.ask("sample", prompts, seeds, request)
+        return self._ask("sample", prompts, seeds, request)
 
     def wake(self) -> None:
         """Be ready to sample, with the weights that the trainer's model has now."""
-        with self._alive():
-            if self._asleep:
-                torch.cuda.empty_cache()
-                self._process.ask("wake", ["weights"])
-            self._hand_over()
-            if self._asleep:  # room for keys and values after the weights are in their place
-                self._process.ask("wake", ["kv_cache"])
+        if self._asleep:
+            torch.cuda.empty_cache()
+            self._ask("wake", ["weights"])
+        self._hand_over()
+        if self._asleep:  # room for keys and values after the weights are in their place
+            self._ask("wake", ["kv_cache"])
         self._asleep = False
 
     def sleep(self) -> None:
         """Give the GPU's memory back; nothing on a CPU."""
         if self._can_sleep and not self._asleep:
-            with self._alive():
-                # Weights that wake() hands over again need not be kept in the host's memory.
-                self._process.ask("sleep", 1 if self._model is None else 2)
+            # Weights that wake() hands over again need not be kept in the host's memory.
+            self._ask("sleep", 1 if self._model is None else 2)
             self._asleep = True
 
     def close(self) -> None:
-        """End the engine's process. May be called twice."""
-        self._process.close()
-
-    @contextlib.contextmanager
-    def _alive(self) -> Iterator[None]:
-        """Where the engine's process fails, it is ended and the stage fails in one line."""
+        """End the engine's process; one that does not end is killed. May be called twice."""
+        with contextlib.suppress(OSError):
+            self._connection.send(("close",))  # a forked child may hold the socket open
+        self._connection.close()
         try:
-            yield
-        except EngineFailed as error:
-            self.close()
-            raise KlearError(
-                f"vLLM failed ({error}; what it printed is above): run again to resume"
-            ) from error
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _hand_over(self) -> None:
         if self._model is None:
@@ -130,7 +143,37 @@ class VLLMEngine(RequestEngine):
         weights = [(name, p.detach().contiguous()) for name, p in self._model.named_parameters()]
         # One for each worker: a handle can be opened once.
         payloads = [bytes(ForkingPickler.dumps(weights)) for _ in range(self._num_workers)]
-        self._process.ask("load", payloads)
+        self._ask("load", payloads)
+
+    def _ask(self, *message, failed="failed ({}; what it printed is above): run again to resume"):
+        """The answer to `message`, the name of a function in the engine's process and its
+        arguments. KlearError, of one line, where that fails, and the process is ended."""
+        try:
+            self._connection.send(message)
+            kind, answer = self._connection.recv()
+        except (EOFError, OSError):
+            kind, answer = "ended", ""
+        if kind == "done":
+            return answer
+        self.close()
+        words = answer or f"it ended with exit code {self._process.returncode}"
+        raise KlearError(f"vLLM {failed.format(words)}")
+
+
+def start_process(environment: dict[str, str]) -> tuple[subprocess.Popen, Connection]:
+    """An engine's process and the trainer's end of its socket. environment: variables, beside those
+    of this process."""
+    ours, theirs = socket.socketpair()
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, str(theirs.fileno()), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
+            pass_fds=[theirs.fileno()],
+        )
+    return process, Connection(ours.detach())
 
 
 def description(path: str | Path, yarn_factor: float | None, yarn_original: int | None):
@@ -211,3 +254,90 @@ def engine_environment(device: str) -> dict[str, str]:
         "OMP_NUM_THREADS": str(torch.get_num_threads()),
         "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
     }
+
+
+class Receiver:
+    """What each worker of vLLM can do besides its own: take over the trainer's weights."""
+
+    def klear_prepare(self) -> None:
+        """Ask the system for the tiles that bf16 kernels of some CPUs use: vLLM does so only where
+        it binds threads to cores, and without them the first step dies of SIGILL."""
+        if self.device.type == "cpu":
+            torch.cpu._init_amx()
+
+    def klear_load(self, payloads: Sequence[bytes]) -> None:
+        """Load the pickled list of (name, tensor) that is this worker's, by the steps of vLLM's own
+        weight transfer, which bring the weights into the form that the kernels want and leave
+        compiled graphs as they are. RuntimeError where a weight of the model got no value."""
+        reload = importlib.import_module("vllm.model_executor.model_loader.reload")
+        model = self.model_runner.get_model()
+        missing = {name for name, _ in model.named_parameters()}
+        reload.initialize_layerwise_reload(model)
+        missing -= model.load_weights(pickle.loads(payloads[self.rank]))
+        reload.finalize_layerwise_reload(model, self.model_config)
+        if missing:
+            raise RuntimeError(f"the trainer's model has no weights for {sorted(missing)}")
+        if self.model_config.hf_text_config.tie_word_embeddings:
+            # The reload sees the embedding alone, and a CPU's head keeps a packed copy of it.
+            model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The engine's process: serve until the other end of the socket closes, or a request fails."""
+    descriptor, parent = map(int, argv)
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
+    with Connection(descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
+        multiprocessing.current_process().authkey, arguments = connection.recv()
+        try:
+            llm, answer = importlib.import_module("vllm").LLM(**arguments), None
+            llm.collective_rpc("klear_prepare")
+            while True:
+                connection.send(("done", answer))
+                name, *given = connection.recv()
+                if name == "close":
+                    return
+                answer = _ANSWERS[name](llm, *given)
+        except (EOFError, ConnectionError):
+            raise
+        except Exception as error:  # whatever it is, the trainer's process must learn of it
+            traceback.print_exc()
+            line = " ".join(f"{type(error).__name__}: {error}".split())
+            connection.send(("failed", line[:LINE_CHARS]))
+
+
+def _sample(llm, prompts, seeds, settings: dict):
+    """(token ids, log-probabilities or None) of each response, group after group.
+
+    Args:
+        prompts: token ids of the P prompts. seeds: [P, G]. settings: of `vllm.SamplingParams`.
+    """
+    # Of older weights, perhaps; and what a cache holds moves the last bits of a response.
+    if not llm.reset_prefix_cache():
+        raise RuntimeError("vLLM did not empty its prefix cache")
+    new_params = importlib.import_module("vllm").SamplingParams
+    requests = [
+        ({"prompt_token_ids": ids}, new_params(**settings, seed=seed))
+        for ids, group in zip(prompts, seeds, strict=True)
+        for seed in group
+    ]
+    drawn = llm.generate(*map(list, zip(*requests, strict=True)), use_tqdm=False)
+    return [_completion(*each.outputs) for each in drawn]
+
+
+def _completion(output) -> tuple:
+    if output.finish_reason not in ("stop", "length"):
+        raise RuntimeError(f"vLLM left a response unfinished: {output.finish_reason}")
+    logp = None if output.logprobs is None else array("d", output.logprobs.logprobs)
+    return array("q", output.token_ids), logp
+
+
+_ANSWERS = {
+    "load": lambda llm, payloads: llm.collective_rpc("klear_load", args=(payloads,)),
+    "sample": _sample,
+    "sleep": lambda llm, level: llm.sleep(level=level),
+    "wake": lambda llm, tags: llm.wake_up(tags),
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

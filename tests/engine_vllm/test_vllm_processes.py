@@ -62,8 +62,6 @@ def test_a_stage_samples_and_leaves_no_process(folder, tmp_path, monkeypatch):
     before, after = told["drawn"]
     assert len(before) == len(after) == len(PROBLEMS) and before != after
     assert not alive(told["process"])
-    log = (stage.folder(tmp_path / "runs") / "log.txt").read_text()
-    assert "vllm" not in log.lower(), "nothing of vLLM's own is in the log"
 
 
 @pytest.mark.usefixtures("stages_importable")

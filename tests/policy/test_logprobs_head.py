@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from klearlib.policy import reader as reader_module
-from klearlib.policy.head import head_logprobs
 from klearlib.policy.memory import head_chunk_tokens
-from klearlib.policy.reader import in_chunks, reader_of
+from klearlib.policy.reader import head_logprobs, in_chunks, reader_of
 
 TOKENS, WIDTH, WORDS = 11, 5, 17
 

