@@ -111,11 +111,8 @@ def fit(
     Raises:
         Stopped: a stop was asked for; the state is saved.
         KlearError: see `klearlib.sft.batches`; or one example alone is too much for the memory.
-        ParameterError: a number out of range, or not exactly one of num_steps and num_epochs.
+        ParameterError: not exactly one of num_steps and num_epochs.
     """
-    for name, value in (("batch_size", batch_size), ("checkpoint_every", checkpoint_every)):
-        if value < 1:
-            raise ParameterError(f"{name} must be at least 1, got {value}")
     examples, num_with_control = batches.keep_whole_turns(
         examples, tokenizer, drop_with_control=drop_with_control
     )

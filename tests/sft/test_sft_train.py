@@ -228,19 +228,6 @@ def test_steps_or_epochs_must_be_given_and_not_both(how):
         planned_steps(10, batch_size=4, **how)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(new_policy, tiny_tokenizer, tmp_path, changes, words):
-    with pytest.raises(ParameterError, match=words):
-        run(tmp_path, new_policy(0), tiny_tokenizer, **changes)
-    assert not lines(tmp_path)
-
-
 def test_run_out_of_memory_goes_on_in_halves(new_policy, tiny_tokenizer, tmp_path, monkeypatch):
     """It is the run of the smaller budget from the step on at which the memory ran out."""
     small, large = tmp_path / "small", tmp_path / "large"
