@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from huggingface_hub import HfApi
+from huggingface_hub import snapshot_download
 from jinja2 import TemplateError
 from transformers import (
     AutoConfig,
@@ -19,12 +19,12 @@ from transformers import (
     PretrainedConfig,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import cached_file
 
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset, ParameterError
-from klearlib.hub import cached_snapshot, is_path
+from klearlib.hub import cached_snapshot, has_weights, is_path
 
 HUB_TIMEOUT_S = 10.0
+_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]  # of a model on the hub
 # Stands for a prompt in the chat template, to see what comes before and after it.
 _STAND_IN = "stand-in of a prompt"
 
@@ -58,18 +58,16 @@ def load_policy(
             model has.
         ParameterError: YaRN that this model cannot have.
     """
-    local = Path(path).is_dir()
-    files = {each.name for each in Path(path).iterdir()} if local else _ask_hub_once(str(path))
-    if "adapter_config.json" in files:
+    folder = folder_of(path)
+    if (folder / "adapter_config.json").exists():
         raise DamagedEntry(f"{path} holds an adapter: merge it into its model first")
     how = {} if attention is None else {"attn_implementation": attention}
     try:
-        config = AutoConfig.from_pretrained(path, **how)
-        tokenizer = load_tokenizer(path)
+        config, tokenizer = AutoConfig.from_pretrained(folder, **how), load_tokenizer(folder)
         if yarn_factor is not None:
             with_yarn(config, yarn_factor, original=yarn_original)
         model, loading = AutoModelForCausalLM.from_pretrained(
-            path,
+            folder,
             config=config,
             dtype=torch.float32,
             output_loading_info=True,
@@ -81,12 +79,10 @@ def load_policy(
         words = f"attention {attention!r} or a package of {path}"
         raise MissingAsset(f"{words} is not installed: {_line(error)}") from error
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
-        if local:
-            raise DamagedEntry(
-                f"{path} cannot be loaded as a model ({type(error).__name__}: {_line(error)}); "
-                "delete it and run again"
-            ) from error
-        raise missing_model(path, error) from error
+        raise DamagedEntry(
+            f"{path} cannot be loaded as a model ({type(error).__name__}: {_line(error)}); "
+            "delete it and run again"
+        ) from error
     shapes = [f"another shape of {name}" for name, *_ in loading["mismatched_keys"]]
     if faults := sorted(f"no {name}" for name in loading["missing_keys"]) + sorted(shapes):
         raise DamagedEntry(  # transformers fills them at random
@@ -104,38 +100,35 @@ def load_policy(
 
 
 def load_tokenizer(path: str | Path):
-    """The tokenizer of a local folder or a hub id, by its tokenizer.json where there is one: the
+    """The tokenizer of a local folder, by its tokenizer.json where there is one: the
     class that tokenizer_config.json names may build another from the same words. DamagedEntry where
     there is none."""
-    file = cached_file(path, "tokenizer.json", _raise_exceptions_for_missing_entries=False)
-    kind = AutoTokenizer if file is None else PreTrainedTokenizerFast
-    tokenizer = kind.from_pretrained(path)
+    is_fast = (Path(path) / "tokenizer.json").exists()
+    tokenizer = (PreTrainedTokenizerFast if is_fast else AutoTokenizer).from_pretrained(path)
     # transformers makes up a tokenizer of special tokens where the files of one are missing.
     if not tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys():
         raise DamagedEntry(f"{path} holds no tokenizer: put the model's own there")
     return tokenizer
 
 
-def missing_model(path: str | Path, error: Exception) -> MissingAsset:
-    """For what transformers said where it found no model at `path`."""
-    return MissingAsset(
-        f"model {str(path)!r} was not found here ({type(error).__name__}: {_line(error)}); "
-        "give a local folder, or download it first with `hf download`"
-    )
-
-
-def _ask_hub_once(name: str) -> set[str]:
-    """The names of the model's files. MissingAsset where neither the hub's cache nor the hub has
-    it: transformers would ask for each file, and six times for each."""
+def folder_of(path: str | Path) -> Path:
+    """The folder of a model: `path`, or that of the hub's cache, into which what it lacks is
+    fetched. MissingAsset where neither this machine nor the hub has it."""
+    if Path(path).is_dir():
+        return Path(path)
+    name = str(path)
     try:
         if "/" in name and is_path(name):
             raise FileNotFoundError("no such folder")
-        if (folder := cached_snapshot("model", name)) is not None:
-            return {each.name for each in folder.iterdir()}
-        info = HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
-        return {each.rfilename for each in info.siblings or ()}
+        cached = cached_snapshot("model", name)
+        if cached is not None and has_weights(cached):
+            return cached
+        return Path(snapshot_download(name, allow_patterns=_FILES, etag_timeout=HUB_TIMEOUT_S))
     except Exception as error:  # of the hub's library, and of the one below it
-        raise missing_model(name, error) from error
+        raise MissingAsset(
+            f"model {name!r} was not found here ({type(error).__name__}: {_line(error)}); "
+            "give a local folder, or download it first with `hf download`"
+        ) from error
 
 
 def _line(error: Exception) -> str:

@@ -34,7 +34,7 @@ from transformers import AutoConfig, GenerationConfig, PretrainedConfig
 
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.policy.compute import INSTALL_VLLM, Compute
-from klearlib.policy.load import load_tokenizer, missing_model, with_yarn
+from klearlib.policy.load import folder_of, load_tokenizer, with_yarn
 from klearlib.policy.prompts import num_positions
 from klearlib.policy.requests import RequestEngine, draws_from_policy, request_words
 from klearlib.run.worker import die_with
@@ -178,14 +178,12 @@ def start_process(environment: dict[str, str]) -> tuple[subprocess.Popen, Connec
 
 def description(path: str | Path, yarn_factor: float | None, yarn_original: int | None):
     """(what holds the configs of the model in `path`, its tokenizer)."""
-    try:
-        config, tokenizer = AutoConfig.from_pretrained(path), load_tokenizer(path)
-    except (OSError, ValueError) as error:
-        raise missing_model(path, error) from error
+    folder = folder_of(path)
+    config, tokenizer = AutoConfig.from_pretrained(folder), load_tokenizer(folder)
     if yarn_factor is not None:
         with_yarn(config, yarn_factor, original=yarn_original)
     try:
-        generation = GenerationConfig.from_pretrained(path)
+        generation = GenerationConfig.from_pretrained(folder)
     except OSError:  # a model without that file has the ends of its config
         generation = GenerationConfig.from_model_config(config)
     return SimpleNamespace(config=config, generation_config=generation), tokenizer
