@@ -50,7 +50,7 @@ def sample_groups(
         group_size: G >= 1.
         precision: of the forward pass, see `klearlib.policy.load.autocast`.
         batch_rows: responses that are decoded together, at least 1.
-        on_sampled: called after each token of a batch.
+        on_sampled: called after each batch, and by the decoder after each token of one.
 
     Returns:
         A list of G responses for each problem. The same seed, settings and weights give the same
@@ -90,9 +90,9 @@ def sample_groups(
                 if on_sampled is not None:
                     on_sampled(at_end - num_going, total)
 
-            how = (ids, mask, width, ends, settings, generator, tell)
+            how = (ids, mask, width, ends, settings, generator)
             if decoder is not None:
-                drawn = _decode(decoder, *how)
+                drawn = _decode(decoder, *how, tell)
             else:
                 with autocast(model.device, precision):
                     drawn = _generate(model, *how)
@@ -141,9 +141,8 @@ def _decode(decoder, ids, mask, group_size, ends, settings, generator, tell):
 class _Drawing(LogitsProcessor):
     """Draws each token of `generate`, which takes the best one of the scores that are left."""
 
-    def __init__(self, settings, generator, seen, ends, tell):
-        self._how, self._seen, self._ends, self._tell = (settings, generator), seen, ends, tell
-        self._going: torch.Tensor | bool = True
+    def __init__(self, settings, generator, seen):
+        self._how, self._seen = (settings, generator), seen
         self.tokens: list[torch.Tensor] = []  # [N] of each step
         self.logps: list[torch.Tensor] = []
 
@@ -153,16 +152,13 @@ class _Drawing(LogitsProcessor):
         self.logps.append(logp)
         if self._seen is not None:
             self._seen.scatter_(1, token[:, None], True)
-        self._going = ~torch.isin(token, self._ends) & self._going
-        self._tell(int(self._going.sum()))
         return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
 
 
-def _generate(model, ids, mask, group_size, ends, settings, generator, tell):
+def _generate(model, ids, mask, group_size, ends, settings, generator):
     """As `_decode`, by the `generate` of any model; what a row draws behind its end is kept."""
     num_words = model.get_output_embeddings().weight.shape[0]
-    seen = _seen(ids, mask, group_size, settings, num_words)
-    drawing = _Drawing(settings, generator, seen, ends, tell)
+    drawing = _Drawing(settings, generator, _seen(ids, mask, group_size, settings, num_words))
     # In place of the model's own, whose penalties and cuts would be added to those of `settings`.
     own, model.generation_config = model.generation_config, GenerationConfig()
     try:
@@ -198,7 +194,6 @@ def _seen(ids, mask, group_size: int, settings: SamplingSettings, num_words: int
     """bool [P * G, V]: which tokens stand in the prompt of each row; None without a penalty."""
     if settings.repetition_penalty == 1:
         return None
-    held = torch.zeros((len(ids), num_words), dtype=torch.bool, device=ids.device)
-    row, column = mask.nonzero(as_tuple=True)
-    held[row, ids[row, column]] = True
+    held = torch.zeros((len(ids), num_words), dtype=torch.long, device=ids.device)
+    held = held.scatter_add_(1, ids, mask) > 0  # padding adds nothing
     return held.repeat_interleave(group_size, dim=0)
