@@ -96,7 +96,8 @@ def load_policy(
             f"{path} has an embedding of {rows} tokens and a tokenizer with the token {most}: put "
             "the model's own tokenizer there"
         )
-    return model.to(device or default_device()).eval(), tokenizer
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to(device).eval(), tokenizer
 
 
 def load_tokenizer(path: str | Path):
@@ -193,10 +194,6 @@ def save_policy(model, tokenizer, path: str | Path) -> None:
     model.save_pretrained(path)
     tokenizer.init_kwargs.pop("local_files_only", None)  # how it was found, not what it is
     tokenizer.save_pretrained(path)
-
-
-def default_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def autocast(device: torch.device | str, precision: str):
