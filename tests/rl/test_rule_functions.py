@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from klearlib.rl.coefficients import Rule, coefficient, corner_masks, gppo, rule_from
+from klearlib.rl.coefficients import (
+    Rule,
+    check_function,
+    coefficient,
+    corner_masks,
+    gppo,
+    rule_from,
+)
 from klearlib.rl.objective import policy_loss
-from klearlib.rl.rule_check import check_function
 
 CLIP = {"eps_low": 0.2, "eps_high": 0.28}
 GOOD = """
