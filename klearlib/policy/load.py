@@ -76,7 +76,7 @@ def load_policy(
     except (ParameterError, DamagedEntry):
         raise
     except ImportError as error:
-        words = f"attention {attention!r} or a package of {path}"
+        words = f"a package of {path} or attention {attention!r}"
         raise MissingAsset(f"{words} is not installed: {_line(error)}") from error
     except Exception as error:  # transformers and safetensors raise a dozen unrelated types here
         raise DamagedEntry(

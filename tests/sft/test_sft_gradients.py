@@ -24,7 +24,7 @@ LAYOUTS = [{"micro_batch_tokens": micro_batch_tokens} for micro_batch_tokens in 
 
 def gradient(policy, *, normalizer: str, layout: dict, examples=EXAMPLES):
     """Loss and gradient of a batch, and its sums."""
-    plan = BatchPlan(precision="fp32", **layout)
+    plan = BatchPlan(**{"precision": "fp32"} | layout)
     sums = batch_gradient(policy, examples, normalizer=normalizer, plan=plan, seed=0)
     return sums.loss, torch.cat([p.grad.flatten() for p in policy.parameters()]), sums
 
