@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from klearlib.data.problems import sha256_of
 from klearlib.errors import KlearError
 from klearlib.evaluate.arguments import check_arguments, chosen_preset
 from klearlib.evaluate.benchmark_files import open_benchmark
-from klearlib.evaluate.judging import judge_all
+from klearlib.evaluate.judging import file_settings, judge_all
 from klearlib.evaluate.record_files import save_record
 from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.evaluate.score_summary import summarise, summary_text
 from klearlib.policy.compute import local_compute
 from klearlib.records import Problem
-from klearlib.run.files import one_line_failures, read_json, sha256_file, write_json
+from klearlib.run.files import one_line_failures, read_json, write_json
 
-LOCK, SETTINGS, SCORES = ".lock", "evaluation.json", "scores.json"
+SETTINGS, SCORES = "evaluation.json", "scores.json"
 _OTHER_RULES = ("optional", "equivalent", "as_text")  # than those by which RL is judged
 
 Asked = tuple[dict, dict, Callable[[Path], list[list[FileResponse]]]]
@@ -49,20 +47,19 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     ask = _of_model if arguments.model else _of_file
     sampling, more, responses_for = ask(arguments, problems, name)
     sampling["problems_sha256"] = sha256_of(problems)
-    with _own_folder(folder):
-        _claim(folder, {"benchmark": name, **rule, **sampling, **more})
-        responses = responses_for(folder)
-        limits = {key: getattr(arguments, key) for key in ("test_timeout_s", "test_memory_mb")}
-        record = judge_all(
-            problems, responses, benchmark=name, sampling=sampling, rule=rule, limits=limits
-        )
-        num_repeated = sum(len(group) - len({r.text for r in group}) for group in responses)
-        scores = summarise(record, num_repeated=num_repeated)
-        save_record(record, folder / "record.npz")
-        write_json(folder / SCORES, scores)
-        print(f"{benchmark.summary}, {len(responses[0])} responses to each")
-        print(summary_text(scores))
-        print(f"written to {folder}")
+    _claim(folder, {"benchmark": name, **rule, **sampling, **more})
+    responses = responses_for(folder)
+    limits = {key: getattr(arguments, key) for key in ("test_timeout_s", "test_memory_mb")}
+    record = judge_all(
+        problems, responses, benchmark=name, sampling=sampling, rule=rule, limits=limits
+    )
+    num_repeated = sum(len(group) - len({r.text for r in group}) for group in responses)
+    scores = summarise(record, num_repeated=num_repeated)
+    save_record(record, folder / "record.npz")
+    write_json(folder / SCORES, scores)
+    print(f"{benchmark.summary}, {len(responses[0])} responses to each")
+    print(summary_text(scores))
+    print(f"written to {folder}")
     return 0
 
 
@@ -77,43 +74,18 @@ def _default_folder(arguments: argparse.Namespace, benchmark: str, rule: dict[st
     return Path("evaluations") / "-".join([benchmark, *parts])
 
 
-@contextlib.contextmanager
-def _own_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder, which is made if absent and removed again if it stays empty; KlearError
-    if another process holds it, or if it cannot be made."""
-    with one_line_failures(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / LOCK, "ab")  # noqa: SIM115 - closed below
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KlearError(
-                f"another klear evaluate works in {folder}: wait for it, or give --out another "
-                "folder"
-            ) from None
-        try:
-            yield
-        finally:
-            (folder / LOCK).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # it holds something
-                folder.rmdir()
-
-
 def _claim(folder: Path, settings: dict) -> None:
     """Make the folder this evaluation's; KlearError if it holds another one."""
     path = folder / SETTINGS
     if not path.exists():
         if any(folder.glob("*.json*")):  # a model's folder, say
             raise KlearError(f"{folder} holds other files: give --out another folder")
+        with one_line_failures(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
         return
-    try:
-        held = read_json(path)
-        names = held.keys() | settings.keys()
-    except (ValueError, AttributeError) as error:
-        raise KlearError(f"{path} is damaged ({error}): delete {folder}") from error
-    if others := sorted(name for name in names if held.get(name) != settings.get(name)):
+    held = read_json(path)
+    if others := sorted(n for n in held | settings if held.get(n) != settings.get(n)):
         raise KlearError(
             f"{folder} holds another evaluation ({', '.join(others)} differ): give --out another "
             "folder, or delete it"
@@ -123,8 +95,7 @@ def _claim(folder: Path, settings: dict) -> None:
 def _of_file(arguments: argparse.Namespace, problems: Sequence[Problem], _benchmark: str) -> Asked:
     path = Path(arguments.responses).expanduser()
     responses = read_responses(path, problems, num_responses=arguments.n)
-    settings = {"responses": path.name, "responses_sha256": sha256_file(path)}
-    return settings, {}, lambda folder: responses
+    return file_settings(path), {}, lambda folder: responses
 
 
 def _of_model(arguments: argparse.Namespace, problems: Sequence[Problem], benchmark: str) -> Asked:

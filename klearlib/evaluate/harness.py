@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.data.problems import read_problems
-from klearlib.errors import DamagedEntry, KlearError, ParameterError, Stopped
-from klearlib.evaluate.record_files import evaluation_record, load_record, save_record
+from klearlib.errors import KlearError, ParameterError, Stopped
+from klearlib.evaluate.record_files import evaluation_record, save_record
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
@@ -141,9 +141,8 @@ def evaluate_benchmarks(
 
     Writes ``evaluations/<benchmark>-<step>.npz`` (`klearlib.evaluate.record_files`), under the
     names and with the seeds of the RL runs' evaluations, so that the experiments read both; here
-    the sampling record names the YaRN factor as well. A benchmark whose file is there already is
-    not measured again, so a kill costs no more than the benchmark that it hit; the files are those
-    of an unbroken run.
+    the sampling record names the YaRN factor as well. A kill costs no more than the benchmark that
+    it hit; the files are those of an unbroken run.
 
     Args:
         seed: of all sampling; each benchmark has draws of its own.
@@ -178,9 +177,14 @@ def evaluate_benchmarks(
     }
     responses = dict.fromkeys(deciding or {}, 1) | dict.fromkeys(benchmarks, num_responses)
     stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
-    judge: dict = {"test_timeout_s": test_timeout_s, "test_memory_mb": test_memory_mb}
-    judge |= {"think_tags": think_tags, "answer_form": answer_form, "truncated": truncated}
-    judge |= {"reward_function": reward_function}
+    judge = {
+        "test_timeout_s": test_timeout_s,
+        "test_memory_mb": test_memory_mb,
+        "think_tags": think_tags,
+        "answer_form": answer_form,
+        "truncated": truncated,
+        "reward_function": reward_function,
+    }
     total, done, name = sum(len(problems[name]) * responses[name] for name in problems), 0, ""
     folder.progress(0, total)
 
@@ -199,30 +203,13 @@ def evaluate_benchmarks(
                 seed=derive_seed(seed, "evaluate", name, step),
             )
             path = folder.path / "evaluations" / f"{name}-{step:05d}.npz"
-            sampling = settings.record() | engine.setting | {"num_responses": responses[name]}
-            sampling |= stretched
-            if not _is_measured(path, problems[name], sampling):
+            if not path.exists():
                 asked = {"benchmark": name, "num_responses": responses[name]}
                 record = evaluate(engine, problems[name], settings=settings, **asked, **judge)
-                save_record(replace(record, sampling=sampling), path)
+                save_record(replace(record, sampling=record.sampling | stretched), path)
             done += len(problems[name]) * responses[name]
             folder.progress(done, total, name)
             if folder.stop_requested and number < len(problems):
                 raise Stopped(
                     f"stopped after {number} of {len(problems)} benchmarks; run again to go on"
                 )
-
-
-def _is_measured(path: Path, problems: Sequence[Problem], sampling: Mapping) -> bool:
-    """Whether `path` holds this measurement; one that cannot be read is made again. KlearError if
-    it holds another one."""
-    if not path.exists():
-        return False
-    try:
-        record = load_record(path)
-    except DamagedEntry:
-        return False
-    ids = tuple(problem.id for problem in problems)
-    if record.sampling != sampling or record.problem_ids != ids:
-        raise KlearError(f"{path} holds another evaluation: give each one a folder of its own")
-    return True

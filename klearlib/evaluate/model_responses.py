@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from klearlib.data.lines import json_line
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate.arguments import Preset
+from klearlib.evaluate.judging import shown_progress
 from klearlib.evaluate.responses_file import FileResponse, read_responses
-from klearlib.evaluate.score_summary import ProgressLines
 from klearlib.hub import cached_snapshot
 from klearlib.policy.compute import Compute
 from klearlib.policy.drawing import SamplingSettings
@@ -22,10 +22,10 @@ from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.prompts import end_ids, num_positions
 from klearlib.records import Problem, Response
-from klearlib.run.files import one_line_failures, sha256_file
+from klearlib.run.files import sha256_file, write_text
 from klearlib.run.seeding import derive_seed
 
-RESPONSES, SAMPLED = "responses.jsonl", "responses.partial.jsonl"
+RESPONSES, BLOCKS = "responses.jsonl", "blocks"
 
 
 def asked_model(
@@ -88,9 +88,10 @@ def asked_model(
         if not (folder / RESPONSES).exists():
             shared = {"model": None if is_vllm else model, "tokenizer": tokenizer, **stretched}
             with open_engine(model_path, compute=compute, **shared) as engine:
-                blocks = (benchmark, settings, num_responses, compute.batch_rows)
-                _sample_blocks(engine, problems, *blocks, folder / SAMPLED)
-            os.replace(folder / SAMPLED, folder / RESPONSES)
+                _sample_blocks(
+                    engine, problems, benchmark, settings, num_responses, compute.batch_rows, folder
+                )
+        shutil.rmtree(folder / BLOCKS, ignore_errors=True)
         return read_responses(folder / RESPONSES, problems, num_responses=num_responses)
 
     return sampling, sample
@@ -103,54 +104,44 @@ def _sample_blocks(
     settings: SamplingSettings,
     n: int,
     batch_rows: int,
-    path: Path,
+    folder: Path,
 ) -> None:
-    """Sample what `path` lacks, a line for each response.
+    """Sample the blocks that `folder` lacks, then write all of them to ``responses.jsonl``.
 
     A block is as many problems as fit into `batch_rows`, or a part of one problem's responses if n
-    is more. It is drawn by a seed of its own and added when it is whole, so a kill costs one block,
-    and the file is that of an unbroken run.
+    is more. It is drawn by a seed of its own into a file that appears when it is whole, so a kill
+    costs one block, and the responses are those of an unbroken run.
     """
     together = max(1, batch_rows // n)
     # In the order of the problems: if n is split, all parts of one problem follow each other.
-    blocks = [
-        (first, start, problems[first : first + together], min(batch_rows, n - start))
+    blocks = {
+        folder / BLOCKS / f"{first}-{start}.jsonl": (first, start)
         for first, start in product(range(0, len(problems), together), range(0, n, batch_rows))
-    ]
-    with one_line_failures(path), path.open("ab+") as file:
-        file.seek(0)
-        lines = [line for line in file if line.endswith(b"\n")]  # the last may be cut
-        done, num_bytes, total = 0, 0, len(problems) * n
-        show = ProgressLines("sampled", total)
-        for first, start, asked, count in blocks:
-            end = done + len(asked) * count
-            if end <= len(lines):
-                num_bytes += sum(map(len, lines[done:end]))
-                show.kept = done = end
-                continue
-            if done == show.kept:  # what a kill left of the next block
-                print(f"{done} of {total} responses are there", file=sys.stderr)
-                file.truncate(num_bytes)
-                lines = []
-            seed = derive_seed(settings.seed, "evaluate", benchmark, first, start)
-            drawn = replace(settings, seed=seed)
-            groups = engine.sample_groups(asked, group_size=count, settings=drawn)
-            file.write("".join(_line(each) for group in groups for each in group).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            done = end
-            show(done)
+    }
+    missing = [path for path in blocks if not path.exists()]
+    for path in shown_progress(missing, "sampling"):
+        first, start = blocks[path]
+        seed = derive_seed(settings.seed, "evaluate", benchmark, first, start)
+        groups = engine.sample_groups(
+            problems[first : first + together],
+            group_size=min(batch_rows, n - start),
+            settings=replace(settings, seed=seed),
+        )
+        text = "".join(_line(response) for group in groups for response in group)
+        write_text(path, text, make_folder=True)
+    write_text(folder / RESPONSES, "".join(path.read_text(encoding="utf-8") for path in blocks))
 
 
 def _line(response: Response) -> str:
-    row = {
-        "problem_id": response.problem_id,
-        "response": response.text,
-        "truncated": response.truncated,
-        "num_tokens": len(response.token_ids),
-        "prompt": response.prompt,
-    }
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    return json_line(
+        {
+            "problem_id": response.problem_id,
+            "response": response.text,
+            "truncated": response.truncated,
+            "num_tokens": len(response.token_ids),
+            "prompt": response.prompt,
+        }
+    )
 
 
 def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: int | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.data.benchmarks import SIZES
-from klearlib.data.lines import bounded_lines, parse_row
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem
 
@@ -19,8 +19,6 @@ RESPONSE_KEYS = (
     *("completion", "completions"),
 )
 """What a row may call its responses."""
-MAX_LINE_BYTES, MAX_BYTES = 2**28, 2**34
-"""Of a line and of all of them, unpacked."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +39,9 @@ def read_responses(
 
     A row has a ``problem_id``, which may lack the benchmark's name in front, and one response, or a
     list of all those to its problem, under one of `RESPONSE_KEYS` or as the assistant's last turn
-    of ``messages``. In the paper's published responses the problem's text, as the user's turn or in
-    ``meta.meta.problem``, stands for the id. ``truncated``, ``num_tokens`` and ``prompt`` may stand
-    beside the response.
+    of ``messages``. In the paper's published responses the user's turn, which is the problem's
+    text, stands for the id. ``truncated``, ``num_tokens`` and ``prompt`` may stand beside the
+    response.
 
     Args:
         path: ``.jsonl`` or ``.jsonl.gz``. num_responses: the n that there must be; None for any.
@@ -56,53 +54,45 @@ def read_responses(
     path = Path(path).expanduser()
     if not path.is_file():
         raise MissingAsset(f"no file of responses at {path}: check the path")
-    by_text = {_words(problem.prompt): index for index, problem in enumerate(problems)}
-    by_id = {problem.id: index for index, problem in enumerate(problems)}
+    places = {_words(problem.prompt): index for index, problem in enumerate(problems)}
+    places |= {problem.id: index for index, problem in enumerate(problems)}
     for name in (*SIZES, "livecodebench"):  # with which ids of known benchmarks begin
         for index, problem in enumerate(problems):
-            by_id.setdefault(problem.id.removeprefix(f"{name}-"), index)
+            places.setdefault(problem.id.removeprefix(f"{name}-"), index)
     groups: list[list[FileResponse]] = [[] for _ in problems]
     for where, row in _rows(path):
         responses = _responses(row, where)  # first: a row that failed may lack the rest as well
-        texts = _published_texts(row)
-        if (name := row.get("problem_id")) is not None:
-            index = by_id.get(str(name))
-        elif texts:
-            index = next((by_text[text] for text in texts if text in by_text), None)
-        else:
+        asked = [turn.get("content") for turn in _turns(row) if turn.get("role") == "user"]
+        name = row.get("problem_id", _words(asked[0]) if asked else None)
+        if name is None:
             raise KlearError(f"{where} has no problem_id: give it the id of its problem")
-        if index is None:
+        if str(name) not in places:
             raise KlearError(
-                f"{where}: the benchmark has no problem {name or texts[0]!r:.60}: correct its "
-                "problem_id"
+                f"{where}: the benchmark has no problem {name!r:.60}: correct its problem_id"
             )
-        if name is None and len(by_text) < len(problems):
-            raise KlearError(f"{where}: several problems have one text: give it a problem_id")
-        groups[index] += responses
+        groups[places[str(name)]] += responses
     _check_counts(path.name, problems, groups, num_responses)
     return groups
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Mapping]]:
+def _rows(path: Path) -> Iterator[tuple[str, dict]]:
     """The rows of a file, each with where it is."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         try:
-            limits = {"max_line_bytes": MAX_LINE_BYTES, "max_bytes": MAX_BYTES}
-            for number, line in enumerate(bounded_lines(file, path.name, **limits), start=1):
+            for number, line in enumerate(file, start=1):
                 where = f"{path.name} line {number}"
-                if not line.strip():
-                    continue
                 try:
-                    row = parse_row(line.decode("utf-8-sig"))
+                    row = json.loads(line) if line.strip() else None
                 except ValueError as error:
                     raise KlearError(
                         f"{where} is not JSON ({error}): write one JSON object a line"
                     ) from error
-                if not isinstance(row, Mapping):
+                if isinstance(row, dict):
+                    yield where, row
+                elif row is not None:
                     raise KlearError(
                         f"{where} is a {type(row).__name__}: write one JSON object a line"
                     )
-                yield where, row
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise KlearError(f"{path.name} cannot be unpacked: {error}") from error
 
@@ -111,53 +101,37 @@ def _words(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def _turns(row: Mapping) -> list[Mapping]:
-    turns = row.get("messages")
-    return [turn for turn in turns if isinstance(turn, Mapping)] if isinstance(turns, list) else []
-
-
-def _published_texts(row: Mapping) -> list[str]:
-    """The texts of a published row that may be its problem's."""
-    outer = row.get("meta")
-    inner = outer.get("meta") if isinstance(outer, Mapping) else None
-    texts = [turn.get("content") for turn in _turns(row) if turn.get("role") == "user"]
-    return [_words(text) for text in (*texts, *([inner.get("problem")] if inner else []))]
+def _turns(row: Mapping) -> list[dict]:
+    return [turn for turn in row.get("messages") or [] if isinstance(turn, dict)]
 
 
 def _responses(row: Mapping, where: str) -> list[FileResponse]:
     """The responses of a row, one or more."""
-    keys = [key for key in RESPONSE_KEYS if key in row]
-    if len(keys) > 1:
-        raise KlearError(f"{where} has both {keys[0]} and {keys[1]}: leave one of them")
     last = (_turns(row) or [{}])[-1]
-    value = row[keys[0]] if keys else last.get("content") if last.get("role") != "user" else None
-    if value is None or (not value and row.get("error")):
+    spoken = last.get("content") if last.get("role") == "assistant" else None
+    value = next((row[key] for key in RESPONSE_KEYS if key in row), spoken)
+    if not value and (value is None or isinstance(value, list) or row.get("error")):
         fault = f" (error: {str(row['error'])[:80]})" if row.get("error") else ""
         raise KlearError(f"{where} has no response{fault}: sample it again")
-    is_list = isinstance(value, list)
-    texts = value if is_list else [value]
-    if not texts:
-        raise KlearError(f"{where} has an empty list of responses")
+    texts = value if isinstance(value, list) else [value]
     for text in texts:
         if not isinstance(text, str):
             raise KlearError(f"{where}: a response must be a text, got {type(text).__name__}")
-        if not text.isascii() and text != text.encode(errors="replace").decode():
-            raise KlearError(f"{where}: a response has half a character: sample it again")
-    truncated = _each(row, "truncated", bool, len(texts), is_list, where)
-    num_tokens = _each(row, "num_tokens", int, len(texts), is_list, where)
+    truncated = _each(row, "truncated", bool, len(texts), where)
+    num_tokens = _each(row, "num_tokens", int, len(texts), where)
     prompt = row.get("prompt") if isinstance(row.get("prompt"), str) else ""
     return [FileResponse(*each, prompt) for each in zip(texts, truncated, num_tokens, strict=True)]
 
 
-def _each(row: Mapping, key: str, kind: type, count: int, is_list: bool, where: str) -> list:
+def _each(row: Mapping, key: str, kind: type, count: int, where: str) -> list:
     """The values of `key` for each of the row's responses, None if the row lacks it."""
     value = row.get(key)
+    values = value if isinstance(value, list) else [value]
     if value is None:
         return [None] * count
-    values = value if is_list and isinstance(value, list) else [value]
-    if len(values) != count or not all(type(each) is kind and 0 <= each < 2**63 for each in values):
-        word = "true or false" if kind is bool else "a whole number below 2**63"
-        words = f"a list of {count}, each {word}" if is_list else word
+    if len(values) != count or not all(type(each) is kind for each in values):
+        word = "true or false" if kind is bool else "a whole number"
+        words = word if count == 1 else f"a list of {count}, each {word}"
         raise KlearError(f"{where}: {key} must be {words}, got {str(value)[:60]}")
     return values
 

@@ -1,11 +1,6 @@
-"""What one evaluation says: how far it is, then avg@n with both intervals, pass@k, and all that
-was not judged."""
+"""What one evaluation says: avg@n with both intervals, pass@k, and all that was not judged."""
 
 from __future__ import annotations
-
-import sys
-import time
-from datetime import timedelta
 
 import numpy as np
 
@@ -13,7 +8,6 @@ from klearlib.evaluate.record_files import UNKNOWN_TOKENS
 from klearlib.evaluate.scores import avg_at_n, pass_at_k, problem_interval, sampling_interval
 from klearlib.records import FOUND, NOT_JUDGED, REASONS, EvalRecord
 
-LINE_EVERY_S = 5.0
 _HINT_SHARE = 0.5  # of responses without think tags, or repeated, above which a hint is given
 
 
@@ -106,25 +100,3 @@ def _ks(n: int) -> list[int]:
 
 def _span(ends: list[float]) -> str:
     return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
-
-
-class ProgressLines:
-    """Says ``<verb> 640 of 1920 responses, about 0:02:10 left``, at most each `LINE_EVERY_S` s.
-
-    kept: how many were done before this process; they say nothing about its speed.
-    """
-
-    def __init__(self, verb: str, total: int, *, kept: int = 0) -> None:
-        self.kept = kept
-        self._verb, self._total = verb, total
-        self._began = self._lined = time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        """`done` of the total, more than were kept, are done."""
-        now = time.monotonic()
-        if now - self._lined < LINE_EVERY_S or done >= self._total:
-            return
-        self._lined = now
-        left_s = (now - self._began) * (self._total - done) / (done - self.kept)
-        line = f"{self._verb} {done} of {self._total} responses"
-        print(f"{line}, about {timedelta(seconds=round(left_s))} left", file=sys.stderr, flush=True)
