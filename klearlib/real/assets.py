@@ -28,7 +28,7 @@ from klearlib.params import root
 from klearlib.params.real import RealParams
 from klearlib.run.files import read_json, sha256_file, write_text
 
-_LARGE, _DIGESTS = 2**16, ".digests.json"
+_DIGESTS = ".digests.json"
 
 
 class Missing(NamedTuple):
@@ -91,17 +91,13 @@ def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None
     in itself with such endings. None for what is not there, and for what the hub has: its name
     stands for it.
 
-    A file of `_LARGE` bytes is read again only when its size or time changes.
+    A file is read again only when its size or time changes.
     """
     if place is None or not place.exists():
         return None
     digest, memory = hashlib.sha256(), root() / "results" / "runs" / _DIGESTS
-    try:
-        known = read_json(memory)
-        known = known if isinstance(known, dict) else {}
-    except (OSError, ValueError):  # none yet, or damaged: all is read again
-        known = {}
-    before = dict(known)
+    known = read_json(memory) if memory.is_file() else {}
+    num_known = len(known)
     for file in [place] if place.is_file() else sorted(place.rglob("*")):
         inside = file.relative_to(place)
         if not file.is_file() or is_hidden(inside):
@@ -109,13 +105,10 @@ def content_of(place: Path | None, suffixes: tuple[str, ...] = ()) -> str | None
         if suffixes and (len(inside.parts) > 1 or not file.name.endswith(suffixes)):
             continue
         stat = file.stat()
-        if stat.st_size < _LARGE:
-            found = sha256_file(file)
-        else:
-            key = f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
-            found = known[key] = known.get(key) or sha256_file(file)
-        digest.update(f"{inside} {found}\n".encode())
-    if known != before:
+        key = f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+        known[key] = known.get(key) or sha256_file(file)
+        digest.update(f"{inside} {known[key]}\n".encode())
+    if len(known) > num_known:
         with suppress(KlearError):  # it is read again next time
             write_text(memory, json.dumps(known, sort_keys=True), make_folder=True)
     return digest.hexdigest()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from klearlib.curation.overlap import OverlapIndex
 from klearlib.data.problems import first_of_both, iter_problems, read_problems, write_problems
 from klearlib.data.tables import SampleWriter, read_samples
-from klearlib.errors import KlearError, ParameterError
-from klearlib.real.links import link_file
+from klearlib.errors import KlearError
+from klearlib.real.model import link_file
 from klearlib.records import Problem
 from klearlib.run.entry import read_own_json
 from klearlib.run.files import write_json, write_text
@@ -62,17 +62,10 @@ def build(
     Raises:
         KlearError: no problem is left to train on.
     """
-    if domain not in ("math", "code"):
-        raise ParameterError(f"domain must be math or code, got {domain!r}")
     path = inputs["problems"] / _PROBLEMS
     faults = {problem.id: _fault(problem, domain) for problem in iter_problems(path)}
     usable = [name for name, fault in faults.items() if not fault]
     reasons = {name: fault for name, fault in faults.items() if fault}
-    if len(usable) <= num_validation:
-        raise KlearError(
-            f"{len(usable)} problems can be judged, {num_validation} of them are held out and none "
-            "is left to train on: name more data sets or raise their limit in real.yaml"
-        )
     order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
     held_out, rest = set(order[:num_validation]), order[num_validation:]
     rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
@@ -80,13 +73,16 @@ def build(
     drawn = dict.fromkeys(unlike[:num_train_problems])
     if not drawn:
         raise KlearError(
-            "every problem is like one that is held out, and none is left to train on: name more "
-            "data sets or raise their limit in real.yaml"
+            f"{len(usable)} problems can be judged, {num_validation} of them are held out and none "
+            "of the rest is unlike those and left to train on: name more data sets or raise their "
+            "limit in real.yaml"
         )
     is_unlike = set(unlike)
-    for name in rest:
-        if name not in drawn:
-            reasons[name] = NOT_DRAWN if name in is_unlike else NEAR_HELD_OUT
+    reasons |= {
+        name: NOT_DRAWN if name in is_unlike else NEAR_HELD_OUT
+        for name in rest
+        if name not in drawn
+    }
     # A second pass: the tests of a code problem may have megabytes.
     for file, names in ((TRAIN, drawn), (VALIDATION, held_out)):
         chosen = (problem for problem in iter_problems(path) if problem.id in names)
