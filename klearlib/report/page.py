@@ -18,7 +18,7 @@ from klearlib.paper import claim as paper_claim
 from klearlib.params import STATISTICS, load, profiles
 from klearlib.params.place import Place, in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
-from klearlib.report.formula import drawn_in, formula_svg
+from klearlib.report.formula import formula_svg
 from klearlib.report.render import render, style_sheet
 from klearlib.report.section import (
     NOT_RUN,
@@ -78,7 +78,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         else _absent([each.name for each in notebooks if each.name not in published], entries),
         has_deviations=deviations.is_file(),
         images=_images(sections),
-        formulas=_formulas(sections, results_dir / "report.html"),
+        formulas=_formulas(sections),
         forest=_forest,
         ordered=lambda record: {key: record[key] for key in _FIRST if key in record} | record,
         read_csv=read_csv,
@@ -194,16 +194,15 @@ def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:
     return images
 
 
-def _formulas(sections: Iterable[Section], page: Path) -> dict[str, str]:
-    """LaTeX -> its drawing, taken from the page as it is if it is there."""
-    drawn = drawn_in(page.read_text(encoding="utf-8")) if page.is_file() else {}
+def _formulas(sections: Iterable[Section]) -> dict[str, str]:
+    """LaTeX -> its drawing."""
     formulas = {}
     for section in sections:
-        for latex, number in ((each.latex, each.number) for each in section.equations):
+        for equation in section.equations:
             try:
-                formulas[latex] = drawn.get(latex.strip()) or formula_svg(latex)
+                formulas[equation.latex] = formula_svg(equation.latex)
             except KlearError as error:
-                where = f"{section.notebook}/section.json, Eq. {number}"
+                where = f"{section.notebook}/section.json, Eq. {equation.number}"
                 raise KlearError(f"{where}: {error}") from error
     return formulas
 

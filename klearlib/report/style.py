@@ -111,36 +111,8 @@ _OWN = (
     ("#7FBF3F", ">"),
 )
 _OWN_MARK = "#own"
+_SETTINGS = Path(__file__).with_name("figures.mplstyle")
 _SPARE = ((_ORANGE, "X"), (_PURPLE, "P"), (_SKY, "v"), (_GREY, "D"))
-
-_RC_PARAMS = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 10.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#666666",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.8,
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "legend.fontsize": 10,
-    "legend.frameon": False,
-    "lines.linewidth": 1.9,
-    "lines.markersize": 4.5,
-    "figure.facecolor": "white",
-    "figure.dpi": 110,
-    "savefig.facecolor": "white",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "klear",
-    "pdf.fonttype": 42,
-}
 
 
 def series_style(name: str) -> SeriesStyle:
@@ -189,7 +161,7 @@ def figure_style() -> AbstractContextManager:
     it."""
     import matplotlib
 
-    return matplotlib.rc_context(_RC_PARAMS)
+    return matplotlib.rc_context(fname=_SETTINGS)
 
 
 def new_figure(width: float, height: float) -> Figure:
