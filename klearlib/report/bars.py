@@ -36,7 +36,9 @@ def scores_beside_paper(
     with figure_style():
         axes = figure.subplots(2, len(panels), squeeze=False)
         for panel, top, bottom in zip(panels, axes[0], axes[1], strict=True):
-            shown = _groups_of(panel, groups)
+            frames = [frame for frame in (panel.paper, panel.ours) if frame is not None]
+            found = {group for frame in frames for group in frame["group"]}
+            shown = [group for group in groups if group in found] or groups
             _draw_printed(top, panel.paper, shown, series)
             _draw_measured(bottom, panel.ours, shown, series)
             title(top, f"Paper: {panel.paper_title}")
@@ -48,12 +50,6 @@ def scores_beside_paper(
             handles, labels = axes[1][0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=len(series))
     return figure
-
-
-def _groups_of(panel: Panel, groups: Sequence[str]) -> list[str]:
-    frames = [frame for frame in (panel.paper, panel.ours) if frame is not None and len(frame)]
-    found = {group for frame in frames for group in frame["group"]}
-    return [group for group in groups if group in found] or groups
 
 
 def _draw_printed(
