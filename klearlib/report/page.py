@@ -103,36 +103,29 @@ def changed_rows(sections: Iterable[Section]) -> list[tuple[str, str, str, str]]
 def header_facts(sections: Iterable[Section]) -> dict[str, str]:
     """Commit, hardware and time of the runs behind the page; several values stand side by side."""
     records = [section.provenance for section in sections]
-    times = sorted(str(record["utc"]) for record in records if record.get("utc"))
+    time = max((str(record.get("utc") or "") for record in records), default="")
     facts = {
-        "commit": _distinct(commit_text(record.get("commit")) for record in records),
-        "klear": _distinct(str(record.get("klear") or "unknown") for record in records),
-        "hardware": _distinct(map(_hardware_text, records)),
-        "time": times[-1].replace("T", " ").replace("Z", " UTC") if times else "",
+        "commit": [_commit_text(record.get("commit")) for record in records],
+        "klear": [str(record.get("klear") or "unknown") for record in records],
+        "hardware": [_hardware_text(record) for record in records],
+        "time": [time.replace("T", " ").replace("Z", " UTC")],
     }
-    return {name: text for name, text in facts.items() if text}
+    joined = {name: " | ".join(dict.fromkeys(texts)) for name, texts in facts.items()}
+    return {name: text for name, text in joined.items() if text}
 
 
 def unlike(place: Place, entries: Iterable[dict], notebooks: Sequence[Notebook]) -> dict[str, str]:
     """For each other profile with results beside these, where both decide claims: those on which
     it has another word. Nothing for changed parameters."""
-    facts: dict[str, str] = {}
-    mine, known = _words(entries), profiles()
-    if place.changes or place.profile not in known:
-        return facts
-    for name in known:
+    facts, mine, known = {}, _words(entries), profiles()
+    for name in known if place.profile in known and not place.changes else ():
         folder = place.folder.parent / name
-        if name == place.profile or not any(folder.glob("*/section.json")):
+        sections = [] if name == place.profile else read_sections(folder)
+        decide = [load(each, STATISTICS).decides for each in (place.profile, name)]
+        if not sections or not all(decide):
             continue
-        try:
-            if not all(load(each, STATISTICS).decides for each in (place.profile, name)):
-                continue
-            theirs = _words(ledger(read_sections(folder), notebooks, place=read_place(folder)))
-        except KlearError as error:
-            facts[f"results/{name}"] = str(error)
-            continue
-        both = [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]
-        if both:
+        theirs = _words(ledger(sections, notebooks, place=read_place(folder)))
+        if both := [claim for claim in mine if mine[claim] != theirs.get(claim, mine[claim])]:
             words = (f"{claim} {mine[claim]}, there {theirs[claim]}" for claim in both)
             facts[f"verdicts unlike results/{name}"] = "; ".join(words)
     return facts
@@ -159,7 +152,7 @@ def _absent(names: Iterable[str], entries: Sequence[dict]) -> list[str]:
     return found
 
 
-def commit_text(commit: str | None) -> str:
+def _commit_text(commit: str | None) -> str:
     if not commit:
         return "unknown"
     return commit[:12] + (" with local changes" if commit.endswith("+") else "")
@@ -171,10 +164,6 @@ def _hardware_text(record: dict) -> str:
     parts = [f"{cpu}, {cores} cores" if cores else cpu, f"{memory:g} GB" if memory else ""]
     parts.append(record.get("gpu") or "no GPU")
     return ", ".join(part for part in parts if part)
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    return " | ".join(dict.fromkeys(texts))
 
 
 def _images(sections: Iterable[Section]) -> dict[tuple[str, str], str]:

@@ -188,8 +188,6 @@ def test_other_words_of_another_profile_are_said_in_one_line_at_both(tmp_path):
         assert f"- {line.format(there, *words)}\n" in text and text.count("verdicts unlike") == 1
     build_report(folders["smoke"])
     assert "verdicts unlike" not in (folders["smoke"] / "README.md").read_text(encoding="utf-8")
-    (folders["full"] / "05_clipping" / "section.json").write_text("{")
-    assert "full/05_clipping/section.json" in build_report(folders["mini"]).read_text()
 
 
 def test_the_contents_of_the_readme_lead_to_its_headings(full):
