@@ -8,7 +8,6 @@ a figure can be read in grey.
 from __future__ import annotations
 
 import io
-import math
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +26,6 @@ PAPER_DASH = (0, (4, 1.6))
 PNG_DPI = 84
 """Dots per inch of a published png: some 950 pixels across a wide figure. The svg is sharp at any
 size."""
-
-COLORS = 96
-"""Colours of a png: a handful of inks, and what lies between them and the paper."""
 
 NOTEBOOK_DPI = 70
 """Dots per inch in an executed notebook, which shows a figure in a column of about 900 pixels."""
@@ -202,33 +198,12 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=no_metadata[kind])
-    if kind == "png":
-        return palette_png(buffer.getvalue(), dpi=dpi)
-    return buffer.getvalue()
+    if kind == "png":  # a palette takes a third of the bytes and looks the same
+        from PIL import Image
 
-
-def palette_png(png: bytes, *, dpi: int) -> bytes:
-    """The same opaque picture with at most `COLORS` colours and without dithering; equal pictures
-    give equal bytes.
-
-    dpi: dots per inch that the file declares.
-    """
-    from PIL import Image
-
-    picture = Image.open(io.BytesIO(png)).convert("RGB")
-    # A colour weighs as the root of its pixels: by pixels alone, thin lines would lose their hue.
-    counted = picture.getcolors(picture.width * picture.height)
-    inks = [ink for count, ink in sorted(counted) for _ in range(math.isqrt(count))]
-    sample = Image.new("RGB", (len(inks), 1))
-    sample.putdata(inks)
-    chosen = sample.quantize(COLORS, method=Image.Quantize.MEDIANCUT, kmeans=1)
-    small = picture.quantize(palette=chosen, dither=Image.Dither.NONE)
-    # A colour of the palette is the mean of what it stands for, so that paper would turn grey.
-    palette = small.getpalette()
-    colors = [palette[start : start + 3] for start in range(0, len(palette), 3)]
-    small.putpalette([v for color in colors for v in ([255] * 3 if min(color) > 245 else color)])
-    buffer = io.BytesIO()
-    small.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
+        picture = Image.open(buffer).convert("RGB")
+        small = picture.quantize(256, kmeans=1, dither=Image.Dither.NONE)
+        small.save(buffer := io.BytesIO(), format="png", optimize=True, dpi=(dpi, dpi))
     return buffer.getvalue()
 
 
