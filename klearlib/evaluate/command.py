@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from klearlib.data.problems import sha256_of
@@ -12,17 +11,12 @@ from klearlib.evaluate.arguments import check_arguments, chosen_preset
 from klearlib.evaluate.benchmark_files import open_benchmark
 from klearlib.evaluate.judging import file_settings, judge_all
 from klearlib.evaluate.record_files import save_record
-from klearlib.evaluate.responses_file import FileResponse, read_responses
+from klearlib.evaluate.responses_file import read_responses
 from klearlib.evaluate.score_summary import summarise, summary_text
-from klearlib.policy.compute import local_compute
-from klearlib.records import Problem
 from klearlib.run.files import one_line_failures, read_json, write_json
 
 SETTINGS, SCORES = "evaluation.json", "scores.json"
 _OTHER_RULES = ("optional", "equivalent", "as_text")  # than those by which RL is judged
-
-Asked = tuple[dict, dict, Callable[[Path], list[list[FileResponse]]]]
-"""How the responses came about, what else their folder is for, and what gives them for it."""
 
 
 def evaluate_command(arguments: argparse.Namespace) -> int:
@@ -44,11 +38,22 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
     benchmark = open_benchmark(arguments.benchmark, arguments.data)
     problems, name = benchmark.problems, benchmark.name
     folder = Path(arguments.out or _default_folder(arguments, name, rule)).expanduser()
-    ask = _of_model if arguments.model else _of_file
-    sampling, more, responses_for = ask(arguments, problems, name)
+    if arguments.model:
+        # Only here: responses that exist are judged without torch.
+        from klearlib.evaluate.model_responses import asked_model
+
+        sampling, sample = asked_model(arguments, preset, problems, name)
+    else:
+        path = Path(arguments.responses).expanduser()
+        responses = read_responses(path, problems, num_responses=arguments.n)
+        sampling = file_settings(path)
     sampling["problems_sha256"] = sha256_of(problems)
-    _claim(folder, {"benchmark": name, **rule, **sampling, **more})
-    responses = responses_for(folder)
+    _claim(
+        folder,
+        {"benchmark": name, **rule, **sampling, "num_responses": arguments.n or len(responses[0])},
+    )
+    if arguments.model:
+        responses = sample(folder)
     limits = {key: getattr(arguments, key) for key in ("test_timeout_s", "test_memory_mb")}
     record = judge_all(
         problems, responses, benchmark=name, sampling=sampling, rule=rule, limits=limits
@@ -90,35 +95,3 @@ def _claim(folder: Path, settings: dict) -> None:
             f"{folder} holds another evaluation ({', '.join(others)} differ): give --out another "
             "folder, or delete it"
         )
-
-
-def _of_file(arguments: argparse.Namespace, problems: Sequence[Problem], _benchmark: str) -> Asked:
-    path = Path(arguments.responses).expanduser()
-    responses = read_responses(path, problems, num_responses=arguments.n)
-    return file_settings(path), {}, lambda folder: responses
-
-
-def _of_model(arguments: argparse.Namespace, problems: Sequence[Problem], benchmark: str) -> Asked:
-    # Only here: responses that exist are judged without torch.
-    from klearlib.evaluate.model_responses import asked_model, weights_of
-
-    compute = local_compute(
-        arguments.precision or "fp32",
-        engine=arguments.engine or "transformers",
-        batch_rows=arguments.batch_rows or 64,
-        micro_batch_tokens=0,
-        tensor_parallel=arguments.tensor_parallel or 1,
-        gpu_memory_share=arguments.gpu_memory_share or 0.9,
-    )
-    settings, sample = asked_model(
-        arguments.model,
-        problems,
-        benchmark=benchmark,
-        num_responses=arguments.n,
-        preset=chosen_preset(arguments),
-        max_new_tokens=arguments.max_new_tokens,
-        seed=arguments.seed or 0,
-        compute=compute,
-    )
-    weights = weights_of(arguments.model)
-    return settings, {"weights": weights, "num_responses": arguments.n}, sample

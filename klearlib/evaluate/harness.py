@@ -45,10 +45,8 @@ def evaluate_all(
 ) -> list[EvalRecord]:
     """avg@n's raw material for each benchmark: n independent responses a problem, judged.
 
-    All responses are judged in one batch. Benchmarks with the same settings, seed included, and the
-    same n are sampled in one batch as well, which has one stream of random numbers: its responses
-    are other draws than those of each benchmark alone. Benchmarks with seeds of their own are
-    sampled one after the other, and their records do not depend on the company.
+    The benchmarks are sampled one after the other, so that the records of one do not depend on its
+    company, and judged in one batch.
 
     Args:
         engine: samples from the policy; see `klearlib.policy.engines.open_engine`.
@@ -59,21 +57,16 @@ def evaluate_all(
     Raises:
         ValueError: no problems, n < 1, or a problem without an answer or tests.
     """
-    together: dict[tuple, list[int]] = {}
-    for place, asked in enumerate(measurements):
+    groups = []  # [benchmarks] of responses [P][n]
+    for asked in measurements:
         if not asked.problems:
             raise KlearError(f"benchmark {asked.benchmark!r} holds no problems")
-        together.setdefault((asked.settings, asked.num_responses), []).append(place)
-    groups: dict[int, list] = {}  # place -> its responses [P][n]
-    for (settings, num_responses), places in together.items():
-        problems = [problem for place in places for problem in measurements[place].problems]
-        rest = iter(engine.sample_groups(problems, group_size=num_responses, settings=settings))
-        for place in places:
-            groups[place] = [next(rest) for _ in measurements[place].problems]
+        how = {"group_size": asked.num_responses, "settings": asked.settings}
+        groups.append(list(engine.sample_groups(asked.problems, **how)))
     verdicts = iter(
         judge_responses(
             [problem for asked in measurements for problem in asked.problems],
-            [group for place in range(len(measurements)) for group in groups[place]],
+            [group for each in groups for group in each],
             test_timeout_s=test_timeout_s,
             test_memory_mb=test_memory_mb,
             require_think=think_tags == "required",
@@ -87,13 +80,13 @@ def evaluate_all(
             asked.problems,
             [next(verdicts) for _ in asked.problems],
             benchmark=asked.benchmark,
-            truncated=[[r.truncated for r in group] for group in groups[place]],
-            num_tokens=[[len(r.token_ids) for r in group] for group in groups[place]],
+            truncated=[[r.truncated for r in group] for group in each],
+            num_tokens=[[len(r.token_ids) for r in group] for group in each],
             sampling=asked.settings.record()
             | engine.setting
             | {"num_responses": asked.num_responses},
         )
-        for place, asked in enumerate(measurements)
+        for asked, each in zip(measurements, groups, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import shutil
@@ -16,7 +17,7 @@ from klearlib.evaluate.arguments import Preset
 from klearlib.evaluate.judging import shown_progress
 from klearlib.evaluate.responses_file import FileResponse, read_responses
 from klearlib.hub import cached_snapshot
-from klearlib.policy.compute import Compute
+from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
 from klearlib.policy.engines import Engine, open_engine
 from klearlib.policy.load import chat_prompt, load_policy
@@ -29,28 +30,27 @@ RESPONSES, BLOCKS = "responses.jsonl", "blocks"
 
 
 def asked_model(
-    model_path: str,
-    problems: Sequence[Problem],
-    *,
-    benchmark: str,
-    num_responses: int,
-    preset: Preset,
-    max_new_tokens: int | None,
-    seed: int,
-    compute: Compute,
+    arguments: argparse.Namespace, preset: Preset, problems: Sequence[Problem], benchmark: str
 ) -> tuple[dict, Callable[[Path], list[list[FileResponse]]]]:
-    """How n responses of a model to each problem are drawn, and the function that draws them into
-    ``responses.jsonl`` of a folder.
+    """How n responses of ``--model`` to each problem are drawn, and the function that draws them
+    into ``responses.jsonl`` of a folder.
 
-    Args:
-        model_path: a local folder or a hub id.
-        max_new_tokens: token budget of a response; None for the preset's, or what the model's
-            positions leave after the longest prompt if that is less.
+    Without ``--max-new-tokens`` a response has the preset's budget, or what the model's positions
+    leave after the longest prompt if that is less.
 
     Raises:
         MissingAsset: no such model. KlearError: no chat template, an end that is not a token, or
             too few positions.
     """
+    model_path = arguments.model
+    compute = local_compute(
+        arguments.precision or "fp32",
+        engine=arguments.engine or "transformers",
+        batch_rows=arguments.batch_rows or 64,
+        micro_batch_tokens=0,
+        tensor_parallel=arguments.tensor_parallel or 1,
+        gpu_memory_share=arguments.gpu_memory_share or 0.9,
+    )
     stretched = {"yarn_factor": preset.yarn_factor, "yarn_original": preset.yarn_original}
     is_vllm = compute.engine == "vllm"  # which holds the weights itself
     try:
@@ -68,13 +68,14 @@ def asked_model(
         top_p=preset.top_p,
         top_k=preset.top_k,
         repetition_penalty=preset.repetition_penalty,
-        max_tokens=_budget(model, tokenizer, problems, preset.budget, max_new_tokens),
-        seed=seed,
+        max_tokens=_budget(model, tokenizer, problems, preset.budget, arguments.max_new_tokens),
+        seed=arguments.seed or 0,
     )
     rope = getattr(model.config, "rope_parameters", None) or {}
     is_plain = preset.yarn_factor or rope.get("rope_type", "default") == "default"
     sampling = {
-        "model": str(model_path),
+        "model": model_path,
+        "weights": _weights_of(model_path),
         **settings.record(),
         "engine": compute.engine,
         "precision": compute.precision,
@@ -89,10 +90,10 @@ def asked_model(
             shared = {"model": None if is_vllm else model, "tokenizer": tokenizer, **stretched}
             with open_engine(model_path, compute=compute, **shared) as engine:
                 _sample_blocks(
-                    engine, problems, benchmark, settings, num_responses, compute.batch_rows, folder
+                    engine, problems, benchmark, settings, arguments.n, compute.batch_rows, folder
                 )
         shutil.rmtree(folder / BLOCKS, ignore_errors=True)
-        return read_responses(folder / RESPONSES, problems, num_responses=num_responses)
+        return read_responses(folder / RESPONSES, problems, num_responses=arguments.n)
 
     return sampling, sample
 
@@ -160,7 +161,7 @@ def _budget(model, tokenizer, problems: Sequence[Problem], usual: int, wanted: i
     return wanted or min(usual, room)
 
 
-def weights_of(model_path: str) -> str:
+def _weights_of(model_path: str) -> str:
     """What tells one model from another at the same path: a digest of its files, or the hub's
     commit."""
     path = Path(model_path)

@@ -126,9 +126,9 @@ def _responses(row: Mapping, where: str) -> list[FileResponse]:
 def _each(row: Mapping, key: str, kind: type, count: int, where: str) -> list:
     """The values of `key` for each of the row's responses, None if the row lacks it."""
     value = row.get(key)
-    values = value if isinstance(value, list) else [value]
     if value is None:
         return [None] * count
+    values = value if isinstance(value, list) else [value]
     if len(values) != count or not all(type(each) is kind for each in values):
         word = "true or false" if kind is bool else "a whole number"
         words = word if count == 1 else f"a list of {count}, each {word}"

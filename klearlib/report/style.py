@@ -202,8 +202,8 @@ def figure_bytes(figure: Figure, kind: str, *, dpi: int = PNG_DPI) -> bytes:
         from PIL import Image
 
         picture = Image.open(buffer).convert("RGB")
-        small = picture.quantize(256, kmeans=1, dither=Image.Dither.NONE)
-        small.save(buffer := io.BytesIO(), format="png", optimize=True, dpi=(dpi, dpi))
+        small, buffer = picture.quantize(256, kmeans=1, dither=Image.Dither.NONE), io.BytesIO()
+        small.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
     return buffer.getvalue()
 
 
