@@ -48,10 +48,8 @@ def evaluate_command(arguments: argparse.Namespace) -> int:
         responses = read_responses(path, problems, num_responses=arguments.n)
         sampling = file_settings(path)
     sampling["problems_sha256"] = sha256_of(problems)
-    _claim(
-        folder,
-        {"benchmark": name, **rule, **sampling, "num_responses": arguments.n or len(responses[0])},
-    )
+    num_responses = arguments.n or len(responses[0])
+    _claim(folder, {"benchmark": name, **rule, **sampling, "num_responses": num_responses})
     if arguments.model:
         responses = sample(folder)
     limits = {key: getattr(arguments, key) for key in ("test_timeout_s", "test_memory_mb")}
