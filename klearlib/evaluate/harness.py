@@ -116,18 +116,13 @@ def evaluate_benchmarks(
     temperature: float,
     top_p: float,
     max_new_tokens: int,
-    test_timeout_s: float,
-    test_memory_mb: int,
     compute: dict,
-    think_tags: str = "required",
-    answer_form: str = "written",
-    truncated: str = "wrong",
-    reward_function: dict | None = None,
     deciding: dict[str, int | None] | None = None,
     top_k: int = 0,
     step: int = 0,
     yarn_factor: float | None = None,
     yarn_original: int | None = None,
+    **judge,
 ) -> None:
     """Stage ``evaluate``: `num_responses` responses of ``inputs["model"]/model`` to each problem of
     the benchmarks, judged.
@@ -145,12 +140,11 @@ def evaluate_benchmarks(
         deciding: further benchmarks, which are answered once a problem.
         temperature, top_p: the paper: 0.6 and 0.95. top_k: 0 for none.
         max_new_tokens: token budget of a response, end token included.
-        test_timeout_s, test_memory_mb, think_tags, answer_form, truncated, reward_function: as of
-            `evaluate_all`.
         compute: the fields of `klearlib.policy.compute.Compute`.
         step: of the training that made the model; only names the files and seeds.
         yarn_factor, yarn_original: see `klearlib.policy.load.with_yarn`; None for the model as it
             is. The paper: 2.5 for its 64K budget.
+        judge: the keywords of `evaluate_all`.
 
     Raises:
         Stopped: a stop was asked for; the benchmarks that are done are kept.
@@ -170,14 +164,6 @@ def evaluate_benchmarks(
     }
     responses = dict.fromkeys(deciding or {}, 1) | dict.fromkeys(benchmarks, num_responses)
     stretched = {"yarn_factor": yarn_factor, "yarn_original": yarn_original}
-    judge = {
-        "test_timeout_s": test_timeout_s,
-        "test_memory_mb": test_memory_mb,
-        "think_tags": think_tags,
-        "answer_form": answer_form,
-        "truncated": truncated,
-        "reward_function": reward_function,
-    }
     total, done, name = sum(len(problems[name]) * responses[name] for name in problems), 0, ""
     folder.progress(0, total)
 

@@ -71,8 +71,6 @@ def asked_model(
         max_tokens=_budget(model, tokenizer, problems, preset.budget, arguments.max_new_tokens),
         seed=arguments.seed or 0,
     )
-    rope = getattr(model.config, "rope_parameters", None) or {}
-    is_plain = preset.yarn_factor or rope.get("rope_type", "default") == "default"
     sampling = {
         "model": model_path,
         "weights": _weights_of(model_path),
@@ -81,8 +79,6 @@ def asked_model(
         "precision": compute.precision,
         "batch_rows": compute.batch_rows,
         **stretched,
-        # How the model's own config scales its rotary positions.
-        "rope_scaling": None if is_plain else {k: v for k, v in rope.items() if k != "rope_theta"},
     }
 
     def sample(folder: Path) -> list[list[FileResponse]]:

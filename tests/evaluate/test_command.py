@@ -609,17 +609,3 @@ def test_a_model_that_cannot_be_asked_is_refused(asked, model, tmp_path, capsys,
     line = failure(capsys, [*asked, "--out", "one"])
     assert all(text in line for text in words) and "delete" not in line
     assert not (tmp_path / "one").exists()
-
-
-def test_the_models_own_rope_scaling_is_recorded(asked, model, tmp_path):
-    shutil.copytree(model, tmp_path / "m")
-    path = tmp_path / "m" / "config.json"
-    config = json.loads(path.read_text())
-    scaling = {"rope_type": "linear", "factor": 2.0}
-    config["rope_parameters"] = {**config["rope_parameters"], **scaling}
-    path.write_text(json.dumps(config))
-    for name, where in (("plain", model), ("scaled", "m")):
-        asked[asked.index("--model") + 1] = where
-        assert cli.main([*asked, "--n", "1", "--yarn", "1", "--out", name]) == 0
-    assert scores_of(tmp_path / "plain")["sampling"]["rope_scaling"] is None
-    assert scores_of(tmp_path / "scaled")["sampling"]["rope_scaling"] == scaling
