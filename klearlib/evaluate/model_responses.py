@@ -14,8 +14,7 @@ from pathlib import Path
 from klearlib.data.lines import json_line
 from klearlib.errors import DamagedEntry, KlearError, MissingAsset
 from klearlib.evaluate.arguments import Preset
-from klearlib.evaluate.judging import shown_progress
-from klearlib.evaluate.responses_file import FileResponse, read_responses
+from klearlib.evaluate.judging import FileResponse, read_responses, shown_progress
 from klearlib.hub import cached_snapshot
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from klearlib.errors import KlearError, MissingAsset
-from klearlib.evaluate.responses_file import FileResponse, read_responses
+from klearlib.evaluate.judging import FileResponse, read_responses
 from klearlib.records import Problem
 
 PROBLEMS = [
