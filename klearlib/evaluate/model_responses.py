@@ -8,7 +8,6 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 from klearlib.data.lines import json_line
@@ -18,7 +17,7 @@ from klearlib.evaluate.judging import FileResponse, read_responses, shown_progre
 from klearlib.hub import cached_snapshot
 from klearlib.policy.compute import local_compute
 from klearlib.policy.drawing import SamplingSettings
-from klearlib.policy.engines import Engine, open_engine
+from klearlib.policy.engines import open_engine
 from klearlib.policy.load import chat_prompt, load_policy
 from klearlib.policy.prompts import end_ids, num_positions
 from klearlib.records import Problem, Response
@@ -41,7 +40,7 @@ def asked_model(
         MissingAsset: no such model. KlearError: no chat template, an end that is not a token, or
             too few positions.
     """
-    model_path = arguments.model
+    model_path, n = arguments.model, arguments.n
     compute = local_compute(
         arguments.precision or "fp32",
         engine=arguments.engine or "transformers",
@@ -81,51 +80,36 @@ def asked_model(
     }
 
     def sample(folder: Path) -> list[list[FileResponse]]:
-        if not (folder / RESPONSES).exists():
+        """A block is as many problems as fit into the batch, or a part of one problem's responses
+        if n is more. It is drawn by a seed of its own into a file that appears when it is whole, so
+        a kill costs one block, and the responses are those of an unbroken run."""
+        together = max(1, compute.batch_rows // n)
+        # In the order of the problems: if n is split, all parts of one problem follow each other.
+        blocks = {
+            folder / BLOCKS / f"{first}-{start}.jsonl": (first, start)
+            for first in range(0, len(problems), together)
+            for start in range(0, n, compute.batch_rows)
+        }
+        whole = folder / RESPONSES
+        if not whole.exists():
             shared = {"model": None if is_vllm else model, "tokenizer": tokenizer, **stretched}
+            missing = [path for path in blocks if not path.exists()]
             with open_engine(model_path, compute=compute, **shared) as engine:
-                _sample_blocks(
-                    engine, problems, benchmark, settings, arguments.n, compute.batch_rows, folder
-                )
+                for path in shown_progress(missing, "sampling"):
+                    first, start = blocks[path]
+                    seed = derive_seed(settings.seed, "evaluate", benchmark, first, start)
+                    groups = engine.sample_groups(
+                        problems[first : first + together],
+                        group_size=min(compute.batch_rows, n - start),
+                        settings=replace(settings, seed=seed),
+                    )
+                    text = "".join(_line(response) for group in groups for response in group)
+                    write_text(path, text, make_folder=True)
+            write_text(whole, "".join(path.read_text(encoding="utf-8") for path in blocks))
         shutil.rmtree(folder / BLOCKS, ignore_errors=True)
-        return read_responses(folder / RESPONSES, problems, num_responses=arguments.n)
+        return read_responses(whole, problems, num_responses=n)
 
     return sampling, sample
-
-
-def _sample_blocks(
-    engine: Engine,
-    problems: Sequence[Problem],
-    benchmark: str,
-    settings: SamplingSettings,
-    n: int,
-    batch_rows: int,
-    folder: Path,
-) -> None:
-    """Sample the blocks that `folder` lacks, then write all of them to ``responses.jsonl``.
-
-    A block is as many problems as fit into `batch_rows`, or a part of one problem's responses if n
-    is more. It is drawn by a seed of its own into a file that appears when it is whole, so a kill
-    costs one block, and the responses are those of an unbroken run.
-    """
-    together = max(1, batch_rows // n)
-    # In the order of the problems: if n is split, all parts of one problem follow each other.
-    blocks = {
-        folder / BLOCKS / f"{first}-{start}.jsonl": (first, start)
-        for first, start in product(range(0, len(problems), together), range(0, n, batch_rows))
-    }
-    missing = [path for path in blocks if not path.exists()]
-    for path in shown_progress(missing, "sampling"):
-        first, start = blocks[path]
-        seed = derive_seed(settings.seed, "evaluate", benchmark, first, start)
-        groups = engine.sample_groups(
-            problems[first : first + together],
-            group_size=min(batch_rows, n - start),
-            settings=replace(settings, seed=seed),
-        )
-        text = "".join(_line(response) for group in groups for response in group)
-        write_text(path, text, make_folder=True)
-    write_text(folder / RESPONSES, "".join(path.read_text(encoding="utf-8") for path in blocks))
 
 
 def _line(response: Response) -> str:

@@ -62,7 +62,11 @@ def link_model(
             "files, or name another folder"
         )
     config = json.loads((source / _CONFIG).read_text(encoding="utf-8"))
-    _check_shape(model, config, shape or {})
+    own_shape = asdict(shape_of(SimpleNamespace(**config))) if shape else {}
+    wrong = [(k, own_shape[k], v) for k, v in (shape or {}).items() if own_shape[k] != v]
+    if wrong:
+        faults = "; ".join(f"{k} is {own}, real.yaml says {v}" for k, own, v in wrong)
+        raise KlearError(f"{model}: {faults}: correct real.yaml or name another model")
     folder.progress(0, 1)
     files = [f for f in sorted(source.iterdir()) if f.name.endswith(OF_A_MODEL) and f.is_file()]
     target = folder.path / "model"
@@ -101,10 +105,8 @@ def folder_of(model: str) -> Path:
     if is_path(model):
         raise MissingAsset(f"no model folder at {model}: correct the path, or give a hub id")
     cached = cached_snapshot("model", model)
-    return cached if cached is not None and has_weights(cached) else _downloaded(model)
-
-
-def _downloaded(model: str) -> Path:
+    if cached is not None and has_weights(cached):
+        return cached
     import huggingface_hub
 
     patterns = [f"*{suffix}" for suffix in OF_A_MODEL]
@@ -117,13 +119,6 @@ def _downloaded(model: str) -> Path:
             "name, accept its licence on the model's page and `hf auth login`, or connect and run "
             f"`{fetch_command('model', model)}`"
         ) from error
-
-
-def _check_shape(model: str, config: dict, shape: dict) -> None:
-    own = asdict(shape_of(SimpleNamespace(**config))) if shape else {}
-    wrong = [f"{k} is {own[k]}, real.yaml says {v}" for k, v in shape.items() if own[k] != v]
-    if wrong:
-        raise KlearError(f"{model}: {'; '.join(wrong)}: correct real.yaml or name another model")
 
 
 def template_of(path: str | Path) -> str:

@@ -69,7 +69,10 @@ def build(
     order = Random(derive_seed(seed, "real_world", domain)).sample(usable, len(usable))
     held_out, rest = set(order[:num_validation]), order[num_validation:]
     rule = {"ngram_words": ngram_words, "ngram_mode": ngram_mode, "workers": workers}
-    unlike = _unlike(path, rest, held_out, **rule)
+    texts = {problem.id: problem.prompt for problem in iter_problems(path)}
+    validation = [Problem(name, texts[name]) for name in sorted(held_out)]
+    near = near_held_out((texts[name] for name in rest), validation, **rule)
+    unlike = [name for name, is_near in zip(rest, near, strict=True) if not is_near]
     drawn = dict.fromkeys(unlike[:num_train_problems])
     if not drawn:
         raise KlearError(
@@ -217,15 +220,6 @@ def near_held_out(
         stop_more_than=1,
     )
     return (removal is not None for removal in index.stream(prompts, workers=workers))
-
-
-def _unlike(path: Path, names: list[str], held_out: set[str], **rule) -> list[str]:
-    """Those of the problems `names` that are not like one of `held_out`, in their order."""
-    wanted = held_out.union(names)
-    texts = {problem.id: problem.prompt for problem in iter_problems(path) if problem.id in wanted}
-    validation = (Problem(name, texts[name]) for name in sorted(held_out))
-    near = near_held_out((texts[name] for name in names), validation, **rule)
-    return [name for name, is_near in zip(names, near, strict=True) if not is_near]
 
 
 def _fault(problem: Problem, domain: str) -> str:

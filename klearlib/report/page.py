@@ -159,10 +159,9 @@ def _commit_text(commit: str | None) -> str:
 
 
 def _hardware_text(record: dict) -> str:
-    cpu = record.get("cpu") or "unknown CPU"
     cores, memory = record.get("cores"), record.get("memory_gb")
-    parts = [f"{cpu}, {cores} cores" if cores else cpu, f"{memory:g} GB" if memory else ""]
-    parts.append(record.get("gpu") or "no GPU")
+    parts = [record.get("cpu") or "unknown CPU", cores and f"{cores} cores"]
+    parts += [memory and f"{memory:g} GB", record.get("gpu") or "no GPU"]
     return ", ".join(part for part in parts if part)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SECTION = "section.json"
-PAPER_PROFILE = "paper"
 NOT_RUN = "not run"
 NOT_TESTED = "not tested"
 
@@ -31,7 +30,7 @@ AT_PAPER = {"supported": "reproduced", "contradicted": "not reproduced"}
 
 def is_paper_scale(profile: str) -> bool:
     """Whether runs of this profile are held against the paper's absolute numbers."""
-    return profile == PAPER_PROFILE
+    return profile == "paper"
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,11 @@ def verdicts(evidence: Mapping[str, Evidence | str], by: Judging) -> list[Verdic
 
 def compared(evidence: Mapping[str, Evidence | str]) -> dict[str, Evidence]:
     """That of the claims that compare arms."""
-    known = {name: found for name, found in evidence.items() if isinstance(found, Evidence)}
-    return {name: found for name, found in known.items() if claim(name).kind in COMPARED}
+    return {
+        name: found
+        for name, found in evidence.items()
+        if isinstance(found, Evidence) and claim(name).kind in COMPARED
+    }
 
 
 def _verdict(about: Claim, found: Evidence | str, spread: float | None, by: Judging) -> Verdict:
