@@ -19,7 +19,7 @@ from klearlib.params import STATISTICS, load, profiles
 from klearlib.params.place import Place, in_brief, in_yaml, read_place
 from klearlib.report.forest import forest_plot
 from klearlib.report.formula import formula_svg
-from klearlib.report.render import render, style_sheet
+from klearlib.report.render import render
 from klearlib.report.section import (
     NOT_RUN,
     NOT_TESTED,
@@ -70,7 +70,7 @@ def build_report(results_dir: Path, notebooks: Sequence[Notebook]) -> Path:
         **shared,
         title=f"Klear-Reasoner reproduced: {'changed from ' if place.changes else ''}profile "
         f"{place.profile}",
-        css=style_sheet("page.css"),
+        css=Path(__file__).with_name("page.css").read_text(encoding="utf-8"),
         num_complete=sum(section.complete for section in sections),
         # A folder of changed parameters has the notebooks that were asked for.
         absent=[]
