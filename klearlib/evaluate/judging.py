@@ -92,18 +92,19 @@ def _rows(path: Path) -> Iterator[tuple[str, dict]]:
         try:
             for number, line in enumerate(file, start=1):
                 where = f"{path.name} line {number}"
+                if not line.strip():
+                    continue
                 try:
-                    row = json.loads(line) if line.strip() else None
+                    row = json.loads(line)
                 except ValueError as error:
                     raise KlearError(
                         f"{where} is not JSON ({error}): write one JSON object a line"
                     ) from error
-                if isinstance(row, dict):
-                    yield where, row
-                elif row is not None:
+                if not isinstance(row, dict):
                     raise KlearError(
                         f"{where} is a {type(row).__name__}: write one JSON object a line"
                     )
+                yield where, row
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise KlearError(f"{path.name} cannot be unpacked: {error}") from error
 

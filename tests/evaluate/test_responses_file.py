@@ -112,6 +112,7 @@ A_LIST = FORMATS["a list for each problem"]
          r"line 1 has no response \(error: out of memory\)"),
         ([["x"]], "line 1 is a list"),
         (["x"], "line 1 is a str"),
+        ([None], "line 1 is a NoneType"),
         ([OURS[0], {"problem_id": "aime_2024-I-2"}], "line 2 has no response"),
         ([{"problem_id": "aime_2024-I-1", "response": None}], "has no response: sample"),
         ([{"problem_id": "aime_2024-I-1", "response": 7}], "must be a text, got int"),
