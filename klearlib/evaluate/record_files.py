@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from klearlib.errors import DamagedEntry
-from klearlib.records import EvalRecord, Problem, Verdict
+from klearlib.records import FOUND, EvalRecord, Problem, Verdict
 from klearlib.run.files import write_bytes
 
 UNKNOWN_TOKENS = -1
 """`EvalRecord.num_tokens` of responses whose length in tokens is not known."""
 
 VALIDATION = "validation"
+
+LOOKS = ("score", "truncated", "tokens", "not_worked_out", *(f"right_{each}" for each in FOUND))
+"""What `looked_at` tells."""
 
 _ARRAYS = ("correct", "truncated", "num_tokens", "reason", "pass_rate", "found")
 
@@ -96,3 +99,20 @@ def scored_files(folder: Path) -> dict[int, list[Path]]:
         if name in names:
             by_step.setdefault(step, []).append(path)
     return by_step
+
+
+def looked_at(records: Sequence[EvalRecord]) -> dict[str, float]:
+    """`LOOKS` over all responses of some records together.
+
+    ``score``, ``truncated`` and ``not_worked_out`` are shares of the responses, ``tokens`` is their
+    mean length. ``right_boxed``, ``right_marked`` and ``right_last`` say where the answers of the
+    right ones stood, and sum to 1; NaN where none is right, and for programs.
+    """
+    names = ("correct", "truncated", "num_tokens", "reason", "found")
+    correct, truncated, tokens, reason, found = (
+        np.concatenate([getattr(record, name).ravel() for record in records]) for name in names
+    )
+    places = found[correct & (found != "")]
+    values = [correct.mean(), truncated.mean(), tokens.mean(), (reason == "not_worked_out").mean()]
+    values += [(places == each).mean() if len(places) else np.nan for each in FOUND]
+    return dict(zip(LOOKS, map(float, values), strict=True))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from klearlib.errors import Interrupted
-from klearlib.evaluate.looks import LOOKS
+from klearlib.evaluate.record_files import LOOKS
 from klearlib.experiments import catalogue, registered
 from klearlib.experiments.benchmarks import curved, deciding
 from klearlib.experiments.results import Arm, Results, not_judged_text

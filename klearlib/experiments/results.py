@@ -178,10 +178,9 @@ class Results:
         return failures, sum(int(record.truncated.sum()) for record in records)
 
     def looked_at(self, *, first: bool = False) -> dict[str, float]:
-        """`klearlib.evaluate.looks.looked_at` of all responses of the runs' last evaluations, with
-        `first` of their first ones."""
-        from klearlib.evaluate.looks import looked_at
-        from klearlib.evaluate.record_files import scored_files
+        """`record_files.looked_at` of all responses of the runs' last evaluations, with `first` of
+        their first ones."""
+        from klearlib.evaluate.record_files import looked_at, scored_files
 
         files = [scored_files(folder) for folder in self.folders.values()]
         ends = (by_step[(min if first else max)(by_step)] for by_step in files)

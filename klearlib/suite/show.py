@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 
 from klearlib.errors import KlearError, printable
-from klearlib.evaluate.looks import LOOKS, looked_at
-from klearlib.evaluate.record_files import load_record, scored_files
+from klearlib.evaluate.record_files import LOOKS, load_record, looked_at, scored_files
 from klearlib.experiments.experiment import runs_dir
 from klearlib.report.watch import find_run
 from klearlib.rl.alarms import truncation_rose

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from fake_runs import HOW, NUM_STEPS, again, finish, finish_all, record, section
 
-from klearlib.evaluate.looks import LOOKS, looked_at
-from klearlib.evaluate.record_files import scored_files
+from klearlib.evaluate.record_files import LOOKS, looked_at, scored_files
 from klearlib.experiments.clipping_arms import ClippingParams
 from klearlib.experiments.nb05_clipping import Clipping
 from klearlib.experiments.nb07_soft_reward import SoftReward, SoftRewardParams

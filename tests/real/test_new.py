@@ -22,7 +22,6 @@ from klearlib.experiments.benchmarks import counterparts, decided_on, deciding, 
 from klearlib.experiments.catalogue import check, experiment_of, stages_of
 from klearlib.experiments.origins import origin
 from klearlib.params import load, load_profile, profiles
-from klearlib.real import assets
 from klearlib.run.stage import with_inputs
 from klearlib.suite.cache import digests
 
@@ -165,7 +164,6 @@ def test_an_edited_model_or_data_set_is_another_stage(project, monkeypatch):
         params = check("05_clipping", load_profile("mine", "05_clipping"))
         return {stage.key for stage in stages_of("05_clipping", params).values()}
 
-    monkeypatch.setattr(assets, "_LARGE", 1)
     before = keys()
     assert keys() == before and (project / "results/runs/.digests.json").is_file()
     weights = project / "models" / "tiny" / "model.safetensors"
