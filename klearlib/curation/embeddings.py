@@ -33,8 +33,8 @@ def hashed_tfidf(
     squared distance is 2 - 2 cos.
 
     Args:
-        texts: N >= 1 texts, read twice and never held: a list, or an object that can be iterated
-            again. Memory is the result and the signs, 4 dim (N + num_buckets) bytes.
+        texts: N >= 1 texts, of which none is held. Memory is the result, the signs, and 12 bytes
+            for each different word of each text.
         dim: >= 1.
         seed: >= 0, of the signs.
         num_buckets: words that share one count as one word.
@@ -47,29 +47,21 @@ def hashed_tfidf(
     >>> (rows @ rows.T).round(1).tolist()[0][:2], bool(abs(rows[0] @ rows[2]) < 0.2)
     ([1.0, 1.0], True)
     """
-    if isinstance(texts, str | Iterator):
-        raise KlearError(
-            f"texts are read twice: give a list of strings, got {type(texts).__name__}"
-        )
-    num_texts, texts_with = 0, np.zeros(num_buckets, np.int64)
-    for counts in _bucket_counts(texts, num_buckets):
-        num_texts += counts.shape[0]
-        texts_with += np.bincount(counts.indices, minlength=num_buckets)
-    if num_texts == 0:
+    parts = [*_bucket_counts(texts, num_buckets)]
+    if not parts:
         raise KlearError("texts must hold at least one text, got none")
+    num_texts = sum(counts.shape[0] for counts in parts)
+    texts_with = sum(np.bincount(counts.indices, minlength=num_buckets) for counts in parts)
     rarity = (1 + np.log((1 + num_texts) / (1 + texts_with))).astype(np.float32)
     drawn = np.random.default_rng(seed).integers(0, 2, (num_buckets, dim), dtype=np.int8)
     signs = (2 * drawn - 1).astype(np.float32)
     rows = np.empty((num_texts, dim), np.float32)
     end = 0
-    for counts in _bucket_counts(texts, num_buckets):
+    for counts in parts:
         start, end = end, end + counts.shape[0]
-        if end <= num_texts:
-            weights = (1 + np.log(counts.data)) * rarity[counts.indices]
-            counts.data = weights.astype(np.float32)
-            rows[start:end] = counts @ signs
-    if end != num_texts:
-        raise KlearError(f"texts gave {num_texts} texts, then {end}: they must stay the same")
+        weights = (1 + np.log(counts.data)) * rarity[counts.indices]
+        counts.data = weights.astype(np.float32)
+        rows[start:end] = counts @ signs
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, lengths, out=rows, where=lengths > 0)
 
@@ -88,7 +80,7 @@ def _bucket_counts(texts: Iterable[str], num_buckets: int) -> Iterator[csr_array
             columns += counts.keys()
             values += counts.values()
             ends.append(len(columns))
-        parts = (np.array(values, float), np.array(columns, np.int32), ends)
+        parts = (np.array(values, np.int32), np.array(columns, np.int32), ends)
         found = csr_array(parts, shape=(len(some), num_buckets))
         found.sort_indices()  # the same words in another order give the same sum, bit for bit
         yield found

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from klearlib.data.rows import UnusableRow, encodable, json_text, parsed
+from klearlib.data.rows import UnusableRow, json_text, parsed
 from klearlib.records import TestCase
 
 _STDIN_WORDS = {"stdin", "stdin_stdout", "standard_input"}
@@ -152,13 +152,13 @@ def _check_lengths(inputs: Sequence, outputs: Sequence, column: str) -> None:
 
 def _lines(value: object, column: str) -> str:
     if isinstance(value, str):
-        return encodable(value, column)
+        return value
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(v, str | int | float) for v in values):
         message = f"{column} must hold texts or lists of lines, got {type(value).__name__}"
         raise UnusableRow("unknown_format", message)
     texts = (str(v) if isinstance(v, str | bool) else json_text(v, column) for v in values)
-    return encodable("\n".join(texts), column)
+    return "\n".join(texts)
 
 
 def _arguments(text: str, column: str) -> list:
@@ -234,7 +234,7 @@ def assert_tests(
         whole = "\n".join(
             [*imports, *([setup.rstrip()] if setup.strip() else []), text.strip("\n")]
         )
-        tests.append(TestCase(asserts=encodable(whole, column)))
+        tests.append(TestCase(asserts=whole))
     return tuple(tests), entry_point
 
 

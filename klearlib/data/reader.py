@@ -39,7 +39,7 @@ class SourceReader:
     Attributes:
         source: the `Source`. name: its name, or the alias that it is read under.
         num_kept: rows so far. num_rejected: rows by reason.
-        rejects: the rejected rows since the last `take_rejects`.
+        rejects: the rejected rows so far, where the reader itself is iterated over.
         num_dropped: responses by reason, of rows that were kept with their other responses.
     """
 
@@ -71,11 +71,6 @@ class SourceReader:
         """Rows so far."""
         return self.num_kept + self.num_rejected.total()
 
-    def take_rejects(self) -> list[Reject]:
-        """`rejects`, which begins anew: for readers of millions of rows."""
-        taken, self.rejects = self.rejects, []
-        return taken
-
     def summary(self) -> str:
         """One line with the numbers of the rows read so far."""
         rejected, dropped = (
@@ -98,14 +93,10 @@ class SourceReader:
         """All rows in order, usable or rejected; `rejects` then stays empty."""
         self._start()
         for table in self._tables:
-            is_checked = table.columns is not None
             for columns in table.rows():
                 number = self.num_read
                 if self._limit is not None and number >= self._limit:
                     return
-                if not is_checked and isinstance(columns, Mapping):
-                    self.source.check_columns(tuple(map(str, columns)))
-                    is_checked = True
                 try:
                     usable = self._usable(columns, number)
                 except UnusableRow as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klearlib.data.benchmarks import SIZES
-from klearlib.data.lines import bounded_lines, parse_row
 from klearlib.errors import KlearError, MissingAsset
 from klearlib.records import Problem
 
@@ -19,8 +19,6 @@ RESPONSE_KEYS = (
     *("completion", "completions"),
 )
 """What a row may call its responses."""
-MAX_LINE_BYTES, MAX_BYTES = 2**28, 2**34
-"""Of a line and of all of them, unpacked."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +85,12 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping]]:
     """The rows of a file, each with where it is."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         try:
-            limits = {"max_line_bytes": MAX_LINE_BYTES, "max_bytes": MAX_BYTES}
-            for number, line in enumerate(bounded_lines(file, path.name, **limits), start=1):
+            for number, line in enumerate(file, start=1):
                 where = f"{path.name} line {number}"
                 if not line.strip():
                     continue
                 try:
-                    row = parse_row(line.decode("utf-8-sig"))
+                    row = json.loads(line.decode("utf-8-sig"))
                 except ValueError as error:
                     raise KlearError(
                         f"{where} is not JSON ({error}): write one JSON object a line"

@@ -82,27 +82,6 @@ def test_signs_that_cancel_leave_a_row_of_zeros():
     assert set(lengths.tolist()) == {0.0, 1.0}
 
 
-class Reread:
-    """Texts that are made anew for every pass, as when they are read from a file."""
-
-    def __init__(self, *passes: list[str]):
-        self.passes = list(passes)
-
-    def __iter__(self):
-        return iter(self.passes.pop(0))
-
-
-def test_texts_are_streamed_twice_and_must_stay():
-    rows = hashed_tfidf(Reread(TEXTS, TEXTS), dim=16, seed=0)
-    assert rows.tobytes() == hashed_tfidf(TEXTS, dim=16, seed=0).tobytes()
-    for second in (TEXTS[:2], [*TEXTS, "more"]):
-        with pytest.raises(ValueError, match=r"gave 5 texts, then .* must stay the same"):
-            hashed_tfidf(Reread(TEXTS, second), dim=16, seed=0)
-    for texts in (iter(TEXTS), "one text"):
-        with pytest.raises(ValueError, match="texts are read twice: give a list"):
-            hashed_tfidf(texts, dim=16, seed=0)
-
-
 def test_no_texts_are_refused():
     with pytest.raises(KlearError, match="at least one text"):
         hashed_tfidf([], dim=8, seed=0)

@@ -43,12 +43,10 @@ IDS = {
     "mbpp": "task_id",
 }
 TURNS = ROWS["openthoughts3"]["conversations"]
-JOINED = {"input": "-", "dataset": "taco", "split": "train"}
 
 
 # Columns that tables have and that single rows may lack.
 LENIENT = {
-    *(("opencodereasoning", column) for column in ("id", "dataset", "split", "difficulty")),
     ("aime_2025", "problem|question|messages"),
     ("taco", "solutions"),
     ("apps", "solutions"),
@@ -67,7 +65,7 @@ def difficulty(count) -> dict:
 
 
 def write(rows, path):
-    """The rows in the format that the path's suffix says; without one, as `datasets` saves them."""
+    """The rows in the format that the path's suffix says."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     if path.name.endswith(".jsonl.gz"):
@@ -76,10 +74,8 @@ def write(rows, path):
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif path.suffix == ".json":
         path.write_text(json.dumps(rows, indent=1))
-    elif path.suffix == ".jsonl":
-        path.write_text(lines)
     else:
-        datasets.Dataset.from_list(rows).save_to_disk(str(path))
+        path.write_text(lines)
     return path
 
 
@@ -115,7 +111,7 @@ def test_every_data_set_from_every_kind_of_file_and_without_a_column(name, tmp_p
     assert problem.source == name and problem.prompt and given.licence
     assert (problem.answer == "4") == (source.domain == "math")
     assert source.has_ids or len(problem.id.rpartition("-")[2]) == 16  # 64 bits of a hash
-    for file in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.json", "saved"):
+    for file in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.json"):
         assert list(read_source(name, write(rows, tmp_path / file))) == [given], file
     for column in source.columns:
         row = {k: v for k, v in ROWS[name].items() if k not in column.split("|")}
@@ -160,7 +156,7 @@ REJECTS = [
     ("numinamath_1_5", {"answer": "proof"}, "proof"),
     ("numinamath_1_5", {"answer": "notfound"}, "no_answer"),
     ("opencodereasoning", {"output": "<think>Square"}, "unclosed_think"),
-    ("opencodereasoning", {"input": "-"}, "needs_question"),
+    ("opencodereasoning", {"input": "-"}, "no_problem"),
     ("acereason_math", {"answer": NAN}, "no_answer"),
     ("acereason_math", {"answer": [DIGITS]}, "unknown_format"),
     ("deepscaler", {"answer": None}, "no_answer"),
@@ -382,36 +378,12 @@ def test_golds_and_whole_numbers_of_any_kind():
         UnusableRow("no_such_reason", "")
 
 
-# questions of another data set, windows
+# licences, windows
 
 
-def test_the_questions_of_split_1_are_joined_by_index_and_checked(tmp_path):
-    taco = [
-        ROWS["taco"] | {"question": question, "difficulty": level}
-        for question, level in (("Q0", "EASY"), ("a\r\nb", "HARD"), ("\ud800", ""), (7, ""))
-    ]
-    at = {"taco/train": write(taco, tmp_path / "train.jsonl")}
-    row = JOINED | {"index": "1", "difficulty": "HARD", "source": "codewars"}
-    assert given_by("opencodereasoning", row, questions=at).problem.prompt == "a\nb"
-    for licence, its in (("mit", "mit"), ("", "cc-by-4.0")):  # the row's, where it has one
+def test_a_row_has_its_own_licence_or_that_of_its_data_set():
+    for licence, its in (("mit", "mit"), ("", "cc-by-4.0")):
         assert given_by("opencodereasoning", {"license": licence}).licence == its
-    for change, reason in (
-        # In another order than the one that the index counts in, the difficulties do not fit.
-        ({"index": "0"}, "join_mismatch"),
-        ({"source": "kattis"}, "join_mismatch"),
-        ({"index": "4"}, "needs_question"),
-        ({"index": ""}, "needs_question"),
-        ({"split": "test"}, "needs_question"),
-        ({"dataset": "apps"}, "needs_question"),
-        ({"index": "2", "difficulty": "-"}, "bad_json"),
-        ({"index": "3", "difficulty": "-"}, "no_problem"),
-    ):
-        assert reject_of("opencodereasoning", row | change, questions=at) == reason
-    with pytest.raises(KlearError, match="keys such as taco/train"):
-        read_source("opencodereasoning", [row], questions={"taco": tmp_path})
-    write([{"text": "Q"}], tmp_path / "train.jsonl")
-    with pytest.raises(KlearError, match="needs the column question"):
-        read_source("opencodereasoning", [row], questions=at)
 
 
 def test_windows_reject_before_tests_are_unpacked():
@@ -447,8 +419,6 @@ def test_the_account_adds_up_at_every_moment_and_begins_anew(tmp_path):
         )
         assert (reader.num_read, reader.num_kept) == (6, 2)
     assert "2 of 6 rows kept; rejected: bad_json 2, unclosed_think 1" in reader.summary()
-    assert len(reader.take_rejects()) == 4 and reader.rejects == []
-    assert reader.num_rejected.total() == 4
     fates = [getattr(row, "reason", "kept") for row in reader.account()]
     assert fates == ["kept", *expected[:3], "kept", expected[3]] and reader.rejects == []
 
@@ -501,11 +471,6 @@ def test_wrong_calls_are_told_in_one_line(name, location, options, match):
 def test_a_choice_that_cannot_be_made_is_refused(tmp_path, choice):
     with pytest.raises(KlearError, match="is one file"):
         read_source("taco", write([ROWS["taco"]], tmp_path / "x.jsonl"), **choice)
-    saved = datasets.Dataset.from_list([ROWS["taco"]], split="train")
-    saved.save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(KlearError, match=r"not '(test|EASY)': leave it out"):
-        read_source("taco", tmp_path / "saved", **choice)
-    assert len(list(read_source("taco", tmp_path / "saved", split="train"))) == 1
     write([ROWS["taco"]], tmp_path / "folder" / "ALL" / "train-0.jsonl")
     assert len(list(read_source("taco", tmp_path / "folder"))) == 1
     with pytest.raises(KlearError, match="named after"):
