@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klearlib.curation.keep import FILES, PROBLEMS, Pass, text_hash, writer_of
-from klearlib.curation.overlap import OverlapIndex, Removal
-from klearlib.curation.overlap_words import known_templates
+from klearlib.curation.overlap import OverlapIndex, Removal, known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.problems import iter_problems
 from klearlib.data.reader import Reject, SourceReader
@@ -70,7 +69,7 @@ def curate(
             `benchmarks.SIZES` or, under any other name, a file of problems.
         ngram_words, ngram_mode, stop_more_than: n, mode and stop list of `OverlapIndex`.
         templates: texts that are cut out of items and prompts, besides
-            `overlap_words.known_templates` of the mode.
+            `overlap.known_templates` of the mode.
         merge_responses: whose duplicates give their responses to the problem that is kept:
             ``source``, rows of its source; ``all``; ``none``. A response that it has already,
             character by character, is not taken again.

@@ -47,37 +47,6 @@ def duplicate_digest(prompt: str) -> bytes:
     return blake2b(duplicate_key(prompt), digest_size=16).digest()
 
 
-class Deduplicator:
-    """Remembers the prompts that it has seen, 16 bytes of a hash for each, for streams of any
-    length.
-
-    >>> seen = Deduplicator()
-    >>> seen.is_new(["Find x.", "find  X", "Find y."])
-    [True, False, True]
-    >>> seen.is_new(["Find y"]), len(seen)
-    ([False], 2)
-    """
-
-    def __init__(self) -> None:
-        self._digests: set[bytes] = set()
-
-    def __len__(self) -> int:
-        """Different prompts seen."""
-        return len(self._digests)
-
-    def is_new(self, prompts: Iterable[str]) -> list[bool]:
-        """For each prompt, whether it is the first of its kind, in this call and all before.
-
-        Raises KlearError for a prompt that is no text; those before it count as seen.
-        """
-        flags = []
-        for prompt in texts_of(prompts, "prompts"):
-            num_before = len(self._digests)
-            self._digests.add(duplicate_digest(prompt))
-            flags.append(len(self._digests) > num_before)
-        return flags
-
-
 def deduplicate(prompts: Iterable[str]) -> list[int]:
     """The indices of the prompts that are kept, ascending: of equal prompts the first.
 
@@ -89,7 +58,10 @@ def deduplicate(prompts: Iterable[str]) -> list[int]:
     >>> deduplicate(["What is 2 + 2?", "what is 2+2", "What is 2 - 2?", "What is 2 + 2?"])
     [0, 2]
     """
-    return [index for index, new in enumerate(Deduplicator().is_new(prompts)) if new]
+    seen: dict[bytes, int] = {}
+    for index, prompt in enumerate(texts_of(prompts, "prompts")):
+        seen.setdefault(duplicate_digest(prompt), index)
+    return [*seen.values()]
 
 
 def texts_of(texts: Iterable[str], name: str) -> Iterable[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from klearlib.curation.chunks import chunks
 from klearlib.curation.coverage import k_center_greedy
 from klearlib.curation.funnel import funnel
 from klearlib.curation.labels import judge_samples, label_word, labelled
@@ -173,13 +172,15 @@ def _judge(
         return
     known = {problem.id: problem for problem in iter_problems(problems)}
     folder.progress(0, len(pool))
-    for chunk in chunks(compress(enumerate(read_samples(table)), waits), _CHUNK):
-        judged = judge_samples([sample for _, sample in chunk], known, **limits)
-        for (place, _), verdict in zip(chunk, judged, strict=True):
+    places, samples = np.flatnonzero(waits), compress(read_samples(table), waits)
+    for start in range(0, len(places), _CHUNK):
+        own = places[start : start + _CHUNK].tolist()
+        judged = judge_samples([*islice(samples, _CHUNK)], known, **limits)
+        for place, verdict in zip(own, judged, strict=True):
             if verdict is not None:
                 label = label_word(verdict.correct, verdict.reason)
                 pool.loc[place, ["is_judged", "reason", "label"]] = True, verdict.reason, label
-        done = chunk[-1][0] + 1
+        done = own[-1] + 1
         folder.progress(done, len(pool))
         if folder.stop_requested and done < len(pool):
             raise Stopped(f"stopped after {done} of {len(pool)} responses; run again to start anew")
