@@ -110,7 +110,7 @@ def select(
             _reject(pool, "correctness", label == "wrong", "wrong", why)
         _reject(pool, "correctness", ~label.isin(["correct", "wrong"]), label, reason)
     if size is not None:
-        covered = _covered(pool, table, _quotas(pool, size, wrong_share), embedding)
+        covered = _covered(pool, table, size, wrong_share, embedding)
         _reject(pool, "coverage", covered, "covered by others")
     if not _left(pool).any():
         raise KlearError("no response passes the filters: loosen them, or sample more of them")
@@ -186,39 +186,23 @@ def _judge(
             raise Stopped(f"stopped after {done} of {len(pool)} responses; run again to start anew")
 
 
-def _quotas(
-    pool: pd.DataFrame, size: int, wrong_share: float | None
-) -> list[tuple[pd.Series, int]]:
-    """Of each part of the responses that are left, bool [N], how many are chosen."""
+def _covered(
+    pool: pd.DataFrame, table: Path, size: int, wrong_share: float | None, embedding: dict
+) -> pd.Series:
+    """bool [N]: what K-center leaves out of the responses that are left."""
+    from klearlib.curation.embeddings import hashed_tfidf
+
+    rest, is_wrong = _left(pool), pool["label"] == "wrong"
     num_wrong = round(size * (wrong_share or 0.0))
-    left, is_wrong = _left(pool), pool["label"] == "wrong"
-    parts = {
-        "correct ": (left & ~is_wrong, size - num_wrong),
-        "wrong ": (left & is_wrong, num_wrong),
-    }
-    parts = parts if wrong_share else {"": (left, size)}
-    for word, (part, quota) in parts.items():
+    right, wrong = (rest & ~is_wrong, size - num_wrong), (rest & is_wrong, num_wrong)
+    quotas = {"correct ": right, "wrong ": wrong} if wrong_share else {"": (rest.copy(), size)}
+    for word, (part, quota) in quotas.items():
         if part.sum() < quota:
             raise KlearError(
                 f"size is {size}, of them {quota} {word}responses, but only {part.sum()} pass the "
                 "filters: lower it, loosen the filters, or sample more responses"
             )
-        if not quota:
-            raise KlearError(
-                f"wrong_share {wrong_share} of {size} examples leaves no {word}response: raise "
-                "size, or change the share"
-            )
-    return list(parts.values())
-
-
-def _covered(
-    pool: pd.DataFrame, table: Path, quotas: list[tuple[pd.Series, int]], embedding: dict
-) -> pd.Series:
-    """bool [N]: what K-center leaves out of the responses that are left."""
-    from klearlib.curation.embeddings import hashed_tfidf
-
-    rest = _left(pool)
-    if sum(quota for _, quota in quotas) == rest.sum():
+    if size == rest.sum():
         return ~rest
     texts = read_rows(table, columns=TEXTS[embedding["text"]])
     rows = hashed_tfidf(
@@ -227,7 +211,7 @@ def _covered(
         seed=embedding["seed"],
     )
     places = np.flatnonzero(rest)
-    for part, quota in quotas:
+    for part, quota in quotas.values():
         own = part.to_numpy()[places]
         rest.iloc[places[own][k_center_greedy(rows[own], quota)]] = False
     return rest

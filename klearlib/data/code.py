@@ -21,7 +21,6 @@ from klearlib.data.code_tests import (
     pytest_tests,
 )
 from klearlib.data.declaration import Found, data_set
-from klearlib.data.responses import written_responses
 from klearlib.data.rows import Row, UnusableRow, is_null, json_or_none, unpacked, whole_number
 from klearlib.data.windows import in_window
 from klearlib.errors import KlearError
@@ -56,7 +55,7 @@ CUT_OFF = "..."  # how Codeforces ends an input or output that it shows only in 
     "BAAI/TACO",
     "code",
     "apache-2.0",
-    "question input_output starter_code solutions",
+    "question input_output starter_code",
     config="ALL",
     optional="difficulty",
 )
@@ -65,14 +64,14 @@ def taco(row: Row) -> Found:
     question, starter = row.asked("question"), row.text("starter_code")
     cases = row.cases(question, row.value("input_output"), "input_output", starter)
     levels = ("EASY", "MEDIUM", "MEDIUM_HARD", "HARD", "VERY_HARD")
-    return _with_solutions(row, _paired(row, cases, levels))
+    return Found(_paired(row, cases, levels))
 
 
 @data_set(
     "codeparrot/apps",
     "code",
     "mit",
-    "problem_id question input_output starter_code solutions",
+    "problem_id question input_output starter_code",
     hub_file="{split}.jsonl",
     optional="difficulty",
     has_ids=True,
@@ -82,7 +81,7 @@ def apps(row: Row) -> Found:
     row.own_id("problem_id")
     cases = json_or_none(row.value("input_output"), "input_output")
     levels = ("introductory", "interview", "competition")
-    return _with_solutions(row, _paired(row, cases, levels))
+    return Found(_paired(row, cases, levels))
 
 
 def _paired(row: Row, cases: object, levels: tuple[str, ...]) -> Problem:
@@ -213,7 +212,7 @@ def skywork_difficulty(row: Row) -> int:
     "code",
     "mit",
     "problem tests",
-    optional="solutions starter_code metadata",
+    optional="starter_code metadata",
 )
 def deepcoder(row: Row) -> Found:
     """``tests`` is JSON of a mapping (taco) or a list of tests (codeforces, lcbv5,
@@ -228,8 +227,7 @@ def deepcoder(row: Row) -> Found:
     else:
         tests, entry_point = listed_tests(cases, "tests", func_name=name)
     prompt = prompt_of(question, starter=starter, function=entry_point)
-    problem = Problem(row.id, prompt, tests=tests, entry_point=entry_point)
-    return _with_solutions(row, problem)
+    return Found(Problem(row.id, prompt, tests=tests, entry_point=entry_point))
 
 
 @data_set(
@@ -377,26 +375,6 @@ def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
         preset="lcb",
     )
     return Found(problem)
-
-
-def _with_solutions(row: Row, problem: Problem) -> Found:
-    """`problem`, with the programs in the column ``solutions`` (a list, or JSON text of one, or "")
-    as responses that nobody judged, in code blocks; those that cannot be used are counted."""
-    try:
-        programs = json_or_none(row.value("solutions", optional=True), "solutions")
-    except UnusableRow as error:
-        return Found(problem, dropped=(error.reason,))
-    if is_null(programs):
-        return Found(problem)
-    if not isinstance(programs, list):
-        programs = [programs]  # JSON of one text is one program; any other value is none
-    blocks = (
-        f"```python\n{program.strip()}\n```"
-        if isinstance(program, str) and program.strip() and "```" not in program
-        else program
-        for program in programs
-    )
-    return Found(problem, *written_responses(blocks))
 
 
 def prompt_of(question: str, *, starter: str, function: str | None) -> str:

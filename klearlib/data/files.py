@@ -99,9 +99,8 @@ def open_hub(
     split: str,
     revision: str | None,
     hub_file: str | None,
-    streaming: bool,
 ) -> Table:
-    """The rows of a split on the hub, by `datasets.load_dataset`.
+    """The rows of a split on the hub, streamed by `datasets.load_dataset`.
 
     hub_file: a JSON file of the repository to read by itself, for repositories whose loading script
     `datasets` >= 4 refuses to run. Raises MissingAsset where the hub is out of reach or has no such
@@ -122,7 +121,7 @@ def open_hub(
         )
 
     try:
-        found = datasets.load_dataset(*what, split=split, streaming=streaming, **how)
+        found = datasets.load_dataset(*what, split=split, streaming=True, **how)
     except OSError as error:
         raise out_of_reach(error) from error
     except (ValueError, RuntimeError) as error:

@@ -27,13 +27,9 @@ class LineWriter:
 
     def add(self, row: Mapping) -> None:
         """Add one row."""
-        self.add_line(json_line(row))
-
-    def add_line(self, line: str) -> None:
-        """Add one row that is text already, see `json_line`."""
         self.num_rows += 1
         with one_line_failures(self.path):
-            self._file.write(line.encode())
+            self._file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
     def __exit__(self, kind: type | None, *_: object) -> None:
         try:
@@ -50,11 +46,6 @@ class LineWriter:
 
     def _close(self, *, is_whole: bool) -> None:
         """What is still to be written before the file is closed."""
-
-
-def json_line(row: Mapping) -> str:
-    """A row as a line of JSON."""
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def read_lines(path: Path | str) -> Iterator[dict]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from klearlib.data.marks import THINK_CLOSE, THINK_OPEN, last_boxed
-from klearlib.data.rows import UnusableRow, encodable
+from klearlib.data.rows import UnusableRow
 from klearlib.records import LabelledResponse
 
 
@@ -42,27 +40,3 @@ def only_response(
     if fault:
         raise UnusableRow(fault, f"the response has {len(text)} characters: {text[-40:]!r}")
     return (LabelledResponse(text, is_correct, labelled_by, teacher),)
-
-
-def written_responses(
-    values: Iterable[object],
-) -> tuple[tuple[LabelledResponse, ...], tuple[str, ...]]:
-    """Responses of unknown writers that come along with a problem, which none of them can spoil:
-    the usable ones, and the reason of each other one.
-
-    >>> responses, dropped = written_responses(["print(4)", " ", None])
-    >>> [response.text for response in responses], dropped
-    (['print(4)'], ('no_response', 'unknown_format'))
-    """
-    responses, dropped = [], []
-    for value in values:
-        try:
-            text = encodable(value, "response") if isinstance(value, str) else None
-            fault = thought_fault(text, must_think=False) if text is not None else "unknown_format"
-        except UnusableRow as error:
-            fault = error.reason
-        if fault:
-            dropped.append(fault)
-        else:
-            responses.append(LabelledResponse(text))
-    return tuple(responses), tuple(dropped)

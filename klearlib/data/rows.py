@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from decimal import Decimal
 from types import UnionType
 
-import numpy as np
-
 from klearlib.errors import KlearError
 
 _REASONS = """
@@ -56,16 +54,15 @@ class Row:
         self.name = self.id = name
 
     def value(self, column: str, *, optional: bool = False) -> object:
-        """The value of a column that the row must have, or an optional one's or None; an array, as
-        pandas gives for a list, becomes a list."""
+        """The value of a column that the row must have, or an optional one's or None."""
         if column not in self.columns and not optional:
             raise UnusableRow("missing_column", f"has no column {column!r}")
-        return _plain(self.columns.get(column))
+        return self.columns.get(column)
 
     def text(self, column: str, *, optional: bool = False) -> str:
         r"""A column's text with ``\n`` as line end; "" for None, or an absent optional one."""
         value = self.value(column, optional=optional)
-        value = "" if value is None else value
+        value = "" if is_null(value) else value
         if not isinstance(value, str):
             kind = type(value).__name__
             raise UnusableRow("unknown_format", f"{column} must be text, got {kind}")
@@ -114,7 +111,7 @@ class Row:
     def truth(self) -> object:
         """``reward_model.ground_truth``, None where there is none."""
         model = self.value("reward_model")
-        return _plain(model.get("ground_truth")) if isinstance(model, Mapping) else None
+        return model.get("ground_truth") if isinstance(model, Mapping) else None
 
     def cases(self, question: str, value: object, column: str, *also: str) -> object:
         """The tests in a column, see `json_or_none`; the row's id becomes a hash of the question,
@@ -170,7 +167,9 @@ def gold_text(value: object, column: str) -> str:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isinf(value):
         message = f"{column} must be text or a finite number, got {value!r}"
         raise UnusableRow("unknown_format", message)
-    return number_text(value)
+    if isinstance(value, numbers.Integral):
+        return str(value)
+    return format(Decimal(str(value)).normalize(), "f")
 
 
 def is_sentence(answer: str) -> bool:
@@ -181,16 +180,6 @@ def is_sentence(answer: str) -> bool:
     """
     words = re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", " ", answer))
     return len(words) >= 10 or (len(words) >= 4 and any(w.lower() in _VERBS for w in words))
-
-
-def number_text(value: float) -> str:
-    """A finite number as text, without an exponent.
-
-    >>> number_text(73.0), number_text(1e-05)
-    ('73', '0.00001')
-    """
-    text = str(int(value) if value == int(value) else value)
-    return format(Decimal(text), "f") if "e" in text else text
 
 
 def encodable(text: str, column: str) -> str:
@@ -276,7 +265,3 @@ def unpacked(text: str, column: str) -> str:
     if not isinstance(found, str):
         raise UnusableRow("bad_packing", f"{column} packs a {type(found).__name__}, not a text")
     return found
-
-
-def _plain(value: object) -> object:
-    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -33,7 +33,6 @@ def read_source(
     config: str | None = None,
     hub_id: str | None = None,
     revision: str | None = None,
-    streaming: bool = True,
     limit: int | None = None,
     alias: str | None = None,
     window: tuple[str, str] | None = None,
@@ -48,8 +47,6 @@ def read_source(
             and one that is given must be there: so a file, which is what it is, and rows take none.
         hub_id: another data set of the hub in this one's schema; None is its own.
         revision: of the hub, the newest where None.
-        streaming: from the hub, read while downloading and keep nothing; False downloads to the
-            cache of `datasets` first.
         limit: rows to read at most, usable or not.
         alias: what `Problem.source` says in place of the name, and what stands before each id,
             where several files have the schema of one data set.
@@ -72,7 +69,7 @@ def read_source(
         split = config = split or config
     wanted = {"split": split or source.split, "config": config or source.config}
     if location is None:
-        how = {"revision": revision, "hub_file": source.hub_file, "streaming": streaming}
+        how = {"revision": revision, "hub_file": source.hub_file}
         tables = [open_hub(hub_id or source.hub_id, **wanted, **how)]
     elif isinstance(location, Path | str):
         tables = open_location(location, wanted=source.wanted, must_match=(split, config), **wanted)

@@ -208,7 +208,7 @@ def test_all_that_are_left_are_taken_when_the_size_is_their_number(inputs, tmp_p
         (0.0, 5, "of them 5 responses, but only 4 pass"),
         (0.5, 10, "of them 5 correct responses, but only 4 pass"),
         (0.8, 8, "of them 6 wrong responses, but only 4 pass"),
-        (0.1, 3, "wrong_share 0.1 of 3 examples leaves no wrong response"),
+        (0.1, 3, r"k must be in \[1, 4\] for these points, got 0"),
     ):
         with pytest.raises(ValueError, match=words):
             run(inputs, tmp_path, "more", wrong_share=share, size=size, embedding=TFIDF)

@@ -204,7 +204,7 @@ def test_what_prompts_show_and_how_functions_are_named():
         given = problem_of("livecodebench", contest_date=date)
         assert datetime.fromisoformat(given.date).day == 3
     both = [*messages("Be brief.", "system"), *messages("Solve.")]
-    assert problem_of("klear_code", prompt=np.array(both)).prompt == "Be brief.\n\nSolve."
+    assert problem_of("klear_code", prompt=both).prompt == "Be brief.\n\nSolve."
 
 
 @pytest.mark.parametrize(
