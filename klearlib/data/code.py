@@ -131,14 +131,15 @@ def codeforces(row: Row) -> Found:
     for title, column in (("Input", "input_format"), ("Output", "output_format")):
         if text := row.text(column).strip():
             parts.append(f"{title}\n\n{text}")
-    for example in _pairs(row, "examples"):
+    for example in row.items("examples", Mapping):
         shown = f"{example['input'].rstrip()}\n\nOutput\n\n{example['output'].rstrip()}"
         parts.append(f"Example\n\nInput\n\n{shown}")
     if note := row.text("note").strip():
         parts.append(f"Note\n\n{note}")
-    cases = _pairs(row, "official_tests")
+    cases = row.items("official_tests", Mapping)
     if row.value("official_tests_complete") is not True:
-        cases = [c for c in cases if not any(t.rstrip().endswith(CUT_OFF) for t in c.values())]
+        texts = ("input", "output")
+        cases = [c for c in cases if not any(c[k].rstrip().endswith(CUT_OFF) for k in texts)]
     if not cases:
         raise UnusableRow("no_tests", "official_tests holds no whole test")
     tests, _ = listed_tests(cases, "official_tests")
@@ -151,13 +152,6 @@ def codeforces(row: Row) -> Found:
         date=datetime.fromtimestamp(start, UTC).date().isoformat() if start else "",
     )
     return Found(problem)
-
-
-def _pairs(row: Row, column: str) -> list[dict[str, str]]:
-    found = [{k: pair.get(k) for k in ("input", "output")} for pair in row.items(column, Mapping)]
-    if not all(isinstance(text, str) for pair in found for text in pair.values()):
-        raise UnusableRow("unknown_format", f"{column} must be a list of texts input and output")
-    return found
 
 
 @data_set(
@@ -181,8 +175,6 @@ def skywork_or1_code(row: Row) -> Found:
 def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
     if isinstance(cases, Mapping) and cases.get("test_code"):
         parts = [cases.get(key) or "" for key in ("test_code", "import_prefix", "entry_point")]
-        if not all(isinstance(part, str) for part in parts):
-            raise UnusableRow("unknown_format", "test_code must be text")
         test, setup, caller = parts
         name = re.fullmatch(r"(?:Solution\(\)\.)?(\w+)", caller)
         if name is None:
@@ -198,9 +190,7 @@ def _skywork_tests(cases: object) -> tuple[tuple[TestCase, ...], str | None]:
 
 def skywork_difficulty(row: Row) -> int:
     """How many of 16 responses of DeepSeek-R1-Distill-Qwen-7B were wrong: 0 is easy, 16 hard."""
-    extra = row.value("extra_info")
-    counts = extra.get("model_difficulty") if isinstance(extra, Mapping) else None
-    count = counts.get("DeepSeek-R1-Distill-Qwen-7B") if isinstance(counts, Mapping) else None
+    count = row.value("extra_info")["model_difficulty"]["DeepSeek-R1-Distill-Qwen-7B"]
     if isinstance(count, bool) or count not in range(17):
         message = f"model_difficulty of DeepSeek-R1-Distill-Qwen-7B must be 0 to 16, got {count!r}"
         raise UnusableRow("unknown_format", message)
@@ -255,9 +245,8 @@ def klear_code(row: Row) -> Found:
     else:
         row.own_id("hash")
         cases = json_or_none(truth, column)
-    if not isinstance(cases, Mapping):
-        reason = "no_tests" if cases is None else "unknown_format"
-        raise UnusableRow(reason, "reward_model.ground_truth must be JSON of a mapping")
+    if cases is None:
+        raise UnusableRow("no_tests", "reward_model.ground_truth is empty")
     if cases.get("functional"):
         tests, entry_point = assert_tests(cases["functional"], "functional")
     elif isinstance(cases.get("pytest"), str) and cases["pytest"]:
@@ -358,9 +347,6 @@ def livecodebench(row: Row, window: tuple[str, str] | None = None) -> Found:
             if cases.strip() and cases.lstrip()[0] not in "[{":
                 cases = unpacked(cases, column)
             cases = json_or_none(cases, column)
-        if not isinstance(cases, list | None):
-            kind = type(cases).__name__
-            raise UnusableRow("unknown_format", f"{column} must be a list, got {kind}")
         items += cases or []
     name = function_in(row.value("metadata"))
     tests, entry_point = listed_tests(items, "test cases", func_name=name)

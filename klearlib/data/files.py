@@ -196,7 +196,7 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
             start = file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
             file.seek(0)
             if ".jsonl" not in _suffix(path) and start.startswith(b"["):
-                for number, item in enumerate(_items(file.read(), path)):
+                for number, item in enumerate(parsed(file.read(), str(path))):
                     yield _mapping(item, f"{path.name} item {number}")
                 return
             for number, line in enumerate(file, start=1):
@@ -210,11 +210,10 @@ def _json_rows(path: Path) -> Iterator[Mapping | UnusableRow]:
 
 def _row(line: bytes, row_id: str) -> Mapping | UnusableRow:
     try:
-        return _mapping(parsed(line.decode("utf-8-sig"), "the line"), row_id)
-    except UnicodeDecodeError:
-        return UnusableRow("bad_json", "the line is not UTF-8", row_id)
+        return _mapping(parsed(line, "the line"), row_id)
     except UnusableRow as error:
-        return UnusableRow(error.reason, str(error), row_id)
+        error.row_id = row_id
+        return error
 
 
 def _mapping(row: object, row_id: str) -> Mapping | UnusableRow:
@@ -222,12 +221,3 @@ def _mapping(row: object, row_id: str) -> Mapping | UnusableRow:
         return row
     message = f"must be a mapping of columns, got {type(row).__name__}"
     return UnusableRow("unknown_format", message, row_id)
-
-
-def _items(content: bytes, path: Path) -> list:
-    try:
-        return parsed(content.decode("utf-8-sig"), "it")
-    except (UnicodeDecodeError, UnusableRow) as error:
-        raise KlearError(
-            f"{path} is not a whole JSON array ({one_line(error)}): download it again"
-        ) from None

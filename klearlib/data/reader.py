@@ -14,7 +14,8 @@ from klearlib.records import SourceRow
 
 # What Python raises over a value that no column of its kind holds (an integer of 5000 digits, a
 # list in the place of a word, a date of the year 50000): it costs that row, and not the others.
-_FAULTS = (ValueError, TypeError, OverflowError, RecursionError, OSError)
+_FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+_FAULTS += (OSError,)
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,6 @@ class SourceReader:
             raise columns
         row = Row(columns, self.source.name)
         try:
-            if not isinstance(columns, Mapping):
-                raise TypeError(f"must be a mapping of columns, got {type(columns).__name__}")
             found = self._read(row)
             _check(found)
         except UnusableRow as error:

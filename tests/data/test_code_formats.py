@@ -295,7 +295,7 @@ def test_what_prompts_show_and_how_functions_are_named():
             ({"inputs": [], "outputs": []}, "no_tests"),
         ]),
         *(("klear_code", {"prompt": prompt}, "unknown_format") for prompt in (
-            "Solve.", [], [{"role": "user"}], [{"role": ["user"], "content": "x"}],
+            "Solve.", [{"role": "user"}], [{"role": ["user"], "content": "x"}],
             [*messages("x"), *messages("", "assistant")])),
         ("klear_code", {"reward_model": "4"}, "no_tests"),
         ("humaneval", {"test": "def check("}, "bad_python"),
