@@ -181,16 +181,6 @@ def is_sentence(answer: str) -> bool:
     return len(words) >= 10 or (len(words) >= 4 and any(w.lower() in _VERBS for w in words))
 
 
-def encodable(text: str, column: str) -> str:
-    """`text`, which must be encodable as UTF-8: JSON may hold halves of surrogate pairs."""
-    try:
-        text.isascii() or text.encode()
-    except UnicodeEncodeError:
-        message = f"{column} holds half a surrogate pair, which no UTF-8 text can"
-        raise UnusableRow("bad_json", message) from None
-    return text
-
-
 def message_texts(
     value: Sequence[Mapping[str, str]], *, role: str = "role", text: str = "content"
 ) -> list[tuple[str, str]]:

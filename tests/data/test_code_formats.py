@@ -220,7 +220,7 @@ def test_what_prompts_show_and_how_functions_are_named():
             (F | {"inputs": [[1]], "outputs": []}, "uneven_tests"),
             ('{"inputs": [', "bad_json"),
             ("[" * 200_000, "bad_json"),
-            ({"inputs": ["\ud800"], "outputs": [""]}, "bad_json"),
+            ({"inputs": ["\ud800"], "outputs": [""]}, "unknown_format"),
             ('{"inputs": ["1"], "outputs": [' + "7" * 100_001 + "]}", "bad_json"),
             ({"inputs": ["1"]}, "unknown_format"),
             ([1], "unknown_format"),

@@ -140,11 +140,11 @@ REJECTS = [
     ("acereason_sft", {"output": "4"}, "no_think"),
     ("acereason_sft", {"output": ""}, "no_response"),
     ("acereason_sft", {"input": 3}, "unknown_format"),
-    ("acereason_sft", {"input": "\ud800"}, "bad_json"),
+    ("acereason_sft", {"input": "\ud800"}, "unknown_format"),
     ("numinamath_cot", {"solution": "It is 4."}, "no_answer"),
     ("numinamath_cot", {"solution": "\\boxed{}"}, "no_answer"),
     ("numinamath_cot", {"solution": "<think>It is \\boxed{4}"}, "unclosed_think"),
-    ("numinamath_cot", {"solution": "\ud800 \\boxed{4}"}, "bad_json"),
+    ("numinamath_cot", {"solution": "\ud800 \\boxed{4}"}, "unknown_format"),
     ("numinamath_1_5", {"problem_is_valid": "Incomplete"}, "invalid_problem"),
     ("numinamath_1_5", {"solution_is_valid": "Problem not solved"}, "invalid_solution"),
     ("numinamath_1_5", {"question_type": "proof"}, "proof"),
@@ -159,7 +159,7 @@ REJECTS = [
     ("skywork_or1_math", truth("[4"), "bad_json"),
     ("skywork_or1_math", truth("[true]"), "unknown_format"),
     ("skywork_or1_math", truth('["4", NaN]'), "no_answer"),
-    ("skywork_or1_math", truth('["\\ud800"]'), "bad_json"),
+    ("skywork_or1_math", truth('["\\ud800"]'), "unknown_format"),
     ("skywork_or1_math", truth(f"[{DIGITS}]"), "unknown_format"),
     ("skywork_or1_math", {"reward_model": {}}, "unknown_format"),
     ("skywork_or1_math", {"extra_info": {}}, "unknown_format"),
@@ -188,7 +188,7 @@ REJECTS = [
     ("codeforces", {"executable": None}, "not_executable"),
     ("codeforces", {"official_tests": None}, "no_tests"),
     ("codeforces", {"official_tests": [{"input": "1...", "output": "1"}]}, "no_tests"),
-    ("codeforces", {"examples": [{"input": "\ud800", "output": "1"}]}, "bad_json"),
+    ("codeforces", {"examples": [{"input": "\ud800", "output": "1"}]}, "unknown_format"),
     ("codeforces", {"contest_start": 1504535700000}, "unknown_format"),
     ("codeforces", {"contest_start": 10**300}, "unknown_format"),
     ("livecodebench", {"contest_date": HUGE}, "unknown_format"),
@@ -197,7 +197,7 @@ REJECTS = [
         for name, column in IDS.items()
         for value in (None, NAN, "", " ", [], ["x"], {"a": 1}, True, 1.5, HUGE)
     ),
-    *((name, {column: "\ud800"}, "bad_json") for name, column in IDS.items()),
+    *((name, {column: "\ud800"}, "unknown_format") for name, column in IDS.items()),
     *((n, {c: text}, "no_problem") for n, c in QUESTIONS.items() for text in ("", " \n", None)),
     *(
         (name, {"prompt": messages(" \n")}, "no_problem")
