@@ -11,8 +11,8 @@ from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klearlib.curation.duplicates import duplicate_digest
 from klearlib.curation.funnel import funnel
+from klearlib.curation.normalise import duplicate_digest
 from klearlib.curation.overlap import OverlapIndex, Removal, known_templates
 from klearlib.data.benchmarks import SIZES, read_benchmark
 from klearlib.data.lines import LineWriter
@@ -57,7 +57,7 @@ def curate(
     A row of a source is rejected by the first of these that has a reason:
 
     1. adapter: it gives no problem, see `sources.read_source`;
-    2. duplicates (``duplicate``): a problem with the same `duplicates.duplicate_key` is kept
+    2. duplicates (``duplicate``): a problem with the same `normalise.duplicate_key` is kept
        already, and its prompt shares nothing with a benchmark;
     3. overlap (``overlap``): its prompt does, see `overlap.OverlapIndex`;
     4. gold (``no_gold``, where `need_gold`): neither an answer nor tests;

@@ -20,8 +20,7 @@ from threading import Thread
 
 import numpy as np
 
-from klearlib.curation.duplicates import deduplicate, texts_of
-from klearlib.curation.normalise import is_word, printed, signed, words
+from klearlib.curation.normalise import deduplicate, is_word, printed, signed, texts_of, words
 from klearlib.data.code import REQUESTS
 from klearlib.errors import KlearError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from klearlib.data.code import skywork_difficulty
 from klearlib.data.declaration import Found, data_set
-from klearlib.data.responses import boxed_answer, only_response, thought_fault
+from klearlib.data.reasoning import boxed_answer, only_response, thought_fault
 from klearlib.data.rows import Row, UnusableRow, gold_text, is_null, message_texts, parsed
 from klearlib.records import LabelledResponse, Problem
 

@@ -8,7 +8,7 @@ import pytest
 
 from klearlib.curation import curate as module
 from klearlib.curation.curate import FILES, curate
-from klearlib.curation.duplicates import duplicate_key
+from klearlib.curation.normalise import duplicate_key
 from klearlib.data.lines import read_lines
 from klearlib.data.problems import iter_problems, write_problems
 from klearlib.data.tables import read_samples

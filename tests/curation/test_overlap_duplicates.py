@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from klearlib.curation.duplicates import duplicate_key
+from klearlib.curation.normalise import duplicate_key
 from klearlib.curation.overlap import deduplicate
 
 TEXT = "Find the fine value of f(2, x) = 3.5x - 1 for “all” x"
