@@ -132,7 +132,7 @@ def signed(text: str) -> str:
     so are ``**``, ``^`` and raised characters. A decimal point is part of its number, ``!`` counts
     before another sign, and ``=`` at the end asks as "?" does.
 
-    >>> signed("What is $3 \times (4 - x^2)$?"), signed("what is 3*(4−x²) =")
+    >>> signed("What is $3 \\times (4 - x^2)$?"), signed("what is 3*(4−x²) =")
     ('what is 3 * ( 4 - x ^ 2 )', 'what is 3 * ( 4 - x ^ 2 )')
     >>> signed("Find f(3.5), {x}.")
     'find f ( 3.5 ) x'
