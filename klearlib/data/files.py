@@ -67,6 +67,8 @@ def open_location(
         raise MissingAsset(
             f"no file or folder at {path}: download the data set or correct the path"
         )
+    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        raise KlearError(f"{path} is what datasets saved to disk: write it with its to_parquet")
     files = sorted(
         f
         for f in path.rglob("*")

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -163,3 +164,9 @@ def test_a_folder_of_nothing_of_several_kinds_or_of_several_folders_is_refused(t
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     with pytest.raises(KlearError, match=r"several kinds or folders \(\*.parquet, data"):
         rows_of(tmp_path)
+
+
+def test_a_folder_that_datasets_saved_is_not_read_as_its_descriptions(tmp_path):
+    datasets.Dataset.from_list([{"a": "x"}]).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(KlearError, match="write it with its to_parquet"):
+        rows_of(tmp_path / "saved")
