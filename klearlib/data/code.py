@@ -246,7 +246,7 @@ def klear_code(row: Row) -> Found:
         row.own_id("hash")
         cases = json_or_none(truth, column)
     if cases is None:
-        raise UnusableRow("no_tests", "reward_model.ground_truth is empty")
+        raise UnusableRow("no_tests", "reward_model.ground_truth must be JSON of a mapping")
     if cases.get("functional"):
         tests, entry_point = assert_tests(cases["functional"], "functional")
     elif isinstance(cases.get("pytest"), str) and cases["pytest"]:
