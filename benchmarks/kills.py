@@ -66,7 +66,8 @@ KINDS = {  # by a word of the command line
     "klearlib.suite.kernel": "kernel",
     "klearlib.verify.answer_judge": "answer judge",
     "klearlib.verify.program_judge": "program judge",
-    "klearlib.curation.overlap_worker": "overlap worker",
+    "multiprocessing.spawn": "overlap worker",
+    "multiprocessing.resource_tracker": "overlap worker",
 }
 FORKS = {"fork server": "worker", "worker": "guard", "notebook": "guard"}  # by the parent's kind
 TIMED = {DONE, LOG, LOCK, PROGRESS, TIMINGS, RULES}  # with the stages, and no two runs share them
